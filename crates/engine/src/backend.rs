@@ -1,0 +1,168 @@
+//! The wall between a session and whatever thinks: the built-in agent, or another program.
+//!
+//! A backend is given a turn and a [`TurnContext`]; everything it does reaches people through the
+//! context and therefore through the log. It never learns who is watching.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::content::{CommandSpec, Content};
+use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
+use crate::ids::{MessageId, SessionId, TurnId};
+use crate::log::LogReader;
+use crate::settings::{SettingSpec, Settings};
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a backend can do, as data.
+#[derive(Debug, Clone, Default)]
+pub struct Abilities {
+    /// Config options in the order a person should see them. `mode` and `model` are two of them.
+    pub settings: Vec<SettingSpec>,
+    pub commands: Vec<CommandSpec>,
+    pub tools: Vec<ToolInfo>,
+    pub images: bool,
+}
+
+/// A tool as it is shown to people who ask what the agent can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolInfo {
+    pub name: Arc<str>,
+    pub description: Arc<str>,
+}
+
+pub trait Backend: Send + Sync + 'static {
+    fn abilities(&self) -> &Abilities;
+
+    /// Prepares a session. Nothing slow belongs here: the first turn may do it.
+    fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession>;
+
+    /// Names of instruction files that a session in `cwd` would follow.
+    fn project_rules(&self, cwd: &std::path::Path) -> Vec<String>;
+}
+
+#[derive(Debug, Clone)]
+pub struct SessionSpec {
+    pub id: SessionId,
+    pub cwd: PathBuf,
+    /// Further folders the session may work in.
+    pub roots: Vec<PathBuf>,
+}
+
+/// A session as the backend sees it. At most one turn runs at a time.
+pub trait BackendSession: Send + Sync + 'static {
+    fn turn(self: Arc<Self>, input: TurnInput, context: TurnContext) -> BoxFuture<'static, Result<Stop, TurnError>>;
+}
+
+#[derive(Debug, Clone)]
+pub struct TurnInput {
+    pub turn: TurnId,
+    pub content: Vec<Content>,
+    /// Whether the session already has a title.
+    pub titled: bool,
+}
+
+/// The turn failed; the session goes on. The text is shown to the person.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct TurnError(pub String);
+
+/// The session ended under the turn: stop working.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the session is gone")]
+pub struct SessionGone;
+
+/// What came of a wish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    /// The reason is told to the model.
+    Denied { resolution: Resolution, reason: Arc<str> },
+}
+
+/// Everything a turn may touch outside itself.
+#[derive(Clone)]
+pub struct TurnContext {
+    pub(crate) turn: TurnId,
+    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) place: watch::Receiver<Arc<PathBuf>>,
+    pub(crate) message_base: u64,
+    /// Cancelled when the turn should end. Partial output may still be reported.
+    pub cancel: CancellationToken,
+    /// The log from its beginning: what the model should remember.
+    pub history: LogReader,
+}
+
+/// What a running turn tells its session.
+#[derive(Debug)]
+pub struct Report {
+    pub turn: TurnId,
+    pub kind: ReportKind,
+}
+
+#[derive(Debug)]
+pub enum ReportKind {
+    Emit(Body),
+    Ask { request: Box<AskRequest>, reply: oneshot::Sender<Verdict> },
+    Change { id: Arc<str>, value: Arc<str>, reply: oneshot::Sender<Result<(), String>> },
+    Ended { stop: Stop, error: Option<Arc<str>> },
+}
+
+impl TurnContext {
+    /// Puts an event into the log. Waits while the log is behind, which is what slows a flood down.
+    pub async fn emit(&self, body: Body) -> Result<(), SessionGone> {
+        self.report(ReportKind::Emit(body)).await
+    }
+
+    pub async fn text(&self, message: MessageId, text: impl Into<Arc<str>>) -> Result<(), SessionGone> {
+        self.emit(Body::Text { message, text: text.into() }).await
+    }
+
+    pub async fn usage(&self, usage: Usage) -> Result<(), SessionGone> {
+        self.emit(Body::Usage(usage)).await
+    }
+
+    /// Asks for permission: the policy, a stored rule or a person answers. Once this returns
+    /// `Allowed`, the decision and everything reported before it is in the store.
+    pub async fn ask(&self, request: AskRequest) -> Result<Verdict, SessionGone> {
+        let (reply, verdict) = oneshot::channel();
+        self.report(ReportKind::Ask { request: Box::new(request), reply }).await?;
+        verdict.await.map_err(|_| SessionGone)
+    }
+
+    /// Changes a setting on the user's behalf, as a slash command does.
+    pub async fn change(&self, id: &str, value: &str) -> Result<Result<(), String>, SessionGone> {
+        let (reply, outcome) = oneshot::channel();
+        self.report(ReportKind::Change { id: id.into(), value: value.into(), reply }).await?;
+        outcome.await.map_err(|_| SessionGone)
+    }
+
+    /// The settings as they are at this moment: a change applies to the very next model call.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The folder that relative paths start from.
+    pub fn cwd(&self) -> Arc<PathBuf> {
+        Arc::clone(&self.place.borrow())
+    }
+
+    /// The id of the `n`th message of this turn, counted from 0. Unique within the session.
+    pub fn message(&self, n: u64) -> MessageId {
+        MessageId(self.message_base + n)
+    }
+
+    pub fn turn(&self) -> TurnId {
+        self.turn
+    }
+
+    async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {
+        self.reports.send(Report { turn: self.turn, kind }).await.map_err(|_| SessionGone)
+    }
+}

@@ -1,0 +1,258 @@
+//! What can stand in a session's log.
+//!
+//! An event says what happened, never what somebody should do about it. Every dialect gives each
+//! kind a shape, or visibly none: matches on [`Body`] have no wildcard.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::content::{
+    CommandSpec, Content, Exit, FileChange, Location, Opaque, OutputStream, PlanEntry, ToolContent, ToolKind,
+};
+use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub seq: Seq,
+    pub at: Timestamp,
+    pub origin: Origin,
+    pub turn: Option<TurnId>,
+    pub body: Body,
+}
+
+/// Who caused an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The session itself: recovery, deadlines, policy.
+    Engine,
+    Agent,
+    /// A connection, with the name its client gave.
+    Surface { id: SurfaceId, name: Arc<str> },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// A prompt was accepted while another turn runs. Its turn starts later.
+    TurnQueued { content: Vec<Content> },
+    TurnStarted,
+    UserMessage { content: Vec<Content> },
+    Text { message: MessageId, text: Arc<str> },
+    Thought { message: MessageId, text: Arc<str> },
+    Plan { entries: Vec<PlanEntry> },
+    ToolStarted(Box<ToolStart>),
+    /// Output of a command while it runs.
+    ToolOutput { call: CallId, stream: OutputStream, text: Arc<str> },
+    ToolEnded(Box<ToolEnd>),
+    FileEdited { call: Option<CallId>, change: FileChange },
+    /// The agent points at a place, and an editor may follow.
+    FileShown { location: Location },
+    Asked { ask: AskId, request: Box<AskRequest> },
+    Resolved { ask: AskId, call: Option<CallId>, resolution: Resolution, by: Resolver },
+    CancelRequested,
+    PolicyBlocked { call: Option<CallId>, tool: Arc<str>, path: Option<PathBuf>, mode: Arc<str>, reason: Arc<str> },
+    SettingChanged { id: Arc<str>, value: Arc<str> },
+    Usage(Usage),
+    Commands { commands: Vec<CommandSpec> },
+    Title { title: Arc<str> },
+    Notice { level: NoticeLevel, text: Arc<str> },
+    /// Everything before this is forgotten: neither replayed nor shown to the model.
+    Cleared,
+    /// The model's view of everything before this is replaced by the summary; people still see it all.
+    Compacted { summary: Arc<str> },
+    /// The tools of later calls run here.
+    Moved { cwd: PathBuf },
+    /// What an external agent sent and we do not understand, kept whole for clients that might.
+    Foreign { payload: Opaque },
+    TurnEnded { stop: Stop, error: Option<Arc<str>> },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolStart {
+    pub call: CallId,
+    pub tool: Arc<str>,
+    pub title: Arc<str>,
+    pub kind: ToolKind,
+    pub locations: Vec<Location>,
+    pub input: Opaque,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolEnd {
+    pub call: CallId,
+    pub failed: bool,
+    /// Empty leaves what the call showed so far (an edit's diff) as it is.
+    pub content: Vec<ToolContent>,
+    pub locations: Vec<Location>,
+    /// What the model is told, where that is not simply `content`.
+    pub raw: Option<Opaque>,
+    pub exit: Option<Exit>,
+    pub elapsed_ms: u64,
+}
+
+/// A tool's wish to do something, as it stands before the policy and, if need be, a person.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskRequest {
+    pub call: Option<CallId>,
+    pub tool: Arc<str>,
+    pub title: Arc<str>,
+    pub kind: ToolKind,
+    pub class: ToolClass,
+    /// The file the wish is about, if it is about one.
+    pub path: Option<PathBuf>,
+    /// What exactly would be allowed by "always": a command's text, a file's path.
+    pub subject: Arc<str>,
+    pub input: Opaque,
+    pub risk: Risk,
+    pub reason: Arc<str>,
+    /// Shown to the person who decides, for example the diff of an edit.
+    pub preview: Vec<ToolContent>,
+}
+
+/// What a use of a tool can do to the world: decides the permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolClass {
+    /// Looks at files of the workspace.
+    Read,
+    /// Changes files of the workspace.
+    Edit,
+    /// Runs a program.
+    Execute,
+    /// Reaches another machine.
+    Network,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Risk {
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolution {
+    AllowedOnce,
+    AllowedAlways,
+    DeniedOnce,
+    DeniedAlways,
+    /// The turn was cancelled before anybody answered.
+    Cancelled,
+    /// Nobody answered in time.
+    TimedOut,
+    /// The server stopped while the question was open.
+    EndedByRestart,
+}
+
+impl Resolution {
+    pub fn allows(self) -> bool {
+        match self {
+            Self::AllowedOnce | Self::AllowedAlways => true,
+            Self::DeniedOnce | Self::DeniedAlways | Self::Cancelled | Self::TimedOut | Self::EndedByRestart => false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolver {
+    Policy { reason: Arc<str> },
+    Rule { reason: Arc<str> },
+    Surface { id: SurfaceId, name: Arc<str> },
+    Engine,
+}
+
+/// Tokens and money of one model call, and where the context stands after it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Usage {
+    pub context_used: u64,
+    pub context_size: u64,
+    pub input: u64,
+    pub output: u64,
+    pub cache_read: u64,
+    pub cache_write: u64,
+    pub reasoning: u64,
+    /// US dollars, of this call alone.
+    pub cost_usd: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoticeLevel {
+    Info,
+    Warning,
+    Error,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    EndTurn,
+    MaxTokens,
+    MaxTurnRequests,
+    Refusal,
+    Cancelled,
+    /// The agent failed; the reason stands in the event.
+    Failed,
+    /// The server stopped in the middle of the turn.
+    Interrupted,
+}
+
+impl Body {
+    /// Whether a power cut after this was answered must not lose it.
+    pub fn must_sync(&self) -> bool {
+        match self {
+            Self::Resolved { by, .. } => !matches!(by, Resolver::Policy { .. }),
+            Self::TurnQueued { .. } | Self::SettingChanged { .. } | Self::Cleared | Self::TurnEnded { .. } => true,
+            Self::TurnStarted
+            | Self::UserMessage { .. }
+            | Self::Text { .. }
+            | Self::Thought { .. }
+            | Self::Plan { .. }
+            | Self::ToolStarted(_)
+            | Self::ToolOutput { .. }
+            | Self::ToolEnded(_)
+            | Self::FileEdited { .. }
+            | Self::FileShown { .. }
+            | Self::Asked { .. }
+            | Self::CancelRequested
+            | Self::PolicyBlocked { .. }
+            | Self::Usage(_)
+            | Self::Commands { .. }
+            | Self::Title { .. }
+            | Self::Notice { .. }
+            | Self::Compacted { .. }
+            | Self::Moved { .. }
+            | Self::Foreign { .. } => false,
+        }
+    }
+
+    /// Roughly how many bytes of memory this event holds: what the ring is bounded by.
+    pub fn weight(&self) -> usize {
+        let big = match self {
+            Self::TurnQueued { content } | Self::UserMessage { content } => content.iter().map(Content::weight).sum(),
+            Self::Text { text, .. } | Self::Thought { text, .. } | Self::ToolOutput { text, .. } => text.len(),
+            Self::Plan { entries } => entries.iter().map(|e| e.content.len() + 32).sum(),
+            Self::ToolStarted(start) => start.input.0.len() + start.title.len() + 128,
+            Self::ToolEnded(end) => {
+                end.content.iter().map(ToolContent::weight).sum::<usize>() + end.raw.as_ref().map_or(0, |r| r.0.len())
+            }
+            Self::FileEdited { change, .. } => change.weight(),
+            Self::Asked { request, .. } => {
+                request.input.0.len() + request.preview.iter().map(ToolContent::weight).sum::<usize>() + 256
+            }
+            Self::Notice { text, .. } => text.len(),
+            Self::Compacted { summary } => summary.len(),
+            Self::Foreign { payload } => payload.0.len(),
+            Self::Commands { commands } => commands.len() * 128,
+            Self::TurnStarted
+            | Self::FileShown { .. }
+            | Self::Resolved { .. }
+            | Self::CancelRequested
+            | Self::PolicyBlocked { .. }
+            | Self::SettingChanged { .. }
+            | Self::Usage(_)
+            | Self::Title { .. }
+            | Self::Cleared
+            | Self::Moved { .. }
+            | Self::TurnEnded { .. } => 64,
+        };
+        big + 120
+    }
+}

@@ -1,0 +1,38 @@
+//! What a session is, apart from how it is spoken to, stored or thought about.
+//!
+//! Read in this order: the names, what can be said, what can happen, the log, the state machine,
+//! its task, and the house that keeps all sessions.
+#![warn(clippy::wildcard_enum_match_arm)]
+
+mod ids;
+mod content;
+mod event;
+mod settings;
+mod policy;
+mod store;
+mod memory;
+mod log;
+mod backend;
+
+pub use backend::{
+    Abilities, Backend, BackendSession, BoxFuture, Report, ReportKind, SessionGone, SessionSpec, ToolInfo, TurnContext,
+    TurnError, TurnInput, Verdict,
+};
+pub use content::{
+    CommandSpec, Content, Exit, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, Priority, StepStatus,
+    ToolContent, ToolKind,
+};
+pub use event::{
+    AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart, Usage,
+};
+pub use ids::{
+    AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId, SurfaceId,
+    Timestamp, TurnId,
+};
+pub use log::{Doorbell, LogReader, Taken};
+pub use memory::MemoryStore;
+pub use policy::{Rule, Ruling, decide};
+pub use settings::{APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, approval_spec};
+pub use store::{
+    Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult,
+};

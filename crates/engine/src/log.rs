@@ -1,0 +1,259 @@
+//! The session's event log: one writer, any number of readers, each with its own cursor.
+//!
+//! Live streaming and replay are the same operation here: a reader that joins late, reconnects or is
+//! simply slow asks for everything after its cursor. Nobody pushes events at it, so the log needs no
+//! queue per reader and no policy for slow clients. What readers are given is a ring of recent
+//! events, bounded by count and bytes; older ones come from the store.
+//!
+//! **Invariant:** positions ascend and are dense, except that a power cut may leave one gap.
+//! **Invariant:** an event is visible to readers only after the store has it.
+//! **Invariant:** only the session task holds an [`EventLog`]; it is not `Clone`.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::event::{Body, Event, Origin};
+use crate::ids::{Seq, SessionId, Timestamp, TurnId};
+use crate::store::{Page, Store, StoreError};
+
+/// Recent events kept in memory per session. A reader further behind reads from the store.
+const RING_EVENTS_MAX: usize = 2048;
+const RING_BYTES_MAX: usize = 2 << 20;
+
+/// The writing end.
+pub(crate) struct EventLog {
+    shared: Arc<LogShared>,
+    pending: Vec<Arc<Event>>,
+    next: Seq,
+}
+
+impl EventLog {
+    pub(crate) fn new(session: SessionId, store: Arc<dyn Store>, next: Seq) -> Self {
+        let floor = Seq(next.0.saturating_sub(1));
+        let ring = Ring { events: VecDeque::new(), bytes: 0, floor, head: floor, closed: false, bells: Vec::new() };
+        Self { shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }), pending: Vec::new(), next }
+    }
+
+    /// Gives the event its position. It stays invisible until [`publish`](Self::publish).
+    pub(crate) fn push(&mut self, at: Timestamp, origin: Origin, turn: Option<TurnId>, body: Body) -> Seq {
+        let seq = self.next;
+        self.next = seq.next();
+        self.pending.push(Arc::new(Event { seq, at, origin, turn, body }));
+        seq
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Everything pushed and not yet handed to the store.
+    pub(crate) fn take_pending(&mut self) -> Vec<Arc<Event>> {
+        std::mem::take(&mut self.pending)
+    }
+
+    /// The store has these: readers may see them.
+    pub(crate) fn publish(&self, events: &[Arc<Event>]) {
+        let Some(last) = events.last() else { return };
+        let mut ring = self.shared.lock();
+        for event in events {
+            ring.bytes += event.body.weight();
+            ring.events.push_back(Arc::clone(event));
+        }
+        ring.head = last.seq;
+        ring.shrink();
+        ring.wake();
+    }
+
+    /// Tells the readers that nothing more will come from this log.
+    pub(crate) fn close(&self) {
+        let mut ring = self.shared.lock();
+        ring.closed = true;
+        ring.wake();
+    }
+
+    pub(crate) fn shared(&self) -> Arc<LogShared> {
+        Arc::clone(&self.shared)
+    }
+}
+
+/// What the writer and the readers of one log share.
+pub(crate) struct LogShared {
+    session: SessionId,
+    store: Arc<dyn Store>,
+    ring: Mutex<Ring>,
+}
+
+struct Ring {
+    events: VecDeque<Arc<Event>>,
+    bytes: usize,
+    /// Everything after this position is in `events`.
+    floor: Seq,
+    /// The last visible position.
+    head: Seq,
+    closed: bool,
+    bells: Vec<(Weak<Doorbell>, u64)>,
+}
+
+impl Ring {
+    fn shrink(&mut self) {
+        while self.events.len() > RING_EVENTS_MAX || self.bytes > RING_BYTES_MAX {
+            let Some(oldest) = self.events.pop_front() else { return };
+            self.bytes -= oldest.body.weight();
+            self.floor = oldest.seq;
+        }
+    }
+
+    fn wake(&mut self) {
+        self.bells.retain(|(bell, key)| match bell.upgrade() {
+            Some(bell) => {
+                bell.ring(*key);
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+impl LogShared {
+    pub(crate) fn reader(self: &Arc<Self>, after: Seq) -> LogReader {
+        LogReader { shared: Arc::clone(self), cursor: after }
+    }
+
+    pub(crate) fn head(&self) -> Seq {
+        self.lock().head
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        // A panic while holding the lock leaves at worst a batch published in part; readers then
+        // still see ascending positions.
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A cursor into a log.
+#[derive(Clone)]
+pub struct LogReader {
+    shared: Arc<LogShared>,
+    cursor: Seq,
+}
+
+/// What a reader found after its cursor.
+#[derive(Debug)]
+pub enum Taken {
+    Events(Vec<Arc<Event>>),
+    /// Nothing yet; the doorbell rings when there is more.
+    UpToDate,
+    /// Nothing, and this log is closed: the session may be opened again later, as another log.
+    Ended,
+}
+
+impl LogReader {
+    pub fn cursor(&self) -> Seq {
+        self.cursor
+    }
+
+    /// The last position that is visible now.
+    pub fn head(&self) -> Seq {
+        self.shared.head()
+    }
+
+    pub fn skip_to(&mut self, after: Seq) {
+        self.cursor = after;
+    }
+
+    /// Rings `bell` with `key` whenever there may be something to take, for as long as the bell lives.
+    pub fn subscribe(&self, bell: &Arc<Doorbell>, key: u64) {
+        let mut ring = self.shared.lock();
+        ring.bells.push((Arc::downgrade(bell), key));
+        bell.ring(key);
+    }
+
+    /// Takes at most a page of events and moves past them. Waits for the store, never for the writer.
+    pub async fn take(&mut self, page: Page) -> Result<Taken, StoreError> {
+        if let Some(taken) = self.take_from_ring(page) {
+            return Ok(taken);
+        }
+        let events = self.shared.store.read(&self.shared.session, self.cursor, page).await?;
+        if let Some(last) = events.last() {
+            self.cursor = last.seq;
+            return Ok(Taken::Events(events));
+        }
+        // The gap that a power cut leaves: nothing is stored between the cursor and the ring.
+        self.cursor = self.cursor.max(self.shared.lock().floor);
+        Ok(self.take_from_ring(page).unwrap_or(Taken::UpToDate))
+    }
+
+    /// Waits for the next events; `None` once the log is closed and everything was taken.
+    pub async fn next(&mut self) -> Result<Option<Vec<Arc<Event>>>, StoreError> {
+        let bell = Arc::new(Doorbell::default());
+        self.subscribe(&bell, 0);
+        loop {
+            match self.take(Page::USUAL).await? {
+                Taken::Events(events) => return Ok(Some(events)),
+                Taken::Ended => return Ok(None),
+                Taken::UpToDate => drop(bell.wait().await),
+            }
+        }
+    }
+
+    /// `None` when the events after the cursor are no longer, or not wholly, in the ring.
+    fn take_from_ring(&mut self, page: Page) -> Option<Taken> {
+        let ring = self.shared.lock();
+        if self.cursor < ring.floor {
+            return None;
+        }
+        let start = ring.events.partition_point(|event| event.seq <= self.cursor);
+        let mut bytes = 0;
+        let events: Vec<_> = ring
+            .events
+            .iter()
+            .skip(start)
+            .take(page.count_max)
+            .take_while(|event| {
+                let fits = bytes < page.bytes_max;
+                bytes += event.body.weight();
+                fits
+            })
+            .cloned()
+            .collect();
+        Some(match events.last() {
+            Some(last) => {
+                self.cursor = last.seq;
+                Taken::Events(events)
+            }
+            None if ring.closed => Taken::Ended,
+            None => Taken::UpToDate,
+        })
+    }
+}
+
+/// Wakes one waiter for any number of logs. Rings are remembered, so none is lost between two waits.
+#[derive(Default)]
+pub struct Doorbell {
+    rung: Mutex<Vec<u64>>,
+    notify: Notify,
+}
+
+impl Doorbell {
+    pub fn ring(&self, key: u64) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if !rung.contains(&key) {
+            rung.push(key);
+        }
+        drop(rung);
+        self.notify.notify_one();
+    }
+
+    /// The keys that rang since the last time, at least one. Safe to drop while waiting.
+    pub async fn wait(&self) -> Vec<u64> {
+        loop {
+            let rung = std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner));
+            if !rung.is_empty() {
+                return rung;
+            }
+            self.notify.notified().await;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A store that forgets everything with the process: for tests, and for sessions on a machine whose
+//! real store cannot be used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::event::{Body, Event};
+use crate::ids::{Epoch, Seq, SessionId};
+use crate::policy::Rule;
+use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+
+#[derive(Default)]
+pub struct MemoryStore {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    sessions: BTreeMap<SessionId, Kept>,
+    deleted: BTreeSet<SessionId>,
+    rules: Vec<Rule>,
+}
+
+struct Kept {
+    row: SessionRow,
+    epoch: Epoch,
+    events: Vec<Arc<Event>>,
+}
+
+impl Kept {
+    fn claim(&mut self) -> Claim {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        Claim { epoch: self.epoch, row: self.row.clone(), next_seq: self.row.last_seq.next() }
+    }
+}
+
+impl Inner {
+    fn kept(&mut self, id: &SessionId) -> Result<&mut Kept, StoreError> {
+        self.sessions.get_mut(id).ok_or(StoreError::NotFound)
+    }
+
+    fn create(&mut self, session: NewSession, events: Vec<Arc<Event>>) -> Result<Claim, StoreError> {
+        if self.sessions.contains_key(&session.id) || self.deleted.contains(&session.id) {
+            return Err(StoreError::Exists);
+        }
+        let row = SessionRow {
+            id: session.id.clone(),
+            owner: session.owner,
+            cwd: session.cwd,
+            roots: session.roots,
+            parent: session.parent,
+            source: session.source,
+            title: session.title,
+            created_at: session.created_at,
+            updated_at: session.created_at,
+            busy: false,
+            last_seq: events.last().map_or(Seq::START, |event| event.seq),
+        };
+        let mut kept = Kept { row, epoch: Epoch(0), events };
+        let claim = kept.claim();
+        self.sessions.insert(session.id, kept);
+        Ok(claim)
+    }
+
+    fn append(&mut self, batch: Batch) -> Result<(), StoreError> {
+        let kept = self.kept(&batch.session)?;
+        if kept.epoch != batch.epoch {
+            return Err(StoreError::Fenced);
+        }
+        for event in &batch.events {
+            kept.row.last_seq = event.seq;
+            kept.row.updated_at = event.at;
+            note_in_row(&mut kept.row, &event.body);
+        }
+        kept.events.extend(batch.events);
+        Ok(())
+    }
+}
+
+/// Keeps the listing's columns in step with what was appended.
+fn note_in_row(row: &mut SessionRow, body: &Body) {
+    if let Body::Title { title } = body {
+        row.title = Some(Arc::clone(title));
+    } else if let Body::Moved { cwd } = body {
+        row.cwd.clone_from(cwd);
+    } else if matches!(body, Body::TurnStarted) {
+        row.busy = true;
+    } else if matches!(body, Body::TurnEnded { .. }) {
+        row.busy = false;
+    }
+}
+
+impl MemoryStore {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ready<'a, T: Send + 'a>(value: Result<T, StoreError>) -> StoreResult<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+impl Store for MemoryStore {
+    fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
+        ready(self.lock().create(session, Vec::new()))
+    }
+
+    fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
+        ready(self.lock().kept(id).map(Kept::claim))
+    }
+
+    fn release(&self, _id: &SessionId, _epoch: Epoch) -> StoreResult<'_, ()> {
+        ready(Ok(()))
+    }
+
+    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+        ready(self.lock().append(batch))
+    }
+
+    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+        ready(self.lock().kept(id).map(|kept| {
+            let start = kept.events.partition_point(|event| event.seq <= after);
+            let mut bytes = 0;
+            let fits = |event: &&Arc<Event>| {
+                let fits = bytes < page.bytes_max;
+                bytes += event.body.weight();
+                fits
+            };
+            kept.events[start..].iter().take(page.count_max).take_while(fits).cloned().collect()
+        }))
+    }
+
+    fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
+        ready(self.lock().kept(id).map(|kept| kept.row.clone()))
+    }
+
+    fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
+        let mut rows: Vec<_> =
+            self.lock().sessions.values().map(|kept| kept.row.clone()).filter(|row| query.admits(row)).collect();
+        rows.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
+        rows.truncate(query.limit);
+        ready(Ok(rows))
+    }
+
+    fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
+        let mut inner = self.lock();
+        let copied = inner.kept(source).map(|kept| kept.events.clone());
+        ready(copied.and_then(|events| inner.create(session, events)))
+    }
+
+    fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
+        let mut inner = self.lock();
+        let existed = inner.sessions.remove(id).is_some();
+        if existed {
+            inner.deleted.insert(id.clone());
+        }
+        ready(Ok(existed))
+    }
+
+    fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
+        ready(self.lock().kept(id).map(|kept| kept.row.title = Some(title.into())))
+    }
+
+    fn rules(&self) -> StoreResult<'_, Vec<Rule>> {
+        ready(Ok(self.lock().rules.clone()))
+    }
+
+    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()> {
+        let mut inner = self.lock();
+        inner.rules.retain(|kept| (&kept.workspace, &kept.tool, &kept.subject) != (&rule.workspace, &rule.tool, &rule.subject));
+        inner.rules.push(rule);
+        ready(Ok(()))
+    }
+}

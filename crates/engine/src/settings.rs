@@ -1,0 +1,80 @@
+//! What a person can choose per session: mode, model, approval preset and whatever else the backend
+//! offers. All of them are one mechanism: a list of choices and the current value of each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The setting that decides what the tools may do (ask, code, architect).
+pub const MODE: &str = "mode";
+/// The setting that decides which model thinks.
+pub const MODEL: &str = "model";
+/// The setting that decides what is asked, allowed and refused (read-only, auto, full).
+pub const APPROVAL: &str = "approval";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingSpec {
+    pub id: Arc<str>,
+    pub name: Arc<str>,
+    pub description: Arc<str>,
+    pub category: Category,
+    pub choices: Vec<Choice>,
+    pub default: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    pub value: Arc<str>,
+    pub name: Arc<str>,
+    pub description: Arc<str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Category {
+    Mode,
+    Model,
+    ModelConfig,
+    Other,
+}
+
+/// The current value of every setting.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings(BTreeMap<Arc<str>, Arc<str>>);
+
+impl Settings {
+    pub fn defaults(specs: &[SettingSpec]) -> Self {
+        Self(specs.iter().map(|spec| (Arc::clone(&spec.id), Arc::clone(&spec.default))).collect())
+    }
+
+    pub fn get(&self, id: &str) -> &str {
+        self.0.get(id).map_or("", |value| value)
+    }
+
+    pub fn set(&mut self, id: Arc<str>, value: Arc<str>) {
+        self.0.insert(id, value);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.0.iter()
+    }
+}
+
+/// The approval presets, the same for every backend.
+pub fn approval_spec() -> SettingSpec {
+    let choice = |value: &str, name: &str, description: &str| Choice {
+        value: value.into(),
+        name: name.into(),
+        description: description.into(),
+    };
+    SettingSpec {
+        id: APPROVAL.into(),
+        name: "Approval".into(),
+        description: "What the agent may do without asking".into(),
+        category: Category::Other,
+        choices: vec![
+            choice("read-only", "Read only", "Reading is allowed, everything else is refused without asking"),
+            choice("auto", "Auto", "Reading and edits in the workspace run, anything else is asked"),
+            choice("full", "Full access", "Nothing is asked"),
+        ],
+        default: "auto".into(),
+    }
+}

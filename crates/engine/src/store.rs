@@ -1,0 +1,149 @@
+//! The wall between a session's log and where it is kept.
+//!
+//! A store knows no policy. It appends, reads after a cursor, lists, and fences stale owners. Its
+//! promises are checked by one conformance suite (`testkit::store_suite`) for every engine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backend::BoxFuture;
+use crate::event::Event;
+use crate::ids::{Epoch, Principal, Seq, SessionId, Timestamp};
+use crate::policy::Rule;
+
+pub type StoreResult<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+pub trait Store: Send + Sync + 'static {
+    /// Creates a session and claims it. An id that exists, or existed, is refused.
+    fn create(&self, session: NewSession) -> StoreResult<'_, Claim>;
+
+    /// Takes the right to append. Whoever had it is fenced off. Refused while a living owner is in
+    /// the middle of a turn.
+    fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim>;
+
+    /// Gives the right to append back. A later claim then needs nobody's death.
+    fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()>;
+
+    /// Appends events, all or none, in the order given. When this returns, they survive the death
+    /// of the process; with `sync` also a power cut, together with everything appended before.
+    fn append(&self, batch: Batch) -> StoreResult<'_, ()>;
+
+    /// Events after `after`, oldest first, at most `count_max` and, past the first, `bytes_max`.
+    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>>;
+
+    fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow>;
+
+    /// Newest activity first.
+    fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>>;
+
+    /// Copies `source`'s events up to its head into a new session and claims it.
+    fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim>;
+
+    /// Removes a session and its events for good. Unknown ids are not an error: says what happened.
+    fn delete(&self, id: &SessionId) -> StoreResult<'_, bool>;
+
+    /// Sets the title of a session nobody has open.
+    fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()>;
+
+    fn rules(&self) -> StoreResult<'_, Vec<Rule>>;
+
+    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSession {
+    pub id: SessionId,
+    pub owner: Principal,
+    pub cwd: PathBuf,
+    pub roots: Vec<PathBuf>,
+    pub parent: Option<SessionId>,
+    /// The door it came through: `acp`, `run`, `import`.
+    pub source: Arc<str>,
+    pub created_at: Timestamp,
+    pub title: Option<Arc<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRow {
+    pub id: SessionId,
+    pub owner: Principal,
+    pub cwd: PathBuf,
+    pub roots: Vec<PathBuf>,
+    pub parent: Option<SessionId>,
+    pub source: Arc<str>,
+    pub title: Option<Arc<str>>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// A turn was started and not ended.
+    pub busy: bool,
+    pub last_seq: Seq,
+}
+
+/// The right to append to a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub epoch: Epoch,
+    pub row: SessionRow,
+    /// The next event gets this position. After a power cut it is past everything that may have been
+    /// shown to anybody, so a position is never given twice.
+    pub next_seq: Seq,
+}
+
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub session: SessionId,
+    pub epoch: Epoch,
+    pub events: Vec<Arc<Event>>,
+    pub sync: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Page {
+    pub count_max: usize,
+    pub bytes_max: usize,
+}
+
+impl Page {
+    pub const USUAL: Page = Page { count_max: 512, bytes_max: 1 << 20 };
+}
+
+#[derive(Debug, Clone)]
+pub struct ListQuery {
+    pub owner: Principal,
+    pub cwd: Option<PathBuf>,
+    /// Continue after the session that was active at this time and had this id.
+    pub before: Option<(Timestamp, SessionId)>,
+    pub limit: usize,
+}
+
+impl ListQuery {
+    pub fn all(owner: Principal) -> Self {
+        Self { owner, cwd: None, before: None, limit: usize::MAX }
+    }
+
+    /// Whether a row belongs to the answer, leaving the limit aside. Rows come newest first, and by
+    /// descending id where the times are equal.
+    pub fn admits(&self, row: &SessionRow) -> bool {
+        row.owner == self.owner
+            && self.cwd.as_deref().is_none_or(|cwd: &Path| cwd == row.cwd)
+            && self.before.as_ref().is_none_or(|(at, id)| (row.updated_at, &row.id) < (*at, id))
+    }
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("the session store cannot be used: {reason}")]
+    Unavailable { reason: String },
+    #[error("there is no such session")]
+    NotFound,
+    #[error("a session with this id exists already, or was deleted")]
+    Exists,
+    #[error("another process took the session over")]
+    Fenced,
+    #[error("the session is in the middle of a turn in another process")]
+    BusyElsewhere,
+    #[error("the session log could not be written: {reason}")]
+    Write { reason: String },
+    #[error("the stored session cannot be read: {reason}")]
+    Damaged { reason: String },
+}
