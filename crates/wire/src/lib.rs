@@ -1,1 +1,3 @@
-//! To be filled.
+//! Every byte shape.
+
+pub mod record;
