@@ -1,1 +1,3 @@
-//! To be filled.
+//! What tests share: scripted peers, fixtures and conformance suites. Development only.
+
+pub mod store_suite;
