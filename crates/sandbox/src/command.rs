@@ -20,7 +20,10 @@ pub struct Command {
 pub enum Program {
     /// A line for `sh -c`.
     Shell(String),
-    Exec { program: PathBuf, arguments: Vec<OsString> },
+    Exec {
+        program: PathBuf,
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -80,7 +80,8 @@ pub async fn run(
     let pipes = Pipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take() };
     let deadline = Instant::now() + command.limits.wall;
     let count = Count { limits: command.limits, total: 0, dropped: 0 };
-    let running = Running { group, pipes, output, count, deadline, phase: Phase::Running, cause: Cause::Itself };
+    let running =
+        Running { group, pipes, output, count, deadline, phase: Phase::Running, cause: Cause::Itself };
     Ok(running.finish(cancel).await)
 }
 
@@ -196,7 +197,9 @@ impl Running {
         } else {
             // Nobody may hold up the end of a command; a receiver that is still there has until the
             // deadline.
-            tokio::time::timeout_at(self.deadline, self.output.send(chunk)).await.is_ok_and(|sent| sent.is_ok())
+            tokio::time::timeout_at(self.deadline, self.output.send(chunk))
+                .await
+                .is_ok_and(|sent| sent.is_ok())
         };
         if !delivered {
             self.count.dropped += size;

@@ -1,1 +1,5 @@
-//! To be filled.
+//! What the tests of several crates share. Never part of the product.
+
+mod script;
+
+pub use script::{Line, Script};
