@@ -19,6 +19,8 @@ def check_record(path):
     problems = []
     for number, entry in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         entry = json.loads(entry)
+        if "ended" in entry:
+            continue
         try:
             frame = json.loads(entry["line"])
         except ValueError:

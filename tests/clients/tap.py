@@ -6,9 +6,10 @@ validated afterwards without that client's help. One file per server process, be
 JSON-RPC ids start again with every process.
 
 Environment: ROPEWALK_BIN is the binary; ACP_TAP_DIR is the folder for the records
-(without it nothing is recorded). Arguments replace the default `serve`.
+(without it nothing is recorded). ACP_TAP_HIDE names a session capability that the client
+shall not learn of, to make it take its other way. Arguments replace the default `serve`.
 
-The tap adds nothing of its own: end of input is passed on, the exit status is the
+Apart from that the tap changes nothing: end of input is passed on, the exit status is the
 server's, and a signal sent to the tap reaches the server.
 """
 
@@ -22,7 +23,7 @@ import time
 
 
 class Record:
-    """One JSON object per line: {"from": "client" or "server", "line": text}."""
+    """One JSON object per line: {"from": "client" or "server", "line": text}, and {"ended": status} last."""
 
     def __init__(self, folder):
         self.lock = threading.Lock()
@@ -33,12 +34,25 @@ class Record:
             self.file = open(os.path.join(folder, name), "w", encoding="utf-8", newline="\n")
 
     def write(self, sender, line):
+        text = line.decode("utf-8", "surrogateescape").rstrip("\n")
+        self.append({"from": sender, "line": text})
+
+    def append(self, entry):
         if self.file is None:
             return
-        text = line.decode("utf-8", "surrogateescape").rstrip("\n")
         with self.lock:
-            self.file.write(json.dumps({"from": sender, "line": text}) + "\n")
+            self.file.write(json.dumps(entry) + "\n")
             self.file.flush()
+
+
+def hide_capability(line):
+    """The line without the hidden capability; only the answer to `initialize` can carry it."""
+    hidden = os.environ.get("ACP_TAP_HIDE")
+    if not hidden or b'"agentCapabilities"' not in line:
+        return line
+    frame = json.loads(line)
+    frame["result"]["agentCapabilities"]["sessionCapabilities"].pop(hidden, None)
+    return json.dumps(frame).encode() + b"\n"
 
 
 def copy(source, target, record, sender):
@@ -46,7 +60,7 @@ def copy(source, target, record, sender):
         # Recorded before it is passed on: whoever has seen a line can rely on the record having it.
         record.write(sender, line)
         try:
-            target.write(line)
+            target.write(hide_capability(line) if sender == "server" else line)
             target.flush()
         except (BrokenPipeError, ValueError):
             break
@@ -74,6 +88,7 @@ def main():
     threading.Thread(target=copy_input, args=(server, record), daemon=True).start()
     copy(server.stdout, sys.stdout.buffer, record, "server")
     status = server.wait()
+    record.append({"ended": status})
     # Not sys.exit: the input thread may hold the lock of the standard input.
     os._exit(status if status >= 0 else 128 - status)
 
