@@ -6,7 +6,15 @@
 
 use serde_json::{Map, Value, json};
 
-const TOOL_FIELDS: [&str; 7] = ["title", "kind", "status", "content", "locations", "rawInput", "rawOutput"];
+const TOOL_FIELDS: [&str; 7] = [
+    "title",
+    "kind",
+    "status",
+    "content",
+    "locations",
+    "rawInput",
+    "rawOutput",
+];
 
 /// Messages, tool calls and plans in the order of their first appearance; `updates` are the
 /// `params.update` objects of the protocol.
@@ -50,7 +58,9 @@ pub fn questions(updates: &[Value]) -> Vec<String> {
 
 fn add_text(items: &mut Vec<Map<String, Value>>, kind: &str, update: &Value) {
     let content = &update["content"];
-    let text = content["text"].as_str().map_or_else(|| content.to_string(), str::to_owned);
+    let text = content["text"]
+        .as_str()
+        .map_or_else(|| content.to_string(), str::to_owned);
     let id = update["messageId"].clone();
     if let Some(last) = items.last_mut()
         && last.get("message") == Some(&json!(kind))
@@ -60,16 +70,23 @@ fn add_text(items: &mut Vec<Map<String, Value>>, kind: &str, update: &Value) {
         so_far.push_str(&text);
         return;
     }
-    let message = [("message".into(), json!(kind)), ("id".into(), id), ("text".into(), json!(text))];
+    let message = [
+        ("message".into(), json!(kind)),
+        ("id".into(), id),
+        ("text".into(), json!(text)),
+    ];
     items.push(Map::from_iter(message));
 }
 
 fn add_tool(items: &mut Vec<Map<String, Value>>, update: &Value) {
     let id = &update["toolCallId"];
-    let index = items.iter().position(|item| item.get("tool") == Some(id)).unwrap_or_else(|| {
-        items.push(Map::from_iter([("tool".into(), id.clone())]));
-        items.len() - 1
-    });
+    let index = items
+        .iter()
+        .position(|item| item.get("tool") == Some(id))
+        .unwrap_or_else(|| {
+            items.push(Map::from_iter([("tool".into(), id.clone())]));
+            items.len() - 1
+        });
     for field in TOOL_FIELDS {
         if !update[field].is_null() {
             items[index].insert(field.into(), update[field].clone());

@@ -35,7 +35,11 @@ struct Editor(Arc<Mutex<Seen>>);
 impl Editor {
     fn new() -> Self {
         let answer = PermissionOptionKind::RejectOnce;
-        Self(Arc::new(Mutex::new(Seen { updates: Vec::new(), asked: Vec::new(), answer })))
+        Self(Arc::new(Mutex::new(Seen {
+            updates: Vec::new(),
+            asked: Vec::new(),
+            answer,
+        })))
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -48,7 +52,11 @@ impl Editor {
 
     fn decide(&self, request: RequestPermissionRequest) -> RequestPermissionResponse {
         let mut seen = self.seen();
-        let chosen = request.options.iter().find(|option| option.kind == seen.answer).unwrap();
+        let chosen = request
+            .options
+            .iter()
+            .find(|option| option.kind == seen.answer)
+            .unwrap();
         let outcome = SelectedPermissionOutcome::new(chosen.option_id.clone());
         seen.asked.push(request);
         RequestPermissionResponse::new(RequestPermissionOutcome::Selected(outcome))
@@ -148,9 +156,15 @@ fn rust_sdk_allows_one_command_and_rejects_another() {
     place.connect(async |connection, editor| {
         let session = new_session(&connection, &place).await?;
         editor.answer_with(PermissionOptionKind::AllowOnce);
-        assert_eq!(say(&connection, &session, "run touch allowed.txt").await?, StopReason::EndTurn);
+        assert_eq!(
+            say(&connection, &session, "run touch allowed.txt").await?,
+            StopReason::EndTurn
+        );
         editor.answer_with(PermissionOptionKind::RejectOnce);
-        assert_eq!(say(&connection, &session, "run touch rejected.txt").await?, StopReason::EndTurn);
+        assert_eq!(
+            say(&connection, &session, "run touch rejected.txt").await?,
+            StopReason::EndTurn
+        );
 
         assert!(place.workspace().join("allowed.txt").exists());
         assert!(!place.workspace().join("rejected.txt").exists());
@@ -170,7 +184,11 @@ fn rust_sdk_cancels_a_running_prompt() {
         let session = new_session(&connection, &place).await?;
         let running = say(&connection, &session, "stream 100000");
         let cancelling = async {
-            editor.until("the stream began", |editor| !editor.updates_of(&session).is_empty()).await;
+            editor
+                .until("the stream began", |editor| {
+                    !editor.updates_of(&session).is_empty()
+                })
+                .await;
             connection.send_notification(CancelNotification::new(session.clone()))
         };
         let (stop, sent) = futures::future::join(running, cancelling).await;
@@ -183,8 +201,14 @@ fn rust_sdk_cancels_a_running_prompt() {
 
 #[test]
 fn rust_sdk_loads_after_a_restart_what_was_streamed() {
-    const PROMPTS: [&str; 6] =
-        ["stream 20", "write note.txt: two\nlines", "run echo loud", "run echo no", "think", "plan"];
+    const PROMPTS: [&str; 6] = [
+        "stream 20",
+        "write note.txt: two\nlines",
+        "run echo loud",
+        "run echo no",
+        "think",
+        "plan",
+    ];
     let place = Place::new();
     let kept = Mutex::new(None);
     place.connect(async |connection, editor| {
@@ -203,7 +227,10 @@ fn rust_sdk_loads_after_a_restart_what_was_streamed() {
     let (session, streamed) = kept.into_inner().unwrap().unwrap();
 
     place.connect(async |connection, editor| {
-        let listed = connection.send_request(ListSessionsRequest::new()).block_task().await?;
+        let listed = connection
+            .send_request(ListSessionsRequest::new())
+            .block_task()
+            .await?;
         assert!(listed.sessions.iter().any(|each| each.session_id == session));
         let load = LoadSessionRequest::new(session.clone(), place.workspace());
         connection.send_request(load).block_task().await?;
