@@ -59,13 +59,20 @@ impl Acp {
     }
 
     /// What a request wants. `frame_bytes` is the size of the frame it came in.
-    pub fn request(&mut self, method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+    pub fn request(
+        &mut self,
+        method: &str,
+        params: Option<&RawValue>,
+        frame_bytes: usize,
+    ) -> Result<Call, Fault> {
         let large = matches!(method, "session/prompt" | "_session/import");
         if !large && frame_bytes > PLAIN_FRAME_BYTES_MAX {
             return Err(Fault::FrameTooLong { limit_bytes: PLAIN_FRAME_BYTES_MAX });
         }
         if !self.initialized && method != "initialize" {
-            return Err(Fault::InvalidRequest(format!("{method} came before initialize: send initialize first")));
+            return Err(Fault::InvalidRequest(format!(
+                "{method} came before initialize: send initialize first"
+            )));
         }
         let call = decode::request(method, params)?;
         if let Call::Initialize(_) = call {
@@ -125,7 +132,8 @@ pub fn write_cancel_request(out: &mut Vec<u8>, request: u64) {
 
 /// What the answer to a permission request says.
 pub fn permission_answer(result: Result<&RawValue, &RawValue>) -> engine::Answer {
-    let response = result.ok().and_then(|raw| serde_json::from_str::<schema::RequestPermissionResponse>(raw.get()).ok());
+    let response =
+        result.ok().and_then(|raw| serde_json::from_str::<schema::RequestPermissionResponse>(raw.get()).ok());
     match response.map(|response| response.outcome) {
         Some(schema::RequestPermissionOutcome::Selected(selected)) => match selected.option_id.0.as_ref() {
             "allow_once" => engine::Answer::AllowOnce,

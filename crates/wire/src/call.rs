@@ -14,31 +14,75 @@ use crate::rpc::RpcId;
 #[derive(Debug)]
 pub enum Call {
     Initialize(Hello),
-    Authenticate { method: String },
+    Authenticate {
+        method: String,
+    },
     Logout,
     New(Place),
     /// Opens a session and tells its history before answering.
-    Load { id: SessionId, place: Place },
+    Load {
+        id: SessionId,
+        place: Place,
+    },
     /// Opens a session and answers at once; with a cursor, what was missed follows the answer.
-    Resume { id: SessionId, place: Place, cursor: Option<String> },
-    Fork { id: SessionId, place: Place },
-    List { cwd: Option<PathBuf>, cursor: Option<String> },
-    Close { id: SessionId },
-    Delete { id: SessionId },
-    Prompt { id: SessionId, content: Vec<Content> },
-    Cancel { id: SessionId },
+    Resume {
+        id: SessionId,
+        place: Place,
+        cursor: Option<String>,
+    },
+    Fork {
+        id: SessionId,
+        place: Place,
+    },
+    List {
+        cwd: Option<PathBuf>,
+        cursor: Option<String>,
+    },
+    Close {
+        id: SessionId,
+    },
+    Delete {
+        id: SessionId,
+    },
+    Prompt {
+        id: SessionId,
+        content: Vec<Content>,
+    },
+    Cancel {
+        id: SessionId,
+    },
     /// Gives up one request of the client's own.
-    CancelRequest { request: RpcId },
-    Change { id: SessionId, setting: Arc<str>, value: Arc<str>, answer: ChangeAnswer },
+    CancelRequest {
+        request: RpcId,
+    },
+    Change {
+        id: SessionId,
+        setting: Arc<str>,
+        value: Arc<str>,
+        answer: ChangeAnswer,
+    },
     /// All sessions, in the older extension's form.
     ListAll,
-    Get { id: SessionId },
-    Export { id: SessionId },
-    Import { events: Vec<Event> },
+    Get {
+        id: SessionId,
+    },
+    Export {
+        id: SessionId,
+    },
+    Import {
+        events: Vec<Event>,
+    },
     /// Deletes, and says whether there was anything to delete.
-    Remove { id: SessionId },
-    Tools { id: SessionId },
-    Move { id: SessionId, path: PathBuf },
+    Remove {
+        id: SessionId,
+    },
+    Tools {
+        id: SessionId,
+    },
+    Move {
+        id: SessionId,
+        path: PathBuf,
+    },
     /// A notification that nobody needs to act on.
     Ignore,
 }
@@ -86,21 +130,42 @@ impl SessionView {
 /// What came of a call.
 #[derive(Debug)]
 pub enum Outcome {
-    Initialized { images: bool },
+    Initialized {
+        images: bool,
+    },
     Done,
     Created(SessionView),
     /// Loaded or resumed: the client knows the id.
     Opened(SessionView),
-    Listed { sessions: Vec<Listed>, next: Option<String> },
+    Listed {
+        sessions: Vec<Listed>,
+        next: Option<String>,
+    },
     Settings(SessionView),
-    TurnEnded { stop: Stop, error: Option<Arc<str>>, usage: Totals },
+    TurnEnded {
+        stop: Stop,
+        error: Option<Arc<str>>,
+        usage: Totals,
+    },
     ListedAll(Vec<Listed>),
-    Got { session: Listed, events: Vec<Arc<Event>> },
-    Exported { session: Listed, events: Vec<Arc<Event>>, at: engine::Timestamp },
-    Imported { id: SessionId },
+    Got {
+        session: Listed,
+        events: Vec<Arc<Event>>,
+    },
+    Exported {
+        session: Listed,
+        events: Vec<Arc<Event>>,
+        at: engine::Timestamp,
+    },
+    Imported {
+        id: SessionId,
+    },
     Removed(bool),
     Tools(Vec<engine::ToolInfo>),
-    Moved { id: SessionId, cwd: PathBuf },
+    Moved {
+        id: SessionId,
+        cwd: PathBuf,
+    },
 }
 
 /// Why a call was not carried out. The text says what was wrong and what to do.

@@ -4,13 +4,15 @@
 //! and the log's events and our answers back into messages.
 #![warn(clippy::wildcard_enum_match_arm)]
 
-mod frame;
-mod rpc;
-mod call;
-mod timestamp;
 pub mod acp;
+mod call;
+mod frame;
+pub mod portable;
+pub mod record;
+mod rpc;
+mod timestamp;
 
-pub use call::{Call, Fault, Hello, Outcome, Place, SessionView};
+pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};
 pub use timestamp::rfc3339;

@@ -33,17 +33,28 @@ impl RpcId {
     /// Reads an id out of JSON text that is known to be well-formed.
     pub fn from_json(text: &str) -> Option<Self> {
         let integer = text.strip_prefix('-').unwrap_or(text).bytes().all(|b| b.is_ascii_digit());
-        let allowed = text == Self::NULL_TEXT || text.starts_with('"') || (integer && text.parse::<i64>().is_ok());
+        let allowed =
+            text == Self::NULL_TEXT || text.starts_with('"') || (integer && text.parse::<i64>().is_ok());
         allowed.then(|| Self(text.into()))
     }
 }
 
 #[derive(Debug)]
 pub enum Message<'a> {
-    Request { id: RpcId, method: Cow<'a, str>, params: Option<&'a RawValue> },
-    Notification { method: Cow<'a, str>, params: Option<&'a RawValue> },
+    Request {
+        id: RpcId,
+        method: Cow<'a, str>,
+        params: Option<&'a RawValue>,
+    },
+    Notification {
+        method: Cow<'a, str>,
+        params: Option<&'a RawValue>,
+    },
     /// An answer to a request of ours.
-    Response { id: RpcId, result: Result<&'a RawValue, &'a RawValue> },
+    Response {
+        id: RpcId,
+        result: Result<&'a RawValue, &'a RawValue>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -69,9 +80,8 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 
 /// Reads one frame. A fault comes with the id to answer it to.
 pub fn parse(frame: &[u8]) -> Result<Message<'_>, (RpcId, Fault)> {
-    let text = std::str::from_utf8(frame).map_err(|_| {
-        (RpcId::null(), Fault::Parse("the frame is not valid UTF-8".into()))
-    })?;
+    let text = std::str::from_utf8(frame)
+        .map_err(|_| (RpcId::null(), Fault::Parse("the frame is not valid UTF-8".into())))?;
     if text.trim_start().starts_with('[') {
         // A batch that does not even parse is a parse error, as a lone message would be.
         serde_json::from_str::<&RawValue>(text).map_err(unreadable)?;
@@ -133,26 +143,62 @@ mod tests {
     #[test]
     fn ids_are_echoed_as_they_were_written() {
         check(r#"{"jsonrpc":"2.0","id":7,"method":"m"}"#, expect!["request 7 m -"]);
-        check(r#"{"jsonrpc":"2.0","id":"a\u0062c","method":"m","params":{"x":[1]}}"#, expect![[r#"request "a\u0062c" m {"x":[1]}"#]]);
+        check(
+            r#"{"jsonrpc":"2.0","id":"a\u0062c","method":"m","params":{"x":[1]}}"#,
+            expect![[r#"request "a\u0062c" m {"x":[1]}"#]],
+        );
         check(r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, expect!["request null m -"]);
-        check(r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, expect![[r#"! null InvalidRequest("id must be an integer, a string or null")"#]]);
+        check(
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#,
+            expect![[r#"! null InvalidRequest("id must be an integer, a string or null")"#]],
+        );
     }
 
     #[test]
     fn malformed_json_and_malformed_messages_are_told_apart() {
-        check("{bad", expect![[r#"! null Parse("not valid JSON: key must be a string at line 1 column 2")"#]]);
+        check(
+            "{bad",
+            expect![[r#"! null Parse("not valid JSON: key must be a string at line 1 column 2")"#]],
+        );
         check(r#"{"id":1}"#, expect![[r#"! 1 InvalidRequest("jsonrpc must be \"2.0\"")"#]]);
-        check(r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, expect![[r#"! 1 InvalidRequest("jsonrpc must be \"2.0\"")"#]]);
-        check(r#"{"jsonrpc":"2.0","id":1}"#, expect![[r#"! 1 InvalidRequest("a message needs a method, or exactly one of result and error")"#]]);
-        check("[1]", expect![[r#"! null InvalidRequest("batches are not supported: send one message per line")"#]]);
-        check("[1", expect![[r#"! null Parse("not valid JSON: EOF while parsing a list at line 1 column 2")"#]]);
-        check("12", expect![[r#"! null InvalidRequest("not a JSON-RPC message: invalid type: integer `12`, expected struct Envelope at line 1 column 2")"#]]);
-        check(r#"{"jsonrpc":"2.0","id":1,"method":5}"#, expect![[r#"! null InvalidRequest("not a JSON-RPC message: invalid type: integer `5`, expected a string at line 1 column 34")"#]]);
+        check(
+            r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#,
+            expect![[r#"! 1 InvalidRequest("jsonrpc must be \"2.0\"")"#]],
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            expect![[
+                r#"! 1 InvalidRequest("a message needs a method, or exactly one of result and error")"#
+            ]],
+        );
+        check(
+            "[1]",
+            expect![[r#"! null InvalidRequest("batches are not supported: send one message per line")"#]],
+        );
+        check(
+            "[1",
+            expect![[r#"! null Parse("not valid JSON: EOF while parsing a list at line 1 column 2")"#]],
+        );
+        check(
+            "12",
+            expect![[
+                r#"! null InvalidRequest("not a JSON-RPC message: invalid type: integer `12`, expected struct Envelope at line 1 column 2")"#
+            ]],
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+            expect![[
+                r#"! null InvalidRequest("not a JSON-RPC message: invalid type: integer `5`, expected a string at line 1 column 34")"#
+            ]],
+        );
     }
 
     #[test]
     fn answers_to_our_requests_are_recognised() {
         check(r#"{"jsonrpc":"2.0","id":3,"result":null}"#, expect!["response 3 Ok(RawValue(null))"]);
-        check(r#"{"jsonrpc":"2.0","id":3,"error":{"code":1}}"#, expect![[r#"response 3 Err(RawValue({"code":1}))"#]]);
+        check(
+            r#"{"jsonrpc":"2.0","id":3,"error":{"code":1}}"#,
+            expect![[r#"response 3 Err(RawValue({"code":1}))"#]],
+        );
     }
 }

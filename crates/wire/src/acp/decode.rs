@@ -36,8 +36,13 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "session/resume" => {
             let request: schema::ResumeSessionRequest = read(params)?;
             let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
-            let cursor = request.meta.as_ref().and_then(|meta| meta.get(CURSOR_KEY)).and_then(|value| value.as_str());
-            Ok(Call::Resume { id: session_id(&request.session_id)?, place, cursor: cursor.map(str::to_owned) })
+            let cursor =
+                request.meta.as_ref().and_then(|meta| meta.get(CURSOR_KEY)).and_then(|value| value.as_str());
+            Ok(Call::Resume {
+                id: session_id(&request.session_id)?,
+                place,
+                cursor: cursor.map(str::to_owned),
+            })
         }
         "session/fork" => {
             let request: schema::ForkSessionRequest = read(params)?;
@@ -60,12 +65,19 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "session/set_mode" => {
             let request: schema::SetSessionModeRequest = read(params)?;
             let id = session_id(&request.session_id)?;
-            Ok(Call::Change { id, setting: MODE.into(), value: request.mode_id.0, answer: ChangeAnswer::Nothing })
+            Ok(Call::Change {
+                id,
+                setting: MODE.into(),
+                value: request.mode_id.0,
+                answer: ChangeAnswer::Nothing,
+            })
         }
         "session/set_config_option" => set_config_option(params),
         // Older clients send these two as requests.
         "session/cancel" => cancel(params),
-        "$/cancel_request" => Err(Fault::InvalidRequest("$/cancel_request is a notification: send it without id".into())),
+        "$/cancel_request" => {
+            Err(Fault::InvalidRequest("$/cancel_request is a notification: send it without id".into()))
+        }
         _ => ext::request(method, params),
     }
 }
@@ -82,10 +94,22 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
             let text = params.map_or("null", RawValue::get);
             let params: Params<'_> = serde_json::from_str(text).map_err(bad_params)?;
             let unknown = || Fault::InvalidParams("requestId must be an integer, a string or null".into());
-            RpcId::from_json(params.request_id.get()).map(|request| Call::CancelRequest { request }).ok_or_else(unknown)
+            RpcId::from_json(params.request_id.get())
+                .map(|request| Call::CancelRequest { request })
+                .ok_or_else(unknown)
         }
-        "initialize" | "authenticate" | "logout" | "session/new" | "session/load" | "session/resume" | "session/fork"
-        | "session/list" | "session/close" | "session/delete" | "session/prompt" | "session/set_mode"
+        "initialize"
+        | "authenticate"
+        | "logout"
+        | "session/new"
+        | "session/load"
+        | "session/resume"
+        | "session/fork"
+        | "session/list"
+        | "session/close"
+        | "session/delete"
+        | "session/prompt"
+        | "session/set_mode"
         | "session/set_config_option" => {
             Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")))
         }
@@ -97,7 +121,8 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
 pub(super) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
     let Ok(request) = read::<schema::InitializeRequest>(params) else { return ClientAbilities::default() };
     let client = request.client_capabilities;
-    let wants = |key: &str| client.meta.as_ref().and_then(|meta| meta.get(key)).is_some_and(|value| value == true);
+    let wants =
+        |key: &str| client.meta.as_ref().and_then(|meta| meta.get(key)).is_some_and(|value| value == true);
     ClientAbilities {
         notices: client.session.as_ref().is_some_and(|session| session.notices.is_some()),
         compaction: client.session.as_ref().is_some_and(|session| session.compaction.is_some()),
@@ -158,7 +183,9 @@ fn block(block: schema::ContentBlock) -> Option<Content> {
             data: image.data.into(),
             uri: image.uri.map(Into::into),
         },
-        schema::ContentBlock::Audio(audio) => Content::Audio { mime: audio.mime_type.into(), data: audio.data.into() },
+        schema::ContentBlock::Audio(audio) => {
+            Content::Audio { mime: audio.mime_type.into(), data: audio.data.into() }
+        }
         schema::ContentBlock::ResourceLink(link) => Content::Link(Link {
             uri: link.uri.into(),
             name: link.name.into(),

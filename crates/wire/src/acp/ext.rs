@@ -101,7 +101,8 @@ pub(super) fn exported(session: &Listed, events: &[Arc<Event>], at: Timestamp) -
 }
 
 pub(super) fn tools(tools: &[ToolInfo]) -> Value {
-    let entry = |tool: &ToolInfo| json!({ "name": tool.name.as_ref(), "description": tool.description.as_ref() });
+    let entry =
+        |tool: &ToolInfo| json!({ "name": tool.name.as_ref(), "description": tool.description.as_ref() });
     json!({ "tools": tools.iter().map(entry).collect::<Vec<_>>() })
 }
 

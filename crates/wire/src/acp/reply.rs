@@ -55,9 +55,11 @@ pub(super) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
         Fault::InvalidRequest(text) => (-32600, text.clone(), None),
         Fault::UnknownMethod(method) => (-32601, format!("method not found: {method}"), None),
         Fault::InvalidParams(text) => (-32602, text.clone(), None),
-        Fault::NoSuchSession { id } => {
-            (-32002, format!("session not found: {id}; session/list shows what there is"), Some(json!({ "sessionId": id })))
-        }
+        Fault::NoSuchSession { id } => (
+            -32002,
+            format!("session not found: {id}; session/list shows what there is"),
+            Some(json!({ "sessionId": id })),
+        ),
         Fault::Internal(text) => (-32603, text.clone(), None),
     };
     let mut error = json!({ "code": code, "message": one_line(&message) });
@@ -95,7 +97,8 @@ fn initialized(identity: &Identity, images: bool) -> Value {
         schema::AuthMethodAgent::new(AUTH_METHOD, "This machine")
             .description("You started this server, so nothing more is needed.".to_string()),
     );
-    let info = schema::Implementation::new(identity.name.clone(), identity.version.clone()).title(identity.title.clone());
+    let info = schema::Implementation::new(identity.name.clone(), identity.version.clone())
+        .title(identity.title.clone());
     let mut prompt = Map::new();
     if images {
         prompt.insert("image".into(), true.into());
@@ -121,7 +124,7 @@ fn initialized(identity: &Identity, images: bool) -> Value {
 }
 
 fn created(view: &SessionView) -> schema::NewSessionResponse {
-    schema::NewSessionResponse::new(schema::SessionId(view.id.as_str().into()))
+    schema::NewSessionResponse::new(schema::SessionId::new(view.id.as_str()))
         .modes(settings::modes(&view.specs, &view.settings))
         .config_options(settings::options(&view.specs, &view.settings))
         .meta(project_rules(view))
@@ -149,7 +152,7 @@ fn listed(sessions: &[Listed], next: Option<String>) -> schema::ListSessionsResp
             ("status".to_string(), status.into()),
             ("source".to_string(), session.row.source.as_ref().into()),
         ]);
-        schema::SessionInfo::new(schema::SessionId(session.row.id.as_str().into()), session.row.cwd.clone())
+        schema::SessionInfo::new(schema::SessionId::new(session.row.id.as_str()), session.row.cwd.clone())
             .additional_directories(session.row.roots.clone())
             .title(session.row.title.as_deref().map(str::to_owned))
             .updated_at(rfc3339(session.row.updated_at))

@@ -9,11 +9,14 @@ pub(super) fn modes(specs: &[SettingSpec], settings: &Settings) -> Option<schema
         .choices
         .iter()
         .map(|choice| {
-            schema::SessionMode::new(schema::SessionModeId(choice.value.clone()), choice.name.to_string())
-                .description(choice.description.to_string())
+            schema::SessionMode::new(
+                schema::SessionModeId::new(choice.value.clone()),
+                choice.name.to_string(),
+            )
+            .description(choice.description.to_string())
         })
         .collect();
-    Some(schema::SessionModeState::new(schema::SessionModeId(settings.get(MODE).into()), available))
+    Some(schema::SessionModeState::new(schema::SessionModeId::new(settings.get(MODE)), available))
 }
 
 pub(super) fn options(specs: &[SettingSpec], settings: &Settings) -> Vec<schema::SessionConfigOption> {
@@ -26,7 +29,7 @@ fn option(spec: &SettingSpec, settings: &Settings) -> schema::SessionConfigOptio
         .iter()
         .map(|choice| {
             schema::SessionConfigSelectOption::new(
-                schema::SessionConfigValueId(choice.value.clone()),
+                schema::SessionConfigValueId::new(choice.value.clone()),
                 choice.name.to_string(),
             )
             .description(choice.description.to_string())
@@ -39,9 +42,9 @@ fn option(spec: &SettingSpec, settings: &Settings) -> schema::SessionConfigOptio
         Category::Other => schema::SessionConfigOptionCategory::Other("other".into()),
     };
     schema::SessionConfigOption::select(
-        schema::SessionConfigId(spec.id.clone()),
+        schema::SessionConfigId::new(spec.id.clone()),
         spec.name.to_string(),
-        schema::SessionConfigValueId(settings.get(&spec.id).into()),
+        schema::SessionConfigValueId::new(settings.get(&spec.id)),
         choices,
     )
     .description(spec.description.to_string())

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, StepStatus, ToolContent, ToolEnd,
-    ToolKind, ToolStart,
+    AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, StepStatus, ToolContent,
+    ToolEnd, ToolKind, ToolStart,
 };
 use serde_json::{Map, Value, json};
 
@@ -58,7 +58,10 @@ pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpda
     schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
 }
 
-pub(super) fn permission(session: schema::SessionId, request: &AskRequest) -> schema::RequestPermissionRequest {
+pub(super) fn permission(
+    session: schema::SessionId,
+    request: &AskRequest,
+) -> schema::RequestPermissionRequest {
     let call = request.call.as_ref().map_or_else(|| "permission".into(), |call| Arc::clone(&call.0));
     let mut fields = schema::ToolCallUpdateFields::new()
         .title(title(&request.title))
@@ -71,7 +74,8 @@ pub(super) fn permission(session: schema::SessionId, request: &AskRequest) -> sc
     if let Some(path) = &request.path {
         fields = fields.locations(vec![schema::ToolCallLocation::new(path.clone())]);
     }
-    let option = |id: &str, name: &str, kind| schema::PermissionOption::new(id.to_string(), name.to_string(), kind);
+    let option =
+        |id: &str, name: &str, kind| schema::PermissionOption::new(id.to_string(), name.to_string(), kind);
     let options = vec![
         option("allow_once", "Allow", schema::PermissionOptionKind::AllowOnce),
         option("allow_always", "Always allow", schema::PermissionOptionKind::AllowAlways),
@@ -79,7 +83,8 @@ pub(super) fn permission(session: schema::SessionId, request: &AskRequest) -> sc
         option("reject_always", "Never allow", schema::PermissionOptionKind::RejectAlways),
     ];
     let reason = Map::from_iter([("reason".to_string(), request.reason.as_ref().into())]);
-    schema::RequestPermissionRequest::new(session, schema::ToolCallUpdate::new(call, fields), options).meta(reason)
+    schema::RequestPermissionRequest::new(session, schema::ToolCallUpdate::new(call, fields), options)
+        .meta(reason)
 }
 
 pub(super) fn plan(entries: &[PlanEntry]) -> schema::Plan {
@@ -107,7 +112,8 @@ pub(super) fn block(content: &Content) -> schema::ContentBlock {
     match content {
         Content::Text(text) => schema::ContentBlock::Text(schema::TextContent::new(text.to_string())),
         Content::Image { mime, data, uri } => schema::ContentBlock::Image(
-            schema::ImageContent::new(data.to_string(), mime.to_string()).uri(uri.as_deref().map(str::to_owned)),
+            schema::ImageContent::new(data.to_string(), mime.to_string())
+                .uri(uri.as_deref().map(str::to_owned)),
         ),
         Content::Audio { mime, data } => {
             schema::ContentBlock::Audio(schema::AudioContent::new(data.to_string(), mime.to_string()))

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream, Resolution,
-    Resolver, SessionHandle, SettingSpec, Settings, Stop, SurfaceId, Totals, TurnId, Usage,
+    AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream,
+    Resolution, Resolver, SessionHandle, SettingSpec, Settings, Stop, SurfaceId, Totals, TurnId, Usage,
 };
 use serde_json::{Map, json};
 
@@ -64,7 +64,7 @@ impl Updates {
         let snapshot = session.snapshot();
         Self {
             client,
-            session: schema::SessionId(session.id().as_str().into()),
+            session: schema::SessionId::new(session.id().as_str()),
             // The characters of a session id need no escapes.
             session_json: format!("\"{}\"", session.id()),
             specs: Arc::clone(session.specs()),
@@ -77,7 +77,12 @@ impl Updates {
 
     /// Encodes events up to and including the first that needs the connection. Returns how many were
     /// taken, and that one.
-    pub fn encode<'a>(&mut self, events: &'a [Arc<Event>], view: View, out: &mut Vec<u8>) -> (usize, Option<Piece<'a>>) {
+    pub fn encode<'a>(
+        &mut self,
+        events: &'a [Arc<Event>],
+        view: View,
+        out: &mut Vec<u8>,
+    ) -> (usize, Option<Piece<'a>>) {
         let mut at = 0;
         while let Some(event) = events.get(at) {
             if let Body::Text { message, text } = &event.body {
@@ -101,13 +106,17 @@ impl Updates {
 
     /// Shows the output of running commands that was held back.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
-        let changed: Vec<_> = self.tails.iter().filter(|(_, (_, changed))| *changed).map(|(call, _)| call.clone()).collect();
+        let changed: Vec<_> =
+            self.tails.iter().filter(|(_, (_, changed))| *changed).map(|(call, _)| call.clone()).collect();
         for call in changed {
             if let Some((tail, changed)) = self.tails.get_mut(&call) {
                 *changed = false;
                 let content = vec![tools::text(tail.clone())];
                 let fields = schema::ToolCallUpdateFields::new().content(content);
-                self.update(schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0, fields)), out);
+                self.update(
+                    schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0, fields)),
+                    out,
+                );
             }
         }
     }
@@ -116,7 +125,9 @@ impl Updates {
     pub fn commands(&self, commands: &[engine::CommandSpec], out: &mut Vec<u8>) {
         let command = |spec: &engine::CommandSpec| {
             let input = spec.hint.as_ref().map(|hint| {
-                schema::AvailableCommandInput::Unstructured(schema::UnstructuredCommandInput::new(hint.to_string()))
+                schema::AvailableCommandInput::Unstructured(schema::UnstructuredCommandInput::new(
+                    hint.to_string(),
+                ))
             });
             schema::AvailableCommand::new(spec.name.to_string(), spec.description.to_string()).input(input)
         };
@@ -138,7 +149,10 @@ impl Updates {
     /// A call that waited for permission goes on.
     pub fn in_progress(&self, call: &CallId, out: &mut Vec<u8>) {
         let fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
-        self.update(schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0.clone(), fields)), out);
+        self.update(
+            schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0.clone(), fields)),
+            out,
+        );
     }
 
     fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
@@ -171,7 +185,8 @@ impl Updates {
             Body::Usage(usage) => self.usage(usage, view, out),
             Body::Commands { commands } => self.commands(commands, out),
             Body::Title { title } => {
-                let update = schema::SessionInfoUpdate::new().title(title.to_string()).updated_at(rfc3339(event.at));
+                let update =
+                    schema::SessionInfoUpdate::new().title(title.to_string()).updated_at(rfc3339(event.at));
                 self.update(schema::SessionUpdate::SessionInfoUpdate(update), out);
             }
             Body::Notice { level, text } => self.notice(*level, text, event, view, out),
@@ -199,7 +214,14 @@ impl Updates {
     }
 
     /// One update for as many neighbouring pieces of the message as fit. Returns how many.
-    fn merged(&self, events: &[Arc<Event>], message: MessageId, first: &str, kind: &str, out: &mut Vec<u8>) -> usize {
+    fn merged(
+        &self,
+        events: &[Arc<Event>],
+        message: MessageId,
+        first: &str,
+        kind: &str,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let thought = matches!(events.first().map(|event| &event.body), Some(Body::Thought { .. }));
         let same = |event: &Arc<Event>| match &event.body {
             Body::Text { message: next, text } if !thought && *next == message => Some(Arc::clone(text)),
@@ -241,15 +263,20 @@ impl Updates {
         }
         let message = event.turn.map_or_else(String::new, |turn| format!("u{}", turn.0));
         for block in content {
-            let chunk = schema::ContentChunk::new(tools::block(block)).message_id(schema::MessageId(message.as_str().into()));
+            let chunk = schema::ContentChunk::new(tools::block(block))
+                .message_id(schema::MessageId::new(message.as_str()));
             self.update(schema::SessionUpdate::UserMessageChunk(chunk), out);
         }
     }
 
     fn output(&mut self, call: &CallId, stream: OutputStream, text: &str, view: View, out: &mut Vec<u8>) {
         if self.client.terminal_output && !view.replay {
-            let meta = Map::from_iter([("terminal_output".to_string(), json!({ "terminal_id": call.0.as_ref(), "data": text }))]);
-            let update = schema::ToolCallUpdate::new(call.0.clone(), schema::ToolCallUpdateFields::new()).meta(meta);
+            let meta = Map::from_iter([(
+                "terminal_output".to_string(),
+                json!({ "terminal_id": call.0.as_ref(), "data": text }),
+            )]);
+            let update =
+                schema::ToolCallUpdate::new(call.0.clone(), schema::ToolCallUpdateFields::new()).meta(meta);
             self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             return;
         }
@@ -271,14 +298,17 @@ impl Updates {
         }
         self.settings.set(Arc::clone(id), Arc::clone(value));
         if id.as_ref() == MODE {
-            let update = schema::CurrentModeUpdate::new(schema::SessionModeId(Arc::clone(value)));
+            let update = schema::CurrentModeUpdate::new(schema::SessionModeId::new(Arc::clone(value)));
             self.update(schema::SessionUpdate::CurrentModeUpdate(update), out);
         }
         let update = schema::ConfigOptionUpdate::new(settings::options(&self.specs, &self.settings));
         self.update(schema::SessionUpdate::ConfigOptionUpdate(update), out);
         if id.as_ref() == MODEL {
             let meta = Map::from_iter([("currentModel".to_string(), value.as_ref().into())]);
-            self.update(schema::SessionUpdate::SessionInfoUpdate(schema::SessionInfoUpdate::new().meta(meta)), out);
+            self.update(
+                schema::SessionUpdate::SessionInfoUpdate(schema::SessionInfoUpdate::new().meta(meta)),
+                out,
+            );
         }
     }
 
@@ -318,7 +348,7 @@ impl Updates {
             let text = format!("The conversation so far was summed up for the model:\n{summary}");
             return self.chunk("agent_thought_chunk", &text, &format!("n{}", event.seq), out);
         }
-        let id = schema::CompactionId(format!("c{}", event.seq).into());
+        let id = schema::CompactionId::new(format!("c{}", event.seq));
         let update = schema::CompactionUpdate::new(id, schema::CompactionStatus::Completed)
             .summary(vec![schema::ContentBlock::from(summary.to_owned())]);
         self.update(schema::SessionUpdate::CompactionUpdate(update), out);
@@ -338,7 +368,11 @@ impl Updates {
     }
 
     fn update(&self, update: schema::SessionUpdate, out: &mut Vec<u8>) {
-        write_notification(out, "session/update", schema::SessionNotification::new(self.session.clone(), update));
+        write_notification(
+            out,
+            "session/update",
+            schema::SessionNotification::new(self.session.clone(), update),
+        );
     }
 }
 
