@@ -137,7 +137,11 @@ impl EchoAgent {
                         Ok(()) | Err(RecvTimeoutError::Disconnected) => "cancelled",
                     };
                     // A client that hung up needs no answer.
-                    drop(write_end(&mut out.lock().unwrap_or_else(PoisonError::into_inner), &id, reason));
+                    drop(write_end(
+                        &mut out.lock().unwrap_or_else(PoisonError::into_inner),
+                        &id,
+                        reason,
+                    ));
                 });
                 Ok(())
             }
@@ -157,7 +161,10 @@ impl EchoAgent {
 
     fn refuse(&self, id: &RawValue) -> anyhow::Result<()> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        writeln!(out, r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"method not found"}}}}"#)?;
+        writeln!(
+            out,
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"method not found"}}}}"#
+        )?;
         Ok(out.flush()?)
     }
 }
@@ -168,13 +175,26 @@ fn params(incoming: &Incoming<'_>) -> anyhow::Result<PromptParams> {
 
 fn write_chunk(out: &mut BufWriter<Stdout>, session_id: &str, text: &str) -> anyhow::Result<()> {
     let content = Text { r#type: "text", text };
-    let update = Chunk { session_update: "agent_message_chunk", content };
+    let update = Chunk {
+        session_update: "agent_message_chunk",
+        content,
+    };
     let params = UpdateParams { session_id, update };
-    serde_json::to_writer(&mut *out, &Update { jsonrpc: "2.0", method: "session/update", params })?;
+    serde_json::to_writer(
+        &mut *out,
+        &Update {
+            jsonrpc: "2.0",
+            method: "session/update",
+            params,
+        },
+    )?;
     Ok(out.write_all(b"\n")?)
 }
 
 fn write_end(out: &mut BufWriter<Stdout>, id: &RawValue, reason: &str) -> anyhow::Result<()> {
-    writeln!(out, r#"{{"jsonrpc":"2.0","id":{id},"result":{{"stopReason":"{reason}"}}}}"#)?;
+    writeln!(
+        out,
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"stopReason":"{reason}"}}}}"#
+    )?;
     Ok(out.flush()?)
 }

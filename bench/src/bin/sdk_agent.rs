@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use agent_client_protocol::v1::schema::{
     AgentCapabilities, CancelNotification, ContentBlock, ContentChunk, InitializeRequest, InitializeResponse,
-    LoadSessionRequest, LoadSessionResponse, NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse,
-    SessionId, SessionNotification, SessionUpdate, StopReason,
+    LoadSessionRequest, LoadSessionResponse, NewSessionRequest, NewSessionResponse, PromptRequest,
+    PromptResponse, SessionId, SessionNotification, SessionUpdate, StopReason,
 };
 use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{Agent, Client, Result, Stdio, on_receive_notification, on_receive_request};
@@ -27,12 +27,16 @@ async fn main() -> Result<()> {
         .on_receive_request(
             async |request: InitializeRequest, responder: Responder<InitializeResponse>, _connection| {
                 let capabilities = AgentCapabilities::new().load_session(true);
-                responder.respond(InitializeResponse::new(request.protocol_version).agent_capabilities(capabilities))
+                responder.respond(
+                    InitializeResponse::new(request.protocol_version).agent_capabilities(capabilities),
+                )
             },
             on_receive_request!(),
         )
         .on_receive_request(
-            async move |_request: NewSessionRequest, responder: Responder<NewSessionResponse>, _connection| {
+            async move |_request: NewSessionRequest,
+                        responder: Responder<NewSessionResponse>,
+                        _connection| {
                 let number = sessions.fetch_add(1, Ordering::Relaxed) + 1;
                 responder.respond(NewSessionResponse::new(format!("sdk-{number}")))
             },
@@ -58,7 +62,10 @@ async fn main() -> Result<()> {
         )
         .on_receive_notification(
             async move |cancel: CancelNotification, _connection| {
-                let wake = waking.lock().unwrap_or_else(PoisonError::into_inner).remove(&cancel.session_id);
+                let wake = waking
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&cancel.session_id);
                 if let Some(wake) = wake {
                     wake.notify_one();
                 }
@@ -95,7 +102,10 @@ fn sleep(
     sleeping: &Sleeping,
 ) -> Result<()> {
     let wake = Arc::new(Notify::new());
-    sleeping.lock().unwrap_or_else(PoisonError::into_inner).insert(request.session_id, Arc::clone(&wake));
+    sleeping
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(request.session_id, Arc::clone(&wake));
     connection.spawn(async move {
         let reason = tokio::select! {
             () = wake.notified() => StopReason::Cancelled,
