@@ -56,7 +56,11 @@ pub struct SessionSpec {
 
 /// A session as the backend sees it. At most one turn runs at a time.
 pub trait BackendSession: Send + Sync + 'static {
-    fn turn(self: Arc<Self>, input: TurnInput, context: TurnContext) -> BoxFuture<'static, Result<Stop, TurnError>>;
+    fn turn(
+        self: Arc<Self>,
+        input: TurnInput,
+        context: TurnContext,
+    ) -> BoxFuture<'static, Result<Stop, TurnError>>;
 }
 
 #[derive(Debug, Clone)]
@@ -82,7 +86,10 @@ pub struct SessionGone;
 pub enum Verdict {
     Allowed,
     /// The reason is told to the model.
-    Denied { resolution: Resolution, reason: Arc<str> },
+    Denied {
+        resolution: Resolution,
+        reason: Arc<str>,
+    },
 }
 
 /// Everything a turn may touch outside itself.

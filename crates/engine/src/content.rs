@@ -14,15 +14,30 @@ pub struct Opaque(pub Arc<str>);
 pub enum Content {
     Text(Arc<str>),
     /// `data` is base64, exactly as it arrived.
-    Image { mime: Arc<str>, data: Arc<str>, uri: Option<Arc<str>> },
+    Image {
+        mime: Arc<str>,
+        data: Arc<str>,
+        uri: Option<Arc<str>>,
+    },
     /// `data` is base64.
-    Audio { mime: Arc<str>, data: Arc<str> },
+    Audio {
+        mime: Arc<str>,
+        data: Arc<str>,
+    },
     /// Something the agent may look at, by address only.
     Link(Link),
     /// Something the client already read for the agent.
-    Resource { uri: Arc<str>, mime: Option<Arc<str>>, text: Arc<str> },
+    Resource {
+        uri: Arc<str>,
+        mime: Option<Arc<str>>,
+        text: Arc<str>,
+    },
     /// `data` is base64.
-    Binary { uri: Arc<str>, mime: Option<Arc<str>>, data: Arc<str> },
+    Binary {
+        uri: Arc<str>,
+        mime: Option<Arc<str>>,
+        data: Arc<str>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,43 +27,100 @@ pub enum Origin {
     Engine,
     Agent,
     /// A connection, with the name its client gave.
-    Surface { id: SurfaceId, name: Arc<str> },
+    Surface {
+        id: SurfaceId,
+        name: Arc<str>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
     /// A prompt was accepted while another turn runs. Its turn starts later.
-    TurnQueued { content: Vec<Content> },
+    TurnQueued {
+        content: Vec<Content>,
+    },
     TurnStarted,
-    UserMessage { content: Vec<Content> },
-    Text { message: MessageId, text: Arc<str> },
-    Thought { message: MessageId, text: Arc<str> },
-    Plan { entries: Vec<PlanEntry> },
+    UserMessage {
+        content: Vec<Content>,
+    },
+    Text {
+        message: MessageId,
+        text: Arc<str>,
+    },
+    Thought {
+        message: MessageId,
+        text: Arc<str>,
+    },
+    Plan {
+        entries: Vec<PlanEntry>,
+    },
     ToolStarted(Box<ToolStart>),
     /// Output of a command while it runs.
-    ToolOutput { call: CallId, stream: OutputStream, text: Arc<str> },
+    ToolOutput {
+        call: CallId,
+        stream: OutputStream,
+        text: Arc<str>,
+    },
     ToolEnded(Box<ToolEnd>),
-    FileEdited { call: Option<CallId>, change: FileChange },
+    FileEdited {
+        call: Option<CallId>,
+        change: FileChange,
+    },
     /// The agent points at a place, and an editor may follow.
-    FileShown { location: Location },
-    Asked { ask: AskId, request: Box<AskRequest> },
-    Resolved { ask: AskId, call: Option<CallId>, resolution: Resolution, by: Resolver },
+    FileShown {
+        location: Location,
+    },
+    Asked {
+        ask: AskId,
+        request: Box<AskRequest>,
+    },
+    Resolved {
+        ask: AskId,
+        call: Option<CallId>,
+        resolution: Resolution,
+        by: Resolver,
+    },
     CancelRequested,
-    PolicyBlocked { call: Option<CallId>, tool: Arc<str>, path: Option<PathBuf>, mode: Arc<str>, reason: Arc<str> },
-    SettingChanged { id: Arc<str>, value: Arc<str> },
+    PolicyBlocked {
+        call: Option<CallId>,
+        tool: Arc<str>,
+        path: Option<PathBuf>,
+        mode: Arc<str>,
+        reason: Arc<str>,
+    },
+    SettingChanged {
+        id: Arc<str>,
+        value: Arc<str>,
+    },
     Usage(Usage),
-    Commands { commands: Vec<CommandSpec> },
-    Title { title: Arc<str> },
-    Notice { level: NoticeLevel, text: Arc<str> },
+    Commands {
+        commands: Vec<CommandSpec>,
+    },
+    Title {
+        title: Arc<str>,
+    },
+    Notice {
+        level: NoticeLevel,
+        text: Arc<str>,
+    },
     /// Everything before this is forgotten: neither replayed nor shown to the model.
     Cleared,
     /// The model's view of everything before this is replaced by the summary; people still see it all.
-    Compacted { summary: Arc<str> },
+    Compacted {
+        summary: Arc<str>,
+    },
     /// The tools of later calls run here.
-    Moved { cwd: PathBuf },
+    Moved {
+        cwd: PathBuf,
+    },
     /// What an external agent sent and we do not understand, kept whole for clients that might.
-    Foreign { payload: Opaque },
-    TurnEnded { stop: Stop, error: Option<Arc<str>> },
+    Foreign {
+        payload: Opaque,
+    },
+    TurnEnded {
+        stop: Stop,
+        error: Option<Arc<str>>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -147,7 +204,11 @@ impl Resolution {
     pub fn allows(self) -> bool {
         match self {
             Self::AllowedOnce | Self::AllowedAlways => true,
-            Self::DeniedOnce | Self::DeniedAlways | Self::Cancelled | Self::TimedOut | Self::EndedByRestart => false,
+            Self::DeniedOnce
+            | Self::DeniedAlways
+            | Self::Cancelled
+            | Self::TimedOut
+            | Self::EndedByRestart => false,
         }
     }
 }
@@ -199,7 +260,10 @@ impl Body {
     pub fn must_sync(&self) -> bool {
         match self {
             Self::Resolved { by, .. } => !matches!(by, Resolver::Policy { .. }),
-            Self::TurnQueued { .. } | Self::SettingChanged { .. } | Self::Cleared | Self::TurnEnded { .. } => true,
+            Self::TurnQueued { .. }
+            | Self::SettingChanged { .. }
+            | Self::Cleared
+            | Self::TurnEnded { .. } => true,
             Self::TurnStarted
             | Self::UserMessage { .. }
             | Self::Text { .. }
@@ -223,15 +287,25 @@ impl Body {
         }
     }
 
+    /// Whether this is a piece of a stream, which an outline of the log leaves out.
+    pub fn is_streamed(&self) -> bool {
+        matches!(self, Self::Text { .. } | Self::Thought { .. } | Self::ToolOutput { .. })
+    }
+
     /// Roughly how many bytes of memory this event holds: what the ring is bounded by.
     pub fn weight(&self) -> usize {
         let big = match self {
-            Self::TurnQueued { content } | Self::UserMessage { content } => content.iter().map(Content::weight).sum(),
-            Self::Text { text, .. } | Self::Thought { text, .. } | Self::ToolOutput { text, .. } => text.len(),
+            Self::TurnQueued { content } | Self::UserMessage { content } => {
+                content.iter().map(Content::weight).sum()
+            }
+            Self::Text { text, .. } | Self::Thought { text, .. } | Self::ToolOutput { text, .. } => {
+                text.len()
+            }
             Self::Plan { entries } => entries.iter().map(|e| e.content.len() + 32).sum(),
             Self::ToolStarted(start) => start.input.0.len() + start.title.len() + 128,
             Self::ToolEnded(end) => {
-                end.content.iter().map(ToolContent::weight).sum::<usize>() + end.raw.as_ref().map_or(0, |r| r.0.len())
+                end.content.iter().map(ToolContent::weight).sum::<usize>()
+                    + end.raw.as_ref().map_or(0, |r| r.0.len())
             }
             Self::FileEdited { change, .. } => change.weight(),
             Self::Asked { request, .. } => {

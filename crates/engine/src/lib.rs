@@ -4,35 +4,40 @@
 //! its task, and the house that keeps all sessions.
 #![warn(clippy::wildcard_enum_match_arm)]
 
-mod ids;
+mod backend;
 mod content;
 mod event;
-mod settings;
-mod policy;
-mod store;
-mod memory;
+mod ids;
 mod log;
-mod backend;
+mod memory;
+mod policy;
+mod registry;
+mod session;
+mod settings;
+mod store;
+mod task;
 
 pub use backend::{
-    Abilities, Backend, BackendSession, BoxFuture, Report, ReportKind, SessionGone, SessionSpec, ToolInfo, TurnContext,
-    TurnError, TurnInput, Verdict,
+    Abilities, Backend, BackendSession, BoxFuture, Report, ReportKind, SessionGone, SessionSpec, ToolInfo,
+    TurnContext, TurnError, TurnInput, Verdict,
 };
 pub use content::{
-    CommandSpec, Content, Exit, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, Priority, StepStatus,
-    ToolContent, ToolKind,
+    CommandSpec, Content, Exit, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, Priority,
+    StepStatus, ToolContent, ToolKind,
 };
 pub use event::{
-    AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart, Usage,
+    AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd,
+    ToolStart, Usage,
 };
 pub use ids::{
-    AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId, SurfaceId,
-    Timestamp, TurnId,
+    AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
+    SurfaceId, Timestamp, TurnId,
 };
 pub use log::{Doorbell, LogReader, Taken};
 pub use memory::MemoryStore;
 pub use policy::{Rule, Ruling, decide};
+pub use registry::{Limits, Listed, OpenError, Registry, RegistryParts, Wish};
+pub use session::{Answer, Effect, Input, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, approval_spec};
-pub use store::{
-    Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult,
-};
+pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+pub use task::{Accepted, SendError, SessionHandle, Snapshot};

@@ -32,8 +32,13 @@ pub(crate) struct EventLog {
 impl EventLog {
     pub(crate) fn new(session: SessionId, store: Arc<dyn Store>, next: Seq) -> Self {
         let floor = Seq(next.0.saturating_sub(1));
-        let ring = Ring { events: VecDeque::new(), bytes: 0, floor, head: floor, closed: false, bells: Vec::new() };
-        Self { shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }), pending: Vec::new(), next }
+        let ring =
+            Ring { events: VecDeque::new(), bytes: 0, floor, head: floor, closed: None, bells: Vec::new() };
+        Self {
+            shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }),
+            pending: Vec::new(),
+            next,
+        }
     }
 
     /// Gives the event its position. It stays invisible until [`publish`](Self::publish).
@@ -66,10 +71,10 @@ impl EventLog {
         ring.wake();
     }
 
-    /// Tells the readers that nothing more will come from this log.
-    pub(crate) fn close(&self) {
+    /// Tells the readers that nothing more will come from this log, and why if that is bad news.
+    pub(crate) fn close(&self, trouble: Option<Arc<str>>) {
         let mut ring = self.shared.lock();
-        ring.closed = true;
+        ring.closed = Some(trouble);
         ring.wake();
     }
 
@@ -92,14 +97,16 @@ struct Ring {
     floor: Seq,
     /// The last visible position.
     head: Seq,
-    closed: bool,
+    closed: Option<Option<Arc<str>>>,
     bells: Vec<(Weak<Doorbell>, u64)>,
 }
 
 impl Ring {
     fn shrink(&mut self) {
         while self.events.len() > RING_EVENTS_MAX || self.bytes > RING_BYTES_MAX {
-            let Some(oldest) = self.events.pop_front() else { return };
+            let Some(oldest) = self.events.pop_front() else {
+                return;
+            };
             self.bytes -= oldest.body.weight();
             self.floor = oldest.seq;
         }
@@ -146,7 +153,9 @@ pub enum Taken {
     /// Nothing yet; the doorbell rings when there is more.
     UpToDate,
     /// Nothing, and this log is closed: the session may be opened again later, as another log.
-    Ended,
+    Ended {
+        trouble: Option<Arc<str>>,
+    },
 }
 
 impl LogReader {
@@ -192,7 +201,7 @@ impl LogReader {
         loop {
             match self.take(Page::USUAL).await? {
                 Taken::Events(events) => return Ok(Some(events)),
-                Taken::Ended => return Ok(None),
+                Taken::Ended { .. } => return Ok(None),
                 Taken::UpToDate => drop(bell.wait().await),
             }
         }
@@ -223,8 +232,10 @@ impl LogReader {
                 self.cursor = last.seq;
                 Taken::Events(events)
             }
-            None if ring.closed => Taken::Ended,
-            None => Taken::UpToDate,
+            None => match &ring.closed {
+                Some(trouble) => Taken::Ended { trouble: trouble.clone() },
+                None => Taken::UpToDate,
+            },
         })
     }
 }

@@ -126,7 +126,14 @@ impl Store for MemoryStore {
                 bytes += event.body.weight();
                 fits
             };
-            kept.events[start..].iter().take(page.count_max).take_while(fits).cloned().collect()
+            let wanted = |event: &&Arc<Event>| !(page.outline && event.body.is_streamed());
+            kept.events[start..]
+                .iter()
+                .filter(wanted)
+                .take(page.count_max)
+                .take_while(fits)
+                .cloned()
+                .collect()
         }))
     }
 
@@ -135,8 +142,13 @@ impl Store for MemoryStore {
     }
 
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
-        let mut rows: Vec<_> =
-            self.lock().sessions.values().map(|kept| kept.row.clone()).filter(|row| query.admits(row)).collect();
+        let mut rows: Vec<_> = self
+            .lock()
+            .sessions
+            .values()
+            .map(|kept| kept.row.clone())
+            .filter(|row| query.admits(row))
+            .collect();
         rows.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
         rows.truncate(query.limit);
         ready(Ok(rows))
@@ -167,7 +179,9 @@ impl Store for MemoryStore {
 
     fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()> {
         let mut inner = self.lock();
-        inner.rules.retain(|kept| (&kept.workspace, &kept.tool, &kept.subject) != (&rule.workspace, &rule.tool, &rule.subject));
+        inner.rules.retain(|kept| {
+            (&kept.workspace, &kept.tool, &kept.subject) != (&rule.workspace, &rule.tool, &rule.subject)
+        });
         inner.rules.push(rule);
         ready(Ok(()))
     }

@@ -27,10 +27,17 @@ impl Rule {
 /// What the policy says of a wish before any person is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruling {
-    Allow { reason: Arc<str> },
+    Allow {
+        reason: Arc<str>,
+    },
     /// A person said "always" or "never" earlier.
-    Remembered { allow: bool },
-    Deny { mode: Arc<str>, reason: Arc<str> },
+    Remembered {
+        allow: bool,
+    },
+    Deny {
+        mode: Arc<str>,
+        reason: Arc<str>,
+    },
     Ask,
 }
 
@@ -65,7 +72,8 @@ fn forbidden_by_mode(mode: &str, class: ToolClass) -> Option<Arc<str>> {
     let only_reading = matches!(mode, "ask" | "architect");
     match class {
         ToolClass::Read => None,
-        ToolClass::Edit | ToolClass::Execute | ToolClass::Network => only_reading
-            .then(|| format!("the session is in {mode} mode: only reading is allowed; switch to code mode").into()),
+        ToolClass::Edit | ToolClass::Execute | ToolClass::Network => only_reading.then(|| {
+            format!("the session is in {mode} mode: only reading is allowed; switch to code mode").into()
+        }),
     }
 }

@@ -101,10 +101,14 @@ pub struct Batch {
 pub struct Page {
     pub count_max: usize,
     pub bytes_max: usize,
+    /// Leaves out what was streamed (text, thoughts, tool output): the session's state does not
+    /// depend on it, and it is nearly all there is.
+    pub outline: bool,
 }
 
 impl Page {
-    pub const USUAL: Page = Page { count_max: 512, bytes_max: 1 << 20 };
+    pub const USUAL: Page = Page { count_max: 512, bytes_max: 1 << 20, outline: false };
+    pub const OUTLINE: Page = Page { count_max: 4096, bytes_max: 4 << 20, outline: true };
 }
 
 #[derive(Debug, Clone)]

@@ -1,0 +1,532 @@
+//! The house that keeps all sessions of this process: opens, finds, lists, closes, forks, evicts.
+//!
+//! Whatever happens to one session id happens in order: each life-cycle step holds that id's gate,
+//! so close, delete and reload can never cross. A session that is evicted or idle for long only
+//! leaves memory; opening it again goes on from the store.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::backend::{Abilities, Backend, SessionSpec};
+use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin};
+use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
+use crate::memory::MemoryStore;
+use crate::policy::Rule;
+use crate::session::{Effect, Input, Sender, Session};
+use crate::settings::SettingSpec;
+use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
+use crate::task::{SessionHandle, Task, TaskParts};
+
+/// How often idle sessions are looked for.
+const REAPER_PERIOD: Duration = Duration::from_secs(60);
+/// How long a server that stops waits for its sessions: a little more than a turn's own grace.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
+/// Events written at a time when a session is imported.
+const IMPORT_BATCH: usize = 512;
+
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Sessions in memory at once. The least recently used idle one makes room.
+    pub sessions_max: usize,
+    /// A session with no activity for this long leaves memory.
+    pub idle_timeout: Duration,
+    /// How long an ask waits for a person; for ever without.
+    pub ask_timeout: Option<Duration>,
+    /// Somebody can answer. Without, what would be asked is refused at once.
+    pub attended: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { sessions_max: 16, idle_timeout: Duration::from_secs(1800), ask_timeout: None, attended: true }
+    }
+}
+
+pub struct RegistryParts {
+    pub store: Arc<dyn Store>,
+    pub backend: Arc<dyn Backend>,
+    pub clock: Arc<dyn Clock>,
+    pub limits: Limits,
+}
+
+pub struct Registry {
+    store: Arc<dyn Store>,
+    /// Where sessions live when the store cannot be used.
+    fallback: Arc<dyn Store>,
+    backend: Arc<dyn Backend>,
+    specs: Arc<[SettingSpec]>,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+    rules: OnceCell<Arc<RuleBook>>,
+    live: Mutex<HashMap<SessionId, Live>>,
+    gates: Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+struct Live {
+    handle: SessionHandle,
+    touched: Timestamp,
+}
+
+/// Who wants a new session, and where.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    pub owner: Principal,
+    pub cwd: PathBuf,
+    pub roots: Vec<PathBuf>,
+    /// The door it comes through.
+    pub source: Arc<str>,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OpenError {
+    #[error("session not found: {0}")]
+    NotFound(SessionId),
+    #[error("session limit reached: all {0} open sessions are busy; wait, or close one")]
+    LimitReached(usize),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+/// A session in a listing.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    pub row: SessionRow,
+    /// It is in memory, here.
+    pub live: bool,
+}
+
+impl Registry {
+    pub fn new(parts: RegistryParts) -> Arc<Self> {
+        Arc::new(Self {
+            specs: parts.backend.abilities().settings.clone().into(),
+            store: parts.store,
+            fallback: Arc::new(MemoryStore::default()),
+            backend: parts.backend,
+            clock: parts.clock,
+            limits: parts.limits,
+            tracker: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            rules: OnceCell::new(),
+            live: Mutex::new(HashMap::new()),
+            gates: Mutex::new(HashMap::new()),
+        })
+    }
+
+    pub fn abilities(&self) -> &Abilities {
+        self.backend.abilities()
+    }
+
+    pub fn project_rules(&self, cwd: &Path) -> Vec<String> {
+        self.backend.project_rules(cwd)
+    }
+
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub fn tracker(&self) -> &TaskTracker {
+        &self.tracker
+    }
+
+    pub async fn create(&self, wish: Wish) -> Result<SessionHandle, OpenError> {
+        let session = self.new_session(wish, None, None);
+        let gate = self.gate(&session.id);
+        let _held = gate.lock().await;
+        self.make_room().await?;
+        match self.store.create(session.clone()).await {
+            Ok(claim) => self.start(claim, Arc::clone(&self.store), Vec::new()).await,
+            Err(StoreError::Unavailable { reason }) => {
+                let claim = self.fallback.create(session).await.map_err(OpenError::Store)?;
+                let text =
+                    format!("this session is not saved and will be gone when the server stops: {reason}");
+                let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+                let record = Effect::Record { origin: Origin::Engine, turn: None, body: notice };
+                self.start(claim, Arc::clone(&self.fallback), vec![record]).await
+            }
+            Err(error) => Err(OpenError::Store(error)),
+        }
+    }
+
+    /// The session with this id, brought back from the store if it is not in memory.
+    pub async fn open(&self, owner: &Principal, id: &SessionId) -> Result<SessionHandle, OpenError> {
+        if let Some(handle) = self.find_live(owner, id)? {
+            return Ok(handle);
+        }
+        let gate = self.gate(id);
+        let _held = gate.lock().await;
+        if let Some(handle) = self.find_live(owner, id)? {
+            return Ok(handle);
+        }
+        let (row, store) = self.find(owner, id).await?;
+        self.make_room().await?;
+        let claim = store.claim(&row.id).await.map_err(OpenError::Store)?;
+        self.start(claim, store, Vec::new()).await
+    }
+
+    /// A new session that begins with everything the source has written so far.
+    pub async fn fork(&self, source: &SessionId, wish: Wish) -> Result<SessionHandle, OpenError> {
+        let (row, store) = self.find(&wish.owner, source).await?;
+        let session = self.new_session(wish, Some(row.id.clone()), row.title);
+        let gate = self.gate(&session.id);
+        let _held = gate.lock().await;
+        self.make_room().await?;
+        let claim = store.fork(&row.id, session).await.map_err(OpenError::Store)?;
+        self.start(claim, store, Vec::new()).await
+    }
+
+    /// A new session with these events, renumbered from 1.
+    pub async fn import(
+        &self,
+        wish: Wish,
+        title: Option<Arc<str>>,
+        events: Vec<Event>,
+    ) -> Result<SessionHandle, OpenError> {
+        let session = self.new_session(wish, None, title);
+        let gate = self.gate(&session.id);
+        let _held = gate.lock().await;
+        self.make_room().await?;
+        let mut claim = self.store.create(session).await.map_err(OpenError::Store)?;
+        let numbered: Vec<_> = (claim.next_seq.0..)
+            .zip(events)
+            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), ..event }))
+            .collect();
+        for part in numbered.chunks(IMPORT_BATCH) {
+            let batch = Batch {
+                session: claim.row.id.clone(),
+                epoch: claim.epoch,
+                events: part.to_vec(),
+                sync: true,
+            };
+            self.store.append(batch).await.map_err(OpenError::Store)?;
+        }
+        claim.next_seq = numbered.last().map_or(claim.next_seq, |last| last.seq.next());
+        self.start(claim, Arc::clone(&self.store), Vec::new()).await
+    }
+
+    /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
+    pub async fn close(&self, owner: &Principal, id: &SessionId) -> Result<bool, OpenError> {
+        let gate = self.gate(id);
+        let _held = gate.lock().await;
+        let Some(handle) = self.find_live(owner, id)? else {
+            return self.find(owner, id).await.map(|_| false);
+        };
+        handle.close().await;
+        self.lock_live().remove(id);
+        Ok(true)
+    }
+
+    /// Removes the session for good. Says whether there was one.
+    pub async fn delete(&self, owner: &Principal, id: &SessionId) -> Result<bool, OpenError> {
+        let gate = self.gate(id);
+        let _held = gate.lock().await;
+        let (row, store) = match self.find(owner, id).await {
+            Ok(found) => found,
+            Err(OpenError::NotFound(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let live = self.lock_live().remove(id);
+        if let Some(live) = live {
+            live.handle.close().await;
+        }
+        store.delete(&row.id).await.map_err(OpenError::Store)
+    }
+
+    pub async fn rename(
+        &self,
+        by: Sender,
+        owner: &Principal,
+        id: &SessionId,
+        title: &str,
+    ) -> Result<(), OpenError> {
+        if let Some(handle) = self.find_live(owner, id)?
+            && handle.send(Input::Rename { by, title: title.into() }).await.is_ok()
+        {
+            return Ok(());
+        }
+        let (row, store) = self.find(owner, id).await?;
+        store.rename(&row.id, title).await.map_err(OpenError::Store)
+    }
+
+    pub async fn row(&self, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
+        self.find(owner, id).await.map(|(row, _)| row)
+    }
+
+    /// Stored events, without opening the session.
+    pub async fn read(
+        &self,
+        owner: &Principal,
+        id: &SessionId,
+        after: Seq,
+        page: Page,
+    ) -> Result<Vec<Arc<Event>>, OpenError> {
+        let (row, store) = self.find(owner, id).await?;
+        store.read(&row.id, after, page).await.map_err(OpenError::Store)
+    }
+
+    /// Newest activity first, stored and unsaved sessions together.
+    pub async fn list(&self, query: ListQuery) -> Result<Vec<Listed>, OpenError> {
+        let limit = query.limit;
+        let mut rows = match self.store.list(query.clone()).await {
+            Ok(rows) => rows,
+            Err(StoreError::Unavailable { .. }) => Vec::new(),
+            Err(error) => return Err(OpenError::Store(error)),
+        };
+        rows.extend(self.fallback.list(query).await.map_err(OpenError::Store)?);
+        rows.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
+        rows.truncate(limit);
+        let live = self.lock_live();
+        Ok(rows.into_iter().map(|row| Listed { live: live.contains_key(&row.id), row }).collect())
+    }
+
+    /// Sessions in memory.
+    pub fn live_count(&self) -> usize {
+        self.lock_live().len()
+    }
+
+    /// Looks for idle sessions for as long as the registry lives.
+    pub fn start_reaper(self: &Arc<Self>) {
+        let registry = Arc::downgrade(self);
+        let stop = self.stop.clone();
+        let period = REAPER_PERIOD.min(self.limits.idle_timeout.max(Duration::from_millis(10)));
+        let reaper = async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(period) => {}
+                }
+                let Some(registry) = registry.upgrade() else {
+                    return;
+                };
+                registry.reap().await;
+            }
+        };
+        drop(self.tracker.spawn(reaper));
+    }
+
+    /// Takes every session that has been idle for too long out of memory.
+    pub async fn reap(&self) {
+        let now = self.clock.now();
+        let limit_ms = i64::try_from(self.limits.idle_timeout.as_millis()).unwrap_or(i64::MAX);
+        let idle: Vec<_> = self
+            .lock_live()
+            .iter()
+            .filter(|(_, live)| live.is_idle() && now.0 - live.last_used().0 > limit_ms)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in idle {
+            self.evict(&id).await;
+        }
+    }
+
+    /// Ends every session in good order, then every task.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        let handles: Vec<_> = self.lock_live().drain().map(|(_, live)| live.handle).collect();
+        for handle in &handles {
+            let handle = handle.clone();
+            self.tracker.spawn(async move { handle.close().await });
+        }
+        self.tracker.close();
+        if tokio::time::timeout(SHUTDOWN_GRACE, self.tracker.wait()).await.is_err() {
+            tracing::warn!("some sessions did not end in time");
+        }
+    }
+
+    async fn start(
+        &self,
+        claim: Claim,
+        store: Arc<dyn Store>,
+        mut effects: Vec<Effect>,
+    ) -> Result<SessionHandle, OpenError> {
+        let row = claim.row;
+        let unattended = !self.limits.attended;
+        let mut session =
+            Session::new(Arc::clone(&self.specs), row.cwd.clone(), row.title.clone(), unattended);
+        let replay_from = observe_all(&mut session, store.as_ref(), &row.id).await?;
+        effects.extend(session.recover());
+        let spec = SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone() };
+        let parts = TaskParts {
+            id: row.id.clone(),
+            owner: row.owner,
+            created_at: row.created_at,
+            roots: row.roots,
+            epoch: claim.epoch,
+            next_seq: claim.next_seq,
+            replay_from,
+            updated_at: row.updated_at,
+            session,
+            store,
+            backend: self.backend.open(spec),
+            clock: Arc::clone(&self.clock),
+            rules: self.rule_book().await,
+            tracker: self.tracker.clone(),
+            ask_timeout: self.limits.ask_timeout,
+        };
+        let (task, handle) = Task::new(parts, effects);
+        self.lock_live().insert(row.id, Live { handle: handle.clone(), touched: self.clock.now() });
+        drop(self.tracker.spawn(task.run()));
+        Ok(handle)
+    }
+
+    fn new_session(&self, wish: Wish, parent: Option<SessionId>, title: Option<Arc<str>>) -> NewSession {
+        NewSession {
+            id: SessionId::random(),
+            owner: wish.owner,
+            cwd: wish.cwd,
+            roots: wish.roots,
+            parent,
+            source: wish.source,
+            created_at: self.clock.now(),
+            title,
+        }
+    }
+
+    fn find_live(&self, owner: &Principal, id: &SessionId) -> Result<Option<SessionHandle>, OpenError> {
+        let now = self.clock.now();
+        let mut live = self.lock_live();
+        match live.get_mut(id) {
+            // It gave up on its own; what is stored is the truth.
+            Some(found) if found.handle.is_closed() => {
+                live.remove(id);
+                Ok(None)
+            }
+            Some(found) if found.handle.owner() == owner => {
+                found.touched = now;
+                Ok(Some(found.handle.clone()))
+            }
+            Some(_) => Err(OpenError::NotFound(id.clone())),
+            None => Ok(None),
+        }
+    }
+
+    async fn find(
+        &self,
+        owner: &Principal,
+        id: &SessionId,
+    ) -> Result<(SessionRow, Arc<dyn Store>), OpenError> {
+        if let Ok(row) = self.fallback.find(id).await {
+            return self.owned(row, owner, id).map(|row| (row, Arc::clone(&self.fallback)));
+        }
+        match self.store.find(id).await {
+            Ok(row) => self.owned(row, owner, id).map(|row| (row, Arc::clone(&self.store))),
+            Err(StoreError::NotFound) => Err(OpenError::NotFound(id.clone())),
+            Err(error) => Err(OpenError::Store(error)),
+        }
+    }
+
+    /// Another principal's session does not exist, as far as anybody can tell.
+    fn owned(&self, row: SessionRow, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
+        if row.owner == *owner { Ok(row) } else { Err(OpenError::NotFound(id.clone())) }
+    }
+
+    async fn make_room(&self) -> Result<(), OpenError> {
+        loop {
+            let victim = {
+                let live = self.lock_live();
+                if live.len() < self.limits.sessions_max {
+                    return Ok(());
+                }
+                let idle = live.iter().filter(|(_, live)| live.is_idle());
+                idle.min_by_key(|(_, live)| live.last_used()).map(|(id, _)| id.clone())
+            };
+            match victim {
+                Some(id) => self.evict(&id).await,
+                None => return Err(OpenError::LimitReached(self.limits.sessions_max)),
+            }
+        }
+    }
+
+    async fn evict(&self, id: &SessionId) {
+        let gate = self.gate(id);
+        let _held = gate.lock().await;
+        let gone = {
+            let mut live = self.lock_live();
+            let idle = live.get(id).is_some_and(Live::is_idle);
+            if idle { live.remove(id) } else { None }
+        };
+        if let Some(gone) = gone {
+            gone.handle.close().await;
+        }
+    }
+
+    async fn rule_book(&self) -> Arc<RuleBook> {
+        let load = async || {
+            let rules = self.store.rules().await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "stored answers cannot be read; everything is asked again");
+                Vec::new()
+            });
+            Arc::new(RuleBook { rules: Mutex::new(rules) })
+        };
+        Arc::clone(self.rules.get_or_init(load).await)
+    }
+
+    fn gate(&self, id: &SessionId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = gates.get(id).and_then(Weak::upgrade) {
+            return gate;
+        }
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        let gate = Arc::default();
+        gates.insert(id.clone(), Arc::downgrade(&gate));
+        gate
+    }
+
+    fn lock_live(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Live {
+    fn is_idle(&self) -> bool {
+        let snapshot = self.handle.snapshot();
+        !snapshot.busy && snapshot.waiting == 0
+    }
+
+    fn last_used(&self) -> Timestamp {
+        self.touched.max(self.handle.snapshot().updated_at)
+    }
+}
+
+/// Rebuilds the state from the log; returns where its history was last cleared.
+async fn observe_all(session: &mut Session, store: &dyn Store, id: &SessionId) -> Result<Seq, OpenError> {
+    let mut replay_from = Seq::START;
+    let mut after = Seq::START;
+    loop {
+        let events = store.read(id, after, Page::OUTLINE).await.map_err(OpenError::Store)?;
+        let Some(last) = events.last() else {
+            return Ok(replay_from);
+        };
+        after = last.seq;
+        for event in &events {
+            session.observe(event.turn, &event.body);
+            if matches!(event.body, Body::Cleared) {
+                replay_from = event.seq;
+            }
+        }
+    }
+}
+
+/// The answers that people gave once and for all, shared by every session.
+pub(crate) struct RuleBook {
+    rules: Mutex<Vec<Rule>>,
+}
+
+impl RuleBook {
+    /// What the newest matching rule says.
+    pub(crate) fn find(&self, workspace: &Path, request: &AskRequest) -> Option<bool> {
+        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.iter().rev().find(|rule| rule.matches(workspace, request)).map(|rule| rule.allow)
+    }
+
+    pub(crate) fn add(&self, rule: Rule) {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
+    }
+}

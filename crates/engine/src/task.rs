@@ -1,0 +1,577 @@
+//! The task that owns a session: feeds inputs to the state machine and carries out its effects.
+//!
+//! One task per open session holds the state, the log's writing end and the running turn. Events go
+//! to the store in batches, one batch at a time; what arrives meanwhile forms the next batch. Only
+//! what the store has becomes visible, and only then do turns start and tools go on, so nothing
+//! anybody saw, and nothing a tool did, can be missing from the log after a crash.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::backend::{
+    BackendSession, BoxFuture, Report, ReportKind, TurnContext, TurnError, TurnInput, Verdict,
+};
+use crate::content::Content;
+use crate::event::{Body, Event, Resolution, Stop};
+use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
+use crate::log::{EventLog, LogReader, LogShared};
+use crate::registry::RuleBook;
+use crate::session::{Effect, Input, Refusal, Session, Totals, TurnReport};
+use crate::settings::{SettingSpec, Settings};
+use crate::store::{Batch, Store, StoreError};
+
+/// Inputs from surfaces that may wait for the task. More wait in their connections.
+const MAILBOX_MAX: usize = 64;
+/// Reports of the running turn that may wait; a full queue slows the turn down.
+const REPORTS_MAX: usize = 1024;
+/// Reports handled between two looks at the mailbox.
+const REPORTS_PER_WAKE: usize = 256;
+/// Events waiting for the store before reports are no longer taken.
+const PENDING_MAX: usize = 2048;
+/// How long a cancelled turn may take to end by itself.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// Message ids of one turn; more messages than this in a turn would share ids with the next.
+const MESSAGES_PER_TURN: u64 = 1 << 20;
+
+/// Everything that can wake the session task. Closed on purpose: adding a source means adding a
+/// variant, and the compiler then asks what to do with it.
+enum Wake {
+    Command(Envelope),
+    Reports,
+    Stored(Result<(), StoreError>),
+    Deadline,
+}
+
+struct Envelope {
+    input: Input,
+    reply: oneshot::Sender<Result<Accepted, SendError>>,
+}
+
+/// The input was taken. It is durable once a reader has seen `seq`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// The turn a prompt became.
+    pub turn: Option<TurnId>,
+    /// The last event written before the answer.
+    pub seq: Seq,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SendError {
+    #[error("the session is closed")]
+    Closed,
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// What a session looks like from outside at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub settings: Arc<Settings>,
+    pub title: Option<Arc<str>>,
+    pub cwd: Arc<PathBuf>,
+    pub totals: Totals,
+    pub busy: bool,
+    /// Prompts waiting behind the running turn.
+    pub waiting: usize,
+    /// History is shown from after this position: where it was last cleared.
+    pub replay_from: Seq,
+    pub updated_at: Timestamp,
+}
+
+/// The way to a session's task and log. Cheap to clone.
+#[derive(Clone)]
+pub struct SessionHandle {
+    inner: Arc<HandleInner>,
+}
+
+struct HandleInner {
+    id: SessionId,
+    owner: Principal,
+    created_at: Timestamp,
+    roots: Vec<PathBuf>,
+    specs: Arc<[SettingSpec]>,
+    mailbox: mpsc::Sender<Envelope>,
+    log: Arc<LogShared>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+}
+
+impl SessionHandle {
+    pub fn id(&self) -> &SessionId {
+        &self.inner.id
+    }
+
+    pub fn owner(&self) -> &Principal {
+        &self.inner.owner
+    }
+
+    pub fn created_at(&self) -> Timestamp {
+        self.inner.created_at
+    }
+
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.inner.roots
+    }
+
+    pub fn specs(&self) -> &Arc<[SettingSpec]> {
+        &self.inner.specs
+    }
+
+    pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.mailbox.send(Envelope { input, reply }).await.map_err(|_| SendError::Closed)?;
+        answer.await.map_err(|_| SendError::Closed)?
+    }
+
+    /// Ends the session in good order and waits until its log is complete.
+    pub async fn close(&self) {
+        // Both errors mean that it is closed already.
+        drop(self.send(Input::Close).await);
+        self.inner.mailbox.closed().await;
+    }
+
+    pub fn read(&self, after: Seq) -> LogReader {
+        self.inner.log.reader(after)
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.inner.snapshot.borrow())
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.inner.mailbox.is_closed()
+    }
+}
+
+/// What a session task is made from.
+pub(crate) struct TaskParts {
+    pub id: SessionId,
+    pub owner: Principal,
+    pub created_at: Timestamp,
+    pub roots: Vec<PathBuf>,
+    pub epoch: Epoch,
+    pub next_seq: Seq,
+    pub replay_from: Seq,
+    pub updated_at: Timestamp,
+    pub session: Session,
+    pub store: Arc<dyn Store>,
+    pub backend: Arc<dyn BackendSession>,
+    pub clock: Arc<dyn Clock>,
+    pub rules: Arc<RuleBook>,
+    pub tracker: TaskTracker,
+    pub ask_timeout: Option<Duration>,
+}
+
+pub(crate) struct Task {
+    id: SessionId,
+    epoch: Epoch,
+    session: Session,
+    log: EventLog,
+    store: Arc<dyn Store>,
+    backend: Arc<dyn BackendSession>,
+    clock: Arc<dyn Clock>,
+    rules: Arc<RuleBook>,
+    tracker: TaskTracker,
+    ask_timeout: Option<Duration>,
+    mailbox: mpsc::Receiver<Envelope>,
+    reports: mpsc::Receiver<Report>,
+    reports_in: mpsc::Sender<Report>,
+    /// Reused between wakes.
+    taken: Vec<Report>,
+    writing: Option<Writing>,
+    /// What waits for the store to have an event.
+    after_write: VecDeque<(Seq, AfterWrite)>,
+    /// Tools that wait for a person.
+    waiting: HashMap<AskId, oneshot::Sender<Verdict>>,
+    deadlines: BTreeMap<AskId, Instant>,
+    turn: Option<ActiveTurn>,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    settings: watch::Sender<Arc<Settings>>,
+    place: watch::Sender<Arc<PathBuf>>,
+    replay_from: Seq,
+    updated_at: Timestamp,
+    last_seq: Seq,
+    stopping: bool,
+}
+
+struct Writing {
+    events: Vec<Arc<Event>>,
+    done: BoxFuture<'static, Result<(), StoreError>>,
+}
+
+enum AfterWrite {
+    StartTurn { turn: TurnId, content: Vec<Content> },
+    Tell { reply: oneshot::Sender<Verdict>, verdict: Verdict },
+}
+
+struct ActiveTurn {
+    cancel: CancellationToken,
+    abort: AbortHandle,
+    /// When a cancelled turn that does not end is ended by force.
+    abort_at: Option<Instant>,
+}
+
+impl Task {
+    /// Makes the task and the handle to it. `effects` are what recovery found to do.
+    pub(crate) fn new(parts: TaskParts, effects: Vec<Effect>) -> (Self, SessionHandle) {
+        let (mailbox_in, mailbox) = mpsc::channel(MAILBOX_MAX);
+        let (reports_in, reports) = mpsc::channel(REPORTS_MAX);
+        let log = EventLog::new(parts.id.clone(), Arc::clone(&parts.store), parts.next_seq);
+        let settings = Arc::new(parts.session.settings().clone());
+        let place = Arc::new(parts.session.cwd().clone());
+        let first = snapshot_of(&parts.session, &settings, &place, parts.replay_from, parts.updated_at);
+        let (snapshot, snapshot_out) = watch::channel(Arc::new(first));
+        let handle = SessionHandle {
+            inner: Arc::new(HandleInner {
+                id: parts.id.clone(),
+                owner: parts.owner,
+                created_at: parts.created_at,
+                roots: parts.roots,
+                specs: Arc::clone(parts.session.specs()),
+                mailbox: mailbox_in,
+                log: log.shared(),
+                snapshot: snapshot_out,
+            }),
+        };
+        let mut task = Self {
+            id: parts.id,
+            epoch: parts.epoch,
+            session: parts.session,
+            log,
+            store: parts.store,
+            backend: parts.backend,
+            clock: parts.clock,
+            rules: parts.rules,
+            tracker: parts.tracker,
+            ask_timeout: parts.ask_timeout,
+            mailbox,
+            reports,
+            reports_in,
+            taken: Vec::new(),
+            writing: None,
+            after_write: VecDeque::new(),
+            waiting: HashMap::new(),
+            deadlines: BTreeMap::new(),
+            turn: None,
+            snapshot,
+            settings: watch::Sender::new(settings),
+            place: watch::Sender::new(place),
+            replay_from: parts.replay_from,
+            updated_at: parts.updated_at,
+            last_seq: Seq(parts.next_seq.0.saturating_sub(1)),
+            stopping: false,
+        };
+        task.carry_out(effects, None);
+        (task, handle)
+    }
+
+    pub(crate) async fn run(mut self) {
+        self.flush();
+        while !(self.stopping && self.writing.is_none()) {
+            match self.next_wake().await {
+                Wake::Command(Envelope { input, reply }) => {
+                    let outcome = self.command(input);
+                    // The caller may have hung up; the session has already moved on.
+                    drop(reply.send(outcome));
+                }
+                Wake::Reports => self.take_reports(),
+                Wake::Stored(Ok(())) => self.written(),
+                Wake::Stored(Err(error)) => return self.give_up(&error),
+                Wake::Deadline => self.deadline(),
+            }
+            self.flush();
+        }
+        self.wind_down().await;
+    }
+
+    /// Commands go before agent output: a cancel must not queue behind the flood it wants to stop.
+    async fn next_wake(&mut self) -> Wake {
+        let deadline = self.next_deadline();
+        let take_reports = self.log.pending() < PENDING_MAX;
+        tokio::select! {
+            biased;
+            Some(envelope) = self.mailbox.recv(), if !self.stopping => Wake::Command(envelope),
+            outcome = stored(&mut self.writing) => Wake::Stored(outcome),
+            _ = self.reports.recv_many(&mut self.taken, REPORTS_PER_WAKE), if take_reports => Wake::Reports,
+            () = at(deadline) => Wake::Deadline,
+        }
+    }
+
+    fn command(&mut self, input: Input) -> Result<Accepted, SendError> {
+        let effects = self.session.apply(self.clock.now(), input).map_err(SendError::Refused)?;
+        let turn = self.carry_out(effects, None);
+        Ok(Accepted { turn, seq: self.last_seq })
+    }
+
+    fn take_reports(&mut self) {
+        let mut taken = std::mem::take(&mut self.taken);
+        for Report { turn, kind } in taken.drain(..) {
+            let (report, reply) = match kind {
+                ReportKind::Emit(body) => (TurnReport::Emit(body), Reply::None),
+                ReportKind::Ask { request, reply } => {
+                    let remembered = self.rules.find(self.session.cwd(), &request);
+                    (TurnReport::Ask { request, remembered }, Reply::Verdict(reply))
+                }
+                ReportKind::Change { id, value, reply } => {
+                    (TurnReport::Change { id, value }, Reply::Change(reply))
+                }
+                ReportKind::Ended { stop, error } => {
+                    self.turn = None;
+                    (TurnReport::Ended { stop, error }, Reply::None)
+                }
+            };
+            self.report(turn, report, reply);
+        }
+        self.taken = taken;
+    }
+
+    fn report(&mut self, turn: TurnId, report: TurnReport, reply: Reply) {
+        let outcome = self.session.apply(self.clock.now(), Input::FromTurn { turn, report });
+        match (outcome, reply) {
+            (Ok(effects), Reply::None) => drop(self.carry_out(effects, None)),
+            (Ok(effects), Reply::Verdict(reply)) => drop(self.carry_out(effects, Some(reply))),
+            (Ok(effects), Reply::Change(reply)) => {
+                self.carry_out(effects, None);
+                // The turn may be gone; the change stands all the same.
+                drop(reply.send(Ok(())));
+            }
+            (Err(refusal), Reply::Change(reply)) => drop(reply.send(Err(refusal.to_string()))),
+            (Err(Refusal::StaleTurn(_)), Reply::None | Reply::Verdict(_)) => {}
+            (Err(refusal), Reply::None | Reply::Verdict(_)) => {
+                tracing::error!(session = %self.id, %refusal, "the agent broke the turn contract");
+            }
+        }
+    }
+
+    /// Carries effects out in order. `asking` is the tool whose wish these effects are about.
+    fn carry_out(
+        &mut self,
+        effects: Vec<Effect>,
+        mut asking: Option<oneshot::Sender<Verdict>>,
+    ) -> Option<TurnId> {
+        let mut accepted = None;
+        for effect in effects {
+            match effect {
+                Effect::Record { origin, turn, body } => self.record(origin, turn, body),
+                Effect::StartTurn { turn, content } => {
+                    self.after_write.push_back((self.last_seq, AfterWrite::StartTurn { turn, content }));
+                }
+                Effect::CancelTurn { .. } => self.cancel_turn(),
+                Effect::Wait { ask } => {
+                    self.deadlines.extend(self.ask_timeout.map(|timeout| (ask, Instant::now() + timeout)));
+                    self.waiting.extend(asking.take().map(|reply| (ask, reply)));
+                }
+                Effect::Settle { resolution, reason } => self.tell(asking.take(), resolution, reason),
+                Effect::Wake { ask, resolution, reason } => {
+                    self.deadlines.remove(&ask);
+                    let reply = self.waiting.remove(&ask);
+                    self.tell(reply, resolution, reason);
+                }
+                Effect::Remember { tool, subject, allow } => self.remember(tool, subject, allow),
+                Effect::Accepted { turn } => accepted = Some(turn),
+                Effect::Stop => self.stopping = true,
+            }
+        }
+        accepted
+    }
+
+    fn record(&mut self, origin: crate::event::Origin, turn: Option<TurnId>, body: Body) {
+        let cleared = matches!(body, Body::Cleared);
+        self.updated_at = self.clock.now();
+        self.last_seq = self.log.push(self.updated_at, origin, turn, body);
+        if cleared {
+            self.replay_from = self.last_seq;
+        }
+    }
+
+    fn tell(&mut self, reply: Option<oneshot::Sender<Verdict>>, resolution: Resolution, reason: Arc<str>) {
+        let verdict =
+            if resolution.allows() { Verdict::Allowed } else { Verdict::Denied { resolution, reason } };
+        self.after_write.extend(reply.map(|reply| (self.last_seq, AfterWrite::Tell { reply, verdict })));
+    }
+
+    fn remember(&mut self, tool: Arc<str>, subject: Arc<str>, allow: bool) {
+        let rule = crate::policy::Rule { workspace: self.session.cwd().clone(), tool, subject, allow };
+        self.rules.add(rule.clone());
+        let store = Arc::clone(&self.store);
+        self.tracker.spawn(async move {
+            if let Err(error) = store.add_rule(rule).await {
+                tracing::warn!(%error, "the answer is remembered only until this server stops");
+            }
+        });
+    }
+
+    fn cancel_turn(&mut self) {
+        // A turn that waits for the store to start is dropped before it begins.
+        let before = self.after_write.len();
+        self.after_write.retain(|(_, work)| !matches!(work, AfterWrite::StartTurn { .. }));
+        if let Some(turn) = &mut self.turn {
+            turn.cancel.cancel();
+            turn.abort_at = Some(Instant::now() + CANCEL_GRACE);
+        } else if self.after_write.len() < before {
+            self.end_unstarted();
+        }
+    }
+
+    /// A turn that was cancelled before its backend saw it ends here.
+    fn end_unstarted(&mut self) {
+        if let Some(turn) = self.session.running() {
+            self.report(turn, TurnReport::Ended { stop: Stop::Cancelled, error: None }, Reply::None);
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.writing.is_none() && self.log.pending() > 0 {
+            let events = self.log.take_pending();
+            let sync = events.iter().any(|event| event.body.must_sync());
+            let batch = Batch { session: self.id.clone(), epoch: self.epoch, events: events.clone(), sync };
+            let store = Arc::clone(&self.store);
+            self.writing = Some(Writing { events, done: Box::pin(async move { store.append(batch).await }) });
+        }
+    }
+
+    fn written(&mut self) {
+        let Some(Writing { events, .. }) = self.writing.take() else {
+            return;
+        };
+        self.publish_snapshot();
+        self.log.publish(&events);
+        let reached = events.last().map_or(Seq::START, |event| event.seq);
+        while self.after_write.front().is_some_and(|(seq, _)| *seq <= reached) {
+            match self.after_write.pop_front() {
+                Some((_, AfterWrite::StartTurn { turn, content })) => self.start_turn(turn, content),
+                // The tool may have been cancelled while it waited.
+                Some((_, AfterWrite::Tell { reply, verdict })) => drop(reply.send(verdict)),
+                None => {}
+            }
+        }
+    }
+
+    fn publish_snapshot(&mut self) {
+        if **self.settings.borrow() != *self.session.settings() {
+            self.settings.send_replace(Arc::new(self.session.settings().clone()));
+        }
+        if **self.place.borrow() != *self.session.cwd() {
+            self.place.send_replace(Arc::new(self.session.cwd().clone()));
+        }
+        let settings = Arc::clone(&self.settings.borrow());
+        let place = Arc::clone(&self.place.borrow());
+        let next = snapshot_of(&self.session, &settings, &place, self.replay_from, self.updated_at);
+        self.snapshot.send_replace(Arc::new(next));
+    }
+
+    fn start_turn(&mut self, turn: TurnId, content: Vec<Content>) {
+        let cancel = CancellationToken::new();
+        let context = TurnContext {
+            turn,
+            reports: self.reports_in.clone(),
+            settings: self.settings.subscribe(),
+            place: self.place.subscribe(),
+            message_base: turn.0 * MESSAGES_PER_TURN,
+            cancel: cancel.clone(),
+            history: self.log.shared().reader(Seq::START),
+        };
+        let input = TurnInput { turn, content, titled: self.session.title().is_some() };
+        let work = self.tracker.spawn(Arc::clone(&self.backend).turn(input, context));
+        let abort = work.abort_handle();
+        let reports = self.reports_in.clone();
+        self.tracker.spawn(async move {
+            let (stop, error) = match work.await {
+                Ok(Ok(stop)) => (stop, None),
+                Ok(Err(TurnError(text))) => (Stop::Failed, Some(text.into())),
+                Err(join) if join.is_cancelled() => (Stop::Cancelled, None),
+                Err(_) => (Stop::Failed, Some("the agent failed unexpectedly; prompt again to go on".into())),
+            };
+            // A closed queue means the session is gone, and with it everybody who would want to know.
+            drop(reports.send(Report { turn, kind: ReportKind::Ended { stop, error } }).await);
+        });
+        self.turn = Some(ActiveTurn { cancel, abort, abort_at: None });
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let abort = self.turn.as_ref().and_then(|turn| turn.abort_at);
+        self.deadlines.values().copied().chain(abort).min()
+    }
+
+    fn deadline(&mut self) {
+        let now = Instant::now();
+        if let Some(turn) = &mut self.turn
+            && turn.abort_at.is_some_and(|at| at <= now)
+        {
+            turn.abort.abort();
+            turn.abort_at = None;
+        }
+        let due: Vec<_> = self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(ask, _)| *ask).collect();
+        for ask in due {
+            self.deadlines.remove(&ask);
+            if let Ok(effects) = self.session.apply(self.clock.now(), Input::AskExpired { ask }) {
+                self.carry_out(effects, None);
+            }
+        }
+    }
+
+    /// The log can no longer be written, so nothing more may be shown. Whoever opens the session
+    /// again starts from what is stored.
+    fn give_up(self, error: &StoreError) {
+        tracing::error!(session = %self.id, %error, "the session ends because its log cannot be written");
+        if let Some(turn) = &self.turn {
+            turn.cancel.cancel();
+            turn.abort.abort();
+        }
+        self.log.close(Some(error.to_string().into()));
+    }
+
+    async fn wind_down(self) {
+        self.log.close(None);
+        if let Err(error) = self.store.release(&self.id, self.epoch).await {
+            tracing::warn!(session = %self.id, %error, "the session could not be released");
+        }
+    }
+}
+
+enum Reply {
+    None,
+    Verdict(oneshot::Sender<Verdict>),
+    Change(oneshot::Sender<Result<(), String>>),
+}
+
+fn snapshot_of(
+    session: &Session,
+    settings: &Arc<Settings>,
+    place: &Arc<PathBuf>,
+    replay_from: Seq,
+    updated_at: Timestamp,
+) -> Snapshot {
+    Snapshot {
+        settings: Arc::clone(settings),
+        title: session.title().cloned(),
+        cwd: Arc::clone(place),
+        totals: session.totals(),
+        busy: session.busy(),
+        waiting: session.waiting(),
+        replay_from,
+        updated_at,
+    }
+}
+
+async fn stored(writing: &mut Option<Writing>) -> Result<(), StoreError> {
+    match writing {
+        Some(writing) => writing.done.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
