@@ -1,1 +1,11 @@
-fn main() {}
+//! Chores of the project, run as `cargo xtask <chore>`.
+
+mod bench;
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.split_first() {
+        Some((chore, rest)) if chore == "bench" => bench::run(rest),
+        _ => anyhow::bail!("usage: cargo xtask bench|crash [arguments]"),
+    }
+}

@@ -55,7 +55,7 @@ const SESSION_COUNTS: [usize; 3] = [1, 20, 1000];
 const EVENTS_PER_TURN: u64 = 100_000;
 const STARTS_PER_ROUND: usize = 5;
 const CANCELS_PER_ROUND: usize = 5;
-const SYNCS_PER_ROUND: usize = 50;
+const SYNCS_PER_PROBE: usize = 50;
 
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
@@ -205,15 +205,22 @@ impl Run {
     }
 
     fn turns(&mut self, effort: &Effort) -> anyhow::Result<()> {
-        let syncs = disk::append_and_sync(&self.disk, SYNCS_PER_ROUND)?;
-        self.sync_us.push(syncs.median());
-        self.sync_p99_us.push(syncs.percentile(99.0));
+        self.syncs()?;
         self.each("turns", |agent| {
             let turns = agent.target().turns_us(effort.turns)?;
             agent.push("turn_p50_us", turns.median());
             agent.push("turn_p99_us", turns.percentile(99.0));
             Ok(())
-        })
+        })?;
+        self.syncs()
+    }
+
+    /// Before and after the turns: the cost of a sync drifts with what else the disk is doing.
+    fn syncs(&mut self) -> anyhow::Result<()> {
+        let syncs = disk::append_and_sync(&self.disk, SYNCS_PER_PROBE)?;
+        self.sync_us.push(syncs.median());
+        self.sync_p99_us.push(syncs.percentile(99.0));
+        Ok(())
     }
 
     fn streams(&mut self, effort: &Effort) -> anyhow::Result<()> {
