@@ -12,8 +12,10 @@ use crate::stats::{Samples, micros, millis};
 const WARM_UP_TURNS: usize = 20;
 /// Long enough for every agent to be inside the turn that is then cancelled.
 const SETTLE: Duration = Duration::from_millis(20);
-/// A line of the streams measured here is about 260 bytes; the kill comes somewhere after this many.
-const KILL_AFTER_BYTES: usize = 2 << 20;
+/// The kill comes after so many bytes, or twice, three times ... as many: the shortest stream that is
+/// killed has 2 MB of text, so even the last of the steps is well inside it.
+const KILL_STEP_BYTES: usize = 200 * 1024;
+const KILL_STEPS: usize = 7;
 
 pub struct Target<'a> {
     pub command: &'a [String],
@@ -164,11 +166,8 @@ impl Target<'_> {
     pub fn stored_events(&self, session: &str) -> anyhow::Result<Option<u64>> {
         let mut peer = self.start()?;
         let reply = peer.call("_session/get", &json!({"session_id": session}));
-        let count = reply.ok().and_then(|reply| {
-            reply.result["events"]
-                .as_array()
-                .map(|events| events.len() as u64)
-        });
+        let count =
+            reply.ok().and_then(|reply| reply.result["events"].as_array().map(|events| events.len() as u64));
         peer.finish()?;
         Ok(count)
     }
@@ -177,19 +176,14 @@ impl Target<'_> {
         let mut peer = self.start()?;
         let session = peer.new_session()?;
         peer.send_prompt(&session, &format!("stream {chunks}"))?;
-        // Another moment in each round, from the first lines to deep in the stream.
-        let seen = peer.kill_after(1 + KILL_AFTER_BYTES * round / 4)?;
+        let seen = peer.kill_after(KILL_STEP_BYTES * (round % KILL_STEPS + 1))?;
         let received = Tally::of(&seen)?;
         ensure!(received.notifications > 0, "the kill came before the first chunk");
         let mut peer = self.start()?;
         let replayed = peer.load(&session)?.tally()?.text;
         peer.finish()?;
-        let kept = received
-            .text
-            .bytes()
-            .zip(replayed.bytes())
-            .take_while(|(sent, back)| sent == back)
-            .count();
+        let kept =
+            received.text.bytes().zip(replayed.bytes()).take_while(|(sent, back)| sent == back).count();
         Ok(Kill {
             received_chunks: received.notifications,
             received_bytes: received.text.len() as u64,

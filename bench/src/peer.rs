@@ -59,10 +59,7 @@ impl Peer {
         let (program, arguments) = command.split_first().context("the agent's command is empty")?;
         let cwd = home.join("workspace");
         std::fs::create_dir_all(&cwd)?;
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(home.join("stderr.log"))?;
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(home.join("stderr.log"))?;
         let spawned = Instant::now();
         let mut child = Command::new(program)
             .args(arguments)
@@ -83,31 +80,17 @@ impl Peer {
             }
         });
         let output = BufReader::with_capacity(READ_BUFFER_BYTES, output);
-        Ok(Self {
-            child,
-            input,
-            output,
-            cwd,
-            last_id: 0,
-            spawned,
-            _alive: alive,
-        })
+        Ok(Self { child, input, output, cwd, last_id: 0, spawned, _alive: alive })
     }
 
     pub fn initialize(&mut self) -> anyhow::Result<Reply> {
-        self.call(
-            "initialize",
-            &json!({"protocolVersion": 1, "clientCapabilities": {}}),
-        )
+        self.call("initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}))
     }
 
     pub fn new_session(&mut self) -> anyhow::Result<String> {
         let params = json!({"cwd": self.cwd, "mcpServers": []});
         let reply = self.call("session/new", &params)?;
-        Ok(reply.result["sessionId"]
-            .as_str()
-            .context("session/new gave no sessionId")?
-            .to_owned())
+        Ok(reply.result["sessionId"].as_str().context("session/new gave no sessionId")?.to_owned())
     }
 
     pub fn load(&mut self, session: &str) -> anyhow::Result<Reply> {
@@ -191,12 +174,7 @@ impl Peer {
             if !message["error"].is_null() {
                 bail!("the agent answered with an error: {}", message["error"]);
             }
-            return Ok(Reply {
-                result: message["result"].clone(),
-                at,
-                first_chunk,
-                updates,
-            });
+            return Ok(Reply { result: message["result"].clone(), at, first_chunk, updates });
         }
     }
 
@@ -216,10 +194,7 @@ impl Peer {
         while seen.len() < bytes && self.output.read_until(b'\n', &mut seen)? > 0 {}
         self.lock_child().kill()?;
         while self.output.read_until(b'\n', &mut seen)? > 0 {}
-        let whole = seen
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |end| end + 1);
+        let whole = seen.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         seen.truncate(whole);
         Ok(seen)
     }
@@ -240,10 +215,7 @@ impl Peer {
     pub fn memory(&self, field: &str) -> anyhow::Result<u64> {
         let pid = self.lock_child().id();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status
-            .lines()
-            .find(|line| line.starts_with(field))
-            .context("/proc has no such field")?;
+        let line = status.lines().find(|line| line.starts_with(field)).context("/proc has no such field")?;
         let kilobytes = line.split_whitespace().nth(1).context("the field has no value")?;
         Ok(kilobytes.parse()?)
     }
@@ -285,9 +257,5 @@ impl Tally {
 /// The text of an `agent_message_chunk`.
 fn agent_text(message: &Value) -> Option<&str> {
     let update = &message["params"]["update"];
-    if update["sessionUpdate"] == "agent_message_chunk" {
-        update["content"]["text"].as_str()
-    } else {
-        None
-    }
+    if update["sessionUpdate"] == "agent_message_chunk" { update["content"]["text"].as_str() } else { None }
 }

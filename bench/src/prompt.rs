@@ -18,14 +18,8 @@ impl Wish {
         let (verb, number) = (words.next(), words.next().and_then(|word| word.parse().ok()));
         match (verb, number) {
             (Some("stream"), Some(chunks)) => {
-                let bytes = words
-                    .next()
-                    .and_then(|word| word.parse().ok())
-                    .unwrap_or(CHUNK_BYTES_DEFAULT);
-                Self::Stream {
-                    chunks,
-                    text: "x".repeat(bytes.min(CHUNK_BYTES_MAX)),
-                }
+                let bytes = words.next().and_then(|word| word.parse().ok()).unwrap_or(CHUNK_BYTES_DEFAULT);
+                Self::Stream { chunks, text: "x".repeat(bytes.min(CHUNK_BYTES_MAX)) }
             }
             (Some("sleep"), Some(millis)) => Self::Sleep { millis },
             _ => Self::Say,

@@ -126,6 +126,7 @@ struct Row {
     unit: &'static str,
     subject: Option<f64>,
     echo: Option<f64>,
+    synced: Option<f64>,
     sdk: Option<f64>,
     goal: Goal,
 }
@@ -160,7 +161,7 @@ impl<'a> Table<'a> {
         );
         self.measured("turn, p50", "µs", "turn_p50_us", 1.0, Goal::TimesEchoAtMost(4.0));
         let what = format!("turn, p50, less one fdatasync ({sync_us:.0} µs)");
-        self.less_sync(what, "µs", "turn_p50_us", sync_us, Goal::TimesEchoAtMost(4.0));
+        self.less_sync(what, "µs", "turn_p50_us", sync_us);
         self.measured("turn, p99", "µs", "turn_p99_us", 1.0, Goal::None);
         let goal = Goal::TimesEchoAtLeast(0.177);
         self.measured("streamed chunks", "1/s", "chunks_per_s", 1.0, goal);
@@ -168,7 +169,7 @@ impl<'a> Table<'a> {
         self.measured("notifications in that stream", "", "stream_notifications", 1.0, Goal::None);
         self.measured("cancel to reply", "ms", "cancel_ms", 1.0, Goal::AtMost(2.0));
         let what = format!("cancel to reply, less one fdatasync ({sync_ms:.2} ms)");
-        self.less_sync(what, "ms", "cancel_ms", sync_ms, Goal::AtMost(2.0));
+        self.less_sync(what, "ms", "cancel_ms", sync_ms);
     }
 
     fn memory(&mut self) {
@@ -176,13 +177,13 @@ impl<'a> Table<'a> {
         self.measured("memory, 1 session", "MB", "memory_1_kb", 1e-3, Goal::AtMost(15.0));
         self.measured("memory, 20 sessions", "MB", "memory_20_kb", 1e-3, Goal::AtMost(18.0));
         self.measured("memory, 1,000 sessions", "MB", "memory_1000_kb", 1e-3, Goal::None);
-        let further = |table: &Self, agent: &str| {
-            let many = table.value(agent, "memory_1000_kb")?;
-            Some((many - table.value(agent, "memory_20_kb")?) / 980.0)
+        let further = |agent: &str| {
+            let many = self.value(agent, "memory_1000_kb")?;
+            Some((many - self.value(agent, "memory_20_kb")?) / 980.0)
         };
-        let (subject, echo, sdk) = (further(self, self.subject), further(self, "echo"), further(self, "sdk"));
-        let what = "memory, each further session".to_owned();
-        self.rows.push(Row { what, unit: "KB", subject, echo, sdk, goal: Goal::AtMost(50.0) });
+        let row =
+            Row::new("memory, each further session", "KB", Goal::AtMost(50.0)).with(self.subject, further);
+        self.rows.push(row);
     }
 
     fn loads(&mut self) {
@@ -192,14 +193,13 @@ impl<'a> Table<'a> {
             let whole = if load["complete"] == true { "" } else { " (TEXT DIFFERS)" };
             // A small session is allowed the fixed cost of any request.
             let goal = Goal::AtMost((events / 100.0).max(100.0));
-            self.alone(format!("load of {} events{whole}", grouped(events)), "ms", ms, goal);
+            self.alone(&format!("load of {} events{whole}", grouped(events)), "ms", ms, goal);
             if events >= 100_000.0 {
                 per_event.push(ms / events);
             }
         }
         if let [small, .., large] = per_event.as_slice() {
-            let what = "load, cost per event, largest to 100,000".to_owned();
-            self.alone(what, "times", large / small, Goal::AtMost(1.5));
+            self.alone("load, cost per event, largest to 100,000", "times", large / small, Goal::AtMost(1.5));
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Table<'a> {
             (kill["kills"].as_u64(), kill["received_bytes"].as_f64(), kill["lost_bytes"].as_f64())
         {
             let what = format!("lost of {:.1} MB received, {kills} x `kill -9`", received * 1e-6);
-            self.alone(what, "bytes", lost, Goal::AtMost(0.0));
+            self.alone(&what, "bytes", lost, Goal::AtMost(0.0));
         }
     }
 
@@ -218,20 +218,23 @@ impl<'a> Table<'a> {
     }
 
     fn measured(&mut self, what: &str, unit: &'static str, key: &str, scale: f64, goal: Goal) {
-        let get = |agent: &str| self.value(agent, key).map(|value| value * scale);
-        let (subject, echo, sdk) = (get(self.subject), get("echo"), get("sdk"));
-        self.rows.push(Row { what: what.to_owned(), unit, subject, echo, sdk, goal });
+        let value = |agent: &str| self.value(agent, key).map(|value| value * scale);
+        self.rows.push(Row::new(what, unit, goal).with(self.subject, value));
     }
 
-    /// The references never sync, so only the subject's value changes.
-    fn less_sync(&mut self, what: String, unit: &'static str, key: &str, sync: f64, goal: Goal) {
-        let subject = self.value(self.subject, key).map(|value| (value - sync).max(0.0));
-        let (echo, sdk) = (self.value("echo", key), self.value("sdk", key));
-        self.rows.push(Row { what, unit, subject, echo, sdk, goal });
+    /// An estimate and therefore without a goal: two medians are subtracted, and where the sync alone
+    /// takes longer than the whole, the agent did not wait for one and there is nothing to say.
+    fn less_sync(&mut self, what: String, unit: &'static str, key: &str, sync: f64) {
+        let mut row = Row::new(&what, unit, Goal::None);
+        row.subject = self.value(self.subject, key).map(|value| value - sync).filter(|rest| *rest > 0.0);
+        row.echo = self.value("echo", key);
+        self.rows.push(row);
     }
 
-    fn alone(&mut self, what: String, unit: &'static str, value: f64, goal: Goal) {
-        self.rows.push(Row { what, unit, subject: Some(value), echo: None, sdk: None, goal });
+    fn alone(&mut self, what: &str, unit: &'static str, value: f64, goal: Goal) {
+        let mut row = Row::new(what, unit, goal);
+        row.subject = Some(value);
+        self.rows.push(row);
     }
 
     fn render(&self) -> String {
@@ -248,8 +251,11 @@ impl<'a> Table<'a> {
                 self.report["fdatasync_p99_us"].as_f64().unwrap_or(0.0),
             ),
             String::new(),
-            format!("| | unit | {0} | echo | sdk | {0} / echo | goal | |", self.subject),
-            "|---|---|--:|--:|--:|--:|--:|---|".to_owned(),
+            format!(
+                "| | unit | {0} | echo | echo that syncs | sdk | {0} / echo | {0} / echo that syncs | goal | |",
+                self.subject
+            ),
+            "|---|---|--:|--:|--:|--:|--:|--:|--:|---|".to_owned(),
         ];
         lines.extend(self.rows.iter().map(Row::render));
         lines.join("\n")
@@ -257,23 +263,46 @@ impl<'a> Table<'a> {
 }
 
 impl Row {
+    fn new(what: &str, unit: &'static str, goal: Goal) -> Self {
+        Self { what: what.to_owned(), unit, subject: None, echo: None, synced: None, sdk: None, goal }
+    }
+
+    fn with(self, subject: &str, value: impl Fn(&str) -> Option<f64>) -> Self {
+        Self {
+            subject: value(subject),
+            echo: value("echo"),
+            synced: value("synced"),
+            sdk: value("sdk"),
+            ..self
+        }
+    }
+
     fn render(&self) -> String {
-        let times = self.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
         let show = |value: Option<f64>| value.map_or("-".to_owned(), number);
+        let times =
+            |reference| self.ratio_to(reference).map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
         let (goal, met) = self.judged();
-        format!(
-            "| {} | {} | {} | {} | {} | {times} | {goal} | {met} |",
-            self.what,
-            self.unit,
+        let cells = [
+            self.what.clone(),
+            self.unit.to_owned(),
             show(self.subject),
             show(self.echo),
+            show(self.synced),
             show(self.sdk),
-        )
+            times(self.echo),
+            times(self.synced),
+            goal,
+            met.to_owned(),
+        ];
+        format!("| {} |", cells.join(" | "))
+    }
+
+    fn ratio_to(&self, reference: Option<f64>) -> Option<f64> {
+        Some(self.subject? / reference.filter(|value| *value > 0.0)?)
     }
 
     fn ratio(&self) -> Option<f64> {
-        let echo = self.echo.filter(|echo| *echo > 0.0)?;
-        Some(self.subject? / echo)
+        self.ratio_to(self.echo)
     }
 
     fn judged(&self) -> (String, &'static str) {
@@ -339,9 +368,14 @@ mod tests {
         });
         let text = Table::new(&report).render();
         assert!(
-            text.contains("| start to `initialize` reply | ms | 3.50 | 1 | - | 3.50x | <= 3x | MISS |"),
+            text.contains(
+                "| start to `initialize` reply | ms | 3.50 | 1 | - | - | 3.50x | - | <= 3x | MISS |"
+            ),
             "{text}"
         );
-        assert!(text.contains("| memory, 1 session | MB | - | - | - | - | <= 15 | not measured |"), "{text}");
+        assert!(
+            text.contains("| memory, 1 session | MB | - | - | - | - | - | - | <= 15 | not measured |"),
+            "{text}"
+        );
     }
 }

@@ -184,22 +184,20 @@ impl Driver {
 
     /// Sends the plan's prompts and kills the server when its moment has come.
     fn work(&mut self, peer: &mut Peer, witness: &mut Witness, plan: &Plan) -> anyhow::Result<()> {
-        if plan.moment == Moment::Idle {
-            self.tally.idle += 1;
-        }
+        let mut answered = true;
         if plan.moment != Moment::BeforePrompt {
             for prompt in &plan.prompts {
                 let id = peer.send_prompt(&witness.session, prompt)?;
                 witness.sent(id, prompt);
             }
             let patience = if plan.moment == Moment::Idle { REPLY_MAX } else { plan.delay };
-            let answered = listen(peer, witness, plan, patience)?;
+            answered = listen(peer, witness, plan, patience)?;
             ensure!(
                 answered || plan.moment != Moment::Idle,
                 "a prompt was not answered within {REPLY_MAX:?}"
             );
-            self.tally.in_turn += u64::from(!answered);
         }
+        *if answered { &mut self.tally.idle } else { &mut self.tally.in_turn } += 1;
         if matches!(plan.moment, Moment::BeforePrompt | Moment::Idle) {
             std::thread::sleep(plan.delay);
         }

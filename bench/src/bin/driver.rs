@@ -1,8 +1,8 @@
-//! Measures one agent beside the two reference agents and prints the result as JSON.
+//! Measures one agent beside the reference agents and prints the result as JSON.
 //!
 //! `driver [--quick] [--rounds N] [--scratch DIR] [--name NAME] [--subject "COMMAND ARGS"]`
 //!
-//! The agents take turns within every measurement (echo, sdk, subject, echo, sdk, subject, ...) and
+//! The agents take turns within every measurement (echo, echo that syncs, sdk, subject, echo, ...) and
 //! each number is the median over the rounds, so that noise of the machine hits all of them alike.
 
 use std::collections::BTreeMap;
@@ -38,18 +38,9 @@ struct Effort {
     load_events: &'static [u64],
 }
 
-const FULL: Effort = Effort {
-    turns: 1000,
-    chunks: 200_000,
-    memory_rounds: 3,
-    load_events: &[1_000, 100_000, 1_000_000],
-};
-const QUICK: Effort = Effort {
-    turns: 200,
-    chunks: 20_000,
-    memory_rounds: 1,
-    load_events: &[1_000, 100_000],
-};
+const FULL: Effort =
+    Effort { turns: 1000, chunks: 200_000, memory_rounds: 3, load_events: &[1_000, 100_000, 1_000_000] };
+const QUICK: Effort = Effort { turns: 200, chunks: 20_000, memory_rounds: 1, load_events: &[1_000, 100_000] };
 
 const SESSION_COUNTS: [usize; 3] = [1, 20, 1000];
 const EVENTS_PER_TURN: u64 = 100_000;
@@ -74,13 +65,7 @@ impl Options {
             }
         }
         let rounds = rounds.unwrap_or(if quick { 2 } else { 7 });
-        Ok(Self {
-            quick,
-            rounds,
-            scratch,
-            name,
-            subject,
-        })
+        Ok(Self { quick, rounds, scratch, name, subject })
     }
 
     fn effort(&self) -> &'static Effort {
@@ -100,10 +85,7 @@ struct Agent {
 
 impl Agent {
     fn target(&self) -> Target<'_> {
-        Target {
-            command: &self.command,
-            home: &self.home,
-        }
+        Target { command: &self.command, home: &self.home }
     }
 
     fn push(&mut self, name: &'static str, value: f64) {
@@ -126,8 +108,14 @@ impl Run {
         let here = std::env::current_exe()?;
         let folder = here.parent().context("the driver has no folder")?;
         let reference = |binary: &str| vec![folder.join(binary).to_string_lossy().into_owned()];
+        let mut synced = reference("echo_agent");
+        synced.extend([
+            "--sync".to_owned(),
+            options.scratch.join("synced/turns.log").to_string_lossy().into_owned(),
+        ]);
         let mut commands = vec![
             ("echo".to_owned(), reference("echo_agent"), false),
+            ("synced".to_owned(), synced, false),
             ("sdk".to_owned(), reference("sdk_agent"), false),
         ];
         if let Some(subject) = &options.subject {
@@ -139,22 +127,10 @@ impl Run {
             let home = options.scratch.join(&name);
             std::fs::create_dir_all(&home)?;
             let (samples, extra) = (BTreeMap::new(), serde_json::Map::new());
-            agents.push(Agent {
-                name,
-                command,
-                home,
-                durable,
-                samples,
-                extra,
-            });
+            agents.push(Agent { name, command, home, durable, samples, extra });
         }
         let (sync_us, sync_p99_us) = (Samples::default(), Samples::default());
-        Ok(Self {
-            agents,
-            disk: options.scratch.clone(),
-            sync_us,
-            sync_p99_us,
-        })
+        Ok(Self { agents, disk: options.scratch.clone(), sync_us, sync_p99_us })
     }
 
     fn measure(&mut self, options: &Options) -> anyhow::Result<()> {
@@ -237,9 +213,7 @@ impl Run {
     fn memory(&mut self) -> anyhow::Result<()> {
         self.each("memory", |agent| {
             let memory = agent.target().memory_kb(&SESSION_COUNTS)?;
-            for (name, kilobytes) in ["memory_1_kb", "memory_20_kb", "memory_1000_kb"]
-                .into_iter()
-                .zip(memory)
+            for (name, kilobytes) in ["memory_1_kb", "memory_20_kb", "memory_1000_kb"].into_iter().zip(memory)
             {
                 agent.push(name, kilobytes as f64);
             }
@@ -261,11 +235,7 @@ impl Run {
                     notifications = load.notifications;
                 }
                 // A list of a million events is no fair question; the smallest session shows the ratio.
-                let stored = if events <= 1_000 {
-                    agent.target().stored_events(&session)?
-                } else {
-                    None
-                };
+                let stored = if events <= 1_000 { agent.target().stored_events(&session)? } else { None };
                 rows.push(json!({
                     "events": events, "stored_events": stored, "ms": elapsed.median(), "complete": complete,
                     "text_bytes": text.len(), "notifications": notifications,

@@ -3,10 +3,14 @@
 //! One thread reads, decides and writes; nothing is stored. Every other agent is measured as a
 //! multiple of this one, so it must stay free of anything that is not needed to answer.
 //!
+//! With `--sync FILE` it appends 4 KiB to a file and waits for the disk before it ends a turn: the
+//! practical limit of an agent whose answers are durable.
+//!
 //! **Invariant:** output is flushed before the program waits for input, and only then, or when the
 //! 64 KiB buffer is full: that is what makes a stream of small notifications cheap.
 
 use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Stdout, Write};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +21,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let disk = match (arguments.next().as_deref(), arguments.next()) {
+        (None, None) => None,
+        (Some("--sync"), Some(path)) => Some(OpenOptions::new().create(true).append(true).open(path)?),
+        _ => anyhow::bail!("usage: echo_agent [--sync FILE]"),
+    };
     let mut agent = EchoAgent {
+        disk: disk.map(Arc::new),
         out: Arc::new(Mutex::new(BufWriter::with_capacity(64 * 1024, std::io::stdout()))),
         sessions: 0,
         sleeping: HashMap::new(),
@@ -36,6 +47,8 @@ fn main() -> anyhow::Result<()> {
 type Out = Arc<Mutex<BufWriter<Stdout>>>;
 
 struct EchoAgent {
+    /// Written before a turn ends, if turns are to be durable.
+    disk: Option<Arc<File>>,
     out: Out,
     sessions: u64,
     /// Sessions whose turn waits, with the sender that ends the wait.
@@ -125,32 +138,33 @@ impl EchoAgent {
                 for _ in 0..chunks {
                     write_chunk(&mut out, &params.session_id, &text)?;
                 }
-                write_end(&mut out, id, "end_turn")
+                self.write_end(&mut out, id)
             }
             Wish::Sleep { millis } => {
                 let (sender, receiver) = sync_channel::<()>(0);
                 self.sleeping.insert(params.session_id, sender);
-                let (out, id) = (Arc::clone(&self.out), id.to_owned());
+                let (out, disk, id) = (Arc::clone(&self.out), self.disk.clone(), id.to_owned());
                 std::thread::spawn(move || {
                     let reason = match receiver.recv_timeout(Duration::from_millis(millis)) {
                         Err(RecvTimeoutError::Timeout) => "end_turn",
                         Ok(()) | Err(RecvTimeoutError::Disconnected) => "cancelled",
                     };
+                    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
                     // A client that hung up needs no answer.
-                    drop(write_end(
-                        &mut out.lock().unwrap_or_else(PoisonError::into_inner),
-                        &id,
-                        reason,
-                    ));
+                    drop(write_end(&mut out, disk.as_deref(), &id, reason));
                 });
                 Ok(())
             }
             Wish::Say => {
                 let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
                 write_chunk(&mut out, &params.session_id, text)?;
-                write_end(&mut out, id, "end_turn")
+                self.write_end(&mut out, id)
             }
         }
+    }
+
+    fn write_end(&self, out: &mut BufWriter<Stdout>, id: &RawValue) -> anyhow::Result<()> {
+        write_end(out, self.disk.as_deref(), id, "end_turn")
     }
 
     fn answer(&self, id: &RawValue, result: &str) -> anyhow::Result<()> {
@@ -175,26 +189,22 @@ fn params(incoming: &Incoming<'_>) -> anyhow::Result<PromptParams> {
 
 fn write_chunk(out: &mut BufWriter<Stdout>, session_id: &str, text: &str) -> anyhow::Result<()> {
     let content = Text { r#type: "text", text };
-    let update = Chunk {
-        session_update: "agent_message_chunk",
-        content,
-    };
+    let update = Chunk { session_update: "agent_message_chunk", content };
     let params = UpdateParams { session_id, update };
-    serde_json::to_writer(
-        &mut *out,
-        &Update {
-            jsonrpc: "2.0",
-            method: "session/update",
-            params,
-        },
-    )?;
+    serde_json::to_writer(&mut *out, &Update { jsonrpc: "2.0", method: "session/update", params })?;
     Ok(out.write_all(b"\n")?)
 }
 
-fn write_end(out: &mut BufWriter<Stdout>, id: &RawValue, reason: &str) -> anyhow::Result<()> {
-    writeln!(
-        out,
-        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"stopReason":"{reason}"}}}}"#
-    )?;
+fn write_end(
+    out: &mut BufWriter<Stdout>,
+    disk: Option<&File>,
+    id: &RawValue,
+    reason: &str,
+) -> anyhow::Result<()> {
+    if let Some(mut disk) = disk {
+        disk.write_all(&[b'x'; 4096])?;
+        disk.sync_data()?;
+    }
+    writeln!(out, r#"{{"jsonrpc":"2.0","id":{id},"result":{{"stopReason":"{reason}"}}}}"#)?;
     Ok(out.flush()?)
 }

@@ -62,10 +62,7 @@ async fn main() -> Result<()> {
         )
         .on_receive_notification(
             async move |cancel: CancelNotification, _connection| {
-                let wake = waking
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(&cancel.session_id);
+                let wake = waking.lock().unwrap_or_else(PoisonError::into_inner).remove(&cancel.session_id);
                 if let Some(wake) = wake {
                     wake.notify_one();
                 }
@@ -102,10 +99,7 @@ fn sleep(
     sleeping: &Sleeping,
 ) -> Result<()> {
     let wake = Arc::new(Notify::new());
-    sleeping
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(request.session_id, Arc::clone(&wake));
+    sleeping.lock().unwrap_or_else(PoisonError::into_inner).insert(request.session_id, Arc::clone(&wake));
     connection.spawn(async move {
         let reason = tokio::select! {
             () = wake.notified() => StopReason::Cancelled,
