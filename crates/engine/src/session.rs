@@ -184,7 +184,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, usage: &Usage) {
+    pub fn add(&mut self, usage: &Usage) {
         self.context_used = usage.context_used;
         self.context_size = usage.context_size;
         self.input += usage.input;

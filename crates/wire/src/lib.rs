@@ -1,1 +1,18 @@
-//! To be filled.
+//! Every byte shape, pure and synchronous: nothing here knows sockets, tasks or time.
+//!
+//! Bytes become frames, frames become JSON-RPC messages, and a dialect turns messages into [`Call`]s
+//! and the log's events and our answers back into messages.
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod acp;
+mod call;
+mod frame;
+pub mod portable;
+pub mod record;
+mod rpc;
+mod timestamp;
+
+pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
+pub use frame::{FRAME_BYTES_MAX, Frame, FrameBuffer};
+pub use rpc::{Message, RpcId, parse};
+pub use timestamp::rfc3339;

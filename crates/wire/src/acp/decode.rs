@@ -1,0 +1,244 @@
+//! Requests and notifications of the official protocol, as calls.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1 as schema;
+use engine::{Content, Link, MODE, SessionId};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, ext};
+use crate::call::{Call, ChangeAnswer, Fault, Hello, Place};
+use crate::rpc::RpcId;
+
+/// Where the durable-transport draft puts a client's position.
+const CURSOR_KEY: &str = "acp/cursor";
+
+pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+    match method {
+        "initialize" => initialize(params),
+        "authenticate" => {
+            let request: schema::AuthenticateRequest = read(params)?;
+            Ok(Call::Authenticate { method: request.method_id.0.to_string() })
+        }
+        "logout" => Ok(Call::Logout),
+        "session/new" => {
+            let request: schema::NewSessionRequest = read(params)?;
+            Ok(Call::New(place(request.cwd, request.additional_directories, &request.mcp_servers)?))
+        }
+        "session/load" => {
+            let request: schema::LoadSessionRequest = read(params)?;
+            let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
+            Ok(Call::Load { id: session_id(&request.session_id)?, place })
+        }
+        "session/resume" => {
+            let request: schema::ResumeSessionRequest = read(params)?;
+            let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
+            let cursor =
+                request.meta.as_ref().and_then(|meta| meta.get(CURSOR_KEY)).and_then(|value| value.as_str());
+            Ok(Call::Resume {
+                id: session_id(&request.session_id)?,
+                place,
+                cursor: cursor.map(str::to_owned),
+            })
+        }
+        "session/fork" => {
+            let request: schema::ForkSessionRequest = read(params)?;
+            let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
+            Ok(Call::Fork { id: session_id(&request.session_id)?, place })
+        }
+        "session/list" => {
+            let request: schema::ListSessionsRequest = read_or_default(params)?;
+            Ok(Call::List { cwd: request.cwd, cursor: request.cursor })
+        }
+        "session/close" => {
+            let request: schema::CloseSessionRequest = read(params)?;
+            Ok(Call::Close { id: session_id(&request.session_id)? })
+        }
+        "session/delete" => {
+            let request: schema::DeleteSessionRequest = read(params)?;
+            Ok(Call::Delete { id: session_id(&request.session_id)? })
+        }
+        "session/prompt" => prompt(params),
+        "session/set_mode" => {
+            let request: schema::SetSessionModeRequest = read(params)?;
+            let id = session_id(&request.session_id)?;
+            Ok(Call::Change {
+                id,
+                setting: MODE.into(),
+                value: request.mode_id.0,
+                answer: ChangeAnswer::Nothing,
+            })
+        }
+        "session/set_config_option" => set_config_option(params),
+        // Older clients send these two as requests.
+        "session/cancel" => cancel(params),
+        "$/cancel_request" => {
+            Err(Fault::InvalidRequest("$/cancel_request is a notification: send it without id".into()))
+        }
+        _ => ext::request(method, params),
+    }
+}
+
+pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+    match method {
+        "session/cancel" => cancel(params),
+        "$/cancel_request" => {
+            #[derive(Deserialize)]
+            struct Params<'a> {
+                #[serde(rename = "requestId", borrow)]
+                request_id: &'a RawValue,
+            }
+            let text = params.map_or("null", RawValue::get);
+            let params: Params<'_> = serde_json::from_str(text).map_err(bad_params)?;
+            let unknown = || Fault::InvalidParams("requestId must be an integer, a string or null".into());
+            RpcId::from_json(params.request_id.get())
+                .map(|request| Call::CancelRequest { request })
+                .ok_or_else(unknown)
+        }
+        "initialize"
+        | "authenticate"
+        | "logout"
+        | "session/new"
+        | "session/load"
+        | "session/resume"
+        | "session/fork"
+        | "session/list"
+        | "session/close"
+        | "session/delete"
+        | "session/prompt"
+        | "session/set_mode"
+        | "session/set_config_option" => {
+            Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")))
+        }
+        _ => Ok(Call::Ignore),
+    }
+}
+
+/// What the client can do, from the parameters of an `initialize` that was accepted.
+pub(super) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
+    let Ok(request) = read::<schema::InitializeRequest>(params) else { return ClientAbilities::default() };
+    let client = request.client_capabilities;
+    let wants =
+        |key: &str| client.meta.as_ref().and_then(|meta| meta.get(key)).is_some_and(|value| value == true);
+    ClientAbilities {
+        notices: client.session.as_ref().is_some_and(|session| session.notices.is_some()),
+        compaction: client.session.as_ref().is_some_and(|session| session.compaction.is_some()),
+        terminal_output: wants("terminal_output"),
+    }
+}
+
+fn initialize(params: Option<&RawValue>) -> Result<Call, Fault> {
+    let request: schema::InitializeRequest = read(params)?;
+    let name = request.client_info.map_or_else(|| Arc::from("client"), |info| Arc::from(info.name));
+    let version = serde_json::to_value(request.protocol_version).ok().and_then(|version| version.as_u64());
+    Ok(Call::Initialize(Hello { name, version }))
+}
+
+fn set_config_option(params: Option<&RawValue>) -> Result<Call, Fault> {
+    let request: schema::SetSessionConfigOptionRequest = read(params)?;
+    let value: Arc<str> = match request.value {
+        schema::SessionConfigOptionValue::ValueId { value } => value.0,
+        schema::SessionConfigOptionValue::Boolean { value } => value.to_string().into(),
+        _ => return Err(Fault::InvalidParams("value must be one of the option's values".into())),
+    };
+    let id = session_id(&request.session_id)?;
+    Ok(Call::Change { id, setting: request.config_id.0, value, answer: ChangeAnswer::AllSettings })
+}
+
+fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {
+    let request: schema::CancelNotification = read(params)?;
+    Ok(Call::Cancel { id: session_id(&request.session_id)? })
+}
+
+fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
+    let request: schema::PromptRequest = read(params)?;
+    let content: Vec<_> = request.prompt.into_iter().filter_map(block).collect();
+    let text_bytes: usize = content.iter().map(text_bytes).sum();
+    if text_bytes > PROMPT_TEXT_BYTES_MAX {
+        return Err(Fault::InvalidRequest(format!(
+            "prompt too large: {text_bytes} bytes of text, the limit is {PROMPT_TEXT_BYTES_MAX}; put it in a file and name the file"
+        )));
+    }
+    if content.is_empty() {
+        return Err(Fault::InvalidParams("the prompt is empty: send at least one content block".into()));
+    }
+    Ok(Call::Prompt { id: session_id(&request.session_id)?, content })
+}
+
+fn text_bytes(content: &Content) -> usize {
+    match content {
+        Content::Text(text) | Content::Resource { text, .. } => text.len(),
+        Content::Image { .. } | Content::Audio { .. } | Content::Link(_) | Content::Binary { .. } => 0,
+    }
+}
+
+fn block(block: schema::ContentBlock) -> Option<Content> {
+    Some(match block {
+        schema::ContentBlock::Text(text) => Content::Text(text.text.into()),
+        schema::ContentBlock::Image(image) => Content::Image {
+            mime: image.mime_type.into(),
+            data: image.data.into(),
+            uri: image.uri.map(Into::into),
+        },
+        schema::ContentBlock::Audio(audio) => {
+            Content::Audio { mime: audio.mime_type.into(), data: audio.data.into() }
+        }
+        schema::ContentBlock::ResourceLink(link) => Content::Link(Link {
+            uri: link.uri.into(),
+            name: link.name.into(),
+            mime: link.mime_type.map(Into::into),
+            title: link.title.map(Into::into),
+            description: link.description.map(Into::into),
+            size_bytes: link.size.and_then(|size| u64::try_from(size).ok()),
+        }),
+        schema::ContentBlock::Resource(embedded) => match embedded.resource {
+            schema::EmbeddedResourceResource::TextResourceContents(text) => Content::Resource {
+                uri: text.uri.into(),
+                mime: text.mime_type.map(Into::into),
+                text: text.text.into(),
+            },
+            schema::EmbeddedResourceResource::BlobResourceContents(blob) => Content::Binary {
+                uri: blob.uri.into(),
+                mime: blob.mime_type.map(Into::into),
+                data: blob.blob.into(),
+            },
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+fn place(cwd: PathBuf, roots: Vec<PathBuf>, servers: &[schema::McpServer]) -> Result<Place, Fault> {
+    for path in std::iter::once(&cwd).chain(&roots) {
+        if !path.is_absolute() {
+            return Err(Fault::InvalidParams(format!("{} is not an absolute path", path.display())));
+        }
+    }
+    let name = |server: &schema::McpServer| match server {
+        schema::McpServer::Http(server) => server.name.clone(),
+        schema::McpServer::Sse(server) => server.name.clone(),
+        schema::McpServer::Stdio(server) => server.name.clone(),
+        _ => "unknown".into(),
+    };
+    Ok(Place { cwd, roots, servers: servers.iter().map(name).collect() })
+}
+
+pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, Fault> {
+    SessionId::parse(&id.0).map_err(|error| Fault::InvalidRequest(error.to_string()))
+}
+
+pub(super) fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Fault> {
+    let params = params.ok_or_else(|| Fault::InvalidParams("params are missing".into()))?;
+    serde_json::from_str(params.get()).map_err(bad_params)
+}
+
+fn read_or_default<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, Fault> {
+    if params.is_some() { read(params) } else { Ok(T::default()) }
+}
+
+pub(super) fn bad_params(error: serde_json::Error) -> Fault {
+    Fault::InvalidParams(format!("invalid params: {error}"))
+}

@@ -1,0 +1,187 @@
+//! Answers: what came of a request, or why nothing did.
+
+use agent_client_protocol_schema::ProtocolVersion;
+use agent_client_protocol_schema::v1 as schema;
+use engine::{Listed, Stop, Totals};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Identity, ext, settings};
+use crate::call::{Fault, Outcome, SessionView};
+use crate::rpc::RpcId;
+use crate::timestamp::rfc3339;
+
+/// The one way to authenticate: being the person who started the server.
+pub(super) const AUTH_METHOD: &str = "local";
+
+pub(super) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
+    match outcome {
+        Outcome::Initialized { images } => result(id, &initialized(identity, *images), out),
+        Outcome::Done => result(id, &json!({}), out),
+        Outcome::Created(view) => result(id, &created(view), out),
+        Outcome::Opened(view) => result(id, &opened(view), out),
+        Outcome::Listed { sessions, next } => result(id, &listed(sessions, next.clone()), out),
+        Outcome::Settings(view) => {
+            let options = settings::options(&view.specs, &view.settings);
+            result(id, &schema::SetSessionConfigOptionResponse::new(options), out);
+        }
+        Outcome::TurnEnded { stop, error, usage } => match stop_reason(*stop) {
+            Some(reason) => result(id, &prompt_response(reason, usage), out),
+            None => {
+                let text = error.as_deref().unwrap_or("the turn failed; prompt again to go on");
+                encode_fault(id, &Fault::Internal(text.into()), out);
+            }
+        },
+        Outcome::ListedAll(sessions) => result(id, &ext::listed_all(sessions), out),
+        Outcome::Got { session, events } => result(id, &ext::got(session, events), out),
+        Outcome::Exported { session, events, at } => result(id, &ext::exported(session, events, *at), out),
+        Outcome::Imported { id: session } => result(id, &json!({ "session_id": session.as_str() }), out),
+        Outcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
+        Outcome::Tools(tools) => result(id, &ext::tools(tools), out),
+        Outcome::Moved { id: session, cwd } => {
+            result(id, &json!({ "session_id": session.as_str(), "working_dir": cwd }), out);
+        }
+    }
+}
+
+pub(super) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
+    let (code, message, data) = match fault {
+        Fault::Parse(text) => (-32700, text.clone(), None),
+        Fault::FrameTooLong { limit_bytes } => (
+            -32700,
+            format!("frame exceeds size limit: the limit is {limit_bytes} bytes; send less in one message"),
+            None,
+        ),
+        Fault::InvalidRequest(text) => (-32600, text.clone(), None),
+        Fault::UnknownMethod(method) => (-32601, format!("method not found: {method}"), None),
+        Fault::InvalidParams(text) => (-32602, text.clone(), None),
+        Fault::NoSuchSession { id } => (
+            -32002,
+            format!("session not found: {id}; session/list shows what there is"),
+            Some(json!({ "sessionId": id })),
+        ),
+        Fault::Internal(text) => (-32603, text.clone(), None),
+    };
+    let mut error = json!({ "code": code, "message": one_line(&message) });
+    if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
+        error.insert("data".into(), data);
+    }
+    envelope(id, "error", &error, out);
+}
+
+/// Clients show the message in a status line.
+fn one_line(message: &str) -> String {
+    message.split(['\r', '\n']).map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+fn result(id: &RpcId, value: &impl Serialize, out: &mut Vec<u8>) {
+    envelope(id, "result", value, out);
+}
+
+fn envelope(id: &RpcId, member: &str, value: &impl Serialize, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.as_json().as_bytes());
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(member.as_bytes());
+    out.extend_from_slice(b"\":");
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        // Cannot happen with our types; the reply must stay one well-formed line all the same.
+        out.extend_from_slice(b"null");
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// Abilities that are absent are left out: some clients show `false` as if it were offered.
+fn initialized(identity: &Identity, images: bool) -> Value {
+    let auth = schema::AuthMethod::Agent(
+        schema::AuthMethodAgent::new(AUTH_METHOD, "This machine")
+            .description("You started this server, so nothing more is needed.".to_string()),
+    );
+    let info = schema::Implementation::new(identity.name.clone(), identity.version.clone())
+        .title(identity.title.clone());
+    let mut prompt = Map::new();
+    if images {
+        prompt.insert("image".into(), true.into());
+    }
+    prompt.insert("embeddedContext".into(), true.into());
+    let empty = || json!({});
+    json!({
+        "protocolVersion": ProtocolVersion::V1,
+        "agentCapabilities": {
+            "loadSession": true,
+            "promptCapabilities": prompt,
+            "sessionCapabilities": {
+                "list": empty(), "delete": empty(), "additionalDirectories": empty(),
+                "fork": empty(), "resume": empty(), "close": empty(),
+            },
+            "auth": { "logout": empty() },
+            "_meta": { "config_options": true, "ext_methods": true },
+        },
+        "authMethods": [auth],
+        "agentInfo": info,
+        "_meta": { "auth_hint": "authentication required" },
+    })
+}
+
+fn created(view: &SessionView) -> schema::NewSessionResponse {
+    schema::NewSessionResponse::new(schema::SessionId::new(view.id.as_str()))
+        .modes(settings::modes(&view.specs, &view.settings))
+        .config_options(settings::options(&view.specs, &view.settings))
+        .meta(project_rules(view))
+}
+
+fn opened(view: &SessionView) -> schema::LoadSessionResponse {
+    schema::LoadSessionResponse::new()
+        .modes(settings::modes(&view.specs, &view.settings))
+        .config_options(settings::options(&view.specs, &view.settings))
+        .meta(project_rules(view))
+}
+
+fn project_rules(view: &SessionView) -> Option<schema::Meta> {
+    if view.rules.is_empty() {
+        return None;
+    }
+    let rules: Vec<_> = view.rules.iter().map(|name| json!({ "name": name })).collect();
+    Some(Map::from_iter([("projectRules".to_string(), Value::Array(rules))]))
+}
+
+fn listed(sessions: &[Listed], next: Option<String>) -> schema::ListSessionsResponse {
+    let info = |session: &Listed| {
+        let status = if session.row.busy { "running" } else { "idle" };
+        let meta = Map::from_iter([
+            ("status".to_string(), status.into()),
+            ("source".to_string(), session.row.source.as_ref().into()),
+        ]);
+        schema::SessionInfo::new(schema::SessionId::new(session.row.id.as_str()), session.row.cwd.clone())
+            .additional_directories(session.row.roots.clone())
+            .title(session.row.title.as_deref().map(str::to_owned))
+            .updated_at(rfc3339(session.row.updated_at))
+            .meta(meta)
+    };
+    schema::ListSessionsResponse::new(sessions.iter().map(info).collect()).next_cursor(next)
+}
+
+fn prompt_response(reason: schema::StopReason, usage: &Totals) -> schema::PromptResponse {
+    let total = usage.input + usage.output;
+    let tokens = schema::Usage::new(total, usage.input, usage.output)
+        .thought_tokens(nonzero(usage.reasoning))
+        .cached_read_tokens(nonzero(usage.cache_read))
+        .cached_write_tokens(nonzero(usage.cache_write));
+    schema::PromptResponse::new(reason).usage((total > 0).then_some(tokens))
+}
+
+fn nonzero(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
+}
+
+/// `None`: the turn is answered with an error.
+fn stop_reason(stop: Stop) -> Option<schema::StopReason> {
+    match stop {
+        Stop::EndTurn => Some(schema::StopReason::EndTurn),
+        Stop::MaxTokens => Some(schema::StopReason::MaxTokens),
+        Stop::MaxTurnRequests => Some(schema::StopReason::MaxTurnRequests),
+        Stop::Refusal => Some(schema::StopReason::Refusal),
+        Stop::Cancelled => Some(schema::StopReason::Cancelled),
+        Stop::Failed | Stop::Interrupted => None,
+    }
+}

@@ -1,0 +1,184 @@
+//! Tool calls, plans and content in the schema's types.
+
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1 as schema;
+use engine::{
+    AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, StepStatus, ToolContent,
+    ToolEnd, ToolKind, ToolStart,
+};
+use serde_json::{Map, Value, json};
+
+/// Longer titles are cut: clients show them on one line.
+const TITLE_CHARS_MAX: usize = 120;
+
+pub(super) fn started(start: &ToolStart, terminal: bool) -> schema::ToolCall {
+    let call = schema::ToolCall::new(Arc::clone(&start.call.0), title(&start.title))
+        .name(start.tool.to_string())
+        .kind(kind(start.kind))
+        .status(schema::ToolCallStatus::InProgress)
+        .locations(locations(&start.locations))
+        .raw_input(opaque(&start.input));
+    if terminal && start.kind == ToolKind::Execute {
+        let info = json!({ "terminal_id": start.call.0.as_ref() });
+        return call.meta(Map::from_iter([("terminal_info".to_string(), info)]));
+    }
+    call
+}
+
+pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
+    let status = if end.failed { schema::ToolCallStatus::Failed } else { schema::ToolCallStatus::Completed };
+    let mut fields = schema::ToolCallUpdateFields::new().status(status);
+    if !end.content.is_empty() {
+        fields = fields.content(end.content.iter().map(content).collect::<Vec<_>>());
+    }
+    if !end.locations.is_empty() {
+        fields = fields.locations(locations(&end.locations));
+    }
+    if let Some(raw) = &end.raw {
+        fields = fields.raw_output(opaque(raw));
+    }
+    let mut meta = Map::from_iter([("elapsedMs".to_string(), Value::from(end.elapsed_ms))]);
+    if let Some(exit) = &end.exit {
+        meta.insert("exitCode".into(), exit.code.into());
+        if terminal {
+            let exit = json!({
+                "terminal_id": end.call.0.as_ref(), "exit_code": exit.code, "signal": exit.signal.as_deref(),
+            });
+            meta.insert("terminal_exit".into(), exit);
+        }
+    }
+    schema::ToolCallUpdate::new(Arc::clone(&end.call.0), fields).meta(meta)
+}
+
+pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpdate {
+    let fields = schema::ToolCallUpdateFields::new()
+        .content(vec![schema::ToolCallContent::Diff(diff(change))])
+        .locations(vec![schema::ToolCallLocation::new(change.path.clone())]);
+    schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
+}
+
+pub(super) fn permission(
+    session: schema::SessionId,
+    request: &AskRequest,
+) -> schema::RequestPermissionRequest {
+    let call = request.call.as_ref().map_or_else(|| "permission".into(), |call| Arc::clone(&call.0));
+    let mut fields = schema::ToolCallUpdateFields::new()
+        .title(title(&request.title))
+        .kind(kind(request.kind))
+        .status(schema::ToolCallStatus::Pending)
+        .raw_input(opaque(&request.input));
+    if !request.preview.is_empty() {
+        fields = fields.content(request.preview.iter().map(content).collect::<Vec<_>>());
+    }
+    if let Some(path) = &request.path {
+        fields = fields.locations(vec![schema::ToolCallLocation::new(path.clone())]);
+    }
+    let option =
+        |id: &str, name: &str, kind| schema::PermissionOption::new(id.to_string(), name.to_string(), kind);
+    let options = vec![
+        option("allow_once", "Allow", schema::PermissionOptionKind::AllowOnce),
+        option("allow_always", "Always allow", schema::PermissionOptionKind::AllowAlways),
+        option("reject_once", "Reject", schema::PermissionOptionKind::RejectOnce),
+        option("reject_always", "Never allow", schema::PermissionOptionKind::RejectAlways),
+    ];
+    let reason = Map::from_iter([("reason".to_string(), request.reason.as_ref().into())]);
+    schema::RequestPermissionRequest::new(session, schema::ToolCallUpdate::new(call, fields), options)
+        .meta(reason)
+}
+
+pub(super) fn plan(entries: &[PlanEntry]) -> schema::Plan {
+    let entry = |entry: &PlanEntry| {
+        let priority = match entry.priority {
+            Priority::High => schema::PlanEntryPriority::High,
+            Priority::Medium => schema::PlanEntryPriority::Medium,
+            Priority::Low => schema::PlanEntryPriority::Low,
+        };
+        let status = match entry.status {
+            StepStatus::Pending => schema::PlanEntryStatus::Pending,
+            StepStatus::InProgress => schema::PlanEntryStatus::InProgress,
+            StepStatus::Completed => schema::PlanEntryStatus::Completed,
+        };
+        schema::PlanEntry::new(entry.content.to_string(), priority, status)
+    };
+    schema::Plan::new(entries.iter().map(entry).collect())
+}
+
+pub(super) fn text(text: String) -> schema::ToolCallContent {
+    schema::ToolCallContent::Content(schema::Content::new(schema::ContentBlock::from(text)))
+}
+
+pub(super) fn block(content: &Content) -> schema::ContentBlock {
+    match content {
+        Content::Text(text) => schema::ContentBlock::Text(schema::TextContent::new(text.to_string())),
+        Content::Image { mime, data, uri } => schema::ContentBlock::Image(
+            schema::ImageContent::new(data.to_string(), mime.to_string())
+                .uri(uri.as_deref().map(str::to_owned)),
+        ),
+        Content::Audio { mime, data } => {
+            schema::ContentBlock::Audio(schema::AudioContent::new(data.to_string(), mime.to_string()))
+        }
+        Content::Link(link) => schema::ContentBlock::ResourceLink(
+            schema::ResourceLink::new(link.name.to_string(), link.uri.to_string())
+                .mime_type(link.mime.as_deref().map(str::to_owned))
+                .title(link.title.as_deref().map(str::to_owned))
+                .description(link.description.as_deref().map(str::to_owned))
+                .size(link.size_bytes.and_then(|size| i64::try_from(size).ok())),
+        ),
+        Content::Resource { uri, mime, text } => {
+            let text = schema::TextResourceContents::new(text.to_string(), uri.to_string())
+                .mime_type(mime.as_deref().map(str::to_owned));
+            let resource = schema::EmbeddedResourceResource::TextResourceContents(text);
+            schema::ContentBlock::Resource(schema::EmbeddedResource::new(resource))
+        }
+        Content::Binary { uri, mime, data } => {
+            let blob = schema::BlobResourceContents::new(data.to_string(), uri.to_string())
+                .mime_type(mime.as_deref().map(str::to_owned));
+            let resource = schema::EmbeddedResourceResource::BlobResourceContents(blob);
+            schema::ContentBlock::Resource(schema::EmbeddedResource::new(resource))
+        }
+    }
+}
+
+fn content(content: &ToolContent) -> schema::ToolCallContent {
+    match content {
+        ToolContent::Block(content) => schema::ToolCallContent::Content(schema::Content::new(block(content))),
+        ToolContent::Diff(change) => schema::ToolCallContent::Diff(diff(change)),
+    }
+}
+
+fn diff(change: &FileChange) -> schema::Diff {
+    schema::Diff::new(change.path.clone(), change.after.as_deref().unwrap_or_default())
+        .old_text(change.before.as_deref().map(str::to_owned))
+}
+
+fn locations(locations: &[Location]) -> Vec<schema::ToolCallLocation> {
+    locations.iter().map(|place| schema::ToolCallLocation::new(place.path.clone()).line(place.line)).collect()
+}
+
+fn title(title: &str) -> String {
+    if title.chars().count() <= TITLE_CHARS_MAX {
+        return title.to_owned();
+    }
+    title.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect()
+}
+
+/// JSON where it is JSON, otherwise the text itself.
+fn opaque(opaque: &Opaque) -> Value {
+    serde_json::from_str(&opaque.0).unwrap_or_else(|_| Value::String(opaque.0.to_string()))
+}
+
+fn kind(kind: ToolKind) -> schema::ToolKind {
+    match kind {
+        ToolKind::Read => schema::ToolKind::Read,
+        ToolKind::Edit => schema::ToolKind::Edit,
+        ToolKind::Delete => schema::ToolKind::Delete,
+        ToolKind::Move => schema::ToolKind::Move,
+        ToolKind::Search => schema::ToolKind::Search,
+        ToolKind::Execute => schema::ToolKind::Execute,
+        ToolKind::Think => schema::ToolKind::Think,
+        ToolKind::Fetch => schema::ToolKind::Fetch,
+        ToolKind::SwitchMode => schema::ToolKind::SwitchMode,
+        ToolKind::Other => schema::ToolKind::Other,
+    }
+}

@@ -1,0 +1,395 @@
+//! The log's events as `session/update` notifications.
+//!
+//! Neighbouring pieces of one message are merged into one update, and the output of a running
+//! command is shown as its last lines, so a client that is behind gets less, not later. What needs
+//! the connection itself (a question, the end of a turn) stops the encoder and is handed out as a
+//! [`Piece`], in its place among the updates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1 as schema;
+use engine::{
+    AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream,
+    Resolution, Resolver, SessionHandle, SettingSpec, Settings, Stop, SurfaceId, Totals, TurnId, Usage,
+};
+use serde_json::{Map, json};
+
+use super::tools;
+use super::{ClientAbilities, settings, write_notification};
+use crate::timestamp::rfc3339;
+
+/// Merged text in one update. Larger answers become several.
+const MERGED_BYTES_MAX: usize = 32 << 10;
+/// Output of a running command that is shown at a time.
+const TAIL_BYTES_MAX: usize = 4 << 10;
+
+pub struct Updates {
+    client: ClientAbilities,
+    session: schema::SessionId,
+    /// The JSON text of the session's id, quotes included.
+    session_json: String,
+    specs: Arc<[SettingSpec]>,
+    settings: Settings,
+    /// Money since the beginning of what this connection has seen.
+    cost_usd: f64,
+    turn_usage: Totals,
+    /// Output of running commands, and whether it changed since it was last shown.
+    tails: BTreeMap<CallId, (String, bool)>,
+}
+
+/// How the encoder should look at a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// History that the client asks for, as opposed to what happens now.
+    pub replay: bool,
+    /// What this surface said itself is not repeated to it while it happens.
+    pub own: SurfaceId,
+}
+
+/// What the connection itself must act on.
+pub enum Piece<'a> {
+    Asked { ask: AskId, request: &'a AskRequest },
+    Resolved { ask: AskId, call: Option<&'a CallId>, resolution: Resolution, by: Option<SurfaceId> },
+    TurnEnded { turn: TurnId, stop: Stop, error: Option<Arc<str>>, usage: Totals },
+}
+
+/// A permission request that can be sent, now or after a replay.
+pub struct AskFrame {
+    request: schema::RequestPermissionRequest,
+}
+
+impl Updates {
+    pub(super) fn new(client: ClientAbilities, session: &SessionHandle) -> Self {
+        let snapshot = session.snapshot();
+        Self {
+            client,
+            session: schema::SessionId::new(session.id().as_str()),
+            // The characters of a session id need no escapes.
+            session_json: format!("\"{}\"", session.id()),
+            specs: Arc::clone(session.specs()),
+            settings: (*snapshot.settings).clone(),
+            cost_usd: snapshot.totals.cost_usd,
+            turn_usage: Totals::default(),
+            tails: BTreeMap::new(),
+        }
+    }
+
+    /// Encodes events up to and including the first that needs the connection. Returns how many were
+    /// taken, and that one.
+    pub fn encode<'a>(
+        &mut self,
+        events: &'a [Arc<Event>],
+        view: View,
+        out: &mut Vec<u8>,
+    ) -> (usize, Option<Piece<'a>>) {
+        let mut at = 0;
+        while let Some(event) = events.get(at) {
+            if let Body::Text { message, text } = &event.body {
+                at += self.merged(&events[at..], *message, text, "agent_message_chunk", out);
+                continue;
+            }
+            if let Body::Thought { message, text } = &event.body {
+                at += self.merged(&events[at..], *message, text, "agent_thought_chunk", out);
+                continue;
+            }
+            at += 1;
+            if let Some(piece) = self.event(event, view, out) {
+                return (at, Some(piece));
+            }
+        }
+        if !view.replay {
+            self.flush(out);
+        }
+        (at, None)
+    }
+
+    /// Shows the output of running commands that was held back.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        let changed: Vec<_> =
+            self.tails.iter().filter(|(_, (_, changed))| *changed).map(|(call, _)| call.clone()).collect();
+        for call in changed {
+            if let Some((tail, changed)) = self.tails.get_mut(&call) {
+                *changed = false;
+                let content = vec![tools::text(tail.clone())];
+                let fields = schema::ToolCallUpdateFields::new().content(content);
+                self.update(
+                    schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0, fields)),
+                    out,
+                );
+            }
+        }
+    }
+
+    /// Sent once a client knows the session: what it can type.
+    pub fn commands(&self, commands: &[engine::CommandSpec], out: &mut Vec<u8>) {
+        let command = |spec: &engine::CommandSpec| {
+            let input = spec.hint.as_ref().map(|hint| {
+                schema::AvailableCommandInput::Unstructured(schema::UnstructuredCommandInput::new(
+                    hint.to_string(),
+                ))
+            });
+            schema::AvailableCommand::new(spec.name.to_string(), spec.description.to_string()).input(input)
+        };
+        let update = schema::AvailableCommandsUpdate::new(commands.iter().map(command).collect());
+        self.update(schema::SessionUpdate::AvailableCommandsUpdate(update), out);
+    }
+
+    /// What the session has used in all.
+    pub fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
+        let cost = schema::Cost::new(totals.cost_usd, "USD");
+        let update = schema::UsageUpdate::new(totals.context_used, totals.context_size).cost(cost);
+        self.update(schema::SessionUpdate::UsageUpdate(update), out);
+    }
+
+    pub fn ask(&self, request: &AskRequest) -> AskFrame {
+        AskFrame { request: tools::permission(self.session.clone(), request) }
+    }
+
+    /// A call that waited for permission goes on.
+    pub fn in_progress(&self, call: &CallId, out: &mut Vec<u8>) {
+        let fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
+        self.update(
+            schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0.clone(), fields)),
+            out,
+        );
+    }
+
+    fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
+        match &event.body {
+            Body::UserMessage { content } => self.user_message(event, content, view, out),
+            Body::Plan { entries } => self.update(schema::SessionUpdate::Plan(tools::plan(entries)), out),
+            Body::ToolStarted(start) => {
+                let call = tools::started(start, self.client.terminal_output);
+                self.update(schema::SessionUpdate::ToolCall(call), out);
+            }
+            Body::ToolOutput { call, stream, text } => self.output(call, *stream, text, view, out),
+            Body::ToolEnded(end) => {
+                self.tails.remove(&end.call);
+                let update = tools::ended(end, self.client.terminal_output);
+                self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
+            }
+            Body::FileEdited { call: Some(call), change } => {
+                let update = tools::edited(call, change);
+                self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
+            }
+            Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
+            Body::Resolved { ask, call, resolution, by } => {
+                let by = match by {
+                    Resolver::Surface { id, .. } => Some(*id),
+                    Resolver::Policy { .. } | Resolver::Rule { .. } | Resolver::Engine => None,
+                };
+                return Some(Piece::Resolved { ask: *ask, call: call.as_ref(), resolution: *resolution, by });
+            }
+            Body::SettingChanged { id, value } => self.setting(id, value, view, out),
+            Body::Usage(usage) => self.usage(usage, view, out),
+            Body::Commands { commands } => self.commands(commands, out),
+            Body::Title { title } => {
+                let update =
+                    schema::SessionInfoUpdate::new().title(title.to_string()).updated_at(rfc3339(event.at));
+                self.update(schema::SessionUpdate::SessionInfoUpdate(update), out);
+            }
+            Body::Notice { level, text } => self.notice(*level, text, event, view, out),
+            Body::Compacted { summary } => self.compacted(event, summary, out),
+            Body::Foreign { payload } => self.foreign(&payload.0, out),
+            Body::TurnStarted => self.turn_usage = Totals::default(),
+            Body::TurnEnded { stop, error } => {
+                self.tails.clear();
+                let turn = event.turn?;
+                let usage = std::mem::take(&mut self.turn_usage);
+                return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage });
+            }
+            // Text and thoughts are merged by the caller; the rest has no shape in this protocol.
+            Body::Text { .. }
+            | Body::Thought { .. }
+            | Body::TurnQueued { .. }
+            | Body::FileEdited { call: None, .. }
+            | Body::FileShown { .. }
+            | Body::CancelRequested
+            | Body::PolicyBlocked { .. }
+            | Body::Cleared
+            | Body::Moved { .. } => {}
+        }
+        None
+    }
+
+    /// One update for as many neighbouring pieces of the message as fit. Returns how many.
+    fn merged(
+        &self,
+        events: &[Arc<Event>],
+        message: MessageId,
+        first: &str,
+        kind: &str,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let thought = matches!(events.first().map(|event| &event.body), Some(Body::Thought { .. }));
+        let same = |event: &Arc<Event>| match &event.body {
+            Body::Text { message: next, text } if !thought && *next == message => Some(Arc::clone(text)),
+            Body::Thought { message: next, text } if thought && *next == message => Some(Arc::clone(text)),
+            _ => None,
+        };
+        let mut merged = None::<String>;
+        let mut taken = 1;
+        for text in events.iter().skip(1).map_while(same) {
+            let sofar = merged.as_ref().map_or(first.len(), String::len);
+            if sofar + text.len() > MERGED_BYTES_MAX {
+                break;
+            }
+            merged.get_or_insert_with(|| first.to_owned()).push_str(&text);
+            taken += 1;
+        }
+        self.chunk(kind, merged.as_deref().unwrap_or(first), &message_id(message), out);
+        taken
+    }
+
+    /// The hot path, written by hand: a test compares it with the schema's own encoder.
+    fn chunk(&self, kind: &str, text: &str, message: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"#);
+        out.extend_from_slice(self.session_json.as_bytes());
+        out.extend_from_slice(br#","update":{"sessionUpdate":""#);
+        out.extend_from_slice(kind.as_bytes());
+        out.extend_from_slice(br#"","content":{"type":"text","text":"#);
+        // Writing text into a vector cannot fail.
+        drop(serde_json::to_writer(&mut *out, text));
+        out.extend_from_slice(br#"},"messageId":""#);
+        out.extend_from_slice(message.as_bytes());
+        out.extend_from_slice(b"\"}}}\n");
+    }
+
+    fn user_message(&self, event: &Event, content: &[Content], view: View, out: &mut Vec<u8>) {
+        let own = matches!(&event.origin, engine::Origin::Surface { id, .. } if *id == view.own);
+        if own && !view.replay {
+            return;
+        }
+        let message = event.turn.map_or_else(String::new, |turn| format!("u{}", turn.0));
+        for block in content {
+            let chunk = schema::ContentChunk::new(tools::block(block))
+                .message_id(schema::MessageId::new(message.as_str()));
+            self.update(schema::SessionUpdate::UserMessageChunk(chunk), out);
+        }
+    }
+
+    fn output(&mut self, call: &CallId, stream: OutputStream, text: &str, view: View, out: &mut Vec<u8>) {
+        if self.client.terminal_output && !view.replay {
+            let meta = Map::from_iter([(
+                "terminal_output".to_string(),
+                json!({ "terminal_id": call.0.as_ref(), "data": text }),
+            )]);
+            let update =
+                schema::ToolCallUpdate::new(call.0.clone(), schema::ToolCallUpdateFields::new()).meta(meta);
+            self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
+            return;
+        }
+        // Both streams are shown in the order they arrived, as a terminal would.
+        let (OutputStream::Stdout | OutputStream::Stderr) = stream;
+        let (tail, changed) = self.tails.entry(call.clone()).or_default();
+        tail.push_str(text);
+        *changed = true;
+        if tail.len() > TAIL_BYTES_MAX {
+            let cut = (tail.len() - TAIL_BYTES_MAX..tail.len()).find(|at| tail.is_char_boundary(*at));
+            tail.drain(..cut.unwrap_or(tail.len()));
+        }
+    }
+
+    /// The answer to a load has the settings as they are, so history does not repeat how they came.
+    fn setting(&mut self, id: &Arc<str>, value: &Arc<str>, view: View, out: &mut Vec<u8>) {
+        if view.replay {
+            return;
+        }
+        self.settings.set(Arc::clone(id), Arc::clone(value));
+        if id.as_ref() == MODE {
+            let update = schema::CurrentModeUpdate::new(schema::SessionModeId::new(Arc::clone(value)));
+            self.update(schema::SessionUpdate::CurrentModeUpdate(update), out);
+        }
+        let update = schema::ConfigOptionUpdate::new(settings::options(&self.specs, &self.settings));
+        self.update(schema::SessionUpdate::ConfigOptionUpdate(update), out);
+        if id.as_ref() == MODEL {
+            let meta = Map::from_iter([("currentModel".to_string(), value.as_ref().into())]);
+            self.update(
+                schema::SessionUpdate::SessionInfoUpdate(schema::SessionInfoUpdate::new().meta(meta)),
+                out,
+            );
+        }
+    }
+
+    fn usage(&mut self, usage: &Usage, view: View, out: &mut Vec<u8>) {
+        self.turn_usage.add(usage);
+        if view.replay {
+            return;
+        }
+        self.cost_usd += usage.cost_usd;
+        let totals = Totals {
+            context_used: usage.context_used,
+            context_size: usage.context_size,
+            cost_usd: self.cost_usd,
+            ..Totals::default()
+        };
+        self.totals(&totals, out);
+    }
+
+    /// A client without notices sees the text as a thought, so that nothing is only in our log.
+    fn notice(&self, level: NoticeLevel, text: &str, event: &Event, view: View, out: &mut Vec<u8>) {
+        if !self.client.notices {
+            return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), out);
+        }
+        // The protocol says that notices are not history.
+        if !view.replay {
+            let severity = match level {
+                NoticeLevel::Info => schema::NoticeSeverity::Info,
+                NoticeLevel::Warning => schema::NoticeSeverity::Warning,
+                NoticeLevel::Error => schema::NoticeSeverity::Error,
+            };
+            self.update(schema::SessionUpdate::Notice(schema::Notice::new(severity, text)), out);
+        }
+    }
+
+    fn compacted(&self, event: &Event, summary: &str, out: &mut Vec<u8>) {
+        if !self.client.compaction {
+            let text = format!("The conversation so far was summed up for the model:\n{summary}");
+            return self.chunk("agent_thought_chunk", &text, &format!("n{}", event.seq), out);
+        }
+        let id = schema::CompactionId::new(format!("c{}", event.seq));
+        let update = schema::CompactionUpdate::new(id, schema::CompactionStatus::Completed)
+            .summary(vec![schema::ContentBlock::from(summary.to_owned())]);
+        self.update(schema::SessionUpdate::CompactionUpdate(update), out);
+    }
+
+    /// What another agent sent goes on as it is.
+    fn foreign(&self, payload: &str, out: &mut Vec<u8>) {
+        if let Ok(update) = serde_json::from_str::<&serde_json::value::RawValue>(payload) {
+            #[derive(serde::Serialize)]
+            #[serde(rename_all = "camelCase")]
+            struct Params<'a> {
+                session_id: &'a str,
+                update: &'a serde_json::value::RawValue,
+            }
+            write_notification(out, "session/update", Params { session_id: &self.session.0, update });
+        }
+    }
+
+    fn update(&self, update: schema::SessionUpdate, out: &mut Vec<u8>) {
+        write_notification(
+            out,
+            "session/update",
+            schema::SessionNotification::new(self.session.clone(), update),
+        );
+    }
+}
+
+impl AskFrame {
+    pub fn write(&self, id: u64, out: &mut Vec<u8>) {
+        #[derive(serde::Serialize)]
+        struct Frame<'a> {
+            jsonrpc: &'static str,
+            id: u64,
+            method: &'static str,
+            params: &'a schema::RequestPermissionRequest,
+        }
+        let frame = Frame { jsonrpc: "2.0", id, method: "session/request_permission", params: &self.request };
+        super::write_frame(out, &frame);
+    }
+}
+
+fn message_id(message: MessageId) -> String {
+    format!("m{}", message.0)
+}

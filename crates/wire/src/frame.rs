@@ -1,0 +1,160 @@
+//! Cuts a byte stream into newline-delimited frames, under a size limit.
+//!
+//! A frame over the limit is thrown away as it arrives, so memory stays flat however long it is, and
+//! the frame after it is read as usual.
+
+/// The largest frame taken from anybody: an image of 20 MiB in base64 and its surroundings.
+pub const FRAME_BYTES_MAX: usize = 32 << 20;
+/// A buffer that grew beyond this for one big frame is given back afterwards.
+const KEEP_BYTES_MAX: usize = 256 << 10;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// One line without its end. Never blank.
+    Line(Vec<u8>),
+    /// A frame was dropped because it was longer than the limit.
+    TooLong { limit_bytes: usize },
+}
+
+pub struct FrameBuffer {
+    limit_bytes: usize,
+    bytes: Vec<u8>,
+    /// Where the next frame begins in `bytes`.
+    start: usize,
+    /// Everything before this was searched for a line end already.
+    searched: usize,
+    skipping: bool,
+}
+
+impl FrameBuffer {
+    pub fn new(limit_bytes: usize) -> Self {
+        Self { limit_bytes, bytes: Vec::new(), start: 0, searched: 0, skipping: false }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.searched -= self.start;
+            self.start = 0;
+        }
+        if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next complete frame of what was pushed.
+    pub fn next_frame(&mut self) -> Option<Frame> {
+        loop {
+            let Some(at) = memchr::memchr(b'\n', &self.bytes[self.searched..]) else {
+                self.searched = self.bytes.len();
+                self.skip_if_too_long();
+                return None;
+            };
+            let end = self.searched + at;
+            let line = &self.bytes[self.start..end];
+            let too_long = self.skipping || line.len() > self.limit_bytes;
+            let frame = if too_long { None } else { clean(line).map(Frame::Line) };
+            self.start = end + 1;
+            self.searched = self.start;
+            self.skipping = false;
+            if too_long {
+                return Some(Frame::TooLong { limit_bytes: self.limit_bytes });
+            }
+            if frame.is_some() {
+                return frame;
+            }
+        }
+    }
+
+    /// What is left when the stream ends without a last line end.
+    pub fn finish(&mut self) -> Option<Frame> {
+        let rest = clean(&self.bytes[self.start..]).map(Frame::Line);
+        let skipped = self.skipping.then_some(Frame::TooLong { limit_bytes: self.limit_bytes });
+        self.bytes.clear();
+        (self.start, self.searched, self.skipping) = (0, 0, false);
+        skipped.or(rest)
+    }
+
+    fn skip_if_too_long(&mut self) {
+        if self.skipping || self.bytes.len() - self.start > self.limit_bytes {
+            self.skipping = true;
+            self.bytes = Vec::new();
+            (self.start, self.searched) = (0, 0);
+        }
+    }
+}
+
+/// The line without a carriage return; `None` if there is nothing on it.
+fn clean(line: &[u8]) -> Option<Vec<u8>> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let blank = line.iter().all(u8::is_ascii_whitespace);
+    (!blank).then(|| line.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<Frame> {
+        let mut buffer = FrameBuffer::new(limit);
+        let mut out = Vec::new();
+        for piece in pieces {
+            buffer.push(piece);
+            out.extend(std::iter::from_fn(|| buffer.next_frame()));
+        }
+        out.extend(buffer.finish());
+        out
+    }
+
+    fn line(text: &str) -> Frame {
+        Frame::Line(text.into())
+    }
+
+    #[test]
+    fn lines_are_cut_at_newlines_and_the_last_needs_none() {
+        assert_eq!(frames(9, &[b"ab\r\n\n  \ncd", b"e\nf"]), [line("ab"), line("cde"), line("f")]);
+    }
+
+    #[test]
+    fn a_frame_over_the_limit_is_reported_and_the_next_one_works() {
+        let long = vec![b'x'; 1000];
+        let expected = [Frame::TooLong { limit_bytes: 10 }, line("ok")];
+        assert_eq!(frames(10, &[&long, &long, b"tail\nok\n"]), expected);
+        assert_eq!(frames(10, &[&long]), [Frame::TooLong { limit_bytes: 10 }]);
+    }
+
+    #[test]
+    fn the_limit_is_exact() {
+        assert_eq!(frames(3, &[b"abc\nabcd\n"]), [line("abc"), Frame::TooLong { limit_bytes: 3 }]);
+    }
+
+    #[test]
+    fn memory_stays_flat_while_a_frame_is_too_long() {
+        let mut buffer = FrameBuffer::new(1 << 16);
+        for _ in 0..1000 {
+            buffer.push(&[b'x'; 4096]);
+            assert_eq!(buffer.next_frame(), None);
+            assert!(buffer.bytes.capacity() <= 1 << 18);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn how_the_stream_is_cut_into_reads_does_not_matter(
+            lines in proptest::collection::vec("[a-z]{0,20}", 0..20), cuts in proptest::collection::vec(1usize..30, 1..40),
+        ) {
+            let whole = lines.join("\n").into_bytes();
+            let mut pieces: Vec<&[u8]> = Vec::new();
+            let mut rest: &[u8] = &whole;
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() { break; }
+                let (head, tail) = rest.split_at((*cut).min(rest.len()));
+                pieces.push(head);
+                rest = tail;
+            }
+            prop_assert_eq!(frames(12, &pieces), frames(12, &[&whole]));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! An event outside its log: one JSON object, as exports carry it and imports take it.
+//!
+//! The body is in its stored form ([`record`](crate::record)), with every big text inline, so a file
+//! of these needs nothing beside it.
+
+use engine::{Event, Origin, Seq, Timestamp, TurnId};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::record::{self, RecordError};
+
+#[derive(Deserialize)]
+struct Portable<'a> {
+    event_type: String,
+    #[serde(default = "first_version")]
+    version: u32,
+    #[serde(default)]
+    seq: u64,
+    #[serde(default)]
+    at: i64,
+    #[serde(default)]
+    turn: Option<u64>,
+    #[serde(default, borrow)]
+    origin: Option<&'a RawValue>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+pub fn encode(event: &Event) -> Value {
+    let mut payload = Vec::new();
+    let mut origin = Vec::new();
+    let written = record::encode(&event.body, &mut |_| None, &mut payload)
+        .and_then(|()| record::encode_origin(&event.origin, &mut origin));
+    // An event that the stored form cannot express would not be in a log.
+    if written.is_err() {
+        return Value::Null;
+    }
+    json!({
+        "event_type": record::kind(&event.body),
+        "version": record::VERSION,
+        "seq": event.seq.0,
+        "at": event.at.0,
+        "turn": event.turn.map(|turn| turn.0),
+        "origin": serde_json::from_slice::<Value>(&origin).unwrap_or_default(),
+        "payload": serde_json::from_slice::<Value>(&payload).unwrap_or_default(),
+    })
+}
+
+pub fn decode(text: &str) -> Result<Event, RecordError> {
+    let portable: Portable<'_> = serde_json::from_str(text)?;
+    let body =
+        record::decode(&portable.event_type, portable.version, portable.payload.get().as_bytes(), &|_| None)?;
+    let origin = match portable.origin {
+        Some(raw) => record::decode_origin(raw.get().as_bytes())?,
+        None => Origin::Engine,
+    };
+    Ok(Event {
+        seq: Seq(portable.seq),
+        at: Timestamp(portable.at),
+        origin,
+        turn: portable.turn.map(TurnId),
+        body,
+    })
+}

@@ -1,0 +1,147 @@
+//! The one durable form of an event: what the store's rows, an export and an import hold.
+//!
+//! An event's kind and format version stand beside its body (a column, a field of an export line),
+//! so that a reader can refuse what it does not know before it parses anything. The body is a JSON
+//! object. Unknown fields are ignored, which lets a later version add some; a change of meaning
+//! needs a new [`VERSION`].
+//!
+//! Any string may be kept elsewhere: where the caller's `keep` answers with a content hash, the JSON
+//! holds `{"blob":"<hash>"}` in its place and `fetch` brings it back.
+//!
+//! **Invariant:** `decode(kind(b), VERSION, encode(b)) == b` for every body whose cost is a finite
+//! number; a cost that is none is stored as zero.
+//! **Invariant:** encoding text and thoughts allocates nothing beyond the output.
+
+mod body;
+mod content;
+mod text;
+mod tool;
+mod word;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{Body, Origin, SurfaceId};
+use serde::{Deserialize, Serialize};
+
+use self::text::{Place, Str};
+
+/// The format that [`encode`] writes. [`decode`] reads this one and all before it.
+pub const VERSION: u32 = 1;
+
+/// May take a string away to be kept elsewhere, and then says under which hash.
+pub type Keep<'k> = dyn FnMut(&str) -> Option<String> + 'k;
+/// Brings back what was kept under a hash.
+pub type Fetch<'k> = dyn Fn(&str) -> Option<Arc<str>> + 'k;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("the event is of the unknown kind {kind:?}")]
+    UnknownKind { kind: String },
+    #[error("the event has format {found}, and this version reads formats up to {VERSION}")]
+    Newer { found: u32 },
+    #[error("{word:?} is not a known {field}")]
+    UnknownWord { field: &'static str, word: String },
+    #[error("the content {hash} is missing")]
+    MissingBlob { hash: String },
+    #[error("the path is malformed")]
+    BadPath,
+    #[error("the event is malformed")]
+    Malformed(#[from] serde_json::Error),
+}
+
+/// The name of a body's kind, as it stands beside the stored body.
+pub fn kind(body: &Body) -> &'static str {
+    match body {
+        Body::TurnQueued { .. } => "turn_queued",
+        Body::TurnStarted => "turn_started",
+        Body::UserMessage { .. } => "user_message",
+        Body::Text { .. } => "text",
+        Body::Thought { .. } => "thought",
+        Body::Plan { .. } => "plan",
+        Body::ToolStarted(_) => "tool_started",
+        Body::ToolOutput { .. } => "tool_output",
+        Body::ToolEnded(_) => "tool_ended",
+        Body::FileEdited { .. } => "file_edited",
+        Body::FileShown { .. } => "file_shown",
+        Body::Asked { .. } => "asked",
+        Body::Resolved { .. } => "resolved",
+        Body::CancelRequested => "cancel_requested",
+        Body::PolicyBlocked { .. } => "policy_blocked",
+        Body::SettingChanged { .. } => "setting_changed",
+        Body::Usage(_) => "usage",
+        Body::Commands { .. } => "commands",
+        Body::Title { .. } => "title",
+        Body::Notice { .. } => "notice",
+        Body::Cleared => "cleared",
+        Body::Compacted { .. } => "compacted",
+        Body::Moved { .. } => "moved",
+        Body::Foreign { .. } => "foreign",
+        Body::TurnEnded { .. } => "turn_ended",
+    }
+}
+
+/// Appends the body's JSON to `out`. The error is only there for the day a body holds something that
+/// JSON cannot express.
+pub fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
+    body::encode(body, keep, out)
+}
+
+pub fn decode(kind: &str, version: u32, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+    if version > VERSION {
+        return Err(RecordError::Newer { found: version });
+    }
+    body::decode(kind, bytes, fetch)
+}
+
+/// Who caused an event, in its stored form.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OriginRecord<'a> {
+    Engine,
+    Agent,
+    Surface {
+        id: u64,
+        #[serde(borrow)]
+        name: Str<'a>,
+    },
+}
+
+/// The most common origin, spelled out so that neither direction has to parse it.
+const AGENT: &[u8] = b"\"agent\"";
+
+pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordError> {
+    let record = match origin {
+        Origin::Engine => OriginRecord::Engine,
+        Origin::Agent => {
+            out.extend_from_slice(AGENT);
+            return Ok(());
+        }
+        Origin::Surface { id, name } => OriginRecord::Surface { id: id.0, name: Str::here(name) },
+    };
+    Ok(serde_json::to_writer(out, &record)?)
+}
+
+pub fn decode_origin(bytes: &[u8]) -> Result<Origin, RecordError> {
+    if bytes == AGENT {
+        return Ok(Origin::Agent);
+    }
+    Ok(match serde_json::from_slice(bytes)? {
+        OriginRecord::Engine => Origin::Engine,
+        OriginRecord::Agent => Origin::Agent,
+        OriginRecord::Surface { id, name } => {
+            Origin::Surface { id: SurfaceId(id), name: name.fetched(&|_| None)? }
+        }
+    })
+}
+
+/// A list of paths as a JSON array; a path that is not Unicode survives too.
+pub fn encode_paths(paths: &[PathBuf]) -> Result<String, RecordError> {
+    let places: Vec<_> = paths.iter().map(|path| Place::of(path)).collect();
+    Ok(serde_json::to_string(&places)?)
+}
+
+pub fn decode_paths(json: &str) -> Result<Vec<PathBuf>, RecordError> {
+    let places: Vec<Place<'_>> = serde_json::from_str(json)?;
+    places.into_iter().map(Place::path).collect()
+}

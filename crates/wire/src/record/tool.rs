@@ -1,0 +1,223 @@
+//! The stored form of a tool call's beginning and end, and of the question whether it may run.
+
+use std::borrow::Cow;
+
+use engine::{
+    AskRequest, CallId, Exit, Location, Opaque, Resolver, SurfaceId, ToolContent, ToolEnd, ToolStart,
+};
+use serde::{Deserialize, Serialize};
+
+use super::content::{LocationRecord, ToolContentRecord};
+use super::text::{Place, Str};
+use super::word::Word;
+use super::{Fetch, Keep, RecordError};
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ToolStartRecord<'a> {
+    #[serde(borrow)]
+    call: Str<'a>,
+    #[serde(borrow)]
+    tool: Str<'a>,
+    #[serde(borrow)]
+    title: Str<'a>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    locations: Vec<LocationRecord<'a>>,
+    #[serde(borrow)]
+    input: Str<'a>,
+}
+
+impl<'a> ToolStartRecord<'a> {
+    pub(super) fn of(start: &'a ToolStart, keep: &mut Keep<'_>) -> Self {
+        Self {
+            call: Str::here(&start.call.0),
+            tool: Str::of(&start.tool, keep),
+            title: Str::of(&start.title, keep),
+            kind: start.kind.word().into(),
+            locations: start.locations.iter().map(LocationRecord::of).collect(),
+            input: Str::of(&start.input.0, keep),
+        }
+    }
+
+    pub(super) fn start(self, fetch: &Fetch<'_>) -> Result<ToolStart, RecordError> {
+        Ok(ToolStart {
+            call: CallId(self.call.fetched(fetch)?),
+            tool: self.tool.fetched(fetch)?,
+            title: self.title.fetched(fetch)?,
+            kind: Word::of_word(&self.kind)?,
+            locations: locations(self.locations)?,
+            input: Opaque(self.input.fetched(fetch)?),
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ToolEndRecord<'a> {
+    #[serde(borrow)]
+    call: Str<'a>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    failed: bool,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    content: Vec<ToolContentRecord<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    locations: Vec<LocationRecord<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    raw: Option<Str<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    exit: Option<ExitRecord<'a>>,
+    elapsed_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ExitRecord<'a> {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    code: Option<i32>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    signal: Option<Str<'a>>,
+}
+
+impl<'a> ToolEndRecord<'a> {
+    pub(super) fn of(end: &'a ToolEnd, keep: &mut Keep<'_>) -> Self {
+        let exit = end
+            .exit
+            .as_ref()
+            .map(|exit| ExitRecord { code: exit.code, signal: Str::of_option(exit.signal.as_ref(), keep) });
+        Self {
+            call: Str::here(&end.call.0),
+            failed: end.failed,
+            content: ToolContentRecord::all(&end.content, keep),
+            locations: end.locations.iter().map(LocationRecord::of).collect(),
+            raw: end.raw.as_ref().map(|raw| Str::of(&raw.0, keep)),
+            exit,
+            elapsed_ms: end.elapsed_ms,
+        }
+    }
+
+    pub(super) fn end(self, fetch: &Fetch<'_>) -> Result<ToolEnd, RecordError> {
+        let exit = match self.exit {
+            Some(exit) => Some(Exit { code: exit.code, signal: Str::fetched_option(exit.signal, fetch)? }),
+            None => None,
+        };
+        Ok(ToolEnd {
+            call: CallId(self.call.fetched(fetch)?),
+            failed: self.failed,
+            content: contents(self.content, fetch)?,
+            locations: locations(self.locations)?,
+            raw: Str::fetched_option(self.raw, fetch)?.map(Opaque),
+            exit,
+            elapsed_ms: self.elapsed_ms,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct AskRecord<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    call: Option<Str<'a>>,
+    #[serde(borrow)]
+    tool: Str<'a>,
+    #[serde(borrow)]
+    title: Str<'a>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    class: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    path: Option<Place<'a>>,
+    #[serde(borrow)]
+    subject: Str<'a>,
+    #[serde(borrow)]
+    input: Str<'a>,
+    #[serde(borrow)]
+    risk: Cow<'a, str>,
+    #[serde(borrow)]
+    reason: Str<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    preview: Vec<ToolContentRecord<'a>>,
+}
+
+impl<'a> AskRecord<'a> {
+    pub(super) fn of(request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
+        Self {
+            call: request.call.as_ref().map(|call| Str::here(&call.0)),
+            tool: Str::of(&request.tool, keep),
+            title: Str::of(&request.title, keep),
+            kind: request.kind.word().into(),
+            class: request.class.word().into(),
+            path: Place::of_option(request.path.as_ref()),
+            subject: Str::of(&request.subject, keep),
+            input: Str::of(&request.input.0, keep),
+            risk: request.risk.word().into(),
+            reason: Str::of(&request.reason, keep),
+            preview: ToolContentRecord::all(&request.preview, keep),
+        }
+    }
+
+    pub(super) fn request(self, fetch: &Fetch<'_>) -> Result<AskRequest, RecordError> {
+        Ok(AskRequest {
+            call: call_option(self.call, fetch)?,
+            tool: self.tool.fetched(fetch)?,
+            title: self.title.fetched(fetch)?,
+            kind: Word::of_word(&self.kind)?,
+            class: Word::of_word(&self.class)?,
+            path: Place::path_option(self.path)?,
+            subject: self.subject.fetched(fetch)?,
+            input: Opaque(self.input.fetched(fetch)?),
+            risk: Word::of_word(&self.risk)?,
+            reason: self.reason.fetched(fetch)?,
+            preview: contents(self.preview, fetch)?,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ResolverRecord<'a> {
+    Policy {
+        #[serde(borrow)]
+        reason: Str<'a>,
+    },
+    Rule {
+        #[serde(borrow)]
+        reason: Str<'a>,
+    },
+    Surface {
+        id: u64,
+        #[serde(borrow)]
+        name: Str<'a>,
+    },
+    Engine,
+}
+
+impl<'a> ResolverRecord<'a> {
+    pub(super) fn of(resolver: &'a Resolver, keep: &mut Keep<'_>) -> Self {
+        match resolver {
+            Resolver::Policy { reason } => Self::Policy { reason: Str::of(reason, keep) },
+            Resolver::Rule { reason } => Self::Rule { reason: Str::of(reason, keep) },
+            Resolver::Surface { id, name } => Self::Surface { id: id.0, name: Str::of(name, keep) },
+            Resolver::Engine => Self::Engine,
+        }
+    }
+
+    pub(super) fn resolver(self, fetch: &Fetch<'_>) -> Result<Resolver, RecordError> {
+        Ok(match self {
+            Self::Policy { reason } => Resolver::Policy { reason: reason.fetched(fetch)? },
+            Self::Rule { reason } => Resolver::Rule { reason: reason.fetched(fetch)? },
+            Self::Surface { id, name } => Resolver::Surface { id: SurfaceId(id), name: name.fetched(fetch)? },
+            Self::Engine => Resolver::Engine,
+        })
+    }
+}
+
+pub(super) fn call_option(call: Option<Str<'_>>, fetch: &Fetch<'_>) -> Result<Option<CallId>, RecordError> {
+    Ok(Str::fetched_option(call, fetch)?.map(CallId))
+}
+
+fn locations(records: Vec<LocationRecord<'_>>) -> Result<Vec<Location>, RecordError> {
+    records.into_iter().map(LocationRecord::location).collect()
+}
+
+fn contents(records: Vec<ToolContentRecord<'_>>, fetch: &Fetch<'_>) -> Result<Vec<ToolContent>, RecordError> {
+    records.into_iter().map(|record| record.content(fetch)).collect()
+}

@@ -1,0 +1,204 @@
+//! JSON-RPC 2.0 messages: what a frame says before any dialect gives it a meaning.
+//!
+//! Parameters stay raw text, so each is parsed once, by whoever knows its type. An id is kept
+//! exactly as it was written, because it must be echoed exactly.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::call::Fault;
+
+/// A request's id as it was written: an integer, a string or null.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RpcId(Box<str>);
+
+impl RpcId {
+    pub const NULL_TEXT: &str = "null";
+
+    pub fn null() -> Self {
+        Self(Self::NULL_TEXT.into())
+    }
+
+    pub fn number(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+
+    /// The JSON text of the id.
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads an id out of JSON text that is known to be well-formed.
+    pub fn from_json(text: &str) -> Option<Self> {
+        let integer = text.strip_prefix('-').unwrap_or(text).bytes().all(|b| b.is_ascii_digit());
+        let allowed =
+            text == Self::NULL_TEXT || text.starts_with('"') || (integer && text.parse::<i64>().is_ok());
+        allowed.then(|| Self(text.into()))
+    }
+}
+
+#[derive(Debug)]
+pub enum Message<'a> {
+    Request {
+        id: RpcId,
+        method: Cow<'a, str>,
+        params: Option<&'a RawValue>,
+    },
+    Notification {
+        method: Cow<'a, str>,
+        params: Option<&'a RawValue>,
+    },
+    /// An answer to a request of ours.
+    Response {
+        id: RpcId,
+        result: Result<&'a RawValue, &'a RawValue>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(default, borrow, deserialize_with = "present")]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+/// Tells `"x": null` from an absent `x`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Reads one frame. A fault comes with the id to answer it to.
+pub fn parse(frame: &[u8]) -> Result<Message<'_>, (RpcId, Fault)> {
+    let text = std::str::from_utf8(frame)
+        .map_err(|_| (RpcId::null(), Fault::Parse("the frame is not valid UTF-8".into())))?;
+    if text.trim_start().starts_with('[') {
+        // A batch that does not even parse is a parse error, as a lone message would be.
+        serde_json::from_str::<&RawValue>(text).map_err(unreadable)?;
+        return Err(invalid(None, "batches are not supported: send one message per line"));
+    }
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(unreadable)?;
+    let id = match envelope.id {
+        Some(raw) => match RpcId::from_json(raw.get()) {
+            Some(id) => Some(id),
+            None => return Err(invalid(None, "id must be an integer, a string or null")),
+        },
+        None => None,
+    };
+    if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+        return Err(invalid(id, "jsonrpc must be \"2.0\""));
+    }
+    match (envelope.method, id, envelope.result, envelope.error) {
+        (Some(method), Some(id), None, None) => Ok(Message::Request { id, method, params: envelope.params }),
+        (Some(method), None, None, None) => Ok(Message::Notification { method, params: envelope.params }),
+        (None, Some(id), Some(result), None) => Ok(Message::Response { id, result: Ok(result) }),
+        (None, Some(id), None, Some(error)) => Ok(Message::Response { id, result: Err(error) }),
+        (Some(_), id, _, _) => Err(invalid(id, "a message has either a method, or a result or an error")),
+        (None, id, _, _) => Err(invalid(id, "a message needs a method, or exactly one of result and error")),
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> (RpcId, Fault) {
+    let fault = if error.is_data() {
+        Fault::InvalidRequest(format!("not a JSON-RPC message: {error}"))
+    } else {
+        Fault::Parse(format!("not valid JSON: {error}"))
+    };
+    (RpcId::null(), fault)
+}
+
+fn invalid(id: Option<RpcId>, why: &str) -> (RpcId, Fault) {
+    (id.unwrap_or_else(RpcId::null), Fault::InvalidRequest(why.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check(frame: &str, expected: Expect) {
+        let shown = match parse(frame.as_bytes()) {
+            Ok(Message::Request { id, method, params }) => {
+                format!("request {} {method} {}", id.as_json(), params.map_or("-", RawValue::get))
+            }
+            Ok(Message::Notification { method, params }) => {
+                format!("notification {method} {}", params.map_or("-", RawValue::get))
+            }
+            Ok(Message::Response { id, result }) => format!("response {} {result:?}", id.as_json()),
+            Err((id, fault)) => format!("! {} {fault:?}", id.as_json()),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn ids_are_echoed_as_they_were_written() {
+        check(r#"{"jsonrpc":"2.0","id":7,"method":"m"}"#, expect!["request 7 m -"]);
+        check(
+            r#"{"jsonrpc":"2.0","id":"a\u0062c","method":"m","params":{"x":[1]}}"#,
+            expect![[r#"request "a\u0062c" m {"x":[1]}"#]],
+        );
+        check(r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, expect!["request null m -"]);
+        check(
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#,
+            expect![[r#"! null InvalidRequest("id must be an integer, a string or null")"#]],
+        );
+    }
+
+    #[test]
+    fn malformed_json_and_malformed_messages_are_told_apart() {
+        check(
+            "{bad",
+            expect![[r#"! null Parse("not valid JSON: key must be a string at line 1 column 2")"#]],
+        );
+        check(r#"{"id":1}"#, expect![[r#"! 1 InvalidRequest("jsonrpc must be \"2.0\"")"#]]);
+        check(
+            r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#,
+            expect![[r#"! 1 InvalidRequest("jsonrpc must be \"2.0\"")"#]],
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            expect![[
+                r#"! 1 InvalidRequest("a message needs a method, or exactly one of result and error")"#
+            ]],
+        );
+        check(
+            "[1]",
+            expect![[r#"! null InvalidRequest("batches are not supported: send one message per line")"#]],
+        );
+        check(
+            "[1",
+            expect![[r#"! null Parse("not valid JSON: EOF while parsing a list at line 1 column 2")"#]],
+        );
+        check(
+            "12",
+            expect![[
+                r#"! null InvalidRequest("not a JSON-RPC message: invalid type: integer `12`, expected struct Envelope at line 1 column 2")"#
+            ]],
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+            expect![[
+                r#"! null InvalidRequest("not a JSON-RPC message: invalid type: integer `5`, expected a string at line 1 column 34")"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn answers_to_our_requests_are_recognised() {
+        check(r#"{"jsonrpc":"2.0","id":3,"result":null}"#, expect!["response 3 Ok(RawValue(null))"]);
+        check(
+            r#"{"jsonrpc":"2.0","id":3,"error":{"code":1}}"#,
+            expect![[r#"response 3 Err(RawValue({"code":1}))"#]],
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What is stored comes back as it was: every kind of event, with and without content kept elsewhere.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bodies;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{Body, MessageId, Origin, SurfaceId};
+use proptest::prelude::*;
+use wire::record::{self, RecordError};
+
+/// Writes and reads a body back; strings of at least `keep_from` bytes are kept elsewhere.
+fn round_trip(body: &Body, keep_from: usize) -> (String, Body) {
+    let kept = RefCell::new(HashMap::<String, Arc<str>>::new());
+    let mut out = Vec::new();
+    let mut keep = |text: &str| {
+        (text.len() >= keep_from).then(|| {
+            let hash = format!("hash-of-{text}");
+            kept.borrow_mut().insert(hash.clone(), text.into());
+            hash
+        })
+    };
+    record::encode(body, &mut keep, &mut out).unwrap();
+    let fetch = |hash: &str| kept.borrow().get(hash).cloned();
+    let back = record::decode(record::kind(body), record::VERSION, &out, &fetch).unwrap();
+    (String::from_utf8(out).unwrap(), back)
+}
+
+proptest! {
+    #[test]
+    fn every_body_comes_back_as_it_was(body in bodies::any_body()) {
+        prop_assert_eq!(&round_trip(&body, usize::MAX).1, &body);
+    }
+
+    #[test]
+    fn every_body_comes_back_with_its_content_kept_elsewhere(body in bodies::any_body()) {
+        prop_assert_eq!(&round_trip(&body, 3).1, &body);
+    }
+
+    #[test]
+    fn every_origin_comes_back(id in any::<u64>(), name in ".*") {
+        for origin in [Origin::Engine, Origin::Agent, Origin::Surface { id: SurfaceId(id), name: name.clone().into() }] {
+            let mut out = Vec::new();
+            record::encode_origin(&origin, &mut out).unwrap();
+            prop_assert_eq!(record::decode_origin(&out).unwrap(), origin);
+        }
+    }
+
+    #[test]
+    fn lists_of_paths_come_back(paths in bodies::any_paths()) {
+        prop_assert_eq!(record::decode_paths(&record::encode_paths(&paths).unwrap()).unwrap(), paths);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_without_a_panic(kind in bodies::any_kind(), bytes in any::<Vec<u8>>()) {
+        drop(record::decode(&kind, record::VERSION, &bytes, &|_| None));
+    }
+}
+
+#[test]
+fn the_form_is_plain_json() {
+    let body = Body::Text { message: MessageId(7), text: "a \"b\"\n".into() };
+    assert_eq!(round_trip(&body, 100).0, r#"{"message":7,"text":"a \"b\"\n"}"#);
+    let long = Body::Text { message: MessageId(7), text: "0123456789".into() };
+    assert_eq!(round_trip(&long, 10).0, r#"{"message":7,"text":{"blob":"hash-of-0123456789"}}"#);
+}
+
+#[test]
+fn unknown_fields_are_ignored() {
+    let bytes = br#"{"later":{"x":[1]},"message":1,"text":"t","more":null}"#;
+    let body = record::decode("text", 1, bytes, &|_| None).unwrap();
+    assert_eq!(body, Body::Text { message: MessageId(1), text: "t".into() });
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let decode =
+        |kind, version, bytes: &str| record::decode(kind, version, bytes.as_bytes(), &|_| None).unwrap_err();
+    assert!(matches!(decode("song", 1, "{}"), RecordError::UnknownKind { kind } if kind == "song"));
+    assert!(matches!(decode("text", record::VERSION + 1, "{}"), RecordError::Newer { .. }));
+    assert!(matches!(decode("text", 1, "{}"), RecordError::Malformed(_)));
+    assert!(matches!(
+        decode("turn_ended", 1, r#"{"stop":"exploded"}"#),
+        RecordError::UnknownWord { word, .. } if word == "exploded"
+    ));
+    assert!(matches!(
+        decode("title", 1, r#"{"text":{"blob":"abc"}}"#),
+        RecordError::MissingBlob { hash } if hash == "abc"
+    ));
+    assert!(matches!(decode("moved", 1, r#"{"cwd":{"bytes":"abc"}}"#), RecordError::BadPath));
+}
