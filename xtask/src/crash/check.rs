@@ -279,7 +279,9 @@ impl Turn {
                 }
             }
             Some("plan") => self.planned = true,
-            Some("user_message_chunk" | "agent_thought_chunk") => {}
+            Some("user_message_chunk") => {}
+            // Thoughts too are left out: a client without notices is shown the server's own as thoughts,
+            // and those belong to no turn.
             _ => return false,
         }
         true
