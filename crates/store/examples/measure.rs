@@ -1,10 +1,6 @@
 //! Measures the SQLite store: appends, reads, start-up, memory. `cargo run --release --example measure`
 //! with an optional number of events; the file is made in the current directory and removed.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a measurement fails by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a measurement fails by panicking")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +13,10 @@ use engine::{
 use store::{Options, SqliteStore};
 
 fn main() {
-    let count: u64 = std::env::args()
-        .nth(1)
-        .map_or(1_000_000, |count| count.parse().expect("a number"));
+    let count: u64 = std::env::args().nth(1).map_or(1_000_000, |count| count.parse().expect("a number"));
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("sessions.db");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(measure(path, count));
 }
 
@@ -39,13 +30,9 @@ async fn measure(path: PathBuf, count: u64) {
     println!("first create, new file: {:?}", started.elapsed());
 
     let mut next = 1;
-    for (size, sync, share) in [
-        (256, false, 1),
-        (64, false, 4),
-        (16, false, 10),
-        (1, false, 50),
-        (256, true, 20),
-    ] {
+    for (size, sync, share) in
+        [(256, false, 1), (64, false, 4), (16, false, 10), (1, false, 50), (256, true, 20)]
+    {
         let total = count / share;
         let started = Instant::now();
         let end = next + total;
@@ -71,15 +58,7 @@ async fn measure(path: PathBuf, count: u64) {
 
 async fn append(store: &SqliteStore, id: &SessionId, epoch: Epoch, first: u64, size: u64, sync: bool) {
     let events = (first..first + size).map(|seq| Arc::new(event(seq))).collect();
-    store
-        .append(Batch {
-            session: id.clone(),
-            epoch,
-            events,
-            sync,
-        })
-        .await
-        .unwrap();
+    store.append(Batch { session: id.clone(), epoch, events, sync }).await.unwrap();
 }
 
 async fn read_all(store: &SqliteStore, id: &SessionId) {
@@ -92,10 +71,7 @@ async fn read_all(store: &SqliteStore, id: &SessionId) {
         total += page.len();
     }
     let took = started.elapsed();
-    println!(
-        "read {total} events in {took:?}: {:.2} s per million",
-        took.as_secs_f64() * 1e6 / total as f64
-    );
+    println!("read {total} events in {took:?}: {:.2} s per million", took.as_secs_f64() * 1e6 / total as f64);
 }
 
 async fn reopen(path: PathBuf, id: &SessionId) {
@@ -105,16 +81,11 @@ async fn reopen(path: PathBuf, id: &SessionId) {
         store.find(id).await.unwrap();
         let found = started.elapsed();
         store.claim(id).await.unwrap();
-        println!(
-            "existing file: first find after {found:?}, claim after {:?}",
-            started.elapsed()
-        );
+        println!("existing file: first find after {found:?}, claim after {:?}", started.elapsed());
     }
     let started = Instant::now();
     let plain = rusqlite::Connection::open(&path).unwrap();
-    let rows: i64 = plain
-        .query_row("SELECT count(*) FROM acp_sessions", [], |row| row.get(0))
-        .unwrap();
+    let rows: i64 = plain.query_row("SELECT count(*) FROM acp_sessions", [], |row| row.get(0)).unwrap();
     println!("plain SQLite, first query of {rows} row: {:?}", started.elapsed());
     let store = SqliteStore::open(path, Options::default());
     let started = Instant::now();
@@ -141,18 +112,12 @@ fn event(seq: u64) -> Event {
         at: Timestamp(1_760_000_000_000 + i64::try_from(seq).unwrap()),
         origin: Origin::Agent,
         turn: Some(TurnId(1)),
-        body: Body::Text {
-            message: MessageId(1),
-            text: "a few words of text, ".into(),
-        },
+        body: Body::Text { message: MessageId(1), text: "a few words of text, ".into() },
     }
 }
 
 fn report_memory(when: &str) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS"))
-        .unwrap_or("VmRSS: unknown");
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("VmRSS: unknown");
     println!("{when}: {line}");
 }

@@ -49,9 +49,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        Self {
-            boot: boot.ok().map(|id| id.trim().into()),
-        }
+        Self { boot: boot.ok().map(|id| id.trim().into()) }
     }
 }
 
@@ -69,18 +67,9 @@ impl SqliteStore {
         let (reads, read_queue) = mpsc::channel(QUEUE_MAX);
         let (opened, when_opened) = std::sync::mpsc::sync_channel(1);
         let reader_path = path.clone();
-        let writer = spawn("store-writer", move || {
-            Writer::run(path, options, write_queue, opened)
-        });
-        let reader = spawn("store-reader", move || {
-            Reader::run(reader_path, read_queue, when_opened)
-        });
-        Self {
-            writes: Some(writes),
-            reads: Some(reads),
-            writer,
-            reader,
-        }
+        let writer = spawn("store-writer", move || Writer::run(path, options, write_queue, opened));
+        let reader = spawn("store-reader", move || Reader::run(reader_path, read_queue, when_opened));
+        Self { writes: Some(writes), reads: Some(reads), writer, reader }
     }
 
     fn write<T: Send + 'static>(&self, make: impl FnOnce(Answer<T>) -> Write) -> StoreResult<'static, T> {
@@ -128,9 +117,7 @@ fn ask<R: Send + 'static, T: Send + 'static>(
     request: R,
     answered: oneshot::Receiver<Result<T, StoreError>>,
 ) -> StoreResult<'static, T> {
-    let gone = || StoreError::Unavailable {
-        reason: "its thread has ended".to_owned(),
-    };
+    let gone = || StoreError::Unavailable { reason: "its thread has ended".to_owned() };
     Box::pin(async move {
         let queue = queue.ok_or_else(gone)?;
         queue.send(request).await.map_err(|_| gone())?;
@@ -144,18 +131,11 @@ impl Store for SqliteStore {
     }
 
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
-        self.write(|answer| Write::Claim {
-            id: id.clone(),
-            answer,
-        })
+        self.write(|answer| Write::Claim { id: id.clone(), answer })
     }
 
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
-        self.write(|answer| Write::Release {
-            id: id.clone(),
-            epoch,
-            answer,
-        })
+        self.write(|answer| Write::Release { id: id.clone(), epoch, answer })
     }
 
     fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
@@ -163,19 +143,11 @@ impl Store for SqliteStore {
     }
 
     fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
-        self.read(|answer| Read::Events {
-            id: id.clone(),
-            after,
-            page,
-            answer,
-        })
+        self.read(|answer| Read::Events { id: id.clone(), after, page, answer })
     }
 
     fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
-        self.read(|answer| Read::Session {
-            id: id.clone(),
-            answer,
-        })
+        self.read(|answer| Read::Session { id: id.clone(), answer })
     }
 
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
@@ -183,26 +155,15 @@ impl Store for SqliteStore {
     }
 
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
-        self.write(|answer| Write::Fork {
-            source: source.clone(),
-            session,
-            answer,
-        })
+        self.write(|answer| Write::Fork { source: source.clone(), session, answer })
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
-        self.write(|answer| Write::Delete {
-            id: id.clone(),
-            answer,
-        })
+        self.write(|answer| Write::Delete { id: id.clone(), answer })
     }
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
-        self.write(|answer| Write::Rename {
-            id: id.clone(),
-            title: title.to_owned(),
-            answer,
-        })
+        self.write(|answer| Write::Rename { id: id.clone(), title: title.to_owned(), answer })
     }
 
     fn rules(&self) -> StoreResult<'_, Vec<Rule>> {

@@ -1,6 +1,6 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
-pub mod store_suite;
 mod script;
+pub mod store_suite;
 
 pub use script::{Line, Script};

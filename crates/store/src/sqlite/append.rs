@@ -30,9 +30,7 @@ impl Reservations {
         let Some(last) = batch.events.last() else {
             return true;
         };
-        self.0
-            .get(&batch.session)
-            .is_some_and(|(epoch, upto)| *epoch == batch.epoch && last.seq.0 <= *upto)
+        self.0.get(&batch.session).is_some_and(|(epoch, upto)| *epoch == batch.epoch && last.seq.0 <= *upto)
     }
 
     pub(super) fn note(&mut self, session: SessionId, epoch: Epoch, upto: u64) {
@@ -156,10 +154,7 @@ fn insert(connection: &Connection, key: i64, batch: &Batch, scratch: &mut Scratc
 
 /// Part of the batch may be written already: the transaction has to go.
 fn lost(error: record::RecordError) -> Failure {
-    Failure::Lost(Loss {
-        reason: error.to_string(),
-        disk: false,
-    })
+    Failure::Lost(Loss { reason: error.to_string(), disk: false })
 }
 
 /// Keeps the listing's columns in step with what was appended.
@@ -187,15 +182,7 @@ fn update_row(
             "UPDATE acp_sessions SET updated_at = ?2, last_seq = ?3, reserved_seq = ?4, busy = ?5,
                 title = coalesce(?6, title), cwd = coalesce(?7, cwd) WHERE key = ?1",
         )?
-        .execute((
-            head.key,
-            last.at.0,
-            signed(last.seq.0),
-            signed(reserved),
-            busy,
-            title,
-            cwd,
-        ))?;
+        .execute((head.key, last.at.0, signed(last.seq.0), signed(reserved), busy, title, cwd))?;
     Ok(())
 }
 

@@ -22,11 +22,7 @@ pub(super) struct Keeper<'c> {
 
 impl<'c> Keeper<'c> {
     pub(super) fn new(connection: &'c Connection, session: i64) -> Self {
-        Self {
-            connection,
-            session,
-            failure: None,
-        }
+        Self { connection, session, failure: None }
     }
 
     /// The hash under which the text is stored, or `None` if it stays where it is.
@@ -75,10 +71,7 @@ pub(super) struct Fetcher<'c> {
 
 impl<'c> Fetcher<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
-        Self {
-            connection,
-            known: RefCell::default(),
-        }
+        Self { connection, known: RefCell::default() }
     }
 
     pub(super) fn fetch(&self, hash: &str) -> Option<Arc<str>> {
@@ -91,13 +84,9 @@ impl<'c> Fetcher<'c> {
     }
 
     fn load(&self, hash: &str) -> Option<Arc<str>> {
-        let select = self
-            .connection
-            .prepare_cached("SELECT text FROM blobs WHERE hash = ?1");
+        let select = self.connection.prepare_cached("SELECT text FROM blobs WHERE hash = ?1");
         let text = select.and_then(|mut select| {
-            select
-                .query_row([hash], |row| Ok(row.get_ref(0)?.as_str()?.into()))
-                .optional()
+            select.query_row([hash], |row| Ok(row.get_ref(0)?.as_str()?.into())).optional()
         });
         text.unwrap_or_else(|error| {
             tracing::error!(%error, hash, "cannot read stored content");

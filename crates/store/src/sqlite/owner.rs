@@ -21,11 +21,7 @@ impl Owners {
     /// The files stand in `owners` beside the database.
     pub(super) fn beside(database: &Path) -> Self {
         let directory = database.with_file_name("owners");
-        Self {
-            directory,
-            name: uuid::Uuid::new_v4().to_string(),
-            held: None,
-        }
+        Self { directory, name: uuid::Uuid::new_v4().to_string(), held: None }
     }
 
     /// The name of this process as an owner; from here on it counts as alive.
@@ -63,11 +59,7 @@ impl Owners {
         directory.create(&self.directory)?;
         let path = self.directory.join(&self.name);
         for _ in 0..TRIES_MAX {
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)?;
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
             file.lock()?;
             if path.try_exists()? {
                 return Ok(file);
@@ -88,10 +80,7 @@ impl Drop for Owners {
 
 /// Names are made here, but they come from a file that others can write.
 fn is_plain(name: &str) -> bool {
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// When in doubt the owner is taken for alive: a refusal can be repeated, two writers cannot be undone.

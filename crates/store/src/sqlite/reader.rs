@@ -26,9 +26,7 @@ impl Reader {
         opened: std::sync::mpsc::Receiver<Result<(), String>>,
     ) {
         let mut reader = None;
-        let ready = opened
-            .recv()
-            .unwrap_or_else(|_| Err("its thread has ended".to_owned()));
+        let ready = opened.recv().unwrap_or_else(|_| Err("its thread has ended".to_owned()));
         while let Some(request) = queue.blocking_recv() {
             if reader.is_none() {
                 match ready.clone().and_then(|()| Self::open(&path)) {
@@ -54,12 +52,7 @@ impl Reader {
 
     fn serve(&self, request: Read) {
         match request {
-            Read::Events {
-                id,
-                after,
-                page,
-                answer,
-            } => reply(answer, self.events(&id, after, page)),
+            Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
             Read::Session { id, answer } => reply(answer, self.session(&id)),
             Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
             Read::Rules { answer } => reply(answer, self.rules()),
@@ -81,9 +74,7 @@ impl Reader {
             )
             .map_err(|error| damaged(&error))?;
         let limit = i64::try_from(page.count_max).unwrap_or(i64::MAX);
-        let mut rows = select
-            .query((key, signed(after.0), limit))
-            .map_err(|error| damaged(&error))?;
+        let mut rows = select.query((key, signed(after.0), limit)).map_err(|error| damaged(&error))?;
         let fetcher = Fetcher::new(&self.connection);
         let mut events = Vec::new();
         let mut bytes = 0;
@@ -100,10 +91,7 @@ impl Reader {
 
     fn session(&self, id: &SessionId) -> Result<SessionRow, StoreError> {
         let select = format!("SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE id = ?1");
-        let mut select = self
-            .connection
-            .prepare_cached(&select)
-            .map_err(|error| damaged(&error))?;
+        let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
         let mut rows = select.query([id.as_str()]).map_err(|error| damaged(&error))?;
         match rows.next().map_err(|error| damaged(&error))? {
             Some(row) => session_row(row),
@@ -117,17 +105,12 @@ impl Reader {
             "SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
              ORDER BY updated_at DESC, id DESC"
         );
-        let mut select = self
-            .connection
-            .prepare_cached(&select)
-            .map_err(|error| damaged(&error))?;
+        let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
         let (at, id) = match &query.before {
             Some((at, id)) => (*at, id.as_str()),
             None => (Timestamp(i64::MAX), ""),
         };
-        let mut rows = select
-            .query((&*query.owner.0, at.0, id))
-            .map_err(|error| damaged(&error))?;
+        let mut rows = select.query((&*query.owner.0, at.0, id)).map_err(|error| damaged(&error))?;
         let mut found = Vec::new();
         while found.len() < query.limit {
             let Some(row) = rows.next().map_err(|error| damaged(&error))? else {
@@ -174,9 +157,7 @@ fn event_of(row: &Row<'_>, fetcher: &Fetcher<'_>) -> Result<Event, StoreError> {
         at: Timestamp(number(1)?),
         origin: record::decode_origin(text(3)?.as_bytes()).map_err(named)?,
         turn: turn.map(|turn| TurnId(unsigned(turn))),
-        body: record::decode(text(4)?, version, text(6)?.as_bytes(), &|hash| {
-            fetcher.fetch(hash)
-        })
-        .map_err(named)?,
+        body: record::decode(text(4)?, version, text(6)?.as_bytes(), &|hash| fetcher.fetch(hash))
+            .map_err(named)?,
     })
 }

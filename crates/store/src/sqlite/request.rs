@@ -10,41 +10,14 @@ use tokio::sync::oneshot;
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(super) enum Write {
-    Create {
-        session: NewSession,
-        answer: Answer<Claim>,
-    },
-    Claim {
-        id: SessionId,
-        answer: Answer<Claim>,
-    },
-    Release {
-        id: SessionId,
-        epoch: Epoch,
-        answer: Answer<()>,
-    },
-    Append {
-        batch: Batch,
-        answer: Answer<()>,
-    },
-    Fork {
-        source: SessionId,
-        session: NewSession,
-        answer: Answer<Claim>,
-    },
-    Delete {
-        id: SessionId,
-        answer: Answer<bool>,
-    },
-    Rename {
-        id: SessionId,
-        title: String,
-        answer: Answer<()>,
-    },
-    AddRule {
-        rule: Rule,
-        answer: Answer<()>,
-    },
+    Create { session: NewSession, answer: Answer<Claim> },
+    Claim { id: SessionId, answer: Answer<Claim> },
+    Release { id: SessionId, epoch: Epoch, answer: Answer<()> },
+    Append { batch: Batch, answer: Answer<()> },
+    Fork { source: SessionId, session: NewSession, answer: Answer<Claim> },
+    Delete { id: SessionId, answer: Answer<bool> },
+    Rename { id: SessionId, title: String, answer: Answer<()> },
+    AddRule { rule: Rule, answer: Answer<()> },
 }
 
 impl Write {
@@ -77,23 +50,10 @@ impl Write {
 }
 
 pub(super) enum Read {
-    Events {
-        id: SessionId,
-        after: Seq,
-        page: Page,
-        answer: Answer<Vec<Arc<Event>>>,
-    },
-    Session {
-        id: SessionId,
-        answer: Answer<SessionRow>,
-    },
-    Sessions {
-        query: ListQuery,
-        answer: Answer<Vec<SessionRow>>,
-    },
-    Rules {
-        answer: Answer<Vec<Rule>>,
-    },
+    Events { id: SessionId, after: Seq, page: Page, answer: Answer<Vec<Arc<Event>>> },
+    Session { id: SessionId, answer: Answer<SessionRow> },
+    Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
+    Rules { answer: Answer<Vec<Rule>> },
 }
 
 impl Read {
@@ -142,23 +102,16 @@ impl From<rusqlite::Error> for Failure {
 impl From<rusqlite::Error> for Loss {
     fn from(error: rusqlite::Error) -> Self {
         let disk = error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure);
-        Self {
-            reason: error.to_string(),
-            disk,
-        }
+        Self { reason: error.to_string(), disk }
     }
 }
 
 impl From<wire::record::RecordError> for Failure {
     fn from(error: wire::record::RecordError) -> Self {
-        Self::Refused(StoreError::Write {
-            reason: error.to_string(),
-        })
+        Self::Refused(StoreError::Write { reason: error.to_string() })
     }
 }
 
 pub(super) fn damaged(error: &impl std::fmt::Display) -> StoreError {
-    StoreError::Damaged {
-        reason: error.to_string(),
-    }
+    StoreError::Damaged { reason: error.to_string() }
 }

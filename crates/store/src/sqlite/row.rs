@@ -19,10 +19,7 @@ pub(super) const SESSION_COLUMNS: &str =
 pub(super) fn session_row(row: &Row<'_>) -> Result<SessionRow, StoreError> {
     let get = |index| row.get::<_, String>(index).map_err(|error| damaged(&error));
     let number = |index| row.get::<_, i64>(index).map_err(|error| damaged(&error));
-    let optional = |index| {
-        row.get::<_, Option<String>>(index)
-            .map_err(|error| damaged(&error))
-    };
+    let optional = |index| row.get::<_, Option<String>>(index).map_err(|error| damaged(&error));
     let id = |text: String| SessionId::parse(&text).map_err(|error| damaged(&error));
     Ok(SessionRow {
         id: id(get(0)?)?,
@@ -48,9 +45,9 @@ pub(super) fn path_value(path: &Path) -> ToSqlOutput<'_> {
 
 pub(super) fn path_of(value: ValueRef<'_>) -> Result<PathBuf, StoreError> {
     match value {
-        ValueRef::Text(bytes) => std::str::from_utf8(bytes)
-            .map(PathBuf::from)
-            .map_err(|error| damaged(&error)),
+        ValueRef::Text(bytes) => {
+            std::str::from_utf8(bytes).map(PathBuf::from).map_err(|error| damaged(&error))
+        }
         ValueRef::Blob(bytes) => Ok(path_of_bytes(bytes)),
         ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => {
             Err(damaged(&"a path is neither text nor bytes"))

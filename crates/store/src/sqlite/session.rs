@@ -45,9 +45,7 @@ pub(super) fn fork(
 ) -> Result<Claim, Failure> {
     let found = connection
         .prepare_cached("SELECT key, last_seq FROM acp_sessions WHERE id = ?1")?
-        .query_row([source.as_str()], |row| {
-            Ok((row.get::<_, i64>(0)?, unsigned(row.get(1)?)))
-        })
+        .query_row([source.as_str()], |row| Ok((row.get::<_, i64>(0)?, unsigned(row.get(1)?))))
         .optional()?;
     let (from, last_seq) = found.ok_or(StoreError::NotFound)?;
     refuse_known(connection, &session.id)?;
@@ -86,9 +84,7 @@ pub(super) fn claim(
     drop(rows);
 
     let own = identity.name()?.to_owned();
-    let alive = holder
-        .as_deref()
-        .is_some_and(|holder| identity.owners.lives_elsewhere(holder));
+    let alive = holder.as_deref().is_some_and(|holder| identity.owners.lives_elsewhere(holder));
     if row.busy && alive {
         return Err(StoreError::BusyElsewhere.into());
     }
@@ -97,21 +93,13 @@ pub(super) fn claim(
     let released = holder.is_none();
     let up_since =
         alive || holder.as_ref() == Some(&own) || (boot.is_some() && boot.as_deref() == identity.boot);
-    let last = if released || up_since {
-        row.last_seq.0
-    } else {
-        row.last_seq.0.max(reserved)
-    };
+    let last = if released || up_since { row.last_seq.0 } else { row.last_seq.0.max(reserved) };
     connection
         .prepare_cached(
             "UPDATE acp_sessions SET epoch = ?2, holder = ?3, boot = ?4, reserved_seq = ?5 WHERE id = ?1",
         )?
         .execute((id.as_str(), signed(epoch.0), own, identity.boot, signed(last)))?;
-    Ok(Claim {
-        epoch,
-        row,
-        next_seq: Seq(last + 1),
-    })
+    Ok(Claim { epoch, row, next_seq: Seq(last + 1) })
 }
 
 /// Has no effect for somebody who was fenced off: the session is not theirs to give back.
@@ -140,11 +128,7 @@ pub(super) fn rename(connection: &Connection, id: &SessionId, title: &str) -> Re
     let renamed = connection
         .prepare_cached("UPDATE acp_sessions SET title = ?2 WHERE id = ?1")?
         .execute((id.as_str(), title))?;
-    if renamed == 0 {
-        Err(StoreError::NotFound.into())
-    } else {
-        Ok(())
-    }
+    if renamed == 0 { Err(StoreError::NotFound.into()) } else { Ok(()) }
 }
 
 pub(super) fn add_rule(connection: &Connection, rule: &Rule) -> Result<(), Failure> {
@@ -152,12 +136,7 @@ pub(super) fn add_rule(connection: &Connection, rule: &Rule) -> Result<(), Failu
         .prepare_cached(
             "INSERT OR REPLACE INTO rules (workspace, tool, subject, allow) VALUES (?1, ?2, ?3, ?4)",
         )?
-        .execute((
-            path_value(&rule.workspace),
-            &*rule.tool,
-            &*rule.subject,
-            rule.allow,
-        ))?;
+        .execute((path_value(&rule.workspace), &*rule.tool, &*rule.subject, rule.allow))?;
     Ok(())
 }
 
@@ -167,11 +146,7 @@ fn refuse_known(connection: &Connection, id: &SessionId) -> Result<(), Failure> 
             "SELECT EXISTS (SELECT 1 FROM acp_sessions WHERE id = ?1) OR EXISTS (SELECT 1 FROM deleted WHERE id = ?1)",
         )?
         .query_row([id.as_str()], |row| row.get::<_, bool>(0))?;
-    if known {
-        Err(StoreError::Exists.into())
-    } else {
-        Ok(())
-    }
+    if known { Err(StoreError::Exists.into()) } else { Ok(()) }
 }
 
 /// Makes the row of a session that this process owns, and answers its key.
@@ -212,9 +187,5 @@ fn fresh_claim(connection: &Connection, id: &SessionId) -> Result<Claim, Failure
     let mut rows = select.query([id.as_str()])?;
     let row = session_row(rows.next()?.ok_or(StoreError::NotFound)?)?;
     let next_seq = row.last_seq.next();
-    Ok(Claim {
-        epoch: Epoch(1),
-        row,
-        next_seq,
-    })
+    Ok(Claim { epoch: Epoch(1), row, next_seq })
 }

@@ -56,12 +56,7 @@ impl Sweeps {
             Err(error) => {
                 let loss = Loss::from(error);
                 if let Some(answer) = answer {
-                    reply(
-                        answer,
-                        Err(StoreError::Write {
-                            reason: loss.reason.clone(),
-                        }),
-                    );
+                    reply(answer, Err(StoreError::Write { reason: loss.reason.clone() }));
                 }
                 return Err(loss);
             }
@@ -89,12 +84,8 @@ fn step(connection: &Connection, key: i64) -> rusqlite::Result<bool> {
                     (SELECT 1 FROM blob_uses AS other WHERE other.hash = blobs.hash AND other.session <> ?1)",
             )?
             .execute([key])?;
-        transaction
-            .prepare_cached("DELETE FROM blob_uses WHERE session = ?1")?
-            .execute([key])?;
-        transaction
-            .prepare_cached("UPDATE deleted SET key = NULL WHERE key = ?1")?
-            .execute([key])?;
+        transaction.prepare_cached("DELETE FROM blob_uses WHERE session = ?1")?.execute([key])?;
+        transaction.prepare_cached("UPDATE deleted SET key = NULL WHERE key = ?1")?.execute([key])?;
     }
     transaction.commit()?;
     Ok(rest.is_none())

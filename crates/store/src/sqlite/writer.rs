@@ -58,9 +58,7 @@ impl Writer {
                 tracing::error!(reason, "the session store cannot be opened");
                 drop(opened.send(Err(reason.clone())));
                 while let Some(request) = queue.blocking_recv() {
-                    request.refuse(StoreError::Unavailable {
-                        reason: reason.clone(),
-                    });
+                    request.refuse(StoreError::Unavailable { reason: reason.clone() });
                 }
                 return;
             }
@@ -107,15 +105,10 @@ impl Writer {
     }
 
     fn sweep(&mut self) {
-        let swept = self
-            .set_syncing(false)
-            .map_err(Loss::from)
-            .and_then(|()| self.sweeps.step(&self.connection));
+        let swept =
+            self.set_syncing(false).map_err(Loss::from).and_then(|()| self.sweeps.step(&self.connection));
         if let Err(loss) = swept {
-            tracing::warn!(
-                reason = loss.reason,
-                "cannot remove what is left of a deleted session"
-            );
+            tracing::warn!(reason = loss.reason, "cannot remove what is left of a deleted session");
             self.note_loss(loss);
         }
     }
@@ -123,9 +116,7 @@ impl Writer {
     fn commit(&mut self, group: Vec<Write>) {
         if let Some(reason) = &self.failed {
             for request in group {
-                request.refuse(StoreError::Write {
-                    reason: reason.clone(),
-                });
+                request.refuse(StoreError::Write { reason: reason.clone() });
             }
             return;
         }
@@ -137,9 +128,7 @@ impl Writer {
             Err(loss) => {
                 drop(self.connection.execute_batch("ROLLBACK"));
                 tracing::error!(reason = loss.reason, "a group of writes is lost");
-                let error = StoreError::Write {
-                    reason: loss.reason.clone(),
-                };
+                let error = StoreError::Write { reason: loss.reason.clone() };
                 self.note_loss(loss);
                 Some(error)
             }
@@ -196,11 +185,7 @@ impl Writer {
 
     fn set_syncing(&mut self, sync: bool) -> rusqlite::Result<()> {
         if self.syncing != sync {
-            let level = if sync {
-                "PRAGMA synchronous = FULL"
-            } else {
-                "PRAGMA synchronous = NORMAL"
-            };
+            let level = if sync { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
             self.connection.execute_batch(level)?;
             self.syncing = sync;
         }
@@ -209,10 +194,7 @@ impl Writer {
 
     fn perform(&mut self, request: Write, sync: bool) -> (Finish, Option<Loss>) {
         let connection = &self.connection;
-        let identity = Identity {
-            owners: &mut self.owners,
-            boot: self.options.boot.as_deref(),
-        };
+        let identity = Identity { owners: &mut self.owners, boot: self.options.boot.as_deref() };
         match request {
             Write::Create { session, answer } => {
                 settle(answer, session::create(connection, identity, &session))
@@ -228,11 +210,9 @@ impl Writer {
                 let noted = appended.map(|upto| self.reservations.note(batch.session, batch.epoch, upto));
                 settle(answer, noted)
             }
-            Write::Fork {
-                source,
-                session,
-                answer,
-            } => settle(answer, session::fork(connection, identity, &source, &session)),
+            Write::Fork { source, session, answer } => {
+                settle(answer, session::fork(connection, identity, &source, &session))
+            }
             Write::Delete { id, answer } => {
                 self.reservations.forget(&id);
                 match session::delete(connection, &id) {
@@ -263,12 +243,7 @@ fn settle<T: 'static>(answer: Answer<T>, outcome: Result<T, Failure>) -> (Finish
     let (outcome, loss) = match outcome {
         Ok(value) => (Ok(value), None),
         Err(Failure::Refused(error)) => (Err(error), None),
-        Err(Failure::Lost(loss)) => (
-            Err(StoreError::Write {
-                reason: loss.reason.clone(),
-            }),
-            Some(loss),
-        ),
+        Err(Failure::Lost(loss)) => (Err(StoreError::Write { reason: loss.reason.clone() }), Some(loss)),
     };
     let tell =
         move |lost: Option<&StoreError>| reply(answer, lost.map_or(outcome, |error| Err(error.clone())));

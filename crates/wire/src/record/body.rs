@@ -29,25 +29,12 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
         Body::FileEdited { call, change } => put(out, &FileEditedRecord::of(call.as_ref(), change, keep)),
         Body::FileShown { location } => put(out, &LocationRecord::of(location)),
         Body::Asked { ask, request } => put(out, &AskedRecord::of(*ask, request, keep)),
-        Body::Resolved {
-            ask,
-            call,
-            resolution,
-            by,
-        } => put(
-            out,
-            &ResolvedRecord::of(*ask, call.as_ref(), *resolution, by, keep),
-        ),
-        Body::PolicyBlocked {
-            call,
-            tool,
-            path,
-            mode,
-            reason,
-        } => put(
-            out,
-            &PolicyBlockedRecord::of(call.as_ref(), path.as_ref(), [tool, mode, reason], keep),
-        ),
+        Body::Resolved { ask, call, resolution, by } => {
+            put(out, &ResolvedRecord::of(*ask, call.as_ref(), *resolution, by, keep))
+        }
+        Body::PolicyBlocked { call, tool, path, mode, reason } => {
+            put(out, &PolicyBlockedRecord::of(call.as_ref(), path.as_ref(), [tool, mode, reason], keep))
+        }
         Body::SettingChanged { id, value } => put(out, &SettingRecord::of(id, value, keep)),
         Body::Usage(usage) => put(out, &UsageRecord::of(usage)),
         Body::Commands { commands } => put(out, &CommandsRecord::of(commands, keep)),
@@ -87,9 +74,7 @@ pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body
         "moved" => take::<MovedRecord<'_>>(bytes)?.body(),
         "foreign" => take::<PlainRecord<'_>>(bytes)?.foreign(fetch),
         "turn_ended" => take::<TurnEndedRecord<'_>>(bytes)?.body(fetch),
-        _ => Err(RecordError::UnknownKind {
-            kind: kind.to_owned(),
-        }),
+        _ => Err(RecordError::UnknownKind { kind: kind.to_owned() }),
     }
 }
 

@@ -178,17 +178,11 @@ pub(super) struct FileEditedRecord<'a> {
 
 impl<'a> FileEditedRecord<'a> {
     pub(super) fn of(call: Option<&'a CallId>, change: &'a FileChange, keep: &mut Keep<'_>) -> Self {
-        Self {
-            call: Str::of_call(call),
-            change: ChangeRecord::of(change, keep),
-        }
+        Self { call: Str::of_call(call), change: ChangeRecord::of(change, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::FileEdited {
-            call: Str::call(self.call, fetch)?,
-            change: self.change.change(fetch)?,
-        })
+        Ok(Body::FileEdited { call: Str::call(self.call, fetch)?, change: self.change.change(fetch)? })
     }
 }
 
@@ -232,9 +226,7 @@ impl<'a> LocationRecord<'a> {
     }
 
     pub(super) fn file_shown(self) -> Result<Body, RecordError> {
-        Ok(Body::FileShown {
-            location: self.location()?,
-        })
+        Ok(Body::FileShown { location: self.location()? })
     }
 
     pub(super) fn location(self) -> Result<Location, RecordError> {

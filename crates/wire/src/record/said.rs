@@ -25,24 +25,15 @@ pub(super) struct MessageRecord<'a> {
 
 impl<'a> MessageRecord<'a> {
     pub(super) fn of(message: MessageId, text: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self {
-            message: message.0,
-            text: Str::of(text, keep),
-        }
+        Self { message: message.0, text: Str::of(text, keep) }
     }
 
     pub(super) fn text(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Text {
-            message: MessageId(self.message),
-            text: self.text.fetched(fetch)?,
-        })
+        Ok(Body::Text { message: MessageId(self.message), text: self.text.fetched(fetch)? })
     }
 
     pub(super) fn thought(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Thought {
-            message: MessageId(self.message),
-            text: self.text.fetched(fetch)?,
-        })
+        Ok(Body::Thought { message: MessageId(self.message), text: self.text.fetched(fetch)? })
     }
 }
 
@@ -54,31 +45,19 @@ pub(super) struct BlocksRecord<'a> {
 
 impl<'a> BlocksRecord<'a> {
     pub(super) fn of(content: &'a [Content], keep: &mut Keep<'_>) -> Self {
-        Self {
-            content: content
-                .iter()
-                .map(|content| ContentRecord::of(content, keep))
-                .collect(),
-        }
+        Self { content: content.iter().map(|content| ContentRecord::of(content, keep)).collect() }
     }
 
     pub(super) fn turn_queued(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::TurnQueued {
-            content: self.content(fetch)?,
-        })
+        Ok(Body::TurnQueued { content: self.content(fetch)? })
     }
 
     pub(super) fn user_message(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::UserMessage {
-            content: self.content(fetch)?,
-        })
+        Ok(Body::UserMessage { content: self.content(fetch)? })
     }
 
     fn content(self, fetch: &Fetch<'_>) -> Result<Vec<Content>, RecordError> {
-        self.content
-            .into_iter()
-            .map(|content| content.content(fetch))
-            .collect()
+        self.content.into_iter().map(|content| content.content(fetch)).collect()
     }
 }
 
@@ -90,16 +69,12 @@ pub(super) struct PlanRecord<'a> {
 
 impl<'a> PlanRecord<'a> {
     pub(super) fn of(entries: &'a [PlanEntry], keep: &mut Keep<'_>) -> Self {
-        Self {
-            entries: entries.iter().map(|entry| StepRecord::of(entry, keep)).collect(),
-        }
+        Self { entries: entries.iter().map(|entry| StepRecord::of(entry, keep)).collect() }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         let entries = self.entries.into_iter().map(|entry| entry.entry(fetch));
-        Ok(Body::Plan {
-            entries: entries.collect::<Result<_, _>>()?,
-        })
+        Ok(Body::Plan { entries: entries.collect::<Result<_, _>>()? })
     }
 }
 
@@ -111,19 +86,12 @@ pub(super) struct CommandsRecord<'a> {
 
 impl<'a> CommandsRecord<'a> {
     pub(super) fn of(commands: &'a [CommandSpec], keep: &mut Keep<'_>) -> Self {
-        Self {
-            commands: commands
-                .iter()
-                .map(|command| CommandRecord::of(command, keep))
-                .collect(),
-        }
+        Self { commands: commands.iter().map(|command| CommandRecord::of(command, keep)).collect() }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         let commands = self.commands.into_iter().map(|command| command.command(fetch));
-        Ok(Body::Commands {
-            commands: commands.collect::<Result<_, _>>()?,
-        })
+        Ok(Body::Commands { commands: commands.collect::<Result<_, _>>()? })
     }
 }
 
@@ -136,27 +104,19 @@ pub(super) struct PlainRecord<'a> {
 
 impl<'a> PlainRecord<'a> {
     pub(super) fn of(text: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self {
-            text: Str::of(text, keep),
-        }
+        Self { text: Str::of(text, keep) }
     }
 
     pub(super) fn title(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Title {
-            title: self.text.fetched(fetch)?,
-        })
+        Ok(Body::Title { title: self.text.fetched(fetch)? })
     }
 
     pub(super) fn compacted(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Compacted {
-            summary: self.text.fetched(fetch)?,
-        })
+        Ok(Body::Compacted { summary: self.text.fetched(fetch)? })
     }
 
     pub(super) fn foreign(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Foreign {
-            payload: Opaque(self.text.fetched(fetch)?),
-        })
+        Ok(Body::Foreign { payload: Opaque(self.text.fetched(fetch)?) })
     }
 }
 
@@ -170,17 +130,11 @@ pub(super) struct NoticeRecord<'a> {
 
 impl<'a> NoticeRecord<'a> {
     pub(super) fn of(level: NoticeLevel, text: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self {
-            level: level.word().into(),
-            text: Str::of(text, keep),
-        }
+        Self { level: level.word().into(), text: Str::of(text, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Notice {
-            level: Word::of_word(&self.level)?,
-            text: self.text.fetched(fetch)?,
-        })
+        Ok(Body::Notice { level: Word::of_word(&self.level)?, text: self.text.fetched(fetch)? })
     }
 }
 
@@ -194,17 +148,11 @@ pub(super) struct SettingRecord<'a> {
 
 impl<'a> SettingRecord<'a> {
     pub(super) fn of(id: &'a str, value: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self {
-            id: Str::of(id, keep),
-            value: Str::of(value, keep),
-        }
+        Self { id: Str::of(id, keep), value: Str::of(value, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::SettingChanged {
-            id: self.id.fetched(fetch)?,
-            value: self.value.fetched(fetch)?,
-        })
+        Ok(Body::SettingChanged { id: self.id.fetched(fetch)?, value: self.value.fetched(fetch)? })
     }
 }
 
@@ -220,9 +168,7 @@ impl<'a> MovedRecord<'a> {
     }
 
     pub(super) fn body(self) -> Result<Body, RecordError> {
-        Ok(Body::Moved {
-            cwd: self.cwd.path()?,
-        })
+        Ok(Body::Moved { cwd: self.cwd.path()? })
     }
 }
 
@@ -236,10 +182,7 @@ pub(super) struct TurnEndedRecord<'a> {
 
 impl<'a> TurnEndedRecord<'a> {
     pub(super) fn of(stop: Stop, error: Option<&'a Arc<str>>, keep: &mut Keep<'_>) -> Self {
-        Self {
-            stop: stop.word().into(),
-            error: Str::of_option(error, keep),
-        }
+        Self { stop: stop.word().into(), error: Str::of_option(error, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -273,11 +216,7 @@ impl UsageRecord {
             cache_read: usage.cache_read,
             cache_write: usage.cache_write,
             reasoning: usage.reasoning,
-            cost_usd: if usage.cost_usd.is_finite() {
-                usage.cost_usd
-            } else {
-                0.0
-            },
+            cost_usd: if usage.cost_usd.is_finite() { usage.cost_usd } else { 0.0 },
         }
     }
 

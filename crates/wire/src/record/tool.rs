@@ -183,17 +183,11 @@ pub(super) struct AskedRecord<'a> {
 
 impl<'a> AskedRecord<'a> {
     pub(super) fn of(ask: AskId, request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
-        Self {
-            ask: ask.0,
-            request: AskRecord::of(request, keep),
-        }
+        Self { ask: ask.0, request: AskRecord::of(request, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Asked {
-            ask: AskId(self.ask),
-            request: Box::new(self.request.request(fetch)?),
-        })
+        Ok(Body::Asked { ask: AskId(self.ask), request: Box::new(self.request.request(fetch)?) })
     }
 }
 
@@ -217,12 +211,7 @@ impl<'a> ResolvedRecord<'a> {
         keep: &mut Keep<'_>,
     ) -> Self {
         let resolution = resolution.word().into();
-        Self {
-            ask: ask.0,
-            call: Str::of_call(call),
-            resolution,
-            by: ResolverRecord::of(by, keep),
-        }
+        Self { ask: ask.0, call: Str::of_call(call), resolution, by: ResolverRecord::of(by, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -258,13 +247,7 @@ impl<'a> PolicyBlockedRecord<'a> {
         keep: &mut Keep<'_>,
     ) -> Self {
         let [tool, mode, reason] = words.map(|text| Str::of(text, keep));
-        Self {
-            call: Str::of_call(call),
-            tool,
-            path: Place::of_option(path),
-            mode,
-            reason,
-        }
+        Self { call: Str::of_call(call), tool, path: Place::of_option(path), mode, reason }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -290,11 +273,7 @@ pub(super) struct ToolOutputRecord<'a> {
 
 impl<'a> ToolOutputRecord<'a> {
     pub(super) fn of(call: &'a CallId, stream: OutputStream, text: &'a str, keep: &mut Keep<'_>) -> Self {
-        Self {
-            call: Str::here(&call.0),
-            stream: stream.word().into(),
-            text: Str::of(text, keep),
-        }
+        Self { call: Str::here(&call.0), stream: stream.word().into(), text: Str::of(text, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
