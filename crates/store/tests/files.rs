@@ -300,3 +300,21 @@ async fn a_write_that_fails_is_told_and_leaves_nothing() {
         .unwrap();
     assert_eq!(texts(&store, "s").await.len(), 3);
 }
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_hides_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions.db");
+    let store = open(&path);
+    for id in ["s", "t"] {
+        store.create(new_session(id)).await.unwrap();
+    }
+    let spoil = "UPDATE acp_sessions SET roots = 'nonsense' WHERE id = 't'";
+    Connection::open(&path).unwrap().execute_batch(spoil).unwrap();
+    let rows = store.list(ListQuery::all(Principal::local())).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    assert!(matches!(
+        store.find(&session_id("t")).await,
+        Err(StoreError::Damaged { .. })
+    ));
+}

@@ -105,7 +105,18 @@ pub async fn a_refused_append_writes_nothing(store: &dyn Store) {
 
 pub async fn an_empty_append_is_nothing_special(store: &dyn Store) {
     let claim = store.create(new_session("s")).await.unwrap();
-    append(store, &claim, 1, Vec::new()).await.unwrap();
+    for sync in [false, true] {
+        let session = session_id("s");
+        store
+            .append(Batch {
+                session,
+                epoch: claim.epoch,
+                events: Vec::new(),
+                sync,
+            })
+            .await
+            .unwrap();
+    }
     assert_eq!(store.find(&session_id("s")).await.unwrap(), claim.row);
 }
 
