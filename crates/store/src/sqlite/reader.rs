@@ -116,9 +116,11 @@ impl Reader {
             let Some(row) = rows.next().map_err(|error| damaged(&error))? else {
                 break;
             };
-            let row = session_row(row)?;
-            if query.admits(&row) {
-                found.push(row);
+            match session_row(row) {
+                Ok(row) if query.admits(&row) => found.push(row),
+                Ok(_) => {}
+                // One row that cannot be read must not hide all the others.
+                Err(error) => tracing::warn!(%error, "a session is left out of a list"),
             }
         }
         Ok(found)
