@@ -36,9 +36,13 @@ impl Group {
         let (reply, started) = oneshot::channel();
         let order = Order { command: prepared, runtime: Handle::current(), reply };
         starter()?.try_send(order).map_err(|_| StartError::Busy)?;
-        let child = started.await.map_err(|_| StartError::Busy)?.map_err(StartError::Spawn)?;
+        started.await.map_err(|_| StartError::Busy)?.map_err(StartError::Spawn)
+    }
+
+    fn spawn(command: std::process::Command) -> io::Result<Self> {
+        let child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let leader = leader.ok_or(StartError::Busy)?;
+        let leader = leader.ok_or_else(|| io::Error::other("the child has no process id"))?;
         Ok(Self { child, leader, finished: false })
     }
 
@@ -66,7 +70,7 @@ impl Drop for Group {
 struct Order {
     command: std::process::Command,
     runtime: Handle,
-    reply: oneshot::Sender<io::Result<Child>>,
+    reply: oneshot::Sender<io::Result<Group>>,
 }
 
 /// The queue of the thread that starts children.
@@ -77,9 +81,8 @@ fn starter() -> Result<&'static SyncSender<Order>, StartError> {
         let serve = move || {
             for order in queue {
                 let _runtime = order.runtime.enter();
-                let child = tokio::process::Command::from(order.command).kill_on_drop(true).spawn();
-                // A caller that went away drops the child here, and the runtime ends and reaps it.
-                drop(order.reply.send(child));
+                // If the caller went away, the group is dropped here and ends.
+                drop(order.reply.send(Group::spawn(order.command)));
             }
         };
         std::thread::Builder::new().name("sandbox-start".into()).spawn(serve).ok().map(|_| orders)

@@ -2,4 +2,4 @@
 
 mod script;
 
-pub use script::{Line, Script};
+pub use script::{Line, Script, call, fail, say, think};
