@@ -4,7 +4,8 @@
 //! process. Threads of an async runtime come and go, so children are started by one thread that
 //! lives as long as the process.
 //!
-//! **Invariant:** when a [`Group`] is dropped, no process of it is left running.
+//! **Invariant:** when a [`Group`] is dropped, no process of it is left running, except one that made
+//! itself a session of its own.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,7 +13,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -49,6 +50,9 @@ impl Group {
     /// Sends a signal to every process of the group. That none is left is not an error.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process_group(self.leader, signal).ok();
+        for strayed in session_members(self.leader) {
+            kill_process(strayed, signal).ok();
+        }
     }
 
     /// The leader has ended: ends the rest. The group's number stays taken while a process of the
@@ -65,6 +69,24 @@ impl Drop for Group {
             self.signal(Signal::KILL);
         }
     }
+}
+
+/// Processes of the leader's session in other groups: `timeout` and shells with job control make
+/// their own. One that began a session of its own is out of reach here.
+fn session_members(leader: Pid) -> Vec<Pid> {
+    let leader = leader.as_raw_nonzero().get();
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let strayed = |entry: std::fs::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name before the last bracket may hold anything; then come state, parent, group, session.
+        let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(2);
+        let (group, session): (i32, i32) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        if session == leader && group != leader { Pid::from_raw(pid) } else { None }
+    };
+    processes.filter_map(Result::ok).filter_map(strayed).collect()
 }
 
 struct Order {
