@@ -1,1 +1,52 @@
-fn main() {}
+//! `cargo xtask <task>`: everything a developer or CI does besides plain cargo.
+//!
+//! One file per task. A new task is a module and a line in [`run`].
+
+mod bench;
+mod ci;
+mod command;
+mod crash;
+mod rigs;
+mod setup;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <task>
+
+  setup          install what the tests need (idempotent)
+  ci             everything that CI runs
+  tidy           check the rules that no compiler checks
+  rigs [NAME..]  drive the built binary with real clients and the conformance suite
+  bench [..]     measure against a hand-written echo agent and the official SDK
+  crash [..]     kill the server at random moments and check what comes back
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    match arguments {
+        ["setup"] => setup::run(),
+        ["ci"] => ci::run(),
+        ["tidy"] => tidy::run(),
+        ["rigs", names @ ..] => rigs::run(names),
+        ["bench", rest @ ..] => bench::run(&owned(rest)),
+        ["crash", rest @ ..] => crash::run(&owned(rest)),
+        _ => anyhow::bail!("{USAGE}"),
+    }
+}
+
+fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|argument| (*argument).to_owned()).collect()
+}

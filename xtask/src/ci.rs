@@ -1,0 +1,108 @@
+//! `cargo xtask ci`: all that CI runs, in the order in which a failure is cheapest to find.
+//!
+//! A failed check does not stop the others, so that one run tells everything. Only when there is
+//! nothing to test (no tools, no binary) the rest is left out. The summary comes last.
+
+use std::time::{Duration, Instant};
+
+use crate::command::{self, cargo};
+use crate::{rigs, setup, tidy};
+
+pub fn run() -> anyhow::Result<()> {
+    let mut report = Report::default();
+    let ready = report.step("setup", setup::run);
+    report.step("tidy", tidy::run);
+    report.step("fmt", || command::run(cargo().args(["fmt", "--all", "--check"])));
+    report.step("clippy", || {
+        let strict =
+            ["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+        command::run(cargo().args(strict))
+    });
+    if command::succeeds(cargo().args(["deny", "--version"])) {
+        report.step("deny", || {
+            command::run(cargo().args([
+                "deny",
+                "--log-level",
+                "error",
+                "check",
+                "bans",
+                "licenses",
+                "sources",
+            ]))
+        });
+    }
+    let built = report.step("build", || command::run(cargo().args(["build", "--workspace", "--locked"])));
+    if built {
+        report.step("test", test);
+        report.step("doctest", || {
+            command::run(cargo().args(["test", "--quiet", "--workspace", "--locked", "--doc"]))
+        });
+    }
+    if built && ready {
+        for rig in rigs::RIGS {
+            report.step(rig.name, || rig.run());
+        }
+    }
+    report.finish()
+}
+
+/// All tests, the slow ones too.
+fn test() -> anyhow::Result<()> {
+    let mut command = cargo();
+    if command::succeeds(cargo().args(["nextest", "--version"])) {
+        command.args([
+            "nextest",
+            "run",
+            "--workspace",
+            "--locked",
+            "--no-fail-fast",
+            "--status-level",
+            "slow",
+        ]);
+    } else {
+        command.args([
+            "test",
+            "--quiet",
+            "--workspace",
+            "--locked",
+            "--no-fail-fast",
+            "--lib",
+            "--bins",
+            "--tests",
+        ]);
+    }
+    command::run(command.env("SLOW", "1"))
+}
+
+#[derive(Default)]
+struct Report {
+    steps: Vec<(&'static str, Duration, Option<String>)>,
+}
+
+impl Report {
+    fn step(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<()>) -> bool {
+        println!("==> {name}");
+        let start = Instant::now();
+        let failure = work().err().map(|error| format!("{error:#}"));
+        if let Some(failure) = &failure {
+            println!("==> {name} failed: {failure}");
+        }
+        let passed = failure.is_none();
+        self.steps.push((name, start.elapsed(), failure));
+        passed
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        println!("\n==> summary");
+        for (name, time, failure) in &self.steps {
+            let outcome = failure.as_ref().map_or("ok", |_| "FAILED");
+            println!("{:>7.1} s  {outcome:6}  {name}", time.as_secs_f64());
+        }
+        let total: Duration = self.steps.iter().map(|(_, time, _)| *time).sum();
+        println!("{:>7.1} s  in all", total.as_secs_f64());
+        let failed: Vec<&str> =
+            self.steps.iter().filter(|(_, _, failure)| failure.is_some()).map(|(name, _, _)| *name).collect();
+        println!("steps: {} passed, {} failed", self.steps.len() - failed.len(), failed.len());
+        if failed.is_empty() { Ok(()) } else { anyhow::bail!("failed: {}", failed.join(", ")) }
+    }
+}

@@ -1,0 +1,82 @@
+//! Starting other programs, and the places they work in.
+//!
+//! The only file of `xtask` that starts processes or reads the environment.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+/// The repository's root, wherever the task was started.
+pub fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// Where cargo puts its products: this program is one of them.
+pub fn target_folder() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let profile = program.parent().context("this program has no folder")?;
+    Ok(profile.parent().unwrap_or(profile).to_owned())
+}
+
+/// The server under test: `ROPEWALK_BIN`, else what the last `cargo build` made.
+pub fn server() -> anyhow::Result<PathBuf> {
+    let path = match variable("ROPEWALK_BIN") {
+        Some(named) => PathBuf::from(named),
+        None => target_folder()?.join("debug").join("ropewalk"),
+    };
+    if !path.exists() {
+        bail!("{} does not exist; run `cargo build` first", path.display());
+    }
+    Ok(path)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a development tool, configured by its caller's environment")]
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// A program to be started in the repository's root.
+pub fn program(name: impl AsRef<OsStr>) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "development tools run as they are, outside any sandbox")]
+    let mut command = Command::new(name);
+    command.current_dir(root());
+    command
+}
+
+/// The cargo that started us, so that a chosen toolchain stays chosen.
+pub fn cargo() -> Command {
+    program(variable("CARGO").unwrap_or_else(|| "cargo".to_owned()))
+}
+
+/// Runs to the end with its output shown; fails unless the program succeeds.
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
+    let shown = describe(command);
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("starting {shown}"))?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs to the end and returns what it wrote to its standard output.
+pub fn output(command: &mut Command) -> anyhow::Result<String> {
+    let shown = describe(command);
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {shown}"))?;
+    if !output.status.success() {
+        bail!("{shown}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{shown} wrote no UTF-8"))
+}
+
+/// Whether the program is there and succeeds, without showing anything.
+pub fn succeeds(command: &mut Command) -> bool {
+    output(command).is_ok()
+}
+
+fn describe(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}

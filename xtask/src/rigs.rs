@@ -1,0 +1,102 @@
+//! `cargo xtask rigs [NAME..]`: the built binary under clients that nobody here wrote, and under the
+//! conformance suite.
+//!
+//! Each client starts the server through `tests/clients/tap.py`, which records all frames; after the
+//! client is done, the record is judged by the official schema. A rig passes only if both agree.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::command::{self, cargo, program};
+use crate::setup;
+
+#[derive(Clone, Copy)]
+pub struct Rig {
+    pub name: &'static str,
+    command: fn() -> anyhow::Result<Command>,
+    /// Started through the tap; else the rig judges the frames itself.
+    tapped: bool,
+}
+
+pub const RIGS: [Rig; 5] = [
+    Rig { name: "conformance", command: conformance, tapped: false },
+    Rig { name: "typescript", command: typescript, tapped: true },
+    Rig { name: "python", command: python, tapped: true },
+    Rig { name: "rust", command: rust, tapped: true },
+    Rig { name: "acpx", command: acpx, tapped: true },
+];
+
+pub fn run(names: &[&str]) -> anyhow::Result<()> {
+    let unknown = names.iter().find(|name| RIGS.iter().all(|rig| rig.name != **name));
+    if let Some(unknown) = unknown {
+        let known: Vec<&str> = RIGS.iter().map(|rig| rig.name).collect();
+        bail!("there is no rig {unknown}; there are: {}", known.join(", "));
+    }
+    setup::run()?;
+    for rig in RIGS.iter().filter(|rig| names.is_empty() || names.contains(&rig.name)) {
+        println!("rig {}", rig.name);
+        rig.run().with_context(|| format!("rig {}", rig.name))?;
+    }
+    Ok(())
+}
+
+impl Rig {
+    pub fn run(&self) -> anyhow::Result<()> {
+        let records = command::target_folder()?.join("rigs").join(self.name);
+        if records.exists() {
+            fs::remove_dir_all(&records).context("removing the last record")?;
+        }
+        let mut client = (self.command)()?;
+        client.env("ROPEWALK_BIN", command::server()?).env("PYTHONDONTWRITEBYTECODE", "1");
+        if self.tapped {
+            client.env("ACP_TAP_DIR", &records);
+        }
+        command::run(&mut client)?;
+        if self.tapped { check_schema(&records) } else { Ok(()) }
+    }
+}
+
+fn check_schema(records: &Path) -> anyhow::Result<()> {
+    let mut check = program(setup::python());
+    check.arg("tests/clients/schema_check.py").arg(records).env("PYTHONDONTWRITEBYTECODE", "1");
+    command::run(&mut check).context("the server sent what the official schema does not allow")
+}
+
+fn conformance() -> anyhow::Result<Command> {
+    Ok(pytest("tests/conformance"))
+}
+
+fn python() -> anyhow::Result<Command> {
+    Ok(pytest("tests/clients/py"))
+}
+
+fn typescript() -> anyhow::Result<Command> {
+    Ok(node("tests/clients/ts/client.test.mjs"))
+}
+
+fn acpx() -> anyhow::Result<Command> {
+    Ok(node("tests/clients/acpx/acpx.test.mjs"))
+}
+
+fn rust() -> anyhow::Result<Command> {
+    let mut command = cargo();
+    command.args(["test", "--quiet", "--locked", "--manifest-path", "tests/clients/rust/Cargo.toml"]);
+    // Its own folder: its profile and features differ from the workspace's.
+    command.env("CARGO_TARGET_DIR", command::target_folder()?.join("client-rust"));
+    Ok(command)
+}
+
+fn pytest(folder: &str) -> Command {
+    let mut command = program(setup::python());
+    command.args(["-m", "pytest", "-q", folder]);
+    command
+}
+
+fn node(file: &str) -> Command {
+    let mut command = program("node");
+    command.args(["--test", "--test-reporter=spec", file]);
+    command
+}
