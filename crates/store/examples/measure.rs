@@ -121,14 +121,9 @@ fn event(seq: u64) -> Event {
 
 /// What all threads have used so far: tells a slow program from a busy machine.
 fn cpu_seconds() -> f64 {
-    let tasks = std::fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten();
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let used = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
-    used.filter_map(|line| line.split(' ').next()?.parse::<f64>().ok())
-        .sum::<f64>()
-        / 1e9
+    used.filter_map(|line| line.split(' ').next()?.parse::<f64>().ok()).sum::<f64>() / 1e9
 }
 
 fn report_memory(when: &str) {

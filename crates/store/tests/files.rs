@@ -17,9 +17,7 @@ fn open(path: &Path) -> SqliteStore {
 
 fn count(path: &Path, table: &str) -> i64 {
     let connection = Connection::open(path).unwrap();
-    connection
-        .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0))
-        .unwrap()
+    connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 
 fn unavailable<T>(outcome: Result<T, StoreError>) -> String {
@@ -79,15 +77,9 @@ async fn a_newer_layout_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sessions.db");
     open(&path).create(new_session("s")).await.unwrap();
-    Connection::open(&path)
-        .unwrap()
-        .pragma_update(None, "user_version", 99)
-        .unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let reason = unavailable(open(&path).claim(&session_id("s")).await);
-    assert!(
-        reason.contains("layout 99") && reason.contains("up to 2"),
-        "{reason}"
-    );
+    assert!(reason.contains("layout 99") && reason.contains("up to 2"), "{reason}");
     assert_eq!(count(&path, "acp_sessions"), 1);
 }
 
@@ -126,32 +118,15 @@ async fn a_session_of_an_older_layout_gets_what_it_lacks() {
     Connection::open(&path).unwrap().execute_batch(LAYOUT_1).unwrap();
     let store = open(&path);
     let row = store.find(&session_id("old")).await.unwrap();
-    assert_eq!(
-        (&*row.source, row.parent, row.cwd),
-        ("acp", None, PathBuf::from("/old"))
-    );
-    assert_eq!(
-        (row.roots, row.title.as_deref()),
-        (vec![PathBuf::from("/root")], Some("before"))
-    );
-    let events = store
-        .read(&session_id("old"), Seq::START, Page::USUAL)
-        .await
-        .unwrap();
+    assert_eq!((&*row.source, row.parent, row.cwd), ("acp", None, PathBuf::from("/old")));
+    assert_eq!((row.roots, row.title.as_deref()), (vec![PathBuf::from("/root")], Some("before")));
+    let events = store.read(&session_id("old"), Seq::START, Page::USUAL).await.unwrap();
     assert_eq!(events[0].body, text("hello"));
-    assert_eq!(
-        events[1].body,
-        Body::Title {
-            title: "before".into()
-        }
-    );
+    assert_eq!(events[1].body, Body::Title { title: "before".into() });
     let claim = store.claim(&session_id("old")).await.unwrap();
     assert_eq!((claim.epoch.0, claim.next_seq), (4, Seq(3)));
     append(&store, &claim, 3, vec![text("more")]).await.unwrap();
-    let child = NewSession {
-        parent: Some(session_id("old")),
-        ..new_session("child")
-    };
+    let child = NewSession { parent: Some(session_id("old")), ..new_session("child") };
     store.fork(&session_id("old"), child).await.unwrap();
     drop(store);
     let row = open(&path).find(&session_id("child")).await.unwrap();
@@ -167,16 +142,9 @@ async fn big_content_is_stored_once_and_goes_with_its_last_user() {
     let small = "x".repeat(16 * 1024);
     for id in ["s", "t"] {
         let claim = store.create(new_session(id)).await.unwrap();
-        let content = vec![
-            Content::text(big.as_str()),
-            Content::text(big.as_str()),
-            Content::text(small.as_str()),
-        ];
-        let bodies = vec![
-            text(&big),
-            Body::UserMessage { content },
-            text(&format!("{id}{big}")),
-        ];
+        let content =
+            vec![Content::text(big.as_str()), Content::text(big.as_str()), Content::text(small.as_str())];
+        let bodies = vec![text(&big), Body::UserMessage { content }, text(&format!("{id}{big}"))];
         append(&store, &claim, 1, bodies).await.unwrap();
     }
     store.fork(&session_id("s"), new_session("f")).await.unwrap();
@@ -188,20 +156,13 @@ async fn big_content_is_stored_once_and_goes_with_its_last_user() {
     assert_eq!(count(&path, "blobs"), 2);
     store.delete(&session_id("t")).await.unwrap();
     assert_eq!(
-        (
-            count(&path, "blobs"),
-            count(&path, "blob_uses"),
-            count(&path, "acp_session_events")
-        ),
+        (count(&path, "blobs"), count(&path, "blob_uses"), count(&path, "acp_session_events")),
         (0, 0, 0)
     );
     assert_eq!(count(&path, "deleted"), 3);
     drop(store);
     let left = std::fs::read(&path).unwrap();
-    assert!(
-        !left.windows(11).any(|bytes| bytes == b"big content"),
-        "deleted content is overwritten"
-    );
+    assert!(!left.windows(11).any(|bytes| bytes == b"big content"), "deleted content is overwritten");
 }
 
 #[tokio::test]
@@ -210,9 +171,7 @@ async fn a_deletion_that_was_cut_short_is_finished_later() {
     let path = directory.path().join("sessions.db");
     let store = open(&path);
     let claim = store.create(new_session("s")).await.unwrap();
-    append(&store, &claim, 1, (0..5000).map(|_| text("x")).collect())
-        .await
-        .unwrap();
+    append(&store, &claim, 1, (0..5000).map(|_| text("x")).collect()).await.unwrap();
     drop(store);
     let cut_short = "INSERT INTO deleted SELECT id, key FROM acp_sessions; DELETE FROM acp_sessions;";
     Connection::open(&path).unwrap().execute_batch(cut_short).unwrap();
@@ -222,10 +181,7 @@ async fn a_deletion_that_was_cut_short_is_finished_later() {
     store.delete(&session_id("t")).await.unwrap();
     assert_eq!(count(&path, "acp_session_events"), 0);
     assert_eq!(count(&path, "deleted WHERE key IS NOT NULL"), 0);
-    assert!(matches!(
-        store.create(new_session("s")).await,
-        Err(StoreError::Exists)
-    ));
+    assert!(matches!(store.create(new_session("s")).await, Err(StoreError::Exists)));
 }
 
 #[tokio::test]
@@ -234,27 +190,15 @@ async fn paths_that_are_not_unicode_survive() {
     let path = directory.path().join("sessions.db");
     let odd = PathBuf::from(std::ffi::OsString::from_vec(b"/odd/\xff\xfe".to_vec()));
     let store = open(&path);
-    let new = NewSession {
-        cwd: odd.clone(),
-        roots: vec![odd.clone(), "/plain".into()],
-        ..new_session("s")
-    };
+    let new = NewSession { cwd: odd.clone(), roots: vec![odd.clone(), "/plain".into()], ..new_session("s") };
     let claim = store.create(new).await.unwrap();
-    let rule = Rule {
-        workspace: odd.clone(),
-        tool: "t".into(),
-        subject: "s".into(),
-        allow: true,
-    };
+    let rule = Rule { workspace: odd.clone(), tool: "t".into(), subject: "s".into(), allow: true };
     store.add_rule(rule.clone()).await.unwrap();
     drop(store);
     let store = open(&path);
     assert_eq!(store.find(&session_id("s")).await.unwrap(), claim.row);
     assert_eq!(store.rules().await.unwrap(), [rule]);
-    let here = ListQuery {
-        cwd: Some(odd),
-        ..ListQuery::all(Principal::local())
-    };
+    let here = ListQuery { cwd: Some(odd), ..ListQuery::all(Principal::local()) };
     assert_eq!(store.list(here).await.unwrap().len(), 1);
 }
 
@@ -264,15 +208,11 @@ async fn an_event_that_cannot_be_read_is_named() {
     let path = directory.path().join("sessions.db");
     let store = open(&path);
     let claim = store.create(new_session("s")).await.unwrap();
-    append(&store, &claim, 1, vec![text("a"), text("b")])
-        .await
-        .unwrap();
+    append(&store, &claim, 1, vec![text("a"), text("b")]).await.unwrap();
     let spoil = "UPDATE acp_session_events SET kind = 'song' WHERE seq = 2";
     Connection::open(&path).unwrap().execute_batch(spoil).unwrap();
     let read = store.read(&session_id("s"), Seq::START, Page::USUAL).await;
-    let Err(StoreError::Damaged { reason }) = read else {
-        panic!("{read:?}")
-    };
+    let Err(StoreError::Damaged { reason }) = read else { panic!("{read:?}") };
     assert!(reason.contains("event 2") && reason.contains("song"), "{reason}");
 }
 
@@ -295,9 +235,7 @@ async fn a_write_that_fails_is_told_and_leaves_nothing() {
     );
     assert_eq!(store.find(&session_id("s")).await.unwrap(), before);
     connection.execute_batch("DROP TRIGGER trouble").unwrap();
-    append(&store, &claim, 2, vec![text("b"), text("c")])
-        .await
-        .unwrap();
+    append(&store, &claim, 2, vec![text("b"), text("c")]).await.unwrap();
     assert_eq!(texts(&store, "s").await.len(), 3);
 }
 
@@ -313,8 +251,5 @@ async fn a_row_that_cannot_be_read_hides_no_other() {
     Connection::open(&path).unwrap().execute_batch(spoil).unwrap();
     let rows = store.list(ListQuery::all(Principal::local())).await.unwrap();
     assert_eq!(rows.len(), 1);
-    assert!(matches!(
-        store.find(&session_id("t")).await,
-        Err(StoreError::Damaged { .. })
-    ));
+    assert!(matches!(store.find(&session_id("t")).await, Err(StoreError::Damaged { .. })));
 }

@@ -31,14 +31,8 @@ async fn append_until_killed() {
     let big = "big ".repeat(10_000);
     let mut next = claim.next_seq.0;
     for round in 0.. {
-        let long = if round % 7 == 0 {
-            text(&format!("{round} {big}"))
-        } else {
-            text("short")
-        };
-        append(&store, &claim, next, vec![Body::TurnStarted, long])
-            .await
-            .unwrap();
+        let long = if round % 7 == 0 { text(&format!("{round} {big}")) } else { text("short") };
+        append(&store, &claim, next, vec![Body::TurnStarted, long]).await.unwrap();
         next += 2;
         let mut out = std::io::stdout().lock();
         writeln!(out, "written {}", next - 1).unwrap();
@@ -85,21 +79,11 @@ async fn what_was_acknowledged_survives_a_kill() {
     assert_eq!(claim.epoch.0, u64::try_from(ROUNDS).unwrap() + 1);
     let mut after = Seq::START;
     while after < claim.row.last_seq {
-        let page = store
-            .read(&session_id("s"), after, engine::Page::USUAL)
-            .await
-            .unwrap();
-        assert!(
-            page.iter()
-                .zip(after.0 + 1..)
-                .all(|(event, seq)| event.seq.0 == seq),
-            "a gap after {after}"
-        );
+        let page = store.read(&session_id("s"), after, engine::Page::USUAL).await.unwrap();
+        assert!(page.iter().zip(after.0 + 1..).all(|(event, seq)| event.seq.0 == seq), "a gap after {after}");
         after = page.last().unwrap().seq;
     }
     assert_eq!(claim.next_seq, after.next());
-    append(&store, &claim, after.0 + 1, vec![text("and on")])
-        .await
-        .unwrap();
+    append(&store, &claim, after.0 + 1, vec![text("and on")]).await.unwrap();
     assert!(!texts(&store, "s").await.is_empty());
 }

@@ -35,6 +35,7 @@ macro_rules! store_suite {
             big_content_comes_back
             pages_are_bounded_by_count
             pages_are_bounded_by_bytes_past_the_first_event
+            an_outline_leaves_out_what_was_streamed
             appends_that_race_all_arrive
             the_row_follows_the_events
             lists_show_the_newest_first
@@ -66,8 +67,8 @@ pub fn new_session(id: &str) -> NewSession {
     NewSession {
         id: session_id(id),
         owner: Principal::local(),
-        cwd: "/work/project".into(),
-        roots: vec!["/work/library".into()],
+        cwd: "/home/project".into(),
+        roots: vec!["/home/library".into()],
         parent: None,
         source: "acp".into(),
         created_at: Timestamp(1000),
@@ -82,20 +83,11 @@ pub fn session_id(id: &str) -> SessionId {
 /// An event at a position; its time follows from the position.
 pub fn event(seq: u64, body: Body) -> Arc<Event> {
     let at = Timestamp(1000 + i64::try_from(seq).unwrap());
-    Arc::new(Event {
-        seq: Seq(seq),
-        at,
-        origin: Origin::Agent,
-        turn: Some(TurnId(1)),
-        body,
-    })
+    Arc::new(Event { seq: Seq(seq), at, origin: Origin::Agent, turn: Some(TurnId(1)), body })
 }
 
 pub fn text(text: &str) -> Body {
-    Body::Text {
-        message: MessageId(1),
-        text: text.into(),
-    }
+    Body::Text { message: MessageId(1), text: text.into() }
 }
 
 /// Appends bodies at the positions from `first`.
@@ -105,26 +97,13 @@ pub async fn append(
     first: u64,
     bodies: Vec<Body>,
 ) -> Result<(), StoreError> {
-    let events = (first..)
-        .zip(bodies)
-        .map(|(seq, body)| event(seq, body))
-        .collect();
+    let events = (first..).zip(bodies).map(|(seq, body)| event(seq, body)).collect();
     let session = claim.row.id.clone();
-    store
-        .append(Batch {
-            session,
-            epoch: claim.epoch,
-            events,
-            sync: false,
-        })
-        .await
+    store.append(Batch { session, epoch: claim.epoch, events, sync: false }).await
 }
 
 pub async fn texts(store: &dyn Store, id: &str) -> Vec<(u64, String)> {
-    let events = store
-        .read(&session_id(id), Seq::START, Page::USUAL)
-        .await
-        .unwrap();
+    let events = store.read(&session_id(id), Seq::START, Page::USUAL).await.unwrap();
     let shown = events.iter().map(|event| match &event.body {
         Body::Text { text, .. } => (event.seq.0, text.to_string()),
         body => (event.seq.0, format!("{body:?}")),

@@ -119,9 +119,7 @@ fn head_of(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<H
 
 /// A transaction that writes nothing is not synced, and then nothing before it is either.
 fn write_something(connection: &Connection, key: i64) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("UPDATE acp_sessions SET epoch = epoch WHERE key = ?1")?
-        .execute([key])?;
+    connection.prepare_cached("UPDATE acp_sessions SET epoch = epoch WHERE key = ?1")?.execute([key])?;
     Ok(())
 }
 

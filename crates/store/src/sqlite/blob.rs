@@ -95,10 +95,6 @@ impl<'c> Fetcher<'c> {
 }
 
 fn hash_of(text: &str) -> String {
-    let digits = Sha256::digest(text.as_bytes())
-        .into_iter()
-        .flat_map(|byte| [byte >> 4, byte & 15]);
-    digits
-        .filter_map(|digit| char::from_digit(digit.into(), 16))
-        .collect()
+    let digits = Sha256::digest(text.as_bytes()).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
