@@ -100,7 +100,7 @@ fn new_session(id: &SessionId) -> NewSession {
     NewSession {
         id: id.clone(),
         owner: Principal::local(),
-        cwd: "/work".into(),
+        cwd: "/home".into(),
         roots: Vec::new(),
         parent: None,
         source: "run".into(),
