@@ -2,8 +2,10 @@
 //!
 //! One file per task. A new task is a module and a line in [`run`].
 
+mod bench;
 mod ci;
 mod command;
+mod crash;
 mod rigs;
 mod setup;
 mod tidy;
@@ -17,6 +19,8 @@ usage: cargo xtask <task>
   ci             everything that CI runs
   tidy           check the rules that no compiler checks
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
+  bench [..]     measure against a hand-written echo agent and the official SDK
+  crash [..]     kill the server at random moments and check what comes back
 ";
 
 fn main() -> ExitCode {
@@ -37,6 +41,12 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
         ["rigs", names @ ..] => rigs::run(names),
+        ["bench", rest @ ..] => bench::run(&owned(rest)),
+        ["crash", rest @ ..] => crash::run(&owned(rest)),
         _ => anyhow::bail!("{USAGE}"),
     }
+}
+
+fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|argument| (*argument).to_owned()).collect()
 }

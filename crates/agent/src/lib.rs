@@ -1,1 +1,23 @@
-//! To be filled.
+//! The built-in agent: takes a prompt, lets a model think, carries out the tools it calls.
+//!
+//! Read in this order: the agent and its sessions, a turn, what the model remembers, what it is
+//! given, the models, the guard that every tool call passes, the tools.
+
+mod agent;
+mod commands;
+mod context;
+mod guard;
+mod model;
+mod place;
+mod prompt;
+mod rules;
+mod seen;
+mod summary;
+mod tools;
+mod turn;
+
+pub use agent::{Agent, AgentConfig};
+pub use model::{
+    Image, Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Offline,
+    ToolCall, ToolSpec,
+};

@@ -146,6 +146,11 @@ impl SessionHandle {
         Arc::clone(&self.inner.snapshot.borrow())
     }
 
+    /// Whether both lead to the same task: a session that was closed and opened again has another.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     pub fn is_closed(&self) -> bool {
         self.inner.mailbox.is_closed()
     }

@@ -1,1 +1,14 @@
-//! To be filled.
+//! Moving frames: a link brings them in and out, a connection gives them to sessions.
+//!
+//! Nothing here knows what a method means or how a permission is decided.
+
+mod connection;
+mod debts;
+mod handlers;
+mod link;
+mod panics;
+mod writer;
+
+pub use connection::{Connection, ConnectionParts};
+pub use handlers::Rules;
+pub use link::{Incoming, Link, memory, stdio};

@@ -1,1 +1,15 @@
-//! To be filled.
+//! Starting, limiting and ending child processes. Every child of the program is born here.
+//!
+//! A child gets nothing it was not given: no inherited environment, no standard input, no terminal.
+//! It leads its own process group, which ends as a whole: when the command ends, when its time or
+//! output limit is reached, when it is cancelled, and when whoever waits for it goes away.
+
+mod command;
+mod confine;
+mod group;
+mod run;
+mod signal;
+
+pub use command::{Command, Limits, Program};
+pub use confine::Policy;
+pub use run::{Cause, Chunk, Ended, StartError, Stream, run};

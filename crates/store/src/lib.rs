@@ -1,1 +1,5 @@
-//! To be filled.
+//! Where sessions are kept: one engine per module, all held to the same conformance suite.
+
+pub mod sqlite;
+
+pub use sqlite::{Options, SqliteStore};

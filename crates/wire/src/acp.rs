@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use crate::call::{Call, Fault, Outcome};
 use crate::rpc::RpcId;
 
+pub use reply::AUTH_METHOD;
 pub use updates::{AskFrame, Piece, Updates, View};
 
 /// Text in one prompt, all its blocks together.
@@ -34,10 +35,29 @@ pub struct Identity {
     pub version: String,
 }
 
+/// The reading half of a connection.
+#[derive(Default)]
 pub struct Acp {
-    identity: Identity,
     client: ClientAbilities,
     initialized: bool,
+}
+
+/// The answering half of a connection.
+pub struct Replies {
+    identity: Identity,
+}
+
+impl Replies {
+    pub fn new(identity: Identity) -> Self {
+        Self { identity }
+    }
+
+    pub fn write(&self, id: &RpcId, outcome: Result<&Outcome, &Fault>, out: &mut Vec<u8>) {
+        match outcome {
+            Ok(outcome) => reply::encode(&self.identity, id, outcome, out),
+            Err(fault) => reply::encode_fault(id, fault, out),
+        }
+    }
 }
 
 /// What the client said it can do, as far as it changes what we send.
@@ -50,10 +70,6 @@ pub struct ClientAbilities {
 }
 
 impl Acp {
-    pub fn new(identity: Identity) -> Self {
-        Self { identity, client: ClientAbilities::default(), initialized: false }
-    }
-
     pub fn client(&self) -> ClientAbilities {
         self.client
     }
@@ -85,17 +101,6 @@ impl Acp {
     /// What a notification wants. Unknown ones are ignored, as the protocol demands.
     pub fn notification(&mut self, method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
         decode::notification(method, params)
-    }
-
-    pub fn answer(&self, id: &RpcId, outcome: Result<&Outcome, &Fault>, out: &mut Vec<u8>) {
-        match outcome {
-            Ok(outcome) => reply::encode(&self.identity, id, outcome, out),
-            Err(fault) => reply::encode_fault(id, fault, out),
-        }
-    }
-
-    pub fn updates(&self, session: &engine::SessionHandle) -> Updates {
-        Updates::new(self.client, session)
     }
 }
 

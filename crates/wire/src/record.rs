@@ -14,6 +14,7 @@
 
 mod body;
 mod content;
+mod said;
 mod text;
 mod tool;
 mod word;

@@ -65,10 +65,10 @@ fn import(params: Option<&RawValue>) -> Result<Call, Fault> {
             params.events.len()
         )));
     }
-    let read = |(at, raw): (usize, &Box<RawValue>)| {
+    let read = |(at, raw): (usize, Box<RawValue>)| {
         portable::decode(raw.get()).map_err(|error| Fault::InvalidParams(format!("event {at}: {error}")))
     };
-    let events: Result<Vec<_>, _> = params.events.iter().enumerate().map(read).collect();
+    let events: Result<Vec<_>, _> = params.events.into_iter().enumerate().map(read).collect();
     Ok(Call::Import { events: events? })
 }
 

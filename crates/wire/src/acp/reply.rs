@@ -12,7 +12,7 @@ use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 
 /// The one way to authenticate: being the person who started the server.
-pub(super) const AUTH_METHOD: &str = "local";
+pub const AUTH_METHOD: &str = "local";
 
 pub(super) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {

@@ -60,7 +60,7 @@ pub struct AskFrame {
 }
 
 impl Updates {
-    pub(super) fn new(client: ClientAbilities, session: &SessionHandle) -> Self {
+    pub fn new(client: ClientAbilities, session: &SessionHandle) -> Self {
         let snapshot = session.snapshot();
         Self {
             client,
@@ -223,11 +223,7 @@ impl Updates {
         out: &mut Vec<u8>,
     ) -> usize {
         let thought = matches!(events.first().map(|event| &event.body), Some(Body::Thought { .. }));
-        let same = |event: &Arc<Event>| match &event.body {
-            Body::Text { message: next, text } if !thought && *next == message => Some(Arc::clone(text)),
-            Body::Thought { message: next, text } if thought && *next == message => Some(Arc::clone(text)),
-            _ => None,
-        };
+        let same = |event: &Arc<Event>| piece_of(&event.body, thought, message);
         let mut merged = None::<String>;
         let mut taken = 1;
         for text in events.iter().skip(1).map_while(same) {
@@ -388,6 +384,23 @@ impl AskFrame {
         let frame = Frame { jsonrpc: "2.0", id, method: "session/request_permission", params: &self.request };
         super::write_frame(out, &frame);
     }
+}
+
+/// The text, if the body is a further piece of the message.
+fn piece_of(body: &Body, thought: bool, message: MessageId) -> Option<Arc<str>> {
+    if let Body::Text { message: of, text } = body
+        && !thought
+        && *of == message
+    {
+        return Some(Arc::clone(text));
+    }
+    if let Body::Thought { message: of, text } = body
+        && thought
+        && *of == message
+    {
+        return Some(Arc::clone(text));
+    }
+    None
 }
 
 fn message_id(message: MessageId) -> String {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use engine::{CommandSpec, Content, FileChange, Link, Location, PlanEntry, ToolContent};
+use engine::{Body, CallId, CommandSpec, Content, FileChange, Link, Location, PlanEntry, ToolContent};
 use serde::{Deserialize, Serialize};
 
 use super::text::{Place, Str};
@@ -72,10 +72,6 @@ impl<'a> ContentRecord<'a> {
                 data: Str::of(data, keep),
             },
         }
-    }
-
-    pub(super) fn all(contents: &'a [Content], keep: &mut Keep<'_>) -> Vec<Self> {
-        contents.iter().map(|content| Self::of(content, keep)).collect()
     }
 
     pub(super) fn content(self, fetch: &Fetch<'_>) -> Result<Content, RecordError> {
@@ -173,6 +169,24 @@ impl<'a> ChangeRecord<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
+pub(super) struct FileEditedRecord<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    call: Option<Str<'a>>,
+    #[serde(borrow)]
+    change: ChangeRecord<'a>,
+}
+
+impl<'a> FileEditedRecord<'a> {
+    pub(super) fn of(call: Option<&'a CallId>, change: &'a FileChange, keep: &mut Keep<'_>) -> Self {
+        Self { call: Str::of_call(call), change: ChangeRecord::of(change, keep) }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::FileEdited { call: Str::call(self.call, fetch)?, change: self.change.change(fetch)? })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToolContentRecord<'a> {
     #[serde(borrow)]
@@ -209,6 +223,10 @@ pub(super) struct LocationRecord<'a> {
 impl<'a> LocationRecord<'a> {
     pub(super) fn of(location: &'a Location) -> Self {
         Self { path: Place::of(&location.path), line: location.line }
+    }
+
+    pub(super) fn file_shown(self) -> Result<Body, RecordError> {
+        Ok(Body::FileShown { location: self.location()? })
     }
 
     pub(super) fn location(self) -> Result<Location, RecordError> {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engine::CallId;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -48,6 +49,17 @@ impl<'a> Str<'a> {
         fetch: &Fetch<'_>,
     ) -> Result<Option<Arc<str>>, RecordError> {
         text.map(|text| text.fetched(fetch)).transpose()
+    }
+}
+
+/// Calls are named by short ids, which always stand in the record itself.
+impl<'a> Str<'a> {
+    pub(super) fn of_call(call: Option<&'a CallId>) -> Option<Self> {
+        call.map(|call| Self::here(&call.0))
+    }
+
+    pub(super) fn call(call: Option<Self>, fetch: &Fetch<'_>) -> Result<Option<CallId>, RecordError> {
+        Ok(Self::fetched_option(call, fetch)?.map(CallId))
     }
 }
 

@@ -1,9 +1,12 @@
-//! The stored form of a tool call's beginning and end, and of the question whether it may run.
+//! The stored form of a tool call's life, and of the question whether it may run.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use engine::{
-    AskRequest, CallId, Exit, Location, Opaque, Resolver, SurfaceId, ToolContent, ToolEnd, ToolStart,
+    AskId, AskRequest, Body, CallId, Exit, Location, Opaque, OutputStream, Resolution, Resolver, SurfaceId,
+    ToolContent, ToolEnd, ToolStart,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,15 +43,15 @@ impl<'a> ToolStartRecord<'a> {
         }
     }
 
-    pub(super) fn start(self, fetch: &Fetch<'_>) -> Result<ToolStart, RecordError> {
-        Ok(ToolStart {
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::ToolStarted(Box::new(ToolStart {
             call: CallId(self.call.fetched(fetch)?),
             tool: self.tool.fetched(fetch)?,
             title: self.title.fetched(fetch)?,
             kind: Word::of_word(&self.kind)?,
             locations: locations(self.locations)?,
             input: Opaque(self.input.fetched(fetch)?),
-        })
+        })))
     }
 }
 
@@ -94,12 +97,12 @@ impl<'a> ToolEndRecord<'a> {
         }
     }
 
-    pub(super) fn end(self, fetch: &Fetch<'_>) -> Result<ToolEnd, RecordError> {
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         let exit = match self.exit {
             Some(exit) => Some(Exit { code: exit.code, signal: Str::fetched_option(exit.signal, fetch)? }),
             None => None,
         };
-        Ok(ToolEnd {
+        Ok(Body::ToolEnded(Box::new(ToolEnd {
             call: CallId(self.call.fetched(fetch)?),
             failed: self.failed,
             content: contents(self.content, fetch)?,
@@ -107,12 +110,12 @@ impl<'a> ToolEndRecord<'a> {
             raw: Str::fetched_option(self.raw, fetch)?.map(Opaque),
             exit,
             elapsed_ms: self.elapsed_ms,
-        })
+        })))
     }
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct AskRecord<'a> {
+struct AskRecord<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     call: Option<Str<'a>>,
     #[serde(borrow)]
@@ -138,9 +141,9 @@ pub(super) struct AskRecord<'a> {
 }
 
 impl<'a> AskRecord<'a> {
-    pub(super) fn of(request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
+    fn of(request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
         Self {
-            call: request.call.as_ref().map(|call| Str::here(&call.0)),
+            call: Str::of_call(request.call.as_ref()),
             tool: Str::of(&request.tool, keep),
             title: Str::of(&request.title, keep),
             kind: request.kind.word().into(),
@@ -154,9 +157,9 @@ impl<'a> AskRecord<'a> {
         }
     }
 
-    pub(super) fn request(self, fetch: &Fetch<'_>) -> Result<AskRequest, RecordError> {
+    fn request(self, fetch: &Fetch<'_>) -> Result<AskRequest, RecordError> {
         Ok(AskRequest {
-            call: call_option(self.call, fetch)?,
+            call: Str::call(self.call, fetch)?,
             tool: self.tool.fetched(fetch)?,
             title: self.title.fetched(fetch)?,
             kind: Word::of_word(&self.kind)?,
@@ -172,8 +175,119 @@ impl<'a> AskRecord<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
+pub(super) struct AskedRecord<'a> {
+    ask: u64,
+    #[serde(borrow)]
+    request: AskRecord<'a>,
+}
+
+impl<'a> AskedRecord<'a> {
+    pub(super) fn of(ask: AskId, request: &'a AskRequest, keep: &mut Keep<'_>) -> Self {
+        Self { ask: ask.0, request: AskRecord::of(request, keep) }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::Asked { ask: AskId(self.ask), request: Box::new(self.request.request(fetch)?) })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ResolvedRecord<'a> {
+    ask: u64,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    call: Option<Str<'a>>,
+    #[serde(borrow)]
+    resolution: Cow<'a, str>,
+    #[serde(borrow)]
+    by: ResolverRecord<'a>,
+}
+
+impl<'a> ResolvedRecord<'a> {
+    pub(super) fn of(
+        ask: AskId,
+        call: Option<&'a CallId>,
+        resolution: Resolution,
+        by: &'a Resolver,
+        keep: &mut Keep<'_>,
+    ) -> Self {
+        let resolution = resolution.word().into();
+        Self { ask: ask.0, call: Str::of_call(call), resolution, by: ResolverRecord::of(by, keep) }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::Resolved {
+            ask: AskId(self.ask),
+            call: Str::call(self.call, fetch)?,
+            resolution: Word::of_word(&self.resolution)?,
+            by: self.by.resolver(fetch)?,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct PolicyBlockedRecord<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    call: Option<Str<'a>>,
+    #[serde(borrow)]
+    tool: Str<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    path: Option<Place<'a>>,
+    #[serde(borrow)]
+    mode: Str<'a>,
+    #[serde(borrow)]
+    reason: Str<'a>,
+}
+
+impl<'a> PolicyBlockedRecord<'a> {
+    /// `words` are the tool, the mode and the reason.
+    pub(super) fn of(
+        call: Option<&'a CallId>,
+        path: Option<&'a PathBuf>,
+        words: [&'a Arc<str>; 3],
+        keep: &mut Keep<'_>,
+    ) -> Self {
+        let [tool, mode, reason] = words.map(|text| Str::of(text, keep));
+        Self { call: Str::of_call(call), tool, path: Place::of_option(path), mode, reason }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::PolicyBlocked {
+            call: Str::call(self.call, fetch)?,
+            tool: self.tool.fetched(fetch)?,
+            path: Place::path_option(self.path)?,
+            mode: self.mode.fetched(fetch)?,
+            reason: self.reason.fetched(fetch)?,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ToolOutputRecord<'a> {
+    #[serde(borrow)]
+    call: Str<'a>,
+    #[serde(borrow)]
+    stream: Cow<'a, str>,
+    #[serde(borrow)]
+    text: Str<'a>,
+}
+
+impl<'a> ToolOutputRecord<'a> {
+    pub(super) fn of(call: &'a CallId, stream: OutputStream, text: &'a str, keep: &mut Keep<'_>) -> Self {
+        Self { call: Str::here(&call.0), stream: stream.word().into(), text: Str::of(text, keep) }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::ToolOutput {
+            call: CallId(self.call.fetched(fetch)?),
+            stream: Word::of_word(&self.stream)?,
+            text: self.text.fetched(fetch)?,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ResolverRecord<'a> {
+enum ResolverRecord<'a> {
     Policy {
         #[serde(borrow)]
         reason: Str<'a>,
@@ -191,7 +305,7 @@ pub(super) enum ResolverRecord<'a> {
 }
 
 impl<'a> ResolverRecord<'a> {
-    pub(super) fn of(resolver: &'a Resolver, keep: &mut Keep<'_>) -> Self {
+    fn of(resolver: &'a Resolver, keep: &mut Keep<'_>) -> Self {
         match resolver {
             Resolver::Policy { reason } => Self::Policy { reason: Str::of(reason, keep) },
             Resolver::Rule { reason } => Self::Rule { reason: Str::of(reason, keep) },
@@ -200,7 +314,7 @@ impl<'a> ResolverRecord<'a> {
         }
     }
 
-    pub(super) fn resolver(self, fetch: &Fetch<'_>) -> Result<Resolver, RecordError> {
+    fn resolver(self, fetch: &Fetch<'_>) -> Result<Resolver, RecordError> {
         Ok(match self {
             Self::Policy { reason } => Resolver::Policy { reason: reason.fetched(fetch)? },
             Self::Rule { reason } => Resolver::Rule { reason: reason.fetched(fetch)? },
@@ -208,10 +322,6 @@ impl<'a> ResolverRecord<'a> {
             Self::Engine => Resolver::Engine,
         })
     }
-}
-
-pub(super) fn call_option(call: Option<Str<'_>>, fetch: &Fetch<'_>) -> Result<Option<CallId>, RecordError> {
-    Ok(Str::fetched_option(call, fetch)?.map(CallId))
 }
 
 fn locations(records: Vec<LocationRecord<'_>>) -> Result<Vec<Location>, RecordError> {

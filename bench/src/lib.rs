@@ -1,0 +1,10 @@
+//! Measures coding agents on stdio from the outside, all of them with the same raw client.
+//!
+//! The client must never be what is measured: while a clock runs it copies lines and looks at their
+//! first bytes; it parses when the clock has stopped.
+
+pub mod disk;
+pub mod measure;
+pub mod peer;
+pub mod prompt;
+pub mod stats;

@@ -1,0 +1,171 @@
+//! The agent as the engine sees it: what it offers, and its sessions.
+//!
+//! What a session remembers is a copy of what stands in its log. A turn takes it out and puts it
+//! back; a turn that is ended by force loses it, and the next one reads the log again.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::{
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODE, MODEL, SessionSpec, SettingSpec,
+    Stop, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
+};
+
+use crate::context::Memory;
+use crate::model::{Model, ModelInfo, Offline};
+use crate::seen::Seen;
+use crate::{commands, rules, tools, turn};
+
+/// Everything the agent must be told; it reads no environment and no config file.
+pub struct AgentConfig {
+    /// At least one. The first model of the first source is the default.
+    pub sources: Vec<Arc<dyn Model>>,
+    /// The environment of the commands that the agent runs: what is not here, they do not see.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Model calls in one turn.
+    pub steps_max: usize,
+    pub output_tokens_max: Option<u64>,
+    pub shell: sandbox::Limits,
+    pub shell_policy: sandbox::Policy,
+}
+
+impl AgentConfig {
+    pub fn new(sources: Vec<Arc<dyn Model>>) -> Self {
+        Self {
+            sources,
+            environment: Vec::new(),
+            steps_max: 50,
+            output_tokens_max: None,
+            shell: sandbox::Limits::default(),
+            shell_policy: sandbox::Policy::Unconfined,
+        }
+    }
+
+    /// For people without a model key.
+    pub fn offline() -> Self {
+        Self::new(vec![Arc::new(Offline)])
+    }
+}
+
+pub struct Agent {
+    shared: Arc<Shared>,
+    abilities: Abilities,
+}
+
+/// What all sessions of an agent share.
+pub(crate) struct Shared {
+    pub(crate) config: AgentConfig,
+    pub(crate) settings: Vec<SettingSpec>,
+}
+
+impl Shared {
+    /// The model with this id, and where it comes from.
+    pub(crate) fn model(&self, id: &str) -> Option<(Arc<dyn Model>, ModelInfo)> {
+        let offers =
+            |source: &Arc<dyn Model>| source.offers().into_iter().find(|info| info.id.as_ref() == id);
+        self.config.sources.iter().find_map(|source| offers(source).map(|info| (Arc::clone(source), info)))
+    }
+}
+
+impl Agent {
+    pub fn new(config: AgentConfig) -> Self {
+        let settings = vec![mode_spec(), model_spec(&config.sources), approval_spec()];
+        let tools = tools::ALL
+            .iter()
+            .map(|tool| ToolInfo { name: tool.name.into(), description: tool.description.into() });
+        let abilities = Abilities {
+            settings: settings.clone(),
+            commands: commands::specs(),
+            tools: tools.collect(),
+            images: true,
+        };
+        Self { shared: Arc::new(Shared { config, settings }), abilities }
+    }
+}
+
+impl Backend for Agent {
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession> {
+        Arc::new(AgentSession {
+            shared: Arc::clone(&self.shared),
+            spec,
+            memory: Mutex::new(None),
+            seen: Arc::default(),
+        })
+    }
+
+    fn project_rules(&self, cwd: &Path) -> Vec<String> {
+        rules::names(cwd)
+    }
+}
+
+pub(crate) struct AgentSession {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) spec: SessionSpec,
+    memory: Mutex<Option<Memory>>,
+    pub(crate) seen: Arc<Seen>,
+}
+
+impl BackendSession for AgentSession {
+    fn turn(
+        self: Arc<Self>,
+        input: TurnInput,
+        context: TurnContext,
+    ) -> BoxFuture<'static, Result<Stop, TurnError>> {
+        Box::pin(async move {
+            let mut memory = self.take_memory().unwrap_or_default();
+            let outcome = turn::run(&self, &mut memory, input, context).await;
+            self.keep_memory(memory);
+            outcome
+        })
+    }
+}
+
+impl AgentSession {
+    fn take_memory(&self) -> Option<Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn keep_memory(&self, memory: Memory) {
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
+    }
+}
+
+fn choice(value: &str, name: &str, description: &str) -> Choice {
+    Choice { value: value.into(), name: name.into(), description: description.into() }
+}
+
+fn mode_spec() -> SettingSpec {
+    SettingSpec {
+        id: MODE.into(),
+        name: "Mode".into(),
+        description: "What the agent works on".into(),
+        category: Category::Mode,
+        choices: vec![
+            choice("code", "Code", "Reads, edits and runs"),
+            choice("ask", "Ask", "Reads and answers, changes nothing"),
+            choice("architect", "Architect", "Reads and plans, changes nothing"),
+        ],
+        default: "code".into(),
+    }
+}
+
+fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
+    let choices: Vec<_> = sources
+        .iter()
+        .flat_map(|source| source.offers())
+        .map(|info| Choice { value: info.id, name: info.name, description: info.description })
+        .collect();
+    SettingSpec {
+        id: MODEL.into(),
+        name: "Model".into(),
+        description: "Which model thinks".into(),
+        category: Category::Model,
+        default: choices.first().map_or_else(|| "".into(), |first| Arc::clone(&first.value)),
+        choices,
+    }
+}

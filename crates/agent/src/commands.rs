@@ -1,0 +1,214 @@
+//! Slash commands: what a person can tell the agent itself, answered without the model.
+//!
+//! A command is a prompt that begins with `/word`. `/review` alone goes on to the model, as a prompt
+//! of ours and with nothing but reading allowed.
+
+use std::fmt::Write;
+
+use engine::{Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext};
+
+use crate::context::Conversation;
+use crate::summary;
+
+const REVIEW_PATH_CHARS_MAX: usize = 512;
+
+/// Name, argument, what it does.
+const COMMANDS: [(&str, Option<&str>, &str); 6] = [
+    ("help", None, "Shows what can be typed here"),
+    ("model", Some("[id]"), "Shows the models, or switches to one"),
+    ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
+    ("clear", None, "Forgets the conversation; the session stays"),
+    ("compact", None, "Replaces the conversation by a summary, for the model"),
+    ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
+];
+
+/// A command as it was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Slash {
+    Help,
+    Model(Option<String>),
+    Mode(Option<String>),
+    Clear,
+    Compact,
+    Review(Result<Option<String>, &'static str>),
+    Unknown(String),
+}
+
+pub(crate) fn specs() -> Vec<CommandSpec> {
+    let spec = |(name, hint, description): (&str, Option<&str>, &str)| CommandSpec {
+        name: name.into(),
+        description: description.into(),
+        hint: hint.map(Into::into),
+    };
+    COMMANDS.map(spec).into()
+}
+
+/// The command that a prompt is, if it is one. `/home/me/x is broken` is not.
+pub(crate) fn parse(content: &[Content]) -> Option<Slash> {
+    let Some(Content::Text(text)) = content.first() else { return None };
+    let line = text.trim().strip_prefix('/')?;
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if word.is_empty() || !word.chars().all(is_word) {
+        return None;
+    }
+    let argument = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
+    Some(match word {
+        "help" => Slash::Help,
+        "model" => Slash::Model(argument),
+        "mode" => Slash::Mode(argument),
+        "clear" => Slash::Clear,
+        "compact" => Slash::Compact,
+        "review" => Slash::Review(review_path(argument)),
+        other => Slash::Unknown(other.to_owned()),
+    })
+}
+
+/// The path goes into a prompt, so it may hold nothing that could pass for words.
+fn review_path(argument: Option<String>) -> Result<Option<String>, &'static str> {
+    let Some(path) = argument else { return Ok(None) };
+    if path.len() > REVIEW_PATH_CHARS_MAX {
+        return Err("the path is longer than 512 characters");
+    }
+    let safe = |c: char| c.is_ascii_alphanumeric() || "._-/+@".contains(c);
+    if !path.chars().all(safe) || path.starts_with('-') {
+        return Err("a path to review has letters, digits and . _ - / + @ only");
+    }
+    Ok(Some(path))
+}
+
+pub(crate) fn review_prompt(path: Option<&str>) -> String {
+    let subject = path.map_or_else(|| "review the project".to_owned(), |path| format!("review {path}"));
+    format!(
+        "{subject}\nOnly read; change and run nothing. Report defects with their line numbers, worst first."
+    )
+}
+
+/// Carries out a command that needs no model. `past` is what the model remembers.
+pub(crate) async fn answer(
+    slash: Slash,
+    past: &Conversation,
+    settings: &[SettingSpec],
+    context: &TurnContext,
+) -> Result<(), SessionGone> {
+    let reply = match slash {
+        Slash::Help => help(),
+        Slash::Unknown(word) => format!("There is no command /{word}.\n\n{}", help()),
+        Slash::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
+        Slash::Review(Ok(_)) => return Ok(()),
+        Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
+        Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
+        Slash::Clear => {
+            context.emit(Body::Cleared).await?;
+            "The conversation is cleared. The session goes on.".to_owned()
+        }
+        Slash::Compact => match summary::of(&past.messages()) {
+            None => "There is nothing to compact yet.".to_owned(),
+            Some(summary) => {
+                let said =
+                    format!("The conversation so far is now this summary, for the model:\n\n{summary}");
+                context.emit(Body::Compacted { summary: summary.into() }).await?;
+                said
+            }
+        },
+    };
+    context.text(context.message(0), reply).await
+}
+
+fn help() -> String {
+    let mut help = "Commands:\n".to_owned();
+    for (name, hint, description) in COMMANDS {
+        let argument = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
+        writeln!(help, "- `/{name}{argument}`: {description}").ok();
+    }
+    help.push_str("Anything else is a request to the agent.");
+    help
+}
+
+/// Shows the choices of a setting, or sets it to the one choice that is meant.
+async fn choose(
+    id: &str,
+    wanted: Option<&str>,
+    settings: &[SettingSpec],
+    context: &TurnContext,
+) -> Result<String, SessionGone> {
+    let values: Vec<&str> = settings
+        .iter()
+        .filter(|spec| spec.id.as_ref() == id)
+        .flat_map(|spec| spec.choices.iter().map(|choice| choice.value.as_ref()))
+        .collect();
+    let Some(wanted) = wanted else {
+        return Ok(listing(id, &values, context.settings().get(id)));
+    };
+    match pick(&values, wanted) {
+        Ok(value) => Ok(match context.change(id, value).await? {
+            Ok(()) => format!("The {id} is now {value}."),
+            Err(reason) => format!("The {id} was not changed: {reason}."),
+        }),
+        Err(several) if several.is_empty() => Ok(format!(
+            "There is no {id} {wanted:?}.\n\n{}",
+            listing(id, &values, context.settings().get(id))
+        )),
+        Err(several) => Ok(format!("{wanted:?} could be any of {}. Say a little more.", several.join(", "))),
+    }
+}
+
+/// The choice with this name, or the only one that contains it; else those that could be meant.
+fn pick<'a>(values: &[&'a str], wanted: &str) -> Result<&'a str, Vec<&'a str>> {
+    if let Some(exact) = values.iter().find(|value| **value == wanted) {
+        return Ok(exact);
+    }
+    let wanted = wanted.to_lowercase();
+    let meant: Vec<&str> =
+        values.iter().filter(|value| value.to_lowercase().contains(&wanted)).copied().collect();
+    match meant.as_slice() {
+        [only] => Ok(only),
+        _ => Err(meant),
+    }
+}
+
+fn listing(id: &str, values: &[&str], current: &str) -> String {
+    let mut listing = format!("The {id} can be:\n");
+    for value in values {
+        let mark = if *value == current { " (current)" } else { "" };
+        writeln!(listing, "- `{value}`{mark}").ok();
+    }
+    listing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Option<Slash> {
+        parse(&[Content::text(text)])
+    }
+
+    #[test]
+    fn commands_are_told_from_prompts() {
+        assert_eq!(parsed("/help"), Some(Slash::Help));
+        assert_eq!(parsed(" /model  terse "), Some(Slash::Model(Some("terse".into()))));
+        assert_eq!(parsed("/nope x"), Some(Slash::Unknown("nope".into())));
+        assert_eq!(parsed("/home/me/x is broken"), None);
+        assert_eq!(parsed("/"), None);
+        assert_eq!(parsed("help"), None);
+    }
+
+    #[test]
+    fn a_review_path_is_short_and_plain() {
+        assert_eq!(parsed("/review src/a.rs"), Some(Slash::Review(Ok(Some("src/a.rs".into())))));
+        assert_eq!(parsed("/review"), Some(Slash::Review(Ok(None))));
+        for bad in ["a b", "a;b", "$(x)", "-x", "a`b", &"x".repeat(513)] {
+            assert!(matches!(parsed(&format!("/review {bad}")), Some(Slash::Review(Err(_)))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_choice_is_picked_only_if_it_is_the_only_one_meant() {
+        let values = ["offline:plain", "offline:terse"];
+        assert_eq!(pick(&values, "offline:plain"), Ok("offline:plain"));
+        assert_eq!(pick(&values, "TERSE"), Ok("offline:terse"));
+        assert_eq!(pick(&values, "offline"), Err(vec!["offline:plain", "offline:terse"]));
+        assert_eq!(pick(&values, "gpt"), Err(vec![]));
+    }
+}

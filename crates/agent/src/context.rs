@@ -1,0 +1,234 @@
+//! What the model remembers: the session's log, folded into messages.
+//!
+//! There is one fold. It builds the past from the log at the start of a turn and the present from
+//! what the turn reports, so what the model sees before and after a restart cannot differ. A reply
+//! of the model ends with its usage; tool calls that follow belong to that reply.
+//!
+//! **Invariant:** in [`Conversation::messages`] every tool call is followed by its result; one that
+//! never ended gets a result that says so.
+
+use std::sync::Arc;
+
+use engine::{Body, Content, Event, LogReader, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
+
+use crate::commands::{self, Slash};
+use crate::model::{Message, ToolCall};
+use crate::place::Place;
+use crate::prompt::{self, Prompt};
+
+const NO_RESULT: &str = "the tool call was interrupted; whether it took effect is not known";
+
+/// What a session keeps between turns.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) past: Conversation,
+    /// Everything up to here is in `past`.
+    cursor: Seq,
+    /// The last prompt as it was given to the model, so that its links are not read a second time.
+    pub(crate) last_prompt: Option<(TurnId, Prompt)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MemoryError {
+    #[error("the session's history cannot be read: {0}")]
+    Store(#[from] engine::StoreError),
+    #[error("the session ended")]
+    Ended,
+}
+
+impl Memory {
+    /// Reads on to where this turn starts. Everything before it is visible once its start is.
+    pub(crate) async fn catch_up(
+        &mut self,
+        history: &LogReader,
+        current: TurnId,
+        place: &Place,
+    ) -> Result<(), MemoryError> {
+        let mut history = history.clone();
+        history.skip_to(self.cursor);
+        loop {
+            let events = match history.take(Page::USUAL).await? {
+                Taken::Events(events) => events,
+                Taken::UpToDate => history.next().await?.ok_or(MemoryError::Ended)?,
+                Taken::Ended { .. } => return Err(MemoryError::Ended),
+            };
+            for event in events {
+                if event.turn == Some(current) && matches!(event.body, Body::TurnStarted) {
+                    return Ok(());
+                }
+                self.remember(&event, place).await;
+                self.cursor = event.seq;
+            }
+        }
+    }
+
+    async fn remember(&mut self, event: &Event, place: &Place) {
+        if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {
+            let known = self.last_prompt.take().filter(|(of, _)| *of == turn).map(|(_, prompt)| prompt);
+            self.past.open(turn, opening(content, place, known).await);
+        } else {
+            self.past.apply(event.turn, &event.body);
+        }
+    }
+}
+
+async fn opening(content: &[Content], place: &Place, known: Option<Prompt>) -> Opening {
+    if let Some(prompt) = known {
+        return Opening::Prompt(prompt);
+    }
+    match commands::parse(content) {
+        None => Opening::Prompt(prompt::render(content, place).await),
+        Some(Slash::Review(Ok(path))) => {
+            Opening::Prompt(Prompt::text(commands::review_prompt(path.as_deref())))
+        }
+        Some(_) => Opening::Local,
+    }
+}
+
+/// How a turn begins.
+pub(crate) enum Opening {
+    Prompt(Prompt),
+    /// A command that the model never hears of.
+    Local,
+}
+
+/// The conversation so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Conversation {
+    messages: Vec<Message>,
+    turn: Option<TurnId>,
+    reply: Option<Reply>,
+    /// The rest of this turn is not for the model.
+    skipping: bool,
+}
+
+/// A reply of the model while its parts come in.
+#[derive(Debug, Clone, Default)]
+struct Reply {
+    text: String,
+    calls: Vec<(ToolCall, Option<CallResult>)>,
+    /// Its usage was reported: text after this belongs to the next reply.
+    complete: bool,
+}
+
+#[derive(Debug, Clone)]
+struct CallResult {
+    text: Arc<str>,
+    failed: bool,
+}
+
+impl Conversation {
+    pub(crate) fn open(&mut self, turn: TurnId, opening: Opening) {
+        self.close_reply();
+        self.turn = Some(turn);
+        match opening {
+            Opening::Prompt(prompt) => {
+                self.skipping = false;
+                self.messages.push(Message::User { text: prompt.text.into(), images: prompt.images });
+            }
+            Opening::Local => self.skipping = true,
+        }
+    }
+
+    /// Takes in an event that is not a user's message.
+    pub(crate) fn apply(&mut self, turn: Option<TurnId>, body: &Body) {
+        if let Body::Cleared = body {
+            *self = Self { turn: self.turn, skipping: true, ..Self::default() };
+        } else if let Body::Compacted { summary } = body {
+            self.reply = None;
+            self.messages = vec![Message::Summary(Arc::clone(summary))];
+        } else if self.skipping || turn != self.turn {
+            // Other turns can only be queued or dropped from the queue while one runs.
+        } else if let Body::Text { text, .. } = body {
+            self.reply_in_progress().text.push_str(text);
+        } else if let Body::Usage(_) = body {
+            self.reply_in_progress().complete = true;
+        } else if let Body::ToolStarted(start) = body {
+            let call = ToolCall {
+                id: Arc::clone(&start.call.0),
+                name: Arc::clone(&start.tool),
+                arguments: Arc::clone(&start.input.0),
+            };
+            self.reply.get_or_insert_default().calls.push((call, None));
+        } else if let Body::ToolEnded(end) = body {
+            self.end_call(end);
+        } else if let Body::TurnEnded { .. } = body {
+            self.close_reply();
+        }
+    }
+
+    pub(crate) fn messages(&self) -> Vec<Message> {
+        let mut messages = self.messages.clone();
+        messages.extend(self.reply.clone().into_iter().flat_map(Reply::into_messages));
+        messages
+    }
+
+    pub(crate) fn first_user_text(&self) -> Option<&Arc<str>> {
+        self.messages.iter().find_map(|message| match message {
+            Message::User { text, .. } => Some(text),
+            Message::Summary(_) | Message::Assistant { .. } | Message::ToolResult { .. } => None,
+        })
+    }
+
+    fn reply_in_progress(&mut self) -> &mut Reply {
+        if self.reply.as_ref().is_some_and(|reply| reply.complete) {
+            self.close_reply();
+        }
+        self.reply.get_or_insert_default()
+    }
+
+    fn end_call(&mut self, end: &ToolEnd) {
+        let calls = self.reply.iter_mut().flat_map(|reply| &mut reply.calls);
+        for (call, result) in calls {
+            if call.id == end.call.0 {
+                *result = Some(CallResult { text: told(end).into(), failed: end.failed });
+            }
+        }
+    }
+
+    fn close_reply(&mut self) {
+        self.messages.extend(self.reply.take().into_iter().flat_map(Reply::into_messages));
+    }
+}
+
+impl Reply {
+    fn into_messages(self) -> impl Iterator<Item = Message> {
+        let empty = self.text.is_empty() && self.calls.is_empty();
+        let calls = self.calls.iter().map(|(call, _)| call.clone()).collect();
+        let said = Message::Assistant { text: self.text.into(), calls };
+        let results = self.calls.into_iter().map(|(call, result)| {
+            let result = result.unwrap_or_else(|| CallResult { text: NO_RESULT.into(), failed: true });
+            Message::ToolResult { call: call.id, tool: call.name, text: result.text, failed: result.failed }
+        });
+        (!empty).then_some(said).into_iter().chain(results)
+    }
+}
+
+/// What the model is told about a tool call that ended.
+fn told(end: &ToolEnd) -> String {
+    if let Some(raw) = &end.raw {
+        return serde_json::from_str(&raw.0).unwrap_or_else(|_| raw.0.to_string());
+    }
+    let mut parts: Vec<String> = end.content.iter().map(content_text).collect();
+    if let Some(exit) = &end.exit {
+        parts.push(match (&exit.signal, exit.code) {
+            (Some(signal), _) => format!("[ended by {signal}]"),
+            (None, Some(code)) => format!("[exit code {code}]"),
+            (None, None) => "[ended]".into(),
+        });
+    }
+    parts.join("\n")
+}
+
+fn content_text(content: &ToolContent) -> String {
+    match content {
+        ToolContent::Block(Content::Text(text) | Content::Resource { text, .. }) => text.to_string(),
+        ToolContent::Block(Content::Link(link)) => link.uri.to_string(),
+        ToolContent::Block(Content::Image { mime, .. } | Content::Audio { mime, .. }) => format!("[{mime}]"),
+        ToolContent::Block(Content::Binary { uri, .. }) => format!("[{uri}]"),
+        ToolContent::Diff(change) => format!("[changed {}]", change.path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

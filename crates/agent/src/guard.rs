@@ -1,0 +1,223 @@
+//! The one way from a model's wish to a tool's deed.
+//!
+//! Whatever a model calls passes here: it is shown, its path is checked, permission is asked, it is
+//! carried out, and its end is recorded. No tool does any of this itself, so none can forget it.
+//!
+//! **Invariant:** every call that is shown ends, whatever happens in between.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::{
+    AskRequest, Body, CallId, Content, Exit, Location, Opaque, SessionGone, ToolClass, ToolContent, ToolEnd,
+    ToolKind, ToolStart, TurnContext, Verdict,
+};
+
+use crate::agent::{AgentSession, Shared};
+use crate::place::{Place, PlaceError};
+use crate::seen::Seen;
+use crate::summary::{cut, one_line};
+use crate::tools::{self, Intent, Job, Outcome, Tool, Work};
+
+const TITLE_CHARS_MAX: usize = 120;
+
+/// A tool call as the model made it.
+pub(crate) struct Wanted {
+    pub(crate) call: CallId,
+    pub(crate) tool: String,
+    pub(crate) arguments: String,
+}
+
+/// A tool call from its beginning to its end, as the log has it.
+pub(crate) struct Ran {
+    pub(crate) start: ToolStart,
+    pub(crate) end: ToolEnd,
+}
+
+pub(crate) struct Guard {
+    shared: Arc<Shared>,
+    seen: Arc<Seen>,
+    place: Place,
+    context: TurnContext,
+    only_reading: bool,
+}
+
+/// Why a call is not carried out.
+enum Stopped {
+    Failed(String),
+    /// It would have left the workspace.
+    Blocked {
+        path: PathBuf,
+        reason: String,
+    },
+    Gone(SessionGone),
+}
+
+impl From<SessionGone> for Stopped {
+    fn from(gone: SessionGone) -> Self {
+        Self::Gone(gone)
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(session: &AgentSession, context: &TurnContext, only_reading: bool) -> Self {
+        Self {
+            shared: Arc::clone(&session.shared),
+            seen: Arc::clone(&session.seen),
+            place: Place { cwd: context.cwd().as_ref().clone(), roots: session.spec.roots.clone() },
+            context: context.clone(),
+            only_reading,
+        }
+    }
+
+    pub(crate) async fn perform(self, wanted: Wanted) -> Result<Ran, SessionGone> {
+        let began = Instant::now();
+        let tool = tools::find(&wanted.tool);
+        let intent = match tool {
+            None => Err(format!("there is no tool {:?}; the tools are {}", wanted.tool, tools::names())),
+            Some(tool) => (tool.intend)(&wanted.arguments),
+        };
+        let start = self.start(&wanted, tool, intent.as_ref().ok());
+        self.context.emit(Body::ToolStarted(Box::new(start.clone()))).await?;
+        let outcome = match (tool, intent) {
+            (Some(tool), Ok(intent)) => self.carry_out(tool, intent, &start).await,
+            (_, Err(reason)) => Err(Stopped::Failed(reason)),
+            (None, Ok(_)) => Err(Stopped::Failed("there is no such tool".into())),
+        };
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(Stopped::Failed(reason)) => Outcome::failed(reason),
+            Err(Stopped::Blocked { path, reason }) => {
+                self.report_block(&start, path, &reason).await?;
+                Outcome::failed(reason)
+            }
+            Err(Stopped::Gone(gone)) => return Err(gone),
+        };
+        let end = self.end(&start.call, outcome, began).await?;
+        Ok(Ran { start, end })
+    }
+
+    fn start(&self, wanted: &Wanted, tool: Option<&Tool>, intent: Option<&Intent>) -> ToolStart {
+        let location = |intent: &Intent| {
+            let path = intent.path.as_ref()?;
+            Some(Location { path: self.place.cwd.join(path), line: intent.line })
+        };
+        let title = intent.map_or(wanted.tool.as_str(), |intent| &intent.title);
+        // Readers of the log may rely on the input being JSON; a model may not have written any.
+        let input = if serde_json::from_str::<serde::de::IgnoredAny>(&wanted.arguments).is_ok() {
+            wanted.arguments.clone()
+        } else {
+            serde_json::Value::from(wanted.arguments.as_str()).to_string()
+        };
+        ToolStart {
+            call: wanted.call.clone(),
+            tool: wanted.tool.as_str().into(),
+            title: cut(&one_line(title), TITLE_CHARS_MAX).into(),
+            kind: tool.map_or(ToolKind::Other, |tool| tool.kind),
+            locations: intent.and_then(location).into_iter().collect(),
+            input: Opaque(input.into()),
+        }
+    }
+
+    async fn carry_out(&self, tool: &Tool, intent: Intent, start: &ToolStart) -> Result<Outcome, Stopped> {
+        if self.only_reading && tool.class != ToolClass::Read {
+            return Err(Stopped::Failed(format!(
+                "{} is not available here: only reading is allowed",
+                tool.name
+            )));
+        }
+        let path = self.resolve(intent.path.as_deref()).await?;
+        let job = Arc::new(Job {
+            call: start.call.clone(),
+            path: path.clone(),
+            place: self.place.clone(),
+            seen: Arc::clone(&self.seen),
+            context: self.context.clone(),
+            shared: Arc::clone(&self.shared),
+        });
+        let (work, preview) = prepared(intent.work, &job).await?;
+        let subject =
+            intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
+        let request = AskRequest {
+            call: Some(start.call.clone()),
+            tool: tool.name.into(),
+            title: Arc::clone(&start.title),
+            kind: tool.kind,
+            class: tool.class,
+            path,
+            subject: subject.unwrap_or_else(|| tool.name.into()),
+            input: start.input.clone(),
+            risk: intent.risk,
+            reason: intent.reason.into(),
+            preview,
+        };
+        match self.ask(request).await? {
+            Verdict::Allowed => Ok(work.run(job).await),
+            Verdict::Denied { reason, .. } => Err(Stopped::Failed(format!("not allowed: {reason}"))),
+        }
+    }
+
+    /// The session settles open asks on a cancel; the token covers an ask that is still on its way.
+    async fn ask(&self, request: AskRequest) -> Result<Verdict, Stopped> {
+        tokio::select! {
+            verdict = self.context.ask(request) => Ok(verdict?),
+            () = self.context.cancel.cancelled() => Err(Stopped::Failed("the turn was cancelled".into())),
+        }
+    }
+
+    async fn resolve(&self, path: Option<&str>) -> Result<Option<PathBuf>, Stopped> {
+        let Some(path) = path.map(PathBuf::from) else { return Ok(None) };
+        let place = self.place.clone();
+        match tools::blocking(move || place.resolve(Path::new(&path))).await {
+            Ok(Ok(real)) => Ok(Some(real)),
+            Ok(Err(error @ PlaceError::Outside(_))) => {
+                let reason = error.to_string();
+                let PlaceError::Outside(path) = error else { return Err(Stopped::Failed(reason)) };
+                Err(Stopped::Blocked { path, reason })
+            }
+            Ok(Err(error)) => Err(Stopped::Failed(error.to_string())),
+            Err(reason) => Err(Stopped::Failed(reason)),
+        }
+    }
+
+    async fn report_block(&self, start: &ToolStart, path: PathBuf, reason: &str) -> Result<(), SessionGone> {
+        let blocked = Body::PolicyBlocked {
+            call: Some(start.call.clone()),
+            tool: Arc::clone(&start.tool),
+            path: Some(path),
+            mode: "workspace".into(),
+            reason: reason.into(),
+        };
+        self.context.emit(blocked).await
+    }
+
+    async fn end(&self, call: &CallId, outcome: Outcome, began: Instant) -> Result<ToolEnd, SessionGone> {
+        if let Some(change) = outcome.change {
+            self.context.emit(Body::FileEdited { call: Some(call.clone()), change }).await?;
+        }
+        let text = outcome.text.map(|text| ToolContent::Block(Content::text(text)));
+        let exit = outcome.exit.map(|(code, signal)| Exit { code, signal: signal.map(Into::into) });
+        let end = ToolEnd {
+            call: call.clone(),
+            failed: outcome.failed,
+            content: text.into_iter().collect(),
+            locations: outcome.locations,
+            raw: outcome.told.map(|told| Opaque(serde_json::Value::from(told).to_string().into())),
+            exit,
+            elapsed_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        self.context.emit(Body::ToolEnded(Box::new(end.clone()))).await?;
+        Ok(end)
+    }
+}
+
+/// Lets the tool look at what it would do, off the async threads.
+async fn prepared(work: Box<dyn Work>, job: &Arc<Job>) -> Result<(Box<dyn Work>, Vec<ToolContent>), Stopped> {
+    let job = Arc::clone(job);
+    let looked = tools::blocking(move || {
+        let mut work = work;
+        work.prepare(&job).map(|preview| (work, preview))
+    });
+    looked.await.and_then(|outcome| outcome).map_err(Stopped::Failed)
+}

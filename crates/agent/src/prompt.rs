@@ -1,0 +1,278 @@
+//! From the blocks of a prompt to what the model is given.
+//!
+//! Nothing here is ever fatal: a block that cannot be used is left out, with a warning to the person,
+//! and the turn goes on. Text that comes from files stands in `<resource>` blocks and is escaped, so
+//! that it cannot pass for something else.
+
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Content, Link};
+
+use crate::model::Image;
+use crate::place::Place;
+
+/// In base64, as it arrives.
+const IMAGE_BYTES_MAX: usize = 20 << 20;
+const IMAGE_TYPES: [&str; 5] = ["image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp"];
+const LINK_BYTES_MAX: u64 = 1 << 20;
+const LINK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Folders whose contents never belong in a prompt, wherever they are.
+const BLOCKED: [&str; 6] = ["proc", "sys", "dev", ".ssh", ".gnupg", ".aws"];
+
+/// What the model is given of a prompt, and what the person should know about the rest.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Prompt {
+    pub(crate) text: String,
+    pub(crate) images: Vec<Image>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Prompt {
+    pub(crate) fn text(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+}
+
+pub(crate) async fn render(content: &[Content], place: &Place) -> Prompt {
+    let mut prompt = Prompt::default();
+    let mut parts: Vec<String> = Vec::new();
+    for block in content {
+        match take(block, place).await {
+            Ok(Piece::Text(text)) => parts.push(text),
+            Ok(Piece::Image(image)) => prompt.images.push(image),
+            Err(warning) => prompt.warnings.push(warning),
+        }
+    }
+    prompt.text = parts.join("\n");
+    prompt
+}
+
+enum Piece {
+    Text(String),
+    Image(Image),
+}
+
+async fn take(block: &Content, place: &Place) -> Result<Piece, String> {
+    match block {
+        Content::Text(text) => Ok(Piece::Text(text.to_string())),
+        Content::Image { mime, data, .. } => image(mime, data).map(Piece::Image),
+        Content::Audio { mime, .. } => Err(format!("audio ({mime}) was left out: the agent cannot hear")),
+        Content::Link(link) => {
+            let read = read_link(link, place.clone()).await;
+            read.map(Piece::Text).map_err(|reason| format!("{} was left out: {reason}", link.uri))
+        }
+        Content::Resource { uri, text, .. } => {
+            Ok(Piece::Text(format!("<resource name=\"{}\">{}</resource>", escaped(uri), escaped(text))))
+        }
+        Content::Binary { uri, .. } => Err(format!("{uri} was left out: it is not text")),
+    }
+}
+
+fn image(mime: &Arc<str>, data: &Arc<str>) -> Result<Image, String> {
+    if !IMAGE_TYPES.contains(&mime.to_ascii_lowercase().as_str()) {
+        return Err(format!("an image was left out: {mime} is not one of jpeg, png, gif and webp"));
+    }
+    if data.len() > IMAGE_BYTES_MAX {
+        return Err(format!("an image was left out: it is larger than {} MiB", IMAGE_BYTES_MAX >> 20));
+    }
+    Ok(Image { mime: Arc::clone(mime), data: Arc::clone(data) })
+}
+
+async fn read_link(link: &Link, place: Place) -> Result<String, String> {
+    let path = file_path(&link.uri)?;
+    let reading = tokio::task::spawn_blocking(move || read_file(&path, &place));
+    let text = match tokio::time::timeout(LINK_TIMEOUT, reading).await {
+        Ok(Ok(outcome)) => outcome?,
+        Ok(Err(_)) => return Err("it could not be read".into()),
+        Err(_) => return Err("reading it took too long".into()),
+    };
+    Ok(format!("<resource uri=\"{}\">{}</resource>", escaped(&link.uri), escaped(&text)))
+}
+
+fn read_file(path: &Path, place: &Place) -> Result<String, String> {
+    let real = place.resolve(path).map_err(|_| "it is outside the workspace or not there".to_owned())?;
+    let blocked = |part: Component<'_>| BLOCKED.iter().any(|name| part.as_os_str() == *name);
+    if real.components().any(blocked) {
+        return Err("files there are never given to a model".into());
+    }
+    let metadata = real.metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a file".into());
+    }
+    let file = std::fs::File::open(&real).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(LINK_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LINK_BYTES_MAX {
+        return Err(format!("it is larger than {} MiB", LINK_BYTES_MAX >> 20));
+    }
+    if bytes.contains(&0) {
+        return Err("it is not text".into());
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not text".into())
+}
+
+/// The path of a `file://` address on this machine.
+fn file_path(uri: &str) -> Result<PathBuf, String> {
+    let Some(rest) = uri.strip_prefix("file://") else {
+        return Err("only file:// links are read".into());
+    };
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    if !path.starts_with('/') {
+        return Err("it is on another machine".into());
+    }
+    let path = path.split(['#', '?']).next().unwrap_or(path);
+    let bytes = percent_decoded(path).ok_or("its address is malformed")?;
+    String::from_utf8(bytes).map(PathBuf::from).map_err(|_| "its address is malformed".into())
+}
+
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first == b'%' {
+            let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = rest.get(2..)?;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    (!bytes.contains(&0)).then_some(bytes)
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn link(uri: String) -> Content {
+        Content::Link(Link {
+            uri: uri.into(),
+            name: "n".into(),
+            mime: None,
+            title: None,
+            description: None,
+            size_bytes: None,
+        })
+    }
+
+    /// Renders blocks in a folder with a few files; the folder is shown as `DIR`.
+    async fn check(blocks: impl FnOnce(&str) -> Vec<Content>, expected: Expect) {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let work = base.join("work");
+        std::fs::create_dir_all(work.join(".ssh")).unwrap();
+        std::fs::write(work.join("a b.txt"), "x < </resource>\n").unwrap();
+        std::fs::write(work.join(".ssh/id"), "key").unwrap();
+        std::fs::write(work.join("binary"), [1, 0, 2]).unwrap();
+        std::fs::write(work.join("big"), vec![b'x'; (1 << 20) + 1]).unwrap();
+        std::fs::write(base.join("outside"), "o").unwrap();
+        std::os::unix::fs::symlink(base.join("outside"), work.join("link")).unwrap();
+        let shown = work.to_string_lossy().into_owned();
+        let place = Place { cwd: work, roots: vec![] };
+        let prompt = render(&blocks(&shown), &place).await;
+        let images: String = prompt.images.iter().map(|image| format!("image {}\n", image.mime)).collect();
+        let warnings: String = prompt.warnings.iter().map(|warning| format!("! {warning}\n")).collect();
+        expected.assert_eq(&format!("{}\n{images}{warnings}", prompt.text).replace(&shown, "DIR"));
+    }
+
+    #[tokio::test]
+    async fn texts_are_joined_and_resources_cannot_break_out() {
+        let resource =
+            Content::Resource { uri: "a\"b".into(), mime: None, text: "</resource> & more".into() };
+        check(
+            |dir| {
+                vec![
+                    Content::text("one"),
+                    Content::text("two"),
+                    resource,
+                    link(format!("file://{dir}/a%20b.txt")),
+                ]
+            },
+            expect![[r#"
+                one
+                two
+                <resource name="a&quot;b">&lt;/resource&gt; &amp; more</resource>
+                <resource uri="file://DIR/a%20b.txt">x &lt; &lt;/resource&gt;
+                </resource>
+            "#]],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn images_of_known_kinds_are_kept_and_the_rest_is_said_to_be_left_out() {
+        let image =
+            |mime: &str, size| Content::Image { mime: mime.into(), data: "A".repeat(size).into(), uri: None };
+        check(
+            |_| {
+                vec![
+                    image("image/png", 4),
+                    image("image/bmp", 4),
+                    image("image/gif", IMAGE_BYTES_MAX + 1),
+                    Content::Audio { mime: "audio/wav".into(), data: "A".into() },
+                    Content::Binary { uri: "file:///x".into(), mime: None, data: "A".into() },
+                ]
+            },
+            expect![[r#"
+
+                image image/png
+                ! an image was left out: image/bmp is not one of jpeg, png, gif and webp
+                ! an image was left out: it is larger than 20 MiB
+                ! audio (audio/wav) was left out: the agent cannot hear
+                ! file:///x was left out: it is not text
+            "#]],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn links_that_lead_elsewhere_are_left_out() {
+        check(
+            |dir| {
+                let inside = |name: &str| link(format!("file://{dir}/{name}"));
+                let mut links: Vec<_> =
+                    ["../outside", "link", ".ssh/id", "binary", "big", "none", "."].map(inside).into();
+                links.extend(
+                    ["http://127.0.0.1/x", "ftp://a/b", "file://host/x", "file:///%zz"]
+                        .map(|u| link(u.into())),
+                );
+                links
+            },
+            expect![[r#"
+
+                ! file://DIR/../outside was left out: it is outside the workspace or not there
+                ! file://DIR/link was left out: it is outside the workspace or not there
+                ! file://DIR/.ssh/id was left out: files there are never given to a model
+                ! file://DIR/binary was left out: it is not text
+                ! file://DIR/big was left out: it is larger than 1 MiB
+                ! file://DIR/none was left out: No such file or directory (os error 2)
+                ! file://DIR/. was left out: it is not a file
+                ! http://127.0.0.1/x was left out: only file:// links are read
+                ! ftp://a/b was left out: only file:// links are read
+                ! file://host/x was left out: it is on another machine
+                ! file:///%zz was left out: its address is malformed
+            "#]],
+        )
+        .await;
+    }
+}

@@ -1,0 +1,206 @@
+//! The tools, as data: what they are called, what they may do, and how a wish is read.
+//!
+//! A tool turns the model's arguments into an [`Intent`]; the guard does everything that is the same
+//! for all of them. A new tool is one file below and one line in [`ALL`].
+
+mod edit;
+mod list;
+mod plan;
+mod read;
+mod search;
+mod shell;
+mod write;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use engine::{BoxFuture, CallId, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind, TurnContext};
+use serde::de::DeserializeOwned;
+
+use crate::agent::Shared;
+use crate::model::ToolSpec;
+use crate::place::Place;
+use crate::seen::Seen;
+
+/// A file larger than this is not read whole: search in it, or use a command.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+pub(crate) static ALL: [Tool; 7] =
+    [read::TOOL, list::TOOL, search::TOOL, edit::TOOL, write::TOOL, shell::TOOL, plan::TOOL];
+
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) kind: ToolKind,
+    pub(crate) class: ToolClass,
+    schema: fn() -> serde_json::Value,
+    /// Reads the model's arguments. Touches nothing.
+    pub(crate) intend: fn(&str) -> Result<Intent, String>,
+}
+
+/// What a call is about to do.
+pub(crate) struct Intent {
+    pub(crate) title: String,
+    /// As the model wrote it; the guard resolves and checks it.
+    pub(crate) path: Option<String>,
+    pub(crate) line: Option<u32>,
+    /// What "always" would allow, if that is not the path.
+    pub(crate) subject: Option<String>,
+    pub(crate) risk: Risk,
+    pub(crate) reason: &'static str,
+    pub(crate) work: Box<dyn Work>,
+}
+
+/// The part of a call that only its tool knows.
+pub(crate) trait Work: Send + 'static {
+    /// Looks at the world before permission is asked, and shows what would change. May block.
+    fn prepare(&mut self, _job: &Job) -> Result<Vec<ToolContent>, String> {
+        Ok(Vec::new())
+    }
+
+    /// Does it. Called once, after permission was given.
+    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome>;
+}
+
+/// What a call works with.
+pub(crate) struct Job {
+    pub(crate) call: CallId,
+    /// Resolved and inside the workspace.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) place: Place,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) context: TurnContext,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Job {
+    fn path(&self) -> Result<&Path, String> {
+        self.path.as_deref().ok_or_else(|| "a path is missing".to_owned())
+    }
+}
+
+/// What came of a call.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) failed: bool,
+    /// Shown to people, and told to the model if `told` is not.
+    pub(crate) text: Option<String>,
+    pub(crate) told: Option<String>,
+    pub(crate) exit: Option<(Option<i32>, Option<String>)>,
+    pub(crate) locations: Vec<Location>,
+    pub(crate) change: Option<FileChange>,
+}
+
+impl Outcome {
+    pub(crate) fn failed(reason: String) -> Self {
+        Self { failed: true, text: Some(reason), ..Self::default() }
+    }
+
+    fn text(text: String) -> Self {
+        Self { text: Some(text), ..Self::default() }
+    }
+}
+
+pub(crate) fn find(name: &str) -> Option<&'static Tool> {
+    ALL.iter().find(|tool| tool.name == name)
+}
+
+pub(crate) fn names() -> String {
+    ALL.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ")
+}
+
+/// The tools as the model sees them.
+pub(crate) fn specs(only_reading: bool) -> Arc<[ToolSpec]> {
+    static SPECS: OnceLock<[Arc<[ToolSpec]>; 2]> = OnceLock::new();
+    let spec = |tool: &Tool| ToolSpec {
+        name: tool.name.into(),
+        description: tool.description.into(),
+        schema: (tool.schema)(),
+    };
+    let [all, reading] = SPECS.get_or_init(|| {
+        let reads = |tool: &&Tool| tool.class == ToolClass::Read;
+        [ALL.iter().map(spec).collect(), ALL.iter().filter(reads).map(spec).collect()]
+    });
+    Arc::clone(if only_reading { reading } else { all })
+}
+
+/// Runs file work off the async threads. It is short and runs to its end even if the turn is
+/// cancelled: a file is never left half written.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| "the tool broke; this is a bug".to_owned())
+}
+
+/// File work as a tool's run.
+fn file_work(work: impl FnOnce() -> Result<Outcome, String> + Send + 'static) -> BoxFuture<'static, Outcome> {
+    Box::pin(async move { blocking(work).await.and_then(|outcome| outcome).unwrap_or_else(Outcome::failed) })
+}
+
+fn arguments<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    // Some models send nothing at all where every argument is optional.
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    serde_json::from_str(text)
+        .map_err(|error| format!("the arguments are not as the tool needs them: {error}"))
+}
+
+/// A whole file, if it is one and not too large.
+fn read_whole(path: &Path) -> Result<Vec<u8>, String> {
+    let metadata = path.metadata().map_err(|error| format!("it cannot be read: {error}"))?;
+    if metadata.is_dir() {
+        return Err("it is a folder; list it".into());
+    }
+    if !metadata.is_file() {
+        return Err("it is not a regular file".into());
+    }
+    let file = std::fs::File::open(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("it cannot be read: {error}"))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it is larger than {} MiB; search in it instead", FILE_BYTES_MAX >> 20));
+    }
+    Ok(bytes)
+}
+
+fn as_text(bytes: Vec<u8>) -> Result<String, String> {
+    if bytes.contains(&0) {
+        return Err("it is not a text file".into());
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not a text file in UTF-8".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tool_is_described_and_its_risk_class_is_fixed() {
+        let lines: String = ALL
+            .iter()
+            .map(|tool| {
+                format!("{}: {:?} {:?} {}\n", tool.name, tool.class, tool.kind, (tool.schema)()["required"])
+            })
+            .collect();
+        expect_test::expect![[r#"
+            read: Read Read ["path"]
+            list: Read Read null
+            search: Read Search ["text"]
+            edit: Edit Edit ["path","old","new"]
+            write: Edit Edit ["path","text"]
+            shell: Execute Execute ["command"]
+            update_plan: Read Think ["entries"]
+        "#]]
+        .assert_eq(&lines);
+    }
+
+    #[test]
+    fn only_reading_offers_no_tool_that_changes_anything() {
+        assert!(
+            specs(true).iter().all(|spec| find(&spec.name).is_some_and(|tool| tool.class == ToolClass::Read))
+        );
+        assert_eq!(specs(false).len(), ALL.len());
+    }
+}

@@ -1,0 +1,143 @@
+//! `search`: text or a regular expression in the files of a folder, leaving out what git ignores.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::{BoxFuture, Location, Risk, ToolClass, ToolKind};
+use ignore::WalkBuilder;
+use regex::bytes::{Regex, RegexBuilder};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
+use crate::summary::cut;
+
+const HITS_MAX: usize = 1000;
+const LINE_CHARS_MAX: usize = 300;
+/// A larger file is generated or data.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Places that an editor is told of.
+const LOCATIONS_MAX: usize = 20;
+/// What a compiled pattern may cost.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "search",
+    description: "Finds text in the files of a folder, leaving out what git ignores. At most 1000 hits.",
+    kind: ToolKind::Search,
+    class: ToolClass::Read,
+    schema: || {
+        json!({
+            "type": "object",
+            "properties": {
+                "text": {"type": "string", "description": "what to look for"},
+                "regex": {"type": "boolean", "description": "the text is a regular expression"},
+                "path": {"type": "string", "description": "a folder or file; the working folder if left out"}
+            },
+            "required": ["text"],
+            "additionalProperties": false
+        })
+    },
+    intend,
+};
+
+#[derive(Deserialize)]
+struct Arguments {
+    text: String,
+    #[serde(default)]
+    regex: bool,
+    path: Option<String>,
+}
+
+fn intend(text: &str) -> Result<Intent, String> {
+    let search: Arguments = arguments(text)?;
+    if search.text.is_empty() {
+        return Err("there is nothing to look for".into());
+    }
+    let pattern = if search.regex { search.text.clone() } else { regex::escape(&search.text) };
+    let pattern = RegexBuilder::new(&pattern)
+        .size_limit(PATTERN_BYTES_MAX)
+        .build()
+        .map_err(|error| format!("the regular expression cannot be used: {error}"))?;
+    let path = search.path.unwrap_or_else(|| ".".into());
+    Ok(Intent {
+        title: format!("Search {:?} in {path}", search.text),
+        path: Some(path),
+        line: None,
+        subject: None,
+        risk: Risk::Low,
+        reason: "searches files",
+        work: Box::new(Search { pattern }),
+    })
+}
+
+struct Search {
+    pattern: Regex,
+}
+
+#[derive(Default)]
+struct Hits {
+    text: String,
+    count: usize,
+    locations: Vec<Location>,
+}
+
+impl Work for Search {
+    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+        file_work(move || {
+            let mut hits = Hits::default();
+            for entry in files(job.path()?) {
+                if job.context.cancel.is_cancelled() {
+                    return Err("the turn was cancelled".into());
+                }
+                search_file(&entry, &self.pattern, &job, &mut hits);
+                if hits.count >= HITS_MAX {
+                    hits.text.push_str("[there may be more; look for something narrower]\n");
+                    break;
+                }
+            }
+            if hits.count == 0 {
+                hits.text.push_str("no hits\n");
+            }
+            Ok(Outcome { locations: hits.locations, ..Outcome::text(hits.text) })
+        })
+    }
+}
+
+/// The files to look into, in order. Links are not followed, so none leads out of the workspace.
+fn files(root: &Path) -> impl Iterator<Item = std::path::PathBuf> {
+    WalkBuilder::new(root)
+        .hidden(false)
+        .require_git(false)
+        .follow_links(false)
+        .filter_entry(|entry| entry.file_name() != ".git")
+        .sort_by_file_name(|a, b| a.cmp(b))
+        .build()
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
+        .filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.len() <= FILE_BYTES_MAX))
+        .map(ignore::DirEntry::into_path)
+}
+
+fn search_file(path: &Path, pattern: &Regex, job: &Job, hits: &mut Hits) {
+    // A file that cannot be read holds nothing that can be found.
+    let Ok(bytes) = std::fs::read(path) else { return };
+    if bytes.iter().take(8192).any(|byte| *byte == 0) || !pattern.is_match(&bytes) {
+        return;
+    }
+    let shown = job.place.shown(path);
+    for (number, line) in (1u32..).zip(bytes.split(|byte| *byte == b'\n')) {
+        if hits.count >= HITS_MAX {
+            return;
+        }
+        if pattern.is_match(line) {
+            let line = String::from_utf8_lossy(line);
+            writeln!(hits.text, "{shown}:{number}: {}", cut(line.trim_end(), LINE_CHARS_MAX)).ok();
+            hits.count += 1;
+            if hits.locations.len() < LOCATIONS_MAX {
+                hits.locations.push(Location { path: path.to_owned(), line: Some(number) });
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One client: a link, the protocol it speaks, and the calls it is owed answers for.
+//!
+//! The reading half never waits for a turn, so cancels and permission answers always get through.
+//! Calls that may take long run beside each other, a bounded number of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Input, Principal, Registry, Sender, SurfaceId};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::acp::{Acp, Identity, Replies, permission_answer};
+use wire::{Call, Fault, Frame, Message, RpcId};
+
+use crate::debts::Debts;
+use crate::handlers::{Handlers, Rules};
+use crate::link::{Incoming, Link};
+use crate::panics::contain;
+use crate::writer::{Command, Shown, Writer};
+
+/// Commands that may wait for the writer before the reader waits too.
+const COMMANDS_MAX: usize = 64;
+/// Slow calls of one client that run at once.
+const SLOW_CALLS_MAX: usize = 32;
+/// How long a connection that ends may take to write what it still has.
+const FINISH_GRACE: Duration = Duration::from_secs(1);
+
+pub struct ConnectionParts {
+    pub registry: Arc<Registry>,
+    pub principal: Principal,
+    pub rules: Rules,
+    pub identity: Identity,
+}
+
+/// A running connection.
+pub struct Connection {
+    reader: JoinHandle<()>,
+    writer: JoinHandle<()>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Connection {
+    pub fn start(parts: ConnectionParts, link: Link) -> Self {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let debts = Arc::new(Debts::default());
+        let surface = SurfaceId::random();
+        let writer = Writer {
+            commands: receiver,
+            outgoing: link.outgoing,
+            replies: Replies::new(parts.identity),
+            debts: Arc::clone(&debts),
+            surface,
+            slash_commands: parts.registry.abilities().commands.clone(),
+            shown: Shown::default(),
+        };
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let reader = Reader {
+            acp: Acp::default(),
+            handlers: Handlers {
+                registry: parts.registry,
+                principal: parts.principal,
+                sender: Sender { surface, name: "client".into() },
+                rules: Arc::new(parts.rules),
+                debts,
+                commands,
+            },
+            tasks: tasks.clone(),
+            slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
+        };
+        Self {
+            reader: tasks.spawn(reader.run(link.incoming, stop.clone())),
+            writer: tasks.spawn(writer.run()),
+            stop,
+            tasks,
+        }
+    }
+
+    /// Waits until the client has sent everything it will send and all of it was taken up.
+    pub async fn input_ended(&mut self) {
+        // A reader that panicked has ended too.
+        drop((&mut self.reader).await);
+    }
+
+    /// Stops reading, writes what is left and closes the output.
+    pub async fn finish(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+            self.writer.abort();
+        }
+    }
+}
+
+struct Reader {
+    acp: Acp,
+    handlers: Handlers,
+    tasks: TaskTracker,
+    slow: Arc<Semaphore>,
+}
+
+impl Reader {
+    async fn run(mut self, mut incoming: Incoming, stop: CancellationToken) {
+        loop {
+            let frame = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                frame = incoming.recv() => frame,
+            };
+            match frame {
+                Some(Frame::Line(line)) => self.line(&line).await,
+                Some(Frame::TooLong { limit_bytes }) => {
+                    self.refuse(RpcId::null(), Fault::FrameTooLong { limit_bytes }).await;
+                }
+                None => break,
+            }
+        }
+        // What is still being worked on is part of what the client sent.
+        let all = u32::try_from(SLOW_CALLS_MAX).unwrap_or(u32::MAX);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            // The semaphore is never closed.
+            permits = self.slow.acquire_many(all) => drop(permits),
+        }
+    }
+
+    async fn line(&mut self, line: &[u8]) {
+        match wire::parse(line) {
+            Ok(Message::Request { id, method, params }) => {
+                match self.acp.request(&method, params, line.len()) {
+                    Ok(call) => self.call(id, call).await,
+                    Err(fault) => self.refuse(id, fault).await,
+                }
+            }
+            Ok(Message::Notification { method, params }) => match self.acp.notification(&method, params) {
+                Ok(call) => self.notified(call).await,
+                Err(fault) => self.bad_notification(&method, fault).await,
+            },
+            Ok(Message::Response { id, result }) => self.answered(&id, permission_answer(result)).await,
+            Err((id, fault)) => self.refuse(id, fault).await,
+        }
+    }
+
+    async fn call(&mut self, id: RpcId, call: Call) {
+        if let Call::Initialize(hello) = &call {
+            self.handlers.sender.name = Arc::clone(&hello.name);
+            self.handlers.debts.set_client(self.acp.client());
+        }
+        if !Handlers::is_slow(&call) {
+            return carry_out(&self.handlers, id, call).await;
+        }
+        // The semaphore is never closed, so a permit always comes.
+        let Ok(permit) = Arc::clone(&self.slow).acquire_owned().await else { return };
+        let handlers = self.handlers.clone();
+        self.tasks.spawn(async move {
+            carry_out(&handlers, id, call).await;
+            drop(permit);
+        });
+    }
+
+    async fn notified(&self, call: Call) {
+        let handled = contain(self.handlers.handle(&RpcId::null(), call)).await;
+        if let Ok(Err(fault)) = handled {
+            tracing::debug!(?fault, "a notification could not be acted on");
+        }
+    }
+
+    /// A request that forgot its id is told so; there is nobody to tell about anything else.
+    async fn bad_notification(&self, method: &str, fault: Fault) {
+        match fault {
+            Fault::InvalidRequest(_) => self.refuse(RpcId::null(), fault).await,
+            _ => tracing::debug!(method, ?fault, "a malformed notification was ignored"),
+        }
+    }
+
+    async fn answered(&self, id: &RpcId, answer: engine::Answer) {
+        let Some((handle, ask)) = id.as_json().parse().ok().and_then(|id| self.handlers.debts.answered(id))
+        else {
+            tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
+            return;
+        };
+        let input = Input::Answer { by: self.handlers.sender.clone(), ask, answer };
+        if let Err(error) = handle.send(input).await {
+            // Somebody else was faster: the log says who.
+            tracing::debug!(%error, "a permission answer came too late");
+        }
+    }
+
+    async fn refuse(&self, id: RpcId, fault: Fault) {
+        answer(&self.handlers, id, Err(fault)).await;
+    }
+}
+
+async fn carry_out(handlers: &Handlers, id: RpcId, call: Call) {
+    let handled = contain(handlers.handle(&id, call)).await;
+    match handled {
+        Ok(Ok(Some(outcome))) => answer(handlers, id, Ok(outcome)).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(fault)) => answer(handlers, id, Err(fault)).await,
+        Err(_) => {
+            let fault = Fault::Internal("something went wrong inside the server; the server goes on".into());
+            answer(handlers, id, Err(fault)).await;
+        }
+    }
+}
+
+async fn answer(handlers: &Handlers, id: RpcId, outcome: Result<wire::Outcome, Fault>) {
+    // A writer that is gone took the client with it.
+    drop(handlers.commands.send(Command::Answer { id, outcome }).await);
+}

@@ -1,0 +1,395 @@
+//! Carries calls out on sessions. One method per kind of call, the same for every door.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use engine::{
+    Event, Input, ListQuery, Listed, OpenError, Page, Principal, Registry, SendError, Sender, Seq,
+    SessionHandle, SessionId, StoreError, Timestamp, Wish,
+};
+use tokio::sync::mpsc;
+use wire::{Call, ChangeAnswer, Fault, Outcome, Place, RpcId, SessionView};
+
+use crate::debts::Debts;
+use crate::writer::{AttachAnswer, Command};
+
+/// What this server allows its clients.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Further folders that sessions may work in; without a list, any folder the client names.
+    pub allowed_dirs: Option<Vec<PathBuf>>,
+    /// Sessions on one page of a listing; 0 lists all.
+    pub list_max: usize,
+    /// The door, as it stands in listings.
+    pub source: Arc<str>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { allowed_dirs: None, list_max: 100, source: "acp".into() }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Handlers {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) principal: Principal,
+    pub(crate) sender: Sender,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) debts: Arc<Debts>,
+    pub(crate) commands: mpsc::Sender<Command>,
+}
+
+/// What a handler gives back: an answer for the writer, or nothing because a command carries it.
+type Handled = Result<Option<Outcome>, Fault>;
+
+impl Handlers {
+    /// Whether the call may take long, so that others must not wait for it.
+    pub(crate) fn is_slow(call: &Call) -> bool {
+        match call {
+            Call::Prompt { .. }
+            | Call::Cancel { .. }
+            | Call::CancelRequest { .. }
+            | Call::Change { .. }
+            | Call::Initialize(_)
+            | Call::Authenticate { .. }
+            | Call::Logout
+            | Call::Ignore => false,
+            Call::New(_)
+            | Call::Load { .. }
+            | Call::Resume { .. }
+            | Call::Fork { .. }
+            | Call::List { .. }
+            | Call::Close { .. }
+            | Call::Delete { .. }
+            | Call::ListAll
+            | Call::Get { .. }
+            | Call::Export { .. }
+            | Call::Import { .. }
+            | Call::Remove { .. }
+            | Call::Tools { .. }
+            | Call::Move { .. } => true,
+        }
+    }
+
+    pub(crate) async fn handle(&self, id: &RpcId, call: Call) -> Handled {
+        match call {
+            Call::Initialize(_) => {
+                Ok(Some(Outcome::Initialized { images: self.registry.abilities().images }))
+            }
+            Call::Authenticate { method } => authenticate(&method),
+            Call::Logout => Ok(Some(Outcome::Done)),
+            Call::New(place) => self.create(id, place).await,
+            Call::Load { id: session, place } => self.load(id, &session, place).await,
+            Call::Resume { id: session, place, cursor } => self.resume(id, &session, place, cursor).await,
+            Call::Fork { id: session, place } => self.fork(id, &session, place).await,
+            Call::List { cwd, cursor } => self.list(cwd, cursor).await,
+            Call::Close { id: session } => self.close(id, &session).await,
+            Call::Delete { id: session } => self.delete(id, &session, Outcome::Done).await,
+            Call::Prompt { id: session, content } => {
+                let handle = self.session(&session).await?;
+                let accepted = self.send(&handle, Input::Prompt { by: self.sender.clone(), content }).await?;
+                let Some(turn) = accepted.turn else {
+                    return Err(Fault::Internal("the prompt has no turn".into()));
+                };
+                self.debts.owe_prompt(id.clone(), handle.clone(), turn);
+                self.write(Command::OweTurn { handle, turn, id: id.clone() }).await
+            }
+            Call::Cancel { id: session } => self.cancel(&session).await,
+            Call::CancelRequest { request } => self.cancel_request(&request).await,
+            Call::Change { id: session, setting, value, answer } => {
+                let handle = self.session(&session).await?;
+                let change = Input::Change { by: self.sender.clone(), id: setting, value };
+                let accepted = self.send(&handle, change).await?;
+                self.changed(id, handle, accepted.seq, answer).await
+            }
+            Call::ListAll => {
+                Ok(Some(Outcome::ListedAll(self.query(ListQuery::all(self.principal.clone())).await?)))
+            }
+            Call::Get { id: session } => {
+                let (session, events) = self.stored(&session).await?;
+                Ok(Some(Outcome::Got { session, events }))
+            }
+            Call::Export { id: session } => {
+                let (session, events) = self.stored(&session).await?;
+                Ok(Some(Outcome::Exported { session, events, at: self.registry.clock().now() }))
+            }
+            Call::Import { events } => self.import(events).await,
+            Call::Remove { id: session } => self.remove(id, &session).await,
+            Call::Tools { id: session } => {
+                self.registry.row(&self.principal, &session).await.map_err(fault)?;
+                Ok(Some(Outcome::Tools(self.registry.abilities().tools.clone())))
+            }
+            Call::Move { id: session, path } => self.relocate(id, &session, &path).await,
+            Call::Ignore => Ok(None),
+        }
+    }
+
+    async fn create(&self, id: &RpcId, place: Place) -> Handled {
+        let handle = self.registry.create(self.wish(place)?).await.map_err(fault)?;
+        self.begin(id, handle, Seq::START).await
+    }
+
+    async fn load(&self, id: &RpcId, session: &SessionId, place: Place) -> Handled {
+        let handle = self.open(session, place).await?;
+        self.debts.opened(handle.id());
+        let answer = AttachAnswer::AfterReplay { id: id.clone(), rules: self.project_rules(&handle) };
+        let after = handle.snapshot().replay_from;
+        self.write(Command::Attach { handle, after, answer }).await
+    }
+
+    async fn resume(&self, id: &RpcId, session: &SessionId, place: Place, cursor: Option<String>) -> Handled {
+        let handle = self.open(session, place).await?;
+        let head = handle.read(Seq::START).head();
+        let after = match cursor {
+            None => head,
+            Some(text) => text.parse().ok().map(Seq).filter(|seq| *seq <= head).ok_or_else(|| {
+                Fault::InvalidParams(format!(
+                    "the cursor {text:?} cannot be served; use session/load for the whole history"
+                ))
+            })?,
+        };
+        self.debts.opened(handle.id());
+        let outcome = Outcome::Opened(SessionView::of(&handle, self.project_rules(&handle)));
+        let answer = AttachAnswer::First { id: id.clone(), outcome };
+        self.write(Command::Attach { handle, after, answer }).await
+    }
+
+    async fn fork(&self, id: &RpcId, source: &SessionId, place: Place) -> Handled {
+        let handle = self.registry.fork(source, self.wish(place)?).await.map_err(fault)?;
+        let head = handle.read(Seq::START).head();
+        self.begin(id, handle, head).await
+    }
+
+    /// Names a new session to the client, then shows it what happens there.
+    async fn begin(&self, id: &RpcId, handle: SessionHandle, after: Seq) -> Handled {
+        self.debts.opened(handle.id());
+        let outcome = Outcome::Created(SessionView::of(&handle, self.project_rules(&handle)));
+        let answer = AttachAnswer::First { id: id.clone(), outcome };
+        self.write(Command::Attach { handle, after, answer }).await
+    }
+
+    async fn list(&self, cwd: Option<PathBuf>, cursor: Option<String>) -> Handled {
+        let before = cursor.as_deref().map(parse_cursor).transpose()?;
+        let page = if self.rules.list_max == 0 { usize::MAX - 1 } else { self.rules.list_max };
+        let query = ListQuery { owner: self.principal.clone(), cwd, before, limit: page + 1 };
+        let mut sessions = self.query(query).await?;
+        let more = sessions.len() > page;
+        sessions.truncate(page);
+        let last = sessions.last().filter(|_| more);
+        let next = last.map(|last| format!("{}.{}", last.row.updated_at.0, last.row.id));
+        Ok(Some(Outcome::Listed { sessions, next }))
+    }
+
+    async fn close(&self, id: &RpcId, session: &SessionId) -> Handled {
+        self.registry.close(&self.principal, session).await.map_err(fault)?;
+        self.debts.closed(session);
+        self.write(Command::Finish { session: session.clone(), id: id.clone(), outcome: Outcome::Done }).await
+    }
+
+    async fn remove(&self, id: &RpcId, session: &SessionId) -> Handled {
+        let existed = self.registry.row(&self.principal, session).await.is_ok();
+        self.delete(id, session, Outcome::Removed(existed)).await
+    }
+
+    async fn delete(&self, id: &RpcId, session: &SessionId, outcome: Outcome) -> Handled {
+        self.registry.delete(&self.principal, session).await.map_err(fault)?;
+        self.debts.closed(session);
+        self.write(Command::Finish { session: session.clone(), id: id.clone(), outcome }).await
+    }
+
+    async fn cancel(&self, session: &SessionId) -> Handled {
+        let handle = self.session(session).await?;
+        self.send(&handle, Input::Cancel { by: self.sender.clone(), only: None }).await?;
+        Ok(Some(Outcome::Done))
+    }
+
+    /// Other requests than prompts are answered so soon that there is nothing to give up.
+    async fn cancel_request(&self, request: &RpcId) -> Handled {
+        if let Some((handle, turn)) = self.debts.prompt(request) {
+            self.send(&handle, Input::Cancel { by: self.sender.clone(), only: Some(turn) }).await?;
+        }
+        Ok(None)
+    }
+
+    async fn changed(&self, id: &RpcId, handle: SessionHandle, seq: Seq, answer: ChangeAnswer) -> Handled {
+        let session = handle.id().clone();
+        let outcome = match answer {
+            ChangeAnswer::Nothing => Outcome::Done,
+            ChangeAnswer::AllSettings => {
+                wait_for(&handle, seq).await;
+                Outcome::Settings(SessionView::of(&handle, Vec::new()))
+            }
+        };
+        self.write(Command::AnswerAfter { session, seq, id: id.clone(), outcome }).await
+    }
+
+    async fn import(&self, events: Vec<Event>) -> Handled {
+        let cwd = events
+            .iter()
+            .rev()
+            .find_map(
+                |event| if let engine::Body::Moved { cwd } = &event.body { Some(cwd.clone()) } else { None },
+            )
+            .unwrap_or_else(|| PathBuf::from("/"));
+        let wish = Wish { owner: self.principal.clone(), cwd, roots: Vec::new(), source: "import".into() };
+        let handle = self.registry.import(wish, None, events).await.map_err(fault)?;
+        Ok(Some(Outcome::Imported { id: handle.id().clone() }))
+    }
+
+    async fn relocate(&self, id: &RpcId, session: &SessionId, path: &Path) -> Handled {
+        let handle = self.registry.open(&self.principal, session).await.map_err(fault)?;
+        let cwd = self.check_move(&handle, path)?;
+        let moved = Input::Move { by: self.sender.clone(), cwd: cwd.clone() };
+        let accepted = self.send(&handle, moved).await?;
+        wait_for(&handle, accepted.seq).await;
+        let outcome = Outcome::Moved { id: session.clone(), cwd };
+        self.write(Command::AnswerAfter {
+            session: session.clone(),
+            seq: accepted.seq,
+            id: id.clone(),
+            outcome,
+        })
+        .await
+    }
+
+    fn check_move(&self, handle: &SessionHandle, path: &Path) -> Result<PathBuf, Fault> {
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(Fault::InvalidRequest("the path must not contain \"..\"".into()));
+        }
+        let here = Arc::clone(&handle.snapshot().cwd);
+        let target = canonical(&here.join(path))?;
+        let allowed = self.rules.allowed_dirs.iter().flatten();
+        let inside = |root: &Path| root.canonicalize().is_ok_and(|root| target.starts_with(root));
+        if inside(&here) || handle.roots().iter().chain(allowed).any(|root| inside(root)) {
+            return Ok(target);
+        }
+        Err(Fault::InvalidParams(format!("{} is outside the folders of this session", target.display())))
+    }
+
+    /// A session that this client has open, brought back to memory if it left.
+    async fn session(&self, id: &SessionId) -> Result<SessionHandle, Fault> {
+        if !self.debts.has_open(id) {
+            return Err(Fault::NoSuchSession { id: id.to_string() });
+        }
+        self.registry.open(&self.principal, id).await.map_err(fault)
+    }
+
+    async fn open(&self, id: &SessionId, place: Place) -> Result<SessionHandle, Fault> {
+        self.check_roots(&place)?;
+        let handle = self.registry.open(&self.principal, id).await.map_err(fault)?;
+        let moved = *handle.snapshot().cwd != place.cwd && place.cwd.is_dir();
+        if moved {
+            let input = Input::Move { by: self.sender.clone(), cwd: place.cwd };
+            let accepted = self.send(&handle, input).await?;
+            wait_for(&handle, accepted.seq).await;
+        }
+        Ok(handle)
+    }
+
+    fn wish(&self, place: Place) -> Result<Wish, Fault> {
+        self.check_roots(&place)?;
+        if !place.cwd.is_dir() {
+            return Err(Fault::InvalidParams(format!("cwd {} is not a folder", place.cwd.display())));
+        }
+        if !place.servers.is_empty() {
+            tracing::warn!(servers = ?place.servers, "tool servers are not connected by this version");
+        }
+        let source = Arc::clone(&self.rules.source);
+        Ok(Wish { owner: self.principal.clone(), cwd: place.cwd, roots: place.roots, source })
+    }
+
+    fn check_roots(&self, place: &Place) -> Result<(), Fault> {
+        for root in &place.roots {
+            let real = canonical(root)?;
+            let Some(allowed) = &self.rules.allowed_dirs else { continue };
+            let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir));
+            if !allowed.iter().any(inside) {
+                return Err(Fault::InvalidParams(format!(
+                    "{} is not one of the additional folders this server allows (--allow-dir)",
+                    root.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn project_rules(&self, handle: &SessionHandle) -> Vec<String> {
+        self.registry.project_rules(&handle.snapshot().cwd)
+    }
+
+    async fn stored(&self, id: &SessionId) -> Result<(Listed, Vec<Arc<Event>>), Fault> {
+        let row = self.registry.row(&self.principal, id).await.map_err(fault)?;
+        let mut events = Vec::new();
+        let mut after = Seq::START;
+        loop {
+            let page = self.registry.read(&self.principal, id, after, Page::USUAL).await.map_err(fault)?;
+            let Some(last) = page.last() else { break };
+            after = last.seq;
+            events.extend(page);
+        }
+        Ok((Listed { row, live: false }, events))
+    }
+
+    async fn query(&self, query: ListQuery) -> Result<Vec<Listed>, Fault> {
+        self.registry.list(query).await.map_err(fault)
+    }
+
+    async fn send(&self, handle: &SessionHandle, input: Input) -> Result<engine::Accepted, Fault> {
+        handle.send(input).await.map_err(|error| match error {
+            SendError::Closed => Fault::NoSuchSession { id: handle.id().to_string() },
+            SendError::Refused(refusal) => Fault::InvalidRequest(refusal.to_string()),
+        })
+    }
+
+    async fn write(&self, command: Command) -> Handled {
+        // A writer that is gone took the client with it.
+        drop(self.commands.send(command).await);
+        Ok(None)
+    }
+}
+
+fn authenticate(method: &str) -> Handled {
+    if method == wire::acp::AUTH_METHOD {
+        return Ok(Some(Outcome::Done));
+    }
+    Err(Fault::InvalidParams(format!(
+        "there is no authentication method {method:?}; use {:?}",
+        wire::acp::AUTH_METHOD
+    )))
+}
+
+/// Waits until the session's readers can see the event, or the session ends.
+async fn wait_for(handle: &SessionHandle, seq: Seq) {
+    let mut reader = handle.read(Seq(seq.0.saturating_sub(1)));
+    if reader.head() < seq {
+        // Whatever comes, the answer is given: the writer reports trouble by itself.
+        drop(reader.next().await);
+    }
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, Fault> {
+    match path.canonicalize() {
+        Ok(real) if real.is_dir() => Ok(real),
+        Ok(_) | Err(_) => Err(Fault::InvalidParams(format!("{} is not a folder", path.display()))),
+    }
+}
+
+fn parse_cursor(text: &str) -> Result<(Timestamp, SessionId), Fault> {
+    let parse = || {
+        let (at, id) = text.split_once('.')?;
+        Some((Timestamp(at.parse().ok()?), SessionId::parse(id).ok()?))
+    };
+    parse().ok_or_else(|| Fault::InvalidParams("the cursor is not one that session/list gave".into()))
+}
+
+fn fault(error: OpenError) -> Fault {
+    match error {
+        OpenError::NotFound(id) => Fault::NoSuchSession { id: id.to_string() },
+        OpenError::Store(StoreError::BusyElsewhere) => Fault::InvalidRequest(
+            "the session is in the middle of a turn in another ropewalk; wait for it or cancel it there"
+                .into(),
+        ),
+        OpenError::LimitReached(_) | OpenError::Store(_) => Fault::Internal(error.to_string()),
+    }
+}

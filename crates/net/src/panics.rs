@@ -1,0 +1,23 @@
+//! Our own broken invariants, contained: a handler that panics is answered as an internal error.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+/// The handler panicked. What it said is in the log of the process.
+#[derive(Debug)]
+pub(crate) struct Panicked;
+
+pub(crate) async fn contain<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        // What the handler shares with others is behind locks that recover from poison.
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(Err(Panicked)),
+        }
+    })
+    .await
+}

@@ -1,0 +1,437 @@
+//! The writing half of a connection: streams the events of its sessions and writes every reply.
+//!
+//! One task does both, so a reply can never overtake the updates it belongs after, and nothing about
+//! a session is sent before the reply that names it. A session costs a cursor here, not a queue: the
+//! log rings, a page is taken, encoded and handed to the link. While the link is full, nothing is
+//! taken.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use engine::{
+    AskId, CallId, CommandSpec, Doorbell, Event, LogReader, Page, Resolution, Seq, SessionHandle, SessionId,
+    Stop, SurfaceId, Taken, Totals, TurnId,
+};
+use tokio::sync::mpsc;
+use wire::acp::{AskFrame, Piece, Replies, Updates, View, write_cancel_request};
+use wire::{Fault, Outcome, RpcId, SessionView};
+
+use crate::debts::Debts;
+
+/// Turns whose end was seen before their prompt was known to be ours.
+const EARLY_MAX: usize = 64;
+
+/// What the reading half wants written.
+pub(crate) enum Command {
+    Answer {
+        id: RpcId,
+        outcome: Result<Outcome, Fault>,
+    },
+    /// Shows a session from `after` on.
+    Attach {
+        handle: SessionHandle,
+        after: Seq,
+        answer: AttachAnswer,
+    },
+    /// Answers when everything up to `seq` was written, and therefore is durable.
+    AnswerAfter {
+        session: SessionId,
+        seq: Seq,
+        id: RpcId,
+        outcome: Outcome,
+    },
+    /// A prompt was accepted: its answer is due when the turn ends.
+    OweTurn {
+        handle: SessionHandle,
+        turn: TurnId,
+        id: RpcId,
+    },
+    /// The session was closed or deleted: answers when the rest of its log was written.
+    Finish {
+        session: SessionId,
+        id: RpcId,
+        outcome: Outcome,
+    },
+}
+
+/// When the request that opened a session is answered.
+pub(crate) enum AttachAnswer {
+    First {
+        id: RpcId,
+        outcome: Outcome,
+    },
+    /// After the history up to now.
+    AfterReplay {
+        id: RpcId,
+        rules: Vec<String>,
+    },
+}
+
+pub(crate) struct Writer {
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) outgoing: mpsc::Sender<Vec<u8>>,
+    pub(crate) replies: Replies,
+    pub(crate) debts: Arc<Debts>,
+    pub(crate) surface: SurfaceId,
+    pub(crate) slash_commands: Vec<CommandSpec>,
+    pub(crate) shown: Shown,
+}
+
+/// The sessions that this connection shows.
+#[derive(Default)]
+pub(crate) struct Shown {
+    bell: Arc<Doorbell>,
+    sessions: HashMap<u64, Attached>,
+    keys: HashMap<SessionId, u64>,
+    last_key: u64,
+}
+
+struct Attached {
+    handle: SessionHandle,
+    reader: LogReader,
+    updates: Updates,
+    replay: Option<Replay>,
+    ended: bool,
+    owed: BTreeMap<TurnId, RpcId>,
+    early: VecDeque<TurnResult>,
+    after: Vec<(Seq, RpcId, Outcome)>,
+    finish: Option<(RpcId, Outcome)>,
+    /// Questions sent to this client, by our request's id.
+    sent: BTreeMap<AskId, u64>,
+}
+
+struct Replay {
+    until: Seq,
+    answer: Option<(RpcId, Vec<String>)>,
+    /// Questions in the history that nobody has answered so far.
+    held: BTreeMap<AskId, AskFrame>,
+}
+
+struct TurnResult {
+    turn: TurnId,
+    stop: Stop,
+    error: Option<Arc<str>>,
+    usage: Totals,
+}
+
+/// The link is closed: nobody reads any more.
+struct Gone;
+
+enum Wake {
+    Command(Option<Command>),
+    Rung(Vec<u64>),
+}
+
+impl Writer {
+    pub(crate) async fn run(mut self) {
+        // Either everything was written or the peer is gone; both are the end.
+        drop(self.write_all().await);
+    }
+
+    async fn write_all(&mut self) -> Result<(), Gone> {
+        let mut out = Vec::new();
+        loop {
+            let wake = tokio::select! {
+                biased;
+                command = self.commands.recv() => Wake::Command(command),
+                keys = self.shown.bell.wait() => Wake::Rung(keys),
+                () = self.outgoing.closed() => return Err(Gone),
+            };
+            match wake {
+                Wake::Command(Some(command)) => self.command(command, &mut out),
+                Wake::Command(None) => return self.write_rest(out).await,
+                Wake::Rung(keys) => {
+                    for key in keys {
+                        if self.stream(key, &mut out).await {
+                            self.shown.bell.ring(key);
+                        }
+                        self.send(&mut out).await?;
+                    }
+                }
+            }
+            self.send(&mut out).await?;
+        }
+    }
+
+    /// The reading half is gone: what the logs already hold is still written.
+    async fn write_rest(&mut self, mut out: Vec<u8>) -> Result<(), Gone> {
+        let keys: Vec<_> = self.shown.sessions.keys().copied().collect();
+        for key in keys {
+            while self.stream(key, &mut out).await {
+                self.send(&mut out).await?;
+            }
+        }
+        self.send(&mut out).await
+    }
+
+    async fn send(&self, out: &mut Vec<u8>) -> Result<(), Gone> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.outgoing.send(std::mem::take(out)).await.map_err(|_| Gone)
+    }
+
+    fn command(&mut self, command: Command, out: &mut Vec<u8>) {
+        match command {
+            Command::Answer { id, outcome } => self.replies.write(&id, outcome.as_ref(), out),
+            Command::Attach { handle, after, answer } => self.attach(handle, after, answer, out),
+            Command::AnswerAfter { session, seq, id, outcome } => match self.shown.find(&session) {
+                Some(attached) if attached.reader.cursor() < seq && !attached.ended => {
+                    attached.after.push((seq, id, outcome));
+                }
+                Some(_) | None => self.replies.write(&id, Ok(&outcome), out),
+            },
+            Command::OweTurn { handle, turn, id } => self.owe_turn(handle, turn, id, out),
+            Command::Finish { session, id, outcome } => match self.shown.find(&session) {
+                Some(attached) if !attached.ended => attached.finish = Some((id, outcome)),
+                Some(attached) => {
+                    attached.updates.totals(&attached.handle.snapshot().totals, out);
+                    self.replies.write(&id, Ok(&outcome), out);
+                    self.shown.forget(&session);
+                }
+                None => self.replies.write(&id, Ok(&outcome), out),
+            },
+        }
+    }
+
+    fn attach(&mut self, handle: SessionHandle, after: Seq, answer: AttachAnswer, out: &mut Vec<u8>) {
+        let updates = Updates::new(self.debts.client(), &handle);
+        let mut replay = None;
+        match answer {
+            AttachAnswer::First { id, outcome } => {
+                self.replies.write(&id, Ok(&outcome), out);
+                updates.commands(&self.slash_commands, out);
+            }
+            AttachAnswer::AfterReplay { id, rules } => {
+                let until = handle.read(after).head();
+                replay = Some(Replay { until, answer: Some((id, rules)), held: BTreeMap::new() });
+            }
+        }
+        let reader = handle.read(after);
+        self.shown.show(handle, reader, updates, replay);
+    }
+
+    fn owe_turn(&mut self, handle: SessionHandle, turn: TurnId, id: RpcId, out: &mut Vec<u8>) {
+        let client = self.debts.client();
+        let Some(attached) = self.shown.find(handle.id()) else {
+            let closed = Fault::Internal("the session was closed while the prompt was accepted".into());
+            self.debts.prompt_answered(&id);
+            return self.replies.write(&id, Err(&closed), out);
+        };
+        if let Some(at) = attached.early.iter().position(|result| result.turn == turn) {
+            if let Some(result) = attached.early.remove(at) {
+                self.debts.prompt_answered(&id);
+                self.replies.write(&id, Ok(&result.outcome()), out);
+            }
+            return;
+        }
+        attached.owed.insert(turn, id);
+        if !attached.handle.is_same(&handle) {
+            // It left memory and came back: the same log goes on under another handle.
+            let reader = handle.read(attached.reader.cursor());
+            let updates = Updates::new(client, &handle);
+            self.shown.show(handle, reader, updates, None);
+        }
+    }
+
+    /// Writes the next page of a session. Says whether there may be more.
+    async fn stream(&mut self, key: u64, out: &mut Vec<u8>) -> bool {
+        let Some(attached) = self.shown.sessions.get_mut(&key) else { return false };
+        let mut writing = Writing { replies: &self.replies, debts: &self.debts, surface: self.surface };
+        match attached.reader.take(Page::USUAL).await {
+            Ok(Taken::Events(events)) => {
+                writing.events(attached, &events, out);
+                if attached.replay.as_ref().is_some_and(|replay| attached.reader.cursor() >= replay.until) {
+                    writing.end_replay(attached, &self.slash_commands, out);
+                }
+                writing.release(attached, out);
+                true
+            }
+            Ok(Taken::UpToDate) => {
+                writing.end_replay(attached, &self.slash_commands, out);
+                writing.release(attached, out);
+                false
+            }
+            Ok(Taken::Ended { trouble }) => {
+                writing.end_replay(attached, &self.slash_commands, out);
+                let finished = attached.finish.is_some().then(|| attached.handle.id().clone());
+                writing.end(attached, trouble.as_deref(), out);
+                if let Some(id) = finished {
+                    self.shown.forget(&id);
+                }
+                false
+            }
+            Err(error) => {
+                writing.end(attached, Some(&error.to_string()), out);
+                false
+            }
+        }
+    }
+}
+
+impl Shown {
+    fn find(&mut self, id: &SessionId) -> Option<&mut Attached> {
+        self.keys.get(id).and_then(|key| self.sessions.get_mut(key))
+    }
+
+    fn forget(&mut self, id: &SessionId) {
+        if let Some(key) = self.keys.remove(id) {
+            self.sessions.remove(&key);
+        }
+    }
+
+    /// Shows the session with this reader. What is still owed to the client stays owed.
+    fn show(&mut self, handle: SessionHandle, reader: LogReader, updates: Updates, replay: Option<Replay>) {
+        self.last_key += 1;
+        let key = self.last_key;
+        let before = self.keys.insert(handle.id().clone(), key).and_then(|old| self.sessions.remove(&old));
+        let (owed, after, sent) = before.map_or_else(Default::default, |old| (old.owed, old.after, old.sent));
+        reader.subscribe(&self.bell, key);
+        let attached = Attached {
+            handle,
+            reader,
+            updates,
+            replay,
+            ended: false,
+            owed,
+            early: VecDeque::new(),
+            after,
+            finish: None,
+            sent,
+        };
+        self.sessions.insert(key, attached);
+    }
+}
+
+/// What encoding a page needs of its connection.
+struct Writing<'a> {
+    replies: &'a Replies,
+    debts: &'a Debts,
+    surface: SurfaceId,
+}
+
+impl Writing<'_> {
+    fn events(&mut self, attached: &mut Attached, events: &[Arc<Event>], out: &mut Vec<u8>) {
+        let until = attached.replay.as_ref().map_or(Seq::START, |replay| replay.until);
+        let (old, new) = events.split_at(events.partition_point(|event| event.seq <= until));
+        self.part(attached, old, true, out);
+        self.part(attached, new, false, out);
+    }
+
+    fn part(&mut self, attached: &mut Attached, mut events: &[Arc<Event>], replay: bool, out: &mut Vec<u8>) {
+        while !events.is_empty() {
+            let view = View { replay, own: self.surface };
+            let (taken, piece) = attached.updates.encode(events, view, out);
+            events = &events[taken..];
+            match piece {
+                Some(Piece::Asked { ask, request }) => {
+                    let frame = attached.updates.ask(request);
+                    match &mut attached.replay {
+                        Some(replay) => drop(replay.held.insert(ask, frame)),
+                        None => self.ask(attached, ask, &frame, out),
+                    }
+                }
+                Some(Piece::Resolved { ask, call, resolution, by }) => {
+                    self.resolved(attached, ask, call, resolution, by, out);
+                }
+                Some(Piece::TurnEnded { turn, stop, error, usage }) => {
+                    self.turn_ended(attached, TurnResult { turn, stop, error, usage }, out);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, attached: &mut Attached, ask: AskId, frame: &AskFrame, out: &mut Vec<u8>) {
+        if attached.sent.contains_key(&ask) {
+            return;
+        }
+        let request = self.debts.asked(attached.handle.clone(), ask);
+        attached.sent.insert(ask, request);
+        frame.write(request, out);
+    }
+
+    fn resolved(
+        &mut self,
+        attached: &mut Attached,
+        ask: AskId,
+        call: Option<&CallId>,
+        resolution: Resolution,
+        by: Option<SurfaceId>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(replay) = &mut attached.replay {
+            replay.held.remove(&ask);
+        }
+        let Some(request) = attached.sent.remove(&ask) else { return };
+        if self.debts.answered(request).is_some() && by != Some(self.surface) {
+            write_cancel_request(out, request);
+        }
+        if let Some(call) = call
+            && resolution.allows()
+        {
+            attached.updates.in_progress(call, out);
+        }
+    }
+
+    fn turn_ended(&mut self, attached: &mut Attached, result: TurnResult, out: &mut Vec<u8>) {
+        if let Some(id) = attached.owed.remove(&result.turn) {
+            self.debts.prompt_answered(&id);
+            self.replies.write(&id, Ok(&result.outcome()), out);
+            return;
+        }
+        if attached.early.len() == EARLY_MAX {
+            attached.early.pop_front();
+        }
+        attached.early.push_back(result);
+    }
+
+    /// The history is told: the client gets its answer, then the questions that are still open.
+    fn end_replay(&mut self, attached: &mut Attached, commands: &[CommandSpec], out: &mut Vec<u8>) {
+        let Some(replay) = attached.replay.take() else { return };
+        attached.updates.flush(out);
+        if let Some((id, rules)) = replay.answer {
+            let outcome = Outcome::Opened(SessionView::of(&attached.handle, rules));
+            self.replies.write(&id, Ok(&outcome), out);
+        }
+        attached.updates.commands(commands, out);
+        let totals = attached.handle.snapshot().totals;
+        if totals.context_size > 0 {
+            attached.updates.totals(&totals, out);
+        }
+        for (ask, frame) in replay.held {
+            self.ask(attached, ask, &frame, out);
+        }
+    }
+
+    fn release(&mut self, attached: &mut Attached, out: &mut Vec<u8>) {
+        let cursor = attached.reader.cursor();
+        for (_, id, outcome) in attached.after.extract_if(.., |(seq, _, _)| *seq <= cursor) {
+            self.replies.write(&id, Ok(&outcome), out);
+        }
+    }
+
+    /// No more will come from this log: everything still owed is answered.
+    fn end(&mut self, attached: &mut Attached, trouble: Option<&str>, out: &mut Vec<u8>) {
+        attached.ended = true;
+        for (_, id) in std::mem::take(&mut attached.owed) {
+            let text = trouble.unwrap_or("the session was closed before the turn ended");
+            self.debts.prompt_answered(&id);
+            self.replies.write(&id, Err(&Fault::Internal(text.into())), out);
+        }
+        for (_, id, outcome) in std::mem::take(&mut attached.after) {
+            let failed = trouble.map(|text| Fault::Internal(text.into()));
+            self.replies.write(&id, failed.as_ref().map_or(Ok(&outcome), Err), out);
+        }
+        if let Some((id, outcome)) = attached.finish.take() {
+            attached.updates.totals(&attached.handle.snapshot().totals, out);
+            self.replies.write(&id, Ok(&outcome), out);
+        }
+    }
+}
+
+impl TurnResult {
+    fn outcome(&self) -> Outcome {
+        Outcome::TurnEnded { stop: self.stop, error: self.error.clone(), usage: self.usage }
+    }
+}

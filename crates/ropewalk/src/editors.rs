@@ -1,0 +1,47 @@
+//! What to paste into an editor so that it finds this program.
+
+use std::process::ExitCode;
+
+use crate::cli::EditorOptions;
+
+pub const NAMES: [&str; 5] = ["zed", "jetbrains", "neovim", "emacs", "vscode"];
+
+pub fn run(options: &EditorOptions) -> anyhow::Result<ExitCode> {
+    match &options.editor {
+        Some(name) => println!("{}", snippet(name, &program())),
+        None => println!("{}", all()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn all() -> String {
+    let program = program();
+    NAMES.iter().map(|name| snippet(name, &program)).collect::<Vec<_>>().join("\n")
+}
+
+/// This program as an editor must call it.
+fn program() -> String {
+    let path = std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok());
+    path.unwrap_or_else(|| "ropewalk".into())
+}
+
+fn snippet(editor: &str, program: &str) -> String {
+    let quoted = format!("{program:?}");
+    match editor {
+        "zed" => format!(
+            "Zed, in settings.json:\n\n  \"agent_servers\": {{\n    \"Ropewalk\": {{ \"type\": \"custom\", \"command\": {quoted}, \"args\": [\"serve\"] }}\n  }}\n"
+        ),
+        "jetbrains" => format!(
+            "JetBrains, in ~/.jetbrains/acp.json:\n\n  {{ \"agent_servers\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [\"serve\"] }} }} }}\n"
+        ),
+        "neovim" => format!(
+            "Neovim with CodeCompanion, in your setup:\n\n  adapters = {{ acp = {{ ropewalk = function()\n    return require(\"codecompanion.adapters\").extend(\"goose\", {{\n      name = \"ropewalk\", formatted_name = \"Ropewalk\",\n      commands = {{ default = {{ {quoted}, \"serve\" }} }},\n    }})\n  end }} }}\n"
+        ),
+        "emacs" => format!(
+            "Emacs with agent-shell, in your init file:\n\n  (setq agent-shell-goose-acp-command '({quoted} \"serve\"))\n  ;; then: M-x agent-shell-goose-start-agent\n"
+        ),
+        _ => format!(
+            "VS Code with the ACP Client extension, in settings.json:\n\n  \"acp.agents\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [\"serve\"] }} }}\n"
+        ),
+    }
+}

@@ -1,0 +1,77 @@
+//! `ropewalk serve`: one editor on standard input and output, until it hangs up.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use engine::{Limits, Principal};
+use net::{Connection, ConnectionParts, Rules};
+use tokio::signal::unix::{SignalKind, signal};
+use wire::acp::Identity;
+
+use crate::cli::ServeOptions;
+use crate::{editors, paths, server};
+
+/// How long the last bytes may take to leave.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+
+pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
+    if std::io::stdin().is_terminal() {
+        welcome();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(options))?;
+    // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(options: &ServeOptions) -> anyhow::Result<()> {
+    let registry = server::registry(Limits {
+        sessions_max: usize::try_from(options.max_sessions)?,
+        idle_timeout: Duration::from_secs(options.idle_timeout),
+        ask_timeout: options.ask_timeout.map(Duration::from_secs),
+        attended: true,
+    });
+    registry.start_reaper();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (link, written) = net::stdio::open()?;
+    let mut connection = Connection::start(
+        ConnectionParts {
+            registry: registry.clone(),
+            principal: Principal::local(),
+            rules: Rules {
+                allowed_dirs: (!options.allow_dir.is_empty()).then(|| options.allow_dir.clone()),
+                list_max: options.max_history,
+                ..Rules::default()
+            },
+            identity: Identity {
+                name: options.agent_name.clone(),
+                title: "Ropewalk".into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+            },
+        },
+        link,
+    );
+    tokio::select! {
+        () = connection.input_ended() => tracing::info!("the client hung up"),
+        _ = terminate.recv() => tracing::info!("asked to stop"),
+        _ = interrupt.recv() => tracing::info!("interrupted"),
+    }
+    registry.shutdown().await;
+    connection.finish().await;
+    if tokio::time::timeout(OUTPUT_GRACE, written).await.is_err() {
+        tracing::info!("the client did not take the last bytes");
+    }
+    Ok(())
+}
+
+/// A person started this by hand: say what it is for.
+fn welcome() {
+    eprintln!("ropewalk {} waits for an editor on standard input.\n", env!("CARGO_PKG_VERSION"));
+    eprintln!("Sessions are kept in {}.", paths::sessions().display());
+    eprintln!("No model key is needed to try it: the offline model answers.\n");
+    eprintln!("{}", editors::all());
+    eprintln!("Press Ctrl-D to end.");
+}

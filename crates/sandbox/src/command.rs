@@ -1,0 +1,50 @@
+//! A command before it is started, as plain data.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::confine::Policy;
+
+#[derive(Debug, Clone)]
+pub struct Command {
+    pub program: Program,
+    pub cwd: PathBuf,
+    /// The whole environment of the child. Which variables may be passed on is its giver's decision.
+    pub environment: Vec<(OsString, OsString)>,
+    pub limits: Limits,
+    pub policy: Policy,
+}
+
+#[derive(Debug, Clone)]
+pub enum Program {
+    /// A line for `sh -c`.
+    Shell(String),
+    Exec {
+        program: PathBuf,
+        arguments: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long the command may run.
+    pub wall: Duration,
+    /// After this much output the rest is read and counted, but not handed on.
+    pub forward_bytes_max: u64,
+    /// After this much output the command is ended.
+    pub output_bytes_max: u64,
+    /// How long the command may take to end by itself once it was told to.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            wall: Duration::from_secs(120),
+            forward_bytes_max: 1 << 20,
+            output_bytes_max: 1 << 30,
+            grace: Duration::from_millis(500),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A child and everything it started: born as one process group, ended as one.
+//!
+//! The death signal reaches the child alone and is tied to the *thread* that started it, not to the
+//! process. Threads of an async runtime come and go, so children are started by one thread that
+//! lives as long as the process.
+//!
+//! **Invariant:** when a [`Group`] is dropped, no process of it is left running.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Child;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::command::{Command, Program};
+use crate::confine::confine;
+use crate::run::StartError;
+
+/// Commands waiting for the starting thread. Starting takes about a millisecond; more callers wait.
+const STARTS_QUEUED_MAX: usize = 16;
+
+pub(crate) struct Group {
+    pub(crate) child: Child,
+    leader: Pid,
+    finished: bool,
+}
+
+impl Group {
+    pub(crate) async fn start(command: &Command) -> Result<Self, StartError> {
+        let prepared = prepare(command)?;
+        let (reply, started) = oneshot::channel();
+        let order = Order { command: prepared, runtime: Handle::current(), reply };
+        starter()?.try_send(order).map_err(|_| StartError::Busy)?;
+        let child = started.await.map_err(|_| StartError::Busy)?.map_err(StartError::Spawn)?;
+        let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let leader = leader.ok_or(StartError::Busy)?;
+        Ok(Self { child, leader, finished: false })
+    }
+
+    /// Sends a signal to every process of the group. That none is left is not an error.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process_group(self.leader, signal).ok();
+    }
+
+    /// The leader has ended: ends the rest. The group's number stays taken while a process of the
+    /// group lives and may go to somebody else afterwards, so this is the last signal it is sent.
+    pub(crate) fn finish(&mut self) {
+        self.signal(Signal::KILL);
+        self.finished = true;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.signal(Signal::KILL);
+        }
+    }
+}
+
+struct Order {
+    command: std::process::Command,
+    runtime: Handle,
+    reply: oneshot::Sender<io::Result<Child>>,
+}
+
+/// The queue of the thread that starts children.
+fn starter() -> Result<&'static SyncSender<Order>, StartError> {
+    static STARTER: OnceLock<Option<SyncSender<Order>>> = OnceLock::new();
+    let start = || {
+        let (orders, queue) = sync_channel::<Order>(STARTS_QUEUED_MAX);
+        let serve = move || {
+            for order in queue {
+                let _runtime = order.runtime.enter();
+                let child = tokio::process::Command::from(order.command).kill_on_drop(true).spawn();
+                // A caller that went away drops the child here, and the runtime ends and reaps it.
+                drop(order.reply.send(child));
+            }
+        };
+        std::thread::Builder::new().name("sandbox-start".into()).spawn(serve).ok().map(|_| orders)
+    };
+    STARTER.get_or_init(start).as_ref().ok_or(StartError::Busy)
+}
+
+fn prepare(command: &Command) -> Result<std::process::Command, StartError> {
+    let mut prepared = match &command.program {
+        Program::Shell(line) => {
+            let mut shell = new_command("/bin/sh".as_ref());
+            shell.arg("-c").arg(line);
+            shell
+        }
+        Program::Exec { program, arguments } => {
+            let mut exec = new_command(program.as_os_str());
+            exec.args(arguments);
+            exec
+        }
+    };
+    prepared
+        .current_dir(&command.cwd)
+        .env_clear()
+        .envs(command.environment.iter().map(|(key, value)| (key, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    confine(&command.policy, &mut prepared)?;
+    lead_own_group(&mut prepared);
+    Ok(prepared)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the place where children start")]
+fn new_command(program: &std::ffi::OsStr) -> std::process::Command {
+    std::process::Command::new(program)
+}
+
+/// Gives the child its own session and process group, and lets it die with us.
+#[expect(unsafe_code, reason = "the steps between fork and exec have no safe interface")]
+fn lead_own_group(command: &mut std::process::Command) {
+    let parent = rustix::process::getpid();
+    let before_exec = move || {
+        rustix::process::setsid()?;
+        #[cfg(target_os = "linux")]
+        {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The parent may have died before the signal was set; then nobody would ever send it.
+            if rustix::process::getppid() != Some(parent) {
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = parent;
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes plain
+    // system calls, allocates nothing (errors carry a number or a kind) and takes no lock.
+    unsafe {
+        command.pre_exec(before_exec);
+    }
+}

@@ -1,0 +1,270 @@
+//! Runs a command to its end and hands its output on as it arrives.
+//!
+//! One future does it all, so there is no task to forget: dropping it ends the command. Output goes
+//! into a bounded channel; a slow receiver slows the command down, and the time limit still holds.
+//!
+//! **Invariant:** when [`run`] returns, the command and whatever it left in its group have ended.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::io::AsyncReadExt;
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::command::{Command, Limits};
+use crate::group::Group;
+use crate::signal;
+
+/// The largest piece of output that is handed on at once.
+const CHUNK_BYTES_MAX: usize = 16 << 10;
+/// How long to wait for a killed process to be gone. It can only be late if the kernel holds it.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+/// How long to read on after the group ended. Only a process that left the group keeps a pipe open.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    pub stream: Stream,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub code: Option<i32>,
+    /// The name of the signal that ended the command.
+    pub signal: Option<String>,
+    pub cause: Cause,
+    /// Everything the command wrote.
+    pub output_bytes: u64,
+    /// The part of it that was not handed on.
+    pub dropped_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The command ended, well or badly.
+    Itself,
+    TimedOut,
+    Cancelled,
+    TooMuchOutput,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the command could not be started")]
+    Spawn(#[source] io::Error),
+    #[error("too many commands are being started at once")]
+    Busy,
+}
+
+/// Runs the command to its end. Cancelling ends it politely, dropping the future ends it at once.
+pub async fn run(
+    command: Command,
+    cancel: CancellationToken,
+    output: mpsc::Sender<Chunk>,
+) -> Result<Ended, StartError> {
+    let mut group = Group::start(&command).await?;
+    let pipes = Pipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take() };
+    let deadline = Instant::now() + command.limits.wall;
+    let count = Count { limits: command.limits, total: 0, dropped: 0 };
+    let running =
+        Running { group, pipes, output, count, deadline, phase: Phase::Running, cause: Cause::Itself };
+    Ok(running.finish(cancel).await)
+}
+
+struct Running {
+    group: Group,
+    pipes: Pipes,
+    output: mpsc::Sender<Chunk>,
+    count: Count,
+    deadline: Instant,
+    phase: Phase,
+    cause: Cause,
+}
+
+/// What the next deadline means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// Told to end; killed at the deadline.
+    Ending,
+    /// Killed; given up at the deadline.
+    Killed,
+    /// The leader has ended; its last output is read until the deadline.
+    Draining,
+}
+
+enum Wake {
+    Cancelled,
+    Deadline,
+    Exited(io::Result<ExitStatus>),
+    Output(Stream, Vec<u8>),
+    OutputEnded,
+}
+
+impl Running {
+    async fn finish(mut self, cancel: CancellationToken) -> Ended {
+        let mut status = None;
+        loop {
+            match self.next_wake(&cancel).await {
+                Wake::Cancelled => self.end(Cause::Cancelled),
+                Wake::Deadline => match self.phase {
+                    Phase::Running => self.end(Cause::TimedOut),
+                    Phase::Ending => self.kill(),
+                    Phase::Killed | Phase::Draining => break,
+                },
+                Wake::Exited(exit) => {
+                    status = exit.ok();
+                    self.drain();
+                }
+                Wake::Output(stream, bytes) => self.take(stream, bytes, &cancel).await,
+                // A command may close its output and go on.
+                Wake::OutputEnded if self.phase != Phase::Draining => {}
+                Wake::OutputEnded => break,
+            }
+        }
+        Ended {
+            code: status.and_then(|status| status.code()),
+            signal: status.and_then(|status| status.signal()).map(signal::name),
+            cause: self.cause,
+            output_bytes: self.count.total,
+            dropped_bytes: self.count.dropped,
+        }
+    }
+
+    async fn next_wake(&mut self, cancel: &CancellationToken) -> Wake {
+        let exited = self.phase == Phase::Draining;
+        tokio::select! {
+            biased;
+            () = cancel.cancelled(), if self.phase == Phase::Running => Wake::Cancelled,
+            () = sleep_until(self.deadline) => Wake::Deadline,
+            exit = self.group.child.wait(), if !exited => Wake::Exited(exit),
+            piece = self.pipes.read(), if exited || self.pipes.open() => match piece {
+                Some((stream, bytes)) => Wake::Output(stream, bytes),
+                None => Wake::OutputEnded,
+            },
+        }
+    }
+
+    fn end(&mut self, cause: Cause) {
+        self.cause = cause;
+        self.phase = Phase::Ending;
+        self.deadline = Instant::now() + self.count.limits.grace;
+        self.group.signal(Signal::TERM);
+    }
+
+    fn kill(&mut self) {
+        self.phase = Phase::Killed;
+        self.deadline = Instant::now() + KILL_WAIT;
+        self.group.signal(Signal::KILL);
+    }
+
+    /// The leader has ended: so does what it left behind. What was written before stays in the pipes.
+    fn drain(&mut self) {
+        self.phase = Phase::Draining;
+        self.deadline = Instant::now() + DRAIN_WAIT;
+        self.group.finish();
+    }
+
+    async fn take(&mut self, stream: Stream, bytes: Vec<u8>, cancel: &CancellationToken) {
+        let admitted = self.count.admit(bytes);
+        if self.count.exceeded() && self.phase == Phase::Running {
+            self.end(Cause::TooMuchOutput);
+        }
+        let Some(bytes) = admitted else { return };
+        let size = bytes.len() as u64;
+        let chunk = Chunk { stream, bytes };
+        let delivered = if self.phase == Phase::Running {
+            tokio::select! {
+                biased;
+                sent = self.output.send(chunk) => sent.is_ok(),
+                () = cancel.cancelled() => false,
+                () = sleep_until(self.deadline) => false,
+            }
+        } else {
+            // Nobody may hold up the end of a command; a receiver that is still there has until the
+            // deadline.
+            tokio::time::timeout_at(self.deadline, self.output.send(chunk))
+                .await
+                .is_ok_and(|sent| sent.is_ok())
+        };
+        if !delivered {
+            self.count.dropped += size;
+        }
+    }
+}
+
+struct Count {
+    limits: Limits,
+    total: u64,
+    dropped: u64,
+}
+
+impl Count {
+    /// The part of these bytes that is still to be handed on.
+    fn admit(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let room = self.limits.forward_bytes_max.saturating_sub(self.total);
+        self.total += bytes.len() as u64;
+        let keep = usize::try_from(room).map_or(bytes.len(), |room| room.min(bytes.len()));
+        self.dropped += (bytes.len() - keep) as u64;
+        bytes.truncate(keep);
+        (!bytes.is_empty()).then_some(bytes)
+    }
+
+    fn exceeded(&self) -> bool {
+        self.total > self.limits.output_bytes_max
+    }
+}
+
+struct Pipes {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Pipes {
+    fn open(&self) -> bool {
+        self.stdout.is_some() || self.stderr.is_some()
+    }
+
+    /// The next piece of output, or `None` once both pipes are at their end. Safe to drop.
+    async fn read(&mut self) -> Option<(Stream, Vec<u8>)> {
+        loop {
+            let (stream, piece) = match (&mut self.stdout, &mut self.stderr) {
+                (Some(stdout), Some(stderr)) => tokio::select! {
+                    piece = piece(stdout) => (Stream::Stdout, piece),
+                    piece = piece(stderr) => (Stream::Stderr, piece),
+                },
+                (Some(stdout), None) => (Stream::Stdout, piece(stdout).await),
+                (None, Some(stderr)) => (Stream::Stderr, piece(stderr).await),
+                (None, None) => return None,
+            };
+            match (stream, piece) {
+                (stream, Some(bytes)) => return Some((stream, bytes)),
+                (Stream::Stdout, None) => self.stdout = None,
+                (Stream::Stderr, None) => self.stderr = None,
+            }
+        }
+    }
+}
+
+/// What a pipe has right now, at most one chunk; `None` at its end.
+async fn piece(pipe: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(CHUNK_BYTES_MAX);
+    match pipe.read_buf(&mut bytes).await {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(bytes),
+    }
+}

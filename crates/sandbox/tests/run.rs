@@ -1,0 +1,151 @@
+//! What the sandbox promises about commands, tried with real ones.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use sandbox::{Cause, Chunk, Command, Ended, Limits, Policy, Program, Stream, run};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+fn shell(line: &str) -> Command {
+    Command {
+        program: Program::Shell(line.into()),
+        cwd: "/".into(),
+        environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+        limits: Limits::default(),
+        policy: Policy::Unconfined,
+    }
+}
+
+async fn collect(command: Command) -> (Ended, String, String) {
+    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let gather = async {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while let Some(chunk) = receiver.recv().await {
+            match chunk.stream {
+                Stream::Stdout => stdout.extend(chunk.bytes),
+                Stream::Stderr => stderr.extend(chunk.bytes),
+            }
+        }
+        (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    };
+    let (ended, (stdout, stderr)) = tokio::join!(run(command, CancellationToken::new(), sender), gather);
+    (ended.unwrap(), stdout, stderr)
+}
+
+/// Whether a process is there and not merely waiting to be reaped.
+fn alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'))
+}
+
+async fn wait_until_gone(pid: &str) {
+    let gone = async {
+        while alive(pid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_exit_code_is_reported_exactly() {
+    let (ended, stdout, stderr) = collect(shell("echo out; echo err >&2; exit 3")).await;
+    assert_eq!((ended.code, ended.signal, ended.cause), (Some(3), None, Cause::Itself));
+    assert_eq!((stdout.as_str(), stderr.as_str()), ("out\n", "err\n"));
+    assert_eq!((ended.output_bytes, ended.dropped_bytes), (8, 0));
+}
+
+#[tokio::test]
+async fn the_signal_is_reported_by_name() {
+    let (ended, ..) = collect(shell("kill -SEGV $$")).await;
+    assert_eq!((ended.code, ended.signal.as_deref()), (None, Some("SIGSEGV")));
+}
+
+#[tokio::test]
+async fn the_environment_is_only_what_was_given() {
+    let (_, stdout, _) = collect(shell("env | grep -v -e ^PWD= -e ^_= -e ^SHLVL=; cat")).await;
+    assert_eq!(stdout, "PATH=/usr/local/bin:/usr/bin:/bin\n");
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_exist_is_an_error() {
+    let program = Program::Exec { program: "/no/such/program".into(), arguments: vec![] };
+    let (sender, _receiver) = mpsc::channel(1);
+    let outcome = run(Command { program, ..shell("") }, CancellationToken::new(), sender).await;
+    assert_eq!(outcome.unwrap_err().to_string(), "the command could not be started");
+}
+
+#[tokio::test]
+async fn output_arrives_while_the_command_runs_and_cancel_ends_its_grandchildren() {
+    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let cancel = CancellationToken::new();
+    let line = "sh -c 'trap \"\" TERM; sleep 300 & echo $!; wait'; echo never";
+    let watch = async {
+        let chunk = receiver.recv().await.unwrap();
+        let pid = String::from_utf8(chunk.bytes).unwrap().trim().to_owned();
+        assert!(alive(&pid));
+        cancel.cancel();
+        pid
+    };
+    let (ended, pid) = tokio::join!(run(shell(line), cancel.clone(), sender), watch);
+    assert_eq!(ended.unwrap().cause, Cause::Cancelled);
+    wait_until_gone(&pid).await;
+}
+
+#[tokio::test]
+async fn dropping_the_wait_ends_the_command() {
+    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let pid = tokio::select! {
+        _ = run(shell("sleep 300 & echo $!; wait"), CancellationToken::new(), sender) => panic!("it ended"),
+        chunk = receiver.recv() => String::from_utf8(chunk.unwrap().bytes).unwrap(),
+    };
+    wait_until_gone(pid.trim()).await;
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_in_the_background_ends_with_it() {
+    let (ended, stdout, _) = collect(shell("sleep 300 & echo $!")).await;
+    assert_eq!((ended.code, ended.cause), (Some(0), Cause::Itself));
+    wait_until_gone(stdout.trim()).await;
+}
+
+#[tokio::test]
+async fn the_time_limit_ends_the_command_even_if_it_ignores_the_polite_signal() {
+    let mut command = shell("trap '' TERM; while :; do sleep 0.05; done");
+    command.limits.wall = Duration::from_millis(100);
+    command.limits.grace = Duration::from_millis(100);
+    let (ended, ..) = collect(command).await;
+    assert_eq!((ended.cause, ended.signal.as_deref()), (Cause::TimedOut, Some("SIGKILL")));
+}
+
+#[tokio::test]
+async fn a_command_that_closes_its_output_goes_on() {
+    let (ended, ..) = collect(shell("exec >&- 2>&-; sleep 0.05; exit 7")).await;
+    assert_eq!(ended.code, Some(7));
+}
+
+#[tokio::test]
+async fn a_flood_is_counted_but_not_kept() {
+    let before = resident_kib();
+    let (ended, stdout, _) = collect(shell("head -c 104857600 /dev/zero")).await;
+    assert_eq!(ended.code, Some(0));
+    assert_eq!((ended.output_bytes, ended.dropped_bytes), (100 << 20, (100 << 20) - (1 << 20)));
+    assert_eq!(stdout.len(), 1 << 20);
+    assert!(resident_kib() < before + 20_000, "memory must stay flat");
+}
+
+#[tokio::test]
+async fn the_hard_output_cap_ends_the_command() {
+    let mut command = shell("cat /dev/zero");
+    command.limits.forward_bytes_max = 10;
+    command.limits.output_bytes_max = 1 << 20;
+    let (ended, stdout, _) = collect(command).await;
+    assert_eq!((ended.cause, stdout.len()), (Cause::TooMuchOutput, 10));
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}

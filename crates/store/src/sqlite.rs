@@ -1,0 +1,176 @@
+//! Sessions in one SQLite file: the default store.
+//!
+//! Two threads do all the work. The writer owns the only connection that writes and commits whatever
+//! is queued as one group; the reader has a read-only connection of its own, so a long read never
+//! delays a commit. Opening returns at once: the file is opened on the writer's thread, and if that
+//! fails, every call says why.
+//!
+//! **Invariant:** a call is answered after its transaction is committed, never before.
+//! **Invariant:** several processes may share the file; what one may append is fenced by the epoch in
+//! the session's row, inside the same transaction as the append.
+
+mod append;
+mod blob;
+mod owner;
+mod reader;
+mod request;
+mod row;
+mod schema;
+mod session;
+mod sweep;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use engine::{
+    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Rule, Seq, SessionId, SessionRow, Store,
+    StoreError, StoreResult,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use self::reader::Reader;
+use self::request::{Answer, Read, Write};
+use self::writer::Writer;
+
+/// Calls that may wait for the writer, and as many for the reader. Past that, callers wait to queue.
+const QUEUE_MAX: usize = 256;
+
+/// What a test may want otherwise; everybody else takes the default.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Names the machine's current boot. Within one boot nothing that was written is lost, so a
+    /// session goes on without a gap even after its process was killed. `None` where the system does
+    /// not tell.
+    pub boot: Option<Arc<str>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        Self { boot: boot.ok().map(|id| id.trim().into()) }
+    }
+}
+
+pub struct SqliteStore {
+    writes: Option<mpsc::Sender<Write>>,
+    reads: Option<mpsc::Sender<Read>>,
+    writer: Option<JoinHandle<()>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl SqliteStore {
+    /// Returns at once; the file is opened, and if need be created or migrated, in the background.
+    pub fn open(path: PathBuf, options: Options) -> Self {
+        let (writes, write_queue) = mpsc::channel(QUEUE_MAX);
+        let (reads, read_queue) = mpsc::channel(QUEUE_MAX);
+        let (opened, when_opened) = std::sync::mpsc::sync_channel(1);
+        let reader_path = path.clone();
+        let writer = spawn("store-writer", move || Writer::run(path, options, write_queue, opened));
+        let reader = spawn("store-reader", move || Reader::run(reader_path, read_queue, when_opened));
+        Self { writes: Some(writes), reads: Some(reads), writer, reader }
+    }
+
+    fn write<T: Send + 'static>(&self, make: impl FnOnce(Answer<T>) -> Write) -> StoreResult<'static, T> {
+        let (answer, answered) = oneshot::channel();
+        ask(self.writes.clone(), make(answer), answered)
+    }
+
+    fn read<T: Send + 'static>(&self, make: impl FnOnce(Answer<T>) -> Read) -> StoreResult<'static, T> {
+        let (answer, answered) = oneshot::channel();
+        ask(self.reads.clone(), make(answer), answered)
+    }
+}
+
+/// Ends the threads and waits for them, so that the file is closed and this process is no longer
+/// anybody's owner when the store is gone. The writer goes last: only it can fold the log beside the
+/// file back into the file, which makes the next start fast.
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        drop(self.reads.take());
+        join(self.reader.take());
+        drop(self.writes.take());
+        join(self.writer.take());
+    }
+}
+
+fn join(thread: Option<JoinHandle<()>>) {
+    if thread.is_some_and(|thread| thread.join().is_err()) {
+        tracing::error!("a thread of the session store ended by a panic");
+    }
+}
+
+/// A thread that cannot be started drops its end of the queue, and every call says so.
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    match std::thread::Builder::new().name(name.to_owned()).spawn(work) {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            tracing::error!(%error, name, "cannot start a thread of the session store");
+            None
+        }
+    }
+}
+
+fn ask<R: Send + 'static, T: Send + 'static>(
+    queue: Option<mpsc::Sender<R>>,
+    request: R,
+    answered: oneshot::Receiver<Result<T, StoreError>>,
+) -> StoreResult<'static, T> {
+    let gone = || StoreError::Unavailable { reason: "its thread has ended".to_owned() };
+    Box::pin(async move {
+        let queue = queue.ok_or_else(gone)?;
+        queue.send(request).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    })
+}
+
+impl Store for SqliteStore {
+    fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
+        self.write(|answer| Write::Create { session, answer })
+    }
+
+    fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
+        self.write(|answer| Write::Claim { id: id.clone(), answer })
+    }
+
+    fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
+        self.write(|answer| Write::Release { id: id.clone(), epoch, answer })
+    }
+
+    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+        self.write(|answer| Write::Append { batch, answer })
+    }
+
+    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+        self.read(|answer| Read::Events { id: id.clone(), after, page, answer })
+    }
+
+    fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
+        self.read(|answer| Read::Session { id: id.clone(), answer })
+    }
+
+    fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
+        self.read(|answer| Read::Sessions { query, answer })
+    }
+
+    fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
+        self.write(|answer| Write::Fork { source: source.clone(), session, answer })
+    }
+
+    fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
+        self.write(|answer| Write::Delete { id: id.clone(), answer })
+    }
+
+    fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
+        self.write(|answer| Write::Rename { id: id.clone(), title: title.to_owned(), answer })
+    }
+
+    fn rules(&self) -> StoreResult<'_, Vec<Rule>> {
+        self.read(|answer| Read::Rules { answer })
+    }
+
+    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()> {
+        self.write(|answer| Write::AddRule { rule, answer })
+    }
+}

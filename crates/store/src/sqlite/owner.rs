@@ -1,0 +1,99 @@
+//! Which processes are alive: each holds a lock on a file of its own, which the kernel lets go of
+//! when the process dies, however it dies.
+//!
+//! The file is made when the process first owns a session, and removed when the store is closed or
+//! when somebody finds it unlocked.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Giving up after so many tries is for a directory that somebody else keeps emptying.
+const TRIES_MAX: usize = 16;
+
+pub(super) struct Owners {
+    directory: PathBuf,
+    name: String,
+    held: Option<File>,
+}
+
+impl Owners {
+    /// The files stand in `owners` beside the database.
+    pub(super) fn beside(database: &Path) -> Self {
+        let directory = database.with_file_name("owners");
+        Self { directory, name: uuid::Uuid::new_v4().to_string(), held: None }
+    }
+
+    /// The name of this process as an owner; from here on it counts as alive.
+    pub(super) fn own_name(&mut self) -> io::Result<&str> {
+        if self.held.is_none() {
+            self.held = Some(self.take_own_lock()?);
+        }
+        Ok(&self.name)
+    }
+
+    /// Whether the owner is another process, or another store in this one, that still lives.
+    pub(super) fn lives_elsewhere(&self, name: &str) -> bool {
+        name != self.name && is_plain(name) && !remove_if_dead(&self.directory.join(name))
+    }
+
+    /// Removes the files of all dead owners.
+    pub(super) fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.directory) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            if entry.file_name().as_encoded_bytes() != self.name.as_bytes() {
+                remove_if_dead(&entry.path());
+            }
+        }
+    }
+
+    /// Somebody's sweep may come between the file's creation and its lock, and remove it. A lock
+    /// counts only if the file is still there afterwards: then no sweep can get at it.
+    fn take_own_lock(&self) -> io::Result<File> {
+        let mut directory = DirBuilder::new();
+        directory.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut directory, 0o700);
+        directory.create(&self.directory)?;
+        let path = self.directory.join(&self.name);
+        for _ in 0..TRIES_MAX {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+            file.lock()?;
+            if path.try_exists()? {
+                return Ok(file);
+            }
+        }
+        Err(io::Error::other("the owner's file keeps disappearing"))
+    }
+}
+
+impl Drop for Owners {
+    fn drop(&mut self) {
+        if self.held.is_some() {
+            // A file that stays is found unlocked and removed by the next process.
+            drop(fs::remove_file(self.directory.join(&self.name)));
+        }
+    }
+}
+
+/// Names are made here, but they come from a file that others can write.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// When in doubt the owner is taken for alive: a refusal can be repeated, two writers cannot be undone.
+fn remove_if_dead(path: &Path) -> bool {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
+    match file.try_lock() {
+        Ok(()) => {
+            drop(fs::remove_file(path));
+            true
+        }
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+    }
+}

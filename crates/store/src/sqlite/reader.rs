@@ -1,0 +1,163 @@
+//! The thread that reads, on a connection of its own that cannot write.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::{Event, ListQuery, Page, Rule, Seq, SessionId, SessionRow, StoreError, Timestamp, TurnId};
+use rusqlite::{Connection, OptionalExtension, Row};
+use tokio::sync::mpsc::Receiver;
+use wire::record;
+
+use super::blob::Fetcher;
+use super::request::{Read, damaged, reply};
+use super::row::{SESSION_COLUMNS, path_of, session_row, signed, unsigned};
+use super::schema;
+
+pub(super) struct Reader {
+    connection: Connection,
+}
+
+impl Reader {
+    /// Serves the queue until nobody can write to it any more. The file is the writer's to create, so
+    /// it is opened when the writer has opened it.
+    pub(super) fn run(
+        path: PathBuf,
+        mut queue: Receiver<Read>,
+        opened: std::sync::mpsc::Receiver<Result<(), String>>,
+    ) {
+        let mut reader = None;
+        let ready = opened.recv().unwrap_or_else(|_| Err("its thread has ended".to_owned()));
+        while let Some(request) = queue.blocking_recv() {
+            if reader.is_none() {
+                match ready.clone().and_then(|()| Self::open(&path)) {
+                    Ok(opened) => reader = Some(opened),
+                    Err(reason) => {
+                        request.refuse(StoreError::Unavailable { reason });
+                        continue;
+                    }
+                }
+            }
+            if let Some(reader) = &reader {
+                reader.serve(request);
+            }
+        }
+    }
+
+    fn open(path: &Path) -> Result<Self, String> {
+        let connection = schema::open_for_reading(path);
+        connection
+            .map(|connection| Self { connection })
+            .map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn serve(&self, request: Read) {
+        match request {
+            Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
+            Read::Session { id, answer } => reply(answer, self.session(&id)),
+            Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
+            Read::Rules { answer } => reply(answer, self.rules()),
+        }
+    }
+
+    fn events(&self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
+        let key: Option<i64> = self
+            .connection
+            .prepare_cached("SELECT key FROM acp_sessions WHERE id = ?1")
+            .and_then(|mut select| select.query_row([id.as_str()], |row| row.get(0)).optional())
+            .map_err(|error| damaged(&error))?;
+        let key = key.ok_or(StoreError::NotFound)?;
+        let mut select = self
+            .connection
+            .prepare_cached(
+                "SELECT seq, at, turn, origin, kind, version, body FROM acp_session_events
+                 WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+            )
+            .map_err(|error| damaged(&error))?;
+        let limit = i64::try_from(page.count_max).unwrap_or(i64::MAX);
+        let mut rows = select.query((key, signed(after.0), limit)).map_err(|error| damaged(&error))?;
+        let fetcher = Fetcher::new(&self.connection);
+        let mut events = Vec::new();
+        let mut bytes = 0;
+        while let Some(row) = rows.next().map_err(|error| damaged(&error))? {
+            let event = event_of(row, &fetcher)?;
+            bytes += event.body.weight();
+            events.push(Arc::new(event));
+            if bytes >= page.bytes_max {
+                break;
+            }
+        }
+        Ok(events)
+    }
+
+    fn session(&self, id: &SessionId) -> Result<SessionRow, StoreError> {
+        let select = format!("SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE id = ?1");
+        let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
+        let mut rows = select.query([id.as_str()]).map_err(|error| damaged(&error))?;
+        match rows.next().map_err(|error| damaged(&error))? {
+            Some(row) => session_row(row),
+            None => Err(StoreError::NotFound),
+        }
+    }
+
+    /// The directory is compared here rather than in SQL, where `/a` and `/a/` would differ.
+    fn sessions(&self, query: &ListQuery) -> Result<Vec<SessionRow>, StoreError> {
+        let select = format!(
+            "SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
+             ORDER BY updated_at DESC, id DESC"
+        );
+        let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
+        let (at, id) = match &query.before {
+            Some((at, id)) => (*at, id.as_str()),
+            None => (Timestamp(i64::MAX), ""),
+        };
+        let mut rows = select.query((&*query.owner.0, at.0, id)).map_err(|error| damaged(&error))?;
+        let mut found = Vec::new();
+        while found.len() < query.limit {
+            let Some(row) = rows.next().map_err(|error| damaged(&error))? else {
+                break;
+            };
+            let row = session_row(row)?;
+            if query.admits(&row) {
+                found.push(row);
+            }
+        }
+        Ok(found)
+    }
+
+    fn rules(&self) -> Result<Vec<Rule>, StoreError> {
+        let mut select = self
+            .connection
+            .prepare_cached("SELECT workspace, tool, subject, allow FROM rules ORDER BY number")
+            .map_err(|error| damaged(&error))?;
+        let mut rows = select.query([]).map_err(|error| damaged(&error))?;
+        let mut rules = Vec::new();
+        while let Some(row) = rows.next().map_err(|error| damaged(&error))? {
+            let text = |index| row.get::<_, String>(index).map_err(|error| damaged(&error));
+            rules.push(Rule {
+                workspace: path_of(row.get_ref(0).map_err(|error| damaged(&error))?)?,
+                tool: text(1)?.into(),
+                subject: text(2)?.into(),
+                allow: row.get(3).map_err(|error| damaged(&error))?,
+            });
+        }
+        Ok(rules)
+    }
+}
+
+fn event_of(row: &Row<'_>, fetcher: &Fetcher<'_>) -> Result<Event, StoreError> {
+    let number = |index| row.get::<_, i64>(index).map_err(|error| damaged(&error));
+    let text = |index| row.get_ref(index)?.as_str().map_err(rusqlite::Error::from);
+    let text = |index| text(index).map_err(|error: rusqlite::Error| damaged(&error));
+    let seq = unsigned(number(0)?);
+    let named = |error: record::RecordError| damaged(&format_args!("event {seq}: {error}"));
+    let version = u32::try_from(number(5)?).unwrap_or(u32::MAX);
+    let turn: Option<i64> = row.get(2).map_err(|error| damaged(&error))?;
+    Ok(Event {
+        seq: Seq(seq),
+        at: Timestamp(number(1)?),
+        origin: record::decode_origin(text(3)?.as_bytes()).map_err(named)?,
+        turn: turn.map(|turn| TurnId(unsigned(turn))),
+        body: record::decode(text(4)?, version, text(6)?.as_bytes(), &|hash| fetcher.fetch(hash))
+            .map_err(named)?,
+    })
+}

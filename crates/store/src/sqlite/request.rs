@@ -1,0 +1,117 @@
+//! What the two threads are asked, and how a failure of SQLite is told to the one who asked.
+
+use std::sync::Arc;
+
+use engine::{
+    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Rule, Seq, SessionId, SessionRow, StoreError,
+};
+use tokio::sync::oneshot;
+
+pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+pub(super) enum Write {
+    Create { session: NewSession, answer: Answer<Claim> },
+    Claim { id: SessionId, answer: Answer<Claim> },
+    Release { id: SessionId, epoch: Epoch, answer: Answer<()> },
+    Append { batch: Batch, answer: Answer<()> },
+    Fork { source: SessionId, session: NewSession, answer: Answer<Claim> },
+    Delete { id: SessionId, answer: Answer<bool> },
+    Rename { id: SessionId, title: String, answer: Answer<()> },
+    AddRule { rule: Rule, answer: Answer<()> },
+}
+
+impl Write {
+    pub(super) fn refuse(self, error: StoreError) {
+        match self {
+            Self::Create { answer, .. } | Self::Claim { answer, .. } | Self::Fork { answer, .. } => {
+                reply(answer, Err(error));
+            }
+            Self::Release { answer, .. }
+            | Self::Append { answer, .. }
+            | Self::Rename { answer, .. }
+            | Self::AddRule { answer, .. } => reply(answer, Err(error)),
+            Self::Delete { answer, .. } => reply(answer, Err(error)),
+        }
+    }
+
+    /// How many events it writes: groups are bounded by this too.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Append { batch, .. } => batch.events.len(),
+            Self::Create { .. }
+            | Self::Claim { .. }
+            | Self::Release { .. }
+            | Self::Fork { .. }
+            | Self::Delete { .. }
+            | Self::Rename { .. }
+            | Self::AddRule { .. } => 1,
+        }
+    }
+}
+
+pub(super) enum Read {
+    Events { id: SessionId, after: Seq, page: Page, answer: Answer<Vec<Arc<Event>>> },
+    Session { id: SessionId, answer: Answer<SessionRow> },
+    Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
+    Rules { answer: Answer<Vec<Rule>> },
+}
+
+impl Read {
+    pub(super) fn refuse(self, error: StoreError) {
+        match self {
+            Self::Events { answer, .. } => reply(answer, Err(error)),
+            Self::Session { answer, .. } => reply(answer, Err(error)),
+            Self::Sessions { answer, .. } => reply(answer, Err(error)),
+            Self::Rules { answer } => reply(answer, Err(error)),
+        }
+    }
+}
+
+/// The one who asked may have gone; what was asked for is done all the same.
+pub(super) fn reply<T>(answer: Answer<T>, outcome: Result<T, StoreError>) {
+    drop(answer.send(outcome));
+}
+
+/// Why a request failed inside a transaction.
+pub(super) enum Failure {
+    /// This request alone is refused, and it has written nothing.
+    Refused(StoreError),
+    /// The whole transaction is lost.
+    Lost(Loss),
+}
+
+pub(super) struct Loss {
+    pub(super) reason: String,
+    /// The disk itself failed: what it holds is not known any more, and trying again would only
+    /// hide that.
+    pub(super) disk: bool,
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Lost(error.into())
+    }
+}
+
+impl From<rusqlite::Error> for Loss {
+    fn from(error: rusqlite::Error) -> Self {
+        let disk = error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure);
+        Self { reason: error.to_string(), disk }
+    }
+}
+
+impl From<wire::record::RecordError> for Failure {
+    fn from(error: wire::record::RecordError) -> Self {
+        Self::Refused(StoreError::Write { reason: error.to_string() })
+    }
+}
+
+pub(super) fn damaged(error: &impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged { reason: error.to_string() }
+}

@@ -1,0 +1,162 @@
+//! The file's layout: how it is opened, created, and brought from an older layout to this one.
+//!
+//! The layout's version is SQLite's `user_version`. Each step below is applied once, in order, all in
+//! one transaction; a file of a later version is refused, because what this program would write into
+//! it could mislead its newer owner.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+/// Another process may hold the write lock for a group or a checkpoint, hardly longer.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pages in the write-ahead log that cause a checkpoint: 16 MiB. The default of 4 MiB makes a flood
+/// of events wait for the disk four times as often.
+const CHECKPOINT_PAGES: u32 = 4096;
+const WRITER_CACHE_KIB: i32 = 2048;
+const READER_CACHE_KIB: i32 = 512;
+/// More statements than there are in this crate, so that none is ever prepared twice.
+const STATEMENTS_MAX: usize = 48;
+
+/// Each entry leads from the layout of its index to the next.
+const STEPS: [&str; 2] = [
+    "CREATE TABLE acp_sessions (
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
+        cwd ANY NOT NULL,
+        roots TEXT NOT NULL,
+        title TEXT,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        busy INTEGER NOT NULL DEFAULT 0,
+        last_seq INTEGER NOT NULL DEFAULT 0,
+        reserved_seq INTEGER NOT NULL DEFAULT 0,
+        epoch INTEGER NOT NULL,
+        holder TEXT,
+        boot TEXT
+    ) STRICT;
+    CREATE INDEX acp_sessions_recent ON acp_sessions (owner, updated_at, id);
+    CREATE TABLE acp_session_events (
+        session INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        turn INTEGER,
+        origin TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (session, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE blobs (
+        hash TEXT PRIMARY KEY,
+        text TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE blob_uses (
+        session INTEGER NOT NULL,
+        hash TEXT NOT NULL,
+        PRIMARY KEY (session, hash)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX blob_uses_by_hash ON blob_uses (hash);
+    CREATE TABLE rules (
+        number INTEGER PRIMARY KEY,
+        workspace ANY NOT NULL,
+        tool TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        allow INTEGER NOT NULL,
+        UNIQUE (workspace, tool, subject)
+    ) STRICT;
+    CREATE TABLE deleted (
+        id TEXT PRIMARY KEY,
+        key INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX deleted_unswept ON deleted (key) WHERE key IS NOT NULL;",
+    "ALTER TABLE acp_sessions ADD COLUMN parent TEXT;
+    ALTER TABLE acp_sessions ADD COLUMN source TEXT NOT NULL DEFAULT 'acp';",
+];
+
+const LAYOUT: usize = STEPS.len();
+
+/// Opens the file for the writer. The error is a phrase that names the path.
+pub(super) fn open_for_writing(path: &Path) -> Result<Connection, String> {
+    let named = |cause: &dyn std::fmt::Display| format!("{}: {cause}", path.display());
+    prepare_file(path).map_err(|error| named(&error))?;
+    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| named(&error))?;
+    set_up(&connection).map_err(|error| named(&error))?;
+    let found = layout_of(&connection).map_err(|error| named(&error))?;
+    if found > LAYOUT {
+        return Err(named(&format_args!(
+            "the file has layout {found}, written by a newer version; this version knows layouts up to {LAYOUT}"
+        )));
+    }
+    if found < LAYOUT {
+        migrate(&mut connection).map_err(|error| named(&error))?;
+    }
+    Ok(connection)
+}
+
+/// Opens a file that the writer has opened before.
+pub(super) fn open_for_reading(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// The transcript is the person's own: nobody else may read the file or list its directory. SQLite
+/// gives the log beside the file the same mode.
+fn prepare_file(path: &Path) -> std::io::Result<()> {
+    let mut directory = DirBuilder::new();
+    let mut file = OpenOptions::new();
+    directory.recursive(true);
+    file.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        directory.mode(0o700);
+        file.mode(0o600);
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        directory.create(parent)?;
+    }
+    file.open(path).map(drop)
+}
+
+fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(connection)
+}
+
+fn set_up(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = NORMAL;
+         PRAGMA fullfsync = 1;
+         PRAGMA checkpoint_fullfsync = 1;
+         PRAGMA secure_delete = ON;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
+         PRAGMA cache_size = -{WRITER_CACHE_KIB};"
+    ))
+}
+
+fn layout_of(connection: &Connection) -> rusqlite::Result<usize> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(usize::try_from(version).unwrap_or(usize::MAX))
+}
+
+fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have done the work while this one waited for the lock.
+    let found = layout_of(&transaction)?;
+    for step in STEPS.iter().skip(found) {
+        transaction.execute_batch(step)?;
+    }
+    if found < LAYOUT {
+        transaction.pragma_update(None, "user_version", i64::try_from(LAYOUT).unwrap_or(i64::MAX))?;
+    }
+    transaction.commit()
+}
