@@ -118,7 +118,7 @@ struct TurnResult {
 struct Gone;
 
 enum Wake {
-    Command(Option<Command>),
+    Command(Option<Box<Command>>),
     Rung(Vec<u64>),
 }
 
@@ -133,12 +133,12 @@ impl Writer {
         loop {
             let wake = tokio::select! {
                 biased;
-                command = self.commands.recv() => Wake::Command(command),
+                command = self.commands.recv() => Wake::Command(command.map(Box::new)),
                 keys = self.shown.bell.wait() => Wake::Rung(keys),
                 () = self.outgoing.closed() => return Err(Gone),
             };
             match wake {
-                Wake::Command(Some(command)) => self.command(command, &mut out),
+                Wake::Command(Some(command)) => self.command(*command, &mut out),
                 Wake::Command(None) => return self.write_rest(out).await,
                 Wake::Rung(keys) => {
                     for key in keys {
