@@ -59,8 +59,8 @@ pub fn new_session(id: &str) -> NewSession {
     NewSession {
         id: session_id(id),
         owner: Principal::local(),
-        cwd: "/work/project".into(),
-        roots: vec!["/work/library".into()],
+        cwd: "/srv/project".into(),
+        roots: vec!["/srv/library".into()],
         parent: None,
         source: "acp".into(),
         created_at: Timestamp(1000),
@@ -276,7 +276,7 @@ pub async fn the_row_follows_the_events(store: &dyn Store) {
     append(store, &claim, 1, vec![Body::TurnStarted, text("a")]).await.unwrap();
     let row = store.find(&id).await.unwrap();
     assert_eq!((row.busy, row.last_seq, row.updated_at), (true, Seq(2), Timestamp(1002)));
-    assert_eq!((row.title, row.cwd), (None, PathBuf::from("/work/project")));
+    assert_eq!((row.title, row.cwd), (None, PathBuf::from("/srv/project")));
     let ended = Body::TurnEnded { stop: Stop::EndTurn, error: None };
     let moved = Body::Moved { cwd: "/elsewhere".into() };
     let titles = ["one", "two"].map(|title| Body::Title { title: title.into() });
@@ -331,9 +331,9 @@ pub async fn lists_are_narrowed_to_a_directory(store: &dyn Store) {
     let of = |cwd: &str| ListQuery { cwd: Some(cwd.into()), ..everything() };
     assert_eq!(listed(store, of("/other")).await, ["x"]);
     assert_eq!(listed(store, of("/other/")).await, ["x"]);
-    assert_eq!(listed(store, of("/work/project")).await.len(), 5);
+    assert_eq!(listed(store, of("/srv/project")).await.len(), 5);
     assert!(listed(store, of("/work")).await.is_empty());
-    assert_eq!(listed(store, ListQuery { limit: 1, ..of("/work/project") }).await, ["a"]);
+    assert_eq!(listed(store, ListQuery { limit: 1, ..of("/srv/project") }).await, ["a"]);
 }
 
 pub async fn lists_show_only_what_the_owner_owns(store: &dyn Store) {
@@ -394,7 +394,7 @@ pub async fn renaming_changes_the_title_alone(store: &dyn Store) {
 
 pub async fn a_rule_replaces_the_one_about_the_same_wish(store: &dyn Store) {
     let rule = |tool: &str, subject: &str, allow| Rule {
-        workspace: "/work/project".into(),
+        workspace: "/srv/project".into(),
         tool: tool.into(),
         subject: subject.into(),
         allow,
