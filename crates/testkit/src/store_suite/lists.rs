@@ -49,9 +49,9 @@ pub async fn lists_are_narrowed_to_a_directory(store: &dyn Store) {
     let of = |cwd: &str| ListQuery { cwd: Some(cwd.into()), ..everything() };
     assert_eq!(listed(store, of("/other")).await, ["x"]);
     assert_eq!(listed(store, of("/other/")).await, ["x"]);
-    assert_eq!(listed(store, of("/srv/project")).await.len(), 5);
-    assert!(listed(store, of("/work")).await.is_empty());
-    assert_eq!(listed(store, ListQuery { limit: 1, ..of("/srv/project") }).await, ["a"]);
+    assert_eq!(listed(store, of("/home/project")).await.len(), 5);
+    assert!(listed(store, of("/home")).await.is_empty());
+    assert_eq!(listed(store, ListQuery { limit: 1, ..of("/home/project") }).await, ["a"]);
 }
 
 pub async fn lists_show_only_what_the_owner_owns(store: &dyn Store) {

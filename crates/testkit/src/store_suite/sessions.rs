@@ -88,7 +88,7 @@ pub async fn the_row_follows_the_events(store: &dyn Store) {
     append(store, &claim, 1, vec![Body::TurnStarted, text("a")]).await.unwrap();
     let row = store.find(&id).await.unwrap();
     assert_eq!((row.busy, row.last_seq, row.updated_at), (true, Seq(2), Timestamp(1002)));
-    assert_eq!((row.title, row.cwd), (None, PathBuf::from("/srv/project")));
+    assert_eq!((row.title, row.cwd), (None, PathBuf::from("/home/project")));
     let ended = Body::TurnEnded { stop: Stop::EndTurn, error: None };
     let moved = Body::Moved { cwd: "/elsewhere".into() };
     let titles = ["one", "two"].map(|title| Body::Title { title: title.into() });
@@ -148,7 +148,7 @@ pub async fn renaming_changes_the_title_alone(store: &dyn Store) {
 
 pub async fn a_rule_replaces_the_one_about_the_same_wish(store: &dyn Store) {
     let rule = |tool: &str, subject: &str, allow| Rule {
-        workspace: "/srv/project".into(),
+        workspace: "/home/project".into(),
         tool: tool.into(),
         subject: subject.into(),
         allow,
