@@ -10,7 +10,10 @@ use testkit::store_suite::{append, event, new_session, session_id, text, texts};
 
 /// A store as a process of the given boot would open it.
 fn open(directory: &Path, boot: &str) -> SqliteStore {
-    SqliteStore::open(directory.join("sessions.db"), Options { boot: Some(boot.into()) })
+    SqliteStore::open(
+        directory.join("sessions.db"),
+        Options { boot: Some(boot.into()), ..Options::default() },
+    )
 }
 
 fn number(directory: &Path, query: &str) -> u64 {
