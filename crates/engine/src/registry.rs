@@ -372,7 +372,10 @@ impl Registry {
         };
         let (task, handle) = Task::new(parts, effects);
         self.lock_live().insert(row.id, Live { handle: handle.clone(), touched: self.clock.now() });
+        let recovered = task.last_seq();
         drop(self.tracker.spawn(task.run()));
+        // History ends with what recovery wrote; nobody may read it without.
+        handle.written(recovered).await;
         Ok(handle)
     }
 

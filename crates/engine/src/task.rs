@@ -138,6 +138,15 @@ impl SessionHandle {
         self.inner.mailbox.closed().await;
     }
 
+    /// Waits until readers can see the event, or until the log has ended without it.
+    pub async fn written(&self, seq: Seq) {
+        let mut reader = self.read(Seq(seq.0.saturating_sub(1)));
+        if reader.head() < seq {
+            // However this ends, the caller goes on: readers learn of trouble by themselves.
+            drop(reader.next().await);
+        }
+    }
+
     pub fn read(&self, after: Seq) -> LogReader {
         self.inner.log.reader(after)
     }
@@ -276,6 +285,11 @@ impl Task {
         };
         task.carry_out(effects, None);
         (task, handle)
+    }
+
+    /// The last event given a position so far.
+    pub(crate) fn last_seq(&self) -> Seq {
+        self.last_seq
     }
 
     pub(crate) async fn run(mut self) {

@@ -78,6 +78,9 @@ pub(super) fn append(
         return Err(StoreError::Fenced.into());
     }
     let Some(last) = batch.events.last() else {
+        if batch.sync {
+            write_something(connection, head.key)?;
+        }
         return Ok(head.reserved_seq);
     };
     refuse_disorder(&head, batch)?;
@@ -112,6 +115,12 @@ fn head_of(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<H
         })
     };
     select.query_row([id.as_str()], head).optional()
+}
+
+/// A transaction that writes nothing is not synced, and then nothing before it is either.
+fn write_something(connection: &Connection, key: i64) -> rusqlite::Result<()> {
+    connection.prepare_cached("UPDATE acp_sessions SET epoch = epoch WHERE key = ?1")?.execute([key])?;
+    Ok(())
 }
 
 /// Checked before anything is written, so that one bad batch does not cost the others theirs.

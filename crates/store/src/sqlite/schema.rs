@@ -15,6 +15,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages in the write-ahead log that cause a checkpoint: 16 MiB. The default of 4 MiB makes a flood
 /// of events wait for the disk four times as often.
 const CHECKPOINT_PAGES: u32 = 4096;
+/// What one big transaction adds to the log's file beyond this is given back.
+const LOG_BYTES_KEPT: u32 = 32 << 20;
 const WRITER_CACHE_KIB: i32 = 2048;
 const READER_CACHE_KIB: i32 = 512;
 /// More statements than there are in this crate, so that none is ever prepared twice.
@@ -139,6 +141,7 @@ fn set_up(connection: &Connection) -> rusqlite::Result<()> {
          PRAGMA secure_delete = ON;
          PRAGMA temp_store = MEMORY;
          PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
+         PRAGMA journal_size_limit = {LOG_BYTES_KEPT};
          PRAGMA cache_size = -{WRITER_CACHE_KIB};"
     ))
 }

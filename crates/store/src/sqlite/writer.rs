@@ -38,9 +38,12 @@ pub(super) struct Writer {
     failed: Option<String>,
 }
 
+/// Answers a request; told an error if its group was lost.
+type Tell = dyn FnOnce(Option<&StoreError>);
+
 /// What is left to do for a request after its group is committed or lost.
 enum Finish {
-    Tell(Box<dyn FnOnce(Option<&StoreError>)>),
+    Tell(Box<Tell>),
     Sweep { key: i64, answer: Answer<bool> },
 }
 
