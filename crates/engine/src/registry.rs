@@ -14,14 +14,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Abilities, Backend, SessionSpec};
-use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin};
+use crate::event::{Body, Event, NoticeLevel, Origin};
+use crate::handle::SessionHandle;
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
 use crate::memory::MemoryStore;
-use crate::policy::Rule;
+use crate::rules::RuleBook;
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::SettingSpec;
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
-use crate::task::{SessionHandle, Task, TaskParts};
+use crate::task::{Task, TaskParts};
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
@@ -463,7 +464,7 @@ impl Registry {
                 tracing::warn!(%error, "stored answers cannot be read; everything is asked again");
                 Vec::new()
             });
-            Arc::new(RuleBook { rules: Mutex::new(rules) })
+            Arc::new(RuleBook::new(rules))
         };
         Arc::clone(self.rules.get_or_init(load).await)
     }
@@ -511,22 +512,5 @@ async fn observe_all(session: &mut Session, store: &dyn Store, id: &SessionId) -
                 replay_from = event.seq;
             }
         }
-    }
-}
-
-/// The answers that people gave once and for all, shared by every session.
-pub(crate) struct RuleBook {
-    rules: Mutex<Vec<Rule>>,
-}
-
-impl RuleBook {
-    /// What the newest matching rule says.
-    pub(crate) fn find(&self, workspace: &Path, request: &AskRequest) -> Option<bool> {
-        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        rules.iter().rev().find(|rule| rule.matches(workspace, request)).map(|rule| rule.allow)
-    }
-
-    pub(crate) fn add(&self, rule: Rule) {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
     }
 }

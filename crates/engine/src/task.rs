@@ -21,11 +21,12 @@ use crate::backend::{
 };
 use crate::content::Content;
 use crate::event::{Body, Event, Resolution, Stop};
+use crate::handle::{Accepted, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
 use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
-use crate::log::{EventLog, LogReader, LogShared};
-use crate::registry::RuleBook;
-use crate::session::{Effect, Input, Refusal, Session, Totals, TurnReport};
-use crate::settings::{SettingSpec, Settings};
+use crate::log::EventLog;
+use crate::rules::RuleBook;
+use crate::session::{Effect, Input, Refusal, Session, TurnReport};
+use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
 
 /// Inputs from surfaces that may wait for the task. More wait in their connections.
@@ -48,112 +49,6 @@ enum Wake {
     Reports,
     Stored(Result<(), StoreError>),
     Deadline,
-}
-
-struct Envelope {
-    input: Input,
-    reply: oneshot::Sender<Result<Accepted, SendError>>,
-}
-
-/// The input was taken. It is durable once a reader has seen `seq`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
-    /// The turn a prompt became.
-    pub turn: Option<TurnId>,
-    /// The last event written before the answer.
-    pub seq: Seq,
-}
-
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum SendError {
-    #[error("the session is closed")]
-    Closed,
-    #[error("{0}")]
-    Refused(Refusal),
-}
-
-/// What a session looks like from outside at one moment.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    pub settings: Arc<Settings>,
-    pub title: Option<Arc<str>>,
-    pub cwd: Arc<PathBuf>,
-    pub totals: Totals,
-    pub busy: bool,
-    /// Prompts waiting behind the running turn.
-    pub waiting: usize,
-    /// History is shown from after this position: where it was last cleared.
-    pub replay_from: Seq,
-    pub updated_at: Timestamp,
-}
-
-/// The way to a session's task and log. Cheap to clone.
-#[derive(Clone)]
-pub struct SessionHandle {
-    inner: Arc<HandleInner>,
-}
-
-struct HandleInner {
-    id: SessionId,
-    owner: Principal,
-    created_at: Timestamp,
-    roots: Vec<PathBuf>,
-    specs: Arc<[SettingSpec]>,
-    mailbox: mpsc::Sender<Envelope>,
-    log: Arc<LogShared>,
-    snapshot: watch::Receiver<Arc<Snapshot>>,
-}
-
-impl SessionHandle {
-    pub fn id(&self) -> &SessionId {
-        &self.inner.id
-    }
-
-    pub fn owner(&self) -> &Principal {
-        &self.inner.owner
-    }
-
-    pub fn created_at(&self) -> Timestamp {
-        self.inner.created_at
-    }
-
-    pub fn roots(&self) -> &[PathBuf] {
-        &self.inner.roots
-    }
-
-    pub fn specs(&self) -> &Arc<[SettingSpec]> {
-        &self.inner.specs
-    }
-
-    pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {
-        let (reply, answer) = oneshot::channel();
-        self.inner.mailbox.send(Envelope { input, reply }).await.map_err(|_| SendError::Closed)?;
-        answer.await.map_err(|_| SendError::Closed)?
-    }
-
-    /// Ends the session in good order and waits until its log is complete.
-    pub async fn close(&self) {
-        // Both errors mean that it is closed already.
-        drop(self.send(Input::Close).await);
-        self.inner.mailbox.closed().await;
-    }
-
-    pub fn read(&self, after: Seq) -> LogReader {
-        self.inner.log.reader(after)
-    }
-
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.inner.snapshot.borrow())
-    }
-
-    /// Whether both lead to the same task: a session that was closed and opened again has another.
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.inner.mailbox.is_closed()
-    }
 }
 
 /// What a session task is made from.
