@@ -195,9 +195,11 @@ impl Registry {
         let _held = gate.lock().await;
         self.make_room().await?;
         let mut claim = self.store.create(session).await.map_err(OpenError::Store)?;
+        // A time to come would keep the session on top of every list, and in memory for ever.
+        let now = self.clock.now();
         let numbered: Vec<_> = (claim.next_seq.0..)
             .zip(events)
-            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), ..event }))
+            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event }))
             .collect();
         for part in numbered.chunks(IMPORT_BATCH) {
             let batch = Batch {
@@ -319,7 +321,7 @@ impl Registry {
         let idle: Vec<_> = self
             .lock_live()
             .iter()
-            .filter(|(_, live)| live.is_idle() && now.0 - live.last_used().0 > limit_ms)
+            .filter(|(_, live)| live.is_idle() && now.0.saturating_sub(live.last_used().0) > limit_ms)
             .map(|(id, _)| id.clone())
             .collect();
         for id in idle {

@@ -189,12 +189,16 @@ impl Totals {
     pub fn add(&mut self, usage: &Usage) {
         self.context_used = usage.context_used;
         self.context_size = usage.context_size;
-        self.input += usage.input;
-        self.output += usage.output;
-        self.cache_read += usage.cache_read;
-        self.cache_write += usage.cache_write;
-        self.reasoning += usage.reasoning;
-        self.cost_usd += usage.cost_usd;
+        self.input = self.input.saturating_add(usage.input);
+        self.output = self.output.saturating_add(usage.output);
+        self.cache_read = self.cache_read.saturating_add(usage.cache_read);
+        self.cache_write = self.cache_write.saturating_add(usage.cache_write);
+        self.reasoning = self.reasoning.saturating_add(usage.reasoning);
+        // A sum that is no number any more could not be shown to anybody.
+        let cost_usd = self.cost_usd + usage.cost_usd;
+        if cost_usd.is_finite() {
+            self.cost_usd = cost_usd;
+        }
     }
 }
 
@@ -283,7 +287,7 @@ impl Session {
             Body::TurnQueued { .. } | Body::TurnStarted => {
                 if let Some(turn) = turn {
                     self.open_turns.insert(turn);
-                    self.next_turn = self.next_turn.max(turn.0 + 1);
+                    self.next_turn = self.next_turn.max(turn.0.saturating_add(1));
                 }
             }
             Body::ToolStarted(start) => {
@@ -300,11 +304,11 @@ impl Session {
                     subject: Arc::clone(&request.subject),
                 };
                 self.open_asks.insert(*ask, open);
-                self.next_ask = self.next_ask.max(ask.0 + 1);
+                self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::Resolved { ask, .. } => {
                 self.open_asks.remove(ask);
-                self.next_ask = self.next_ask.max(ask.0 + 1);
+                self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
             Body::Usage(usage) => self.totals.add(usage),
@@ -335,13 +339,24 @@ impl Session {
     /// Ends what a stopped server left open. Called once, after the whole log was observed.
     pub fn recover(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        for turn in std::mem::take(&mut self.open_turns) {
+        let open_turns = std::mem::take(&mut self.open_turns);
+        // A history that was imported may have asks and calls outside any open turn.
+        let strays: BTreeSet<_> = self
+            .open_calls
+            .values()
+            .map(|turn| Some(*turn))
+            .chain(self.open_asks.values().map(|open| open.turn))
+            .filter(|turn| turn.is_none_or(|turn| !open_turns.contains(&turn)))
+            .collect();
+        for turn in strays.into_iter().chain(open_turns.iter().copied().map(Some)) {
             self.finish_turn(
                 turn,
                 Resolution::EndedByRestart,
                 "the server stopped; whether this took effect is not known",
                 &mut effects,
             );
+        }
+        for turn in open_turns {
             let error = Some("the server stopped before the turn was finished".into());
             self.record(
                 Origin::Engine,

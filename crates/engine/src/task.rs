@@ -375,7 +375,7 @@ impl Task {
             reports: self.reports_in.clone(),
             settings: self.settings.subscribe(),
             place: self.place.subscribe(),
-            message_base: turn.0 * MESSAGES_PER_TURN,
+            message_base: turn.0.saturating_mul(MESSAGES_PER_TURN),
             cancel: cancel.clone(),
             history: self.log.shared().reader(Seq::START),
         };

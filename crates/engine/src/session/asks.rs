@@ -108,10 +108,10 @@ impl Session {
         }
     }
 
-    pub(super) fn asks_of(&self, turn: TurnId) -> Vec<(AskId, OpenAsk)> {
+    pub(super) fn asks_of(&self, turn: Option<TurnId>) -> Vec<(AskId, OpenAsk)> {
         self.open_asks
             .iter()
-            .filter(|(_, open)| open.turn == Some(turn))
+            .filter(|(_, open)| open.turn == turn)
             .map(|(ask, open)| (*ask, open.clone()))
             .collect()
     }

@@ -62,7 +62,7 @@ impl Session {
 
     /// Open asks first: a tool that waits for one must see the answer, not only the token.
     fn cancel_running(&mut self, turn: TurnId, effects: &mut Vec<Effect>) {
-        let asks: Vec<_> = self.asks_of(turn);
+        let asks: Vec<_> = self.asks_of(Some(turn));
         for (ask, open) in asks {
             self.resolve(ask, &open, Resolution::Cancelled, Resolver::Engine, effects);
         }
@@ -161,7 +161,7 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         let resolution = Resolution::Cancelled;
-        self.finish_turn(turn, resolution, "the turn ended before the tool did", effects);
+        self.finish_turn(Some(turn), resolution, "the turn ended before the tool did", effects);
         if let Some(text) = &error {
             let notice = Body::Notice { level: NoticeLevel::Error, text: Arc::clone(text) };
             self.record(Origin::Engine, Some(turn), notice, effects);
@@ -172,7 +172,7 @@ impl Session {
     /// Gives every open ask and tool call of a turn its end.
     pub(super) fn finish_turn(
         &mut self,
-        turn: TurnId,
+        turn: Option<TurnId>,
         resolution: Resolution,
         why: &str,
         effects: &mut Vec<Effect>,
@@ -180,8 +180,12 @@ impl Session {
         for (ask, open) in self.asks_of(turn) {
             self.resolve(ask, &open, resolution, Resolver::Engine, effects);
         }
-        let calls: Vec<_> =
-            self.open_calls.iter().filter(|(_, of)| **of == turn).map(|(call, _)| call.clone()).collect();
+        let calls: Vec<_> = self
+            .open_calls
+            .iter()
+            .filter(|(_, of)| Some(**of) == turn)
+            .map(|(call, _)| call.clone())
+            .collect();
         for call in calls {
             let end = ToolEnd {
                 call,
@@ -192,7 +196,7 @@ impl Session {
                 exit: None,
                 elapsed_ms: 0,
             };
-            self.record(Origin::Engine, Some(turn), Body::ToolEnded(Box::new(end)), effects);
+            self.record(Origin::Engine, turn, Body::ToolEnded(Box::new(end)), effects);
         }
     }
 }

@@ -162,7 +162,7 @@ fn listed(sessions: &[Listed], next: Option<String>) -> schema::ListSessionsResp
 }
 
 fn prompt_response(reason: schema::StopReason, usage: &Totals) -> schema::PromptResponse {
-    let total = usage.input + usage.output;
+    let total = usage.input.saturating_add(usage.output);
     let tokens = schema::Usage::new(total, usage.input, usage.output)
         .thought_tokens(nonzero(usage.reasoning))
         .cached_read_tokens(nonzero(usage.cache_read))

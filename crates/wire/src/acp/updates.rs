@@ -313,13 +313,9 @@ impl Updates {
         if view.replay {
             return;
         }
-        self.cost_usd += usage.cost_usd;
-        let totals = Totals {
-            context_used: usage.context_used,
-            context_size: usage.context_size,
-            cost_usd: self.cost_usd,
-            ..Totals::default()
-        };
+        let mut totals = Totals { cost_usd: self.cost_usd, ..Totals::default() };
+        totals.add(usage);
+        self.cost_usd = totals.cost_usd;
         self.totals(&totals, out);
     }
 
