@@ -102,6 +102,16 @@ impl SessionHandle {
         self.inner.mailbox.closed().await;
     }
 
+    /// Ends the session unless it has work, and says whether it is ended. The session decides, not
+    /// its snapshot, so a prompt on its way is either refused or carried out.
+    pub async fn retire(&self) -> bool {
+        let ended = !matches!(self.send(Input::Retire).await, Err(SendError::Refused(_)));
+        if ended {
+            self.inner.mailbox.closed().await;
+        }
+        ended
+    }
+
     pub fn read(&self, after: Seq) -> LogReader {
         self.inner.log.reader(after)
     }

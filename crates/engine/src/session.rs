@@ -71,6 +71,8 @@ pub enum Input {
     },
     /// Ends the session in good order: the running turn is cancelled first.
     Close,
+    /// Ends the session unless it has work: how it leaves memory for another one.
+    Retire,
     FromTurn {
         turn: TurnId,
         report: TurnReport,
@@ -159,6 +161,8 @@ pub enum Refusal {
     QueueFull,
     #[error("the session is closing")]
     Closing,
+    #[error("the session is in the middle of a turn")]
+    Busy,
     #[error("permission request {} is unknown or already answered", .0.0)]
     UnknownAsk(AskId),
     #[error("there is no setting {0:?}; the settings are {1}")]
@@ -272,6 +276,8 @@ impl Session {
             }
             Input::Move { by, cwd } => self.record(by.origin(), None, Body::Moved { cwd }, &mut effects),
             Input::Close => self.close(&mut effects),
+            Input::Retire if self.busy() => return Err(Refusal::Busy),
+            Input::Retire => self.close(&mut effects),
             Input::FromTurn { turn, report } => self.reported(turn, report, &mut effects)?,
             Input::AskExpired { ask } => {
                 let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
