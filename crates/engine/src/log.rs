@@ -83,6 +83,15 @@ impl EventLog {
     }
 }
 
+impl Drop for EventLog {
+    /// A writer that is gone without a word has failed; its readers must not wait for it for ever.
+    fn drop(&mut self) {
+        if self.shared.lock().closed.is_none() {
+            self.close(Some("the session failed unexpectedly; open it again to go on".into()));
+        }
+    }
+}
+
 /// What the writer and the readers of one log share.
 pub(crate) struct LogShared {
     session: SessionId,

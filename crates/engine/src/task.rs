@@ -315,7 +315,8 @@ impl Task {
         self.after_write.retain(|(_, work)| !matches!(work, AfterWrite::StartTurn { .. }));
         if let Some(turn) = &mut self.turn {
             turn.cancel.cancel();
-            turn.abort_at = Some(Instant::now() + CANCEL_GRACE);
+            // A close after a cancel does not start the grace anew.
+            turn.abort_at.get_or_insert_with(|| Instant::now() + CANCEL_GRACE);
         } else if self.after_write.len() < before {
             self.end_unstarted();
         }
@@ -380,7 +381,9 @@ impl Task {
             history: self.log.shared().reader(Seq::START),
         };
         let input = TurnInput { turn, content, titled: self.session.title().is_some() };
-        let work = self.tracker.spawn(Arc::clone(&self.backend).turn(input, context));
+        let backend = Arc::clone(&self.backend);
+        // Called within the task: a backend that panics at once must not take the session with it.
+        let work = self.tracker.spawn(async move { backend.turn(input, context).await });
         let abort = work.abort_handle();
         let reports = self.reports_in.clone();
         self.tracker.spawn(async move {
