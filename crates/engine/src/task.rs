@@ -104,6 +104,8 @@ pub(crate) struct Task {
 
 struct Writing {
     events: Vec<Arc<Event>>,
+    /// The session as it is after exactly these events.
+    snapshot: Snapshot,
     done: BoxFuture<'static, Result<(), StoreError>>,
 }
 
@@ -335,15 +337,16 @@ impl Task {
             let sync = events.iter().any(|event| event.body.must_sync());
             let batch = Batch { session: self.id.clone(), epoch: self.epoch, events: events.clone(), sync };
             let store = Arc::clone(&self.store);
-            self.writing = Some(Writing { events, done: Box::pin(async move { store.append(batch).await }) });
+            let done = Box::pin(async move { store.append(batch).await });
+            self.writing = Some(Writing { events, snapshot: self.take_snapshot(), done });
         }
     }
 
     fn written(&mut self) {
-        let Some(Writing { events, .. }) = self.writing.take() else {
+        let Some(Writing { events, snapshot, .. }) = self.writing.take() else {
             return;
         };
-        self.publish_snapshot();
+        self.publish_snapshot(snapshot);
         self.log.publish(&events);
         let reached = events.last().map_or(Seq::START, |event| event.seq);
         while self.after_write.front().is_some_and(|(seq, _)| *seq <= reached) {
@@ -356,16 +359,24 @@ impl Task {
         }
     }
 
-    fn publish_snapshot(&mut self) {
-        if **self.settings.borrow() != *self.session.settings() {
-            self.settings.send_replace(Arc::new(self.session.settings().clone()));
+    /// Settings and place are shared with the last snapshot as long as they are the same.
+    fn take_snapshot(&self) -> Snapshot {
+        let last = self.snapshot.borrow();
+        let settings = self.session.settings();
+        let settings =
+            if *last.settings == *settings { Arc::clone(&last.settings) } else { Arc::new(settings.clone()) };
+        let cwd = self.session.cwd();
+        let cwd = if *last.cwd == *cwd { Arc::clone(&last.cwd) } else { Arc::new(cwd.clone()) };
+        snapshot_of(&self.session, &settings, &cwd, self.replay_from, self.updated_at)
+    }
+
+    fn publish_snapshot(&mut self, next: Snapshot) {
+        if !Arc::ptr_eq(&self.settings.borrow(), &next.settings) {
+            self.settings.send_replace(Arc::clone(&next.settings));
         }
-        if **self.place.borrow() != *self.session.cwd() {
-            self.place.send_replace(Arc::new(self.session.cwd().clone()));
+        if !Arc::ptr_eq(&self.place.borrow(), &next.cwd) {
+            self.place.send_replace(Arc::clone(&next.cwd));
         }
-        let settings = Arc::clone(&self.settings.borrow());
-        let place = Arc::clone(&self.place.borrow());
-        let next = snapshot_of(&self.session, &settings, &place, self.replay_from, self.updated_at);
         self.snapshot.send_replace(Arc::new(next));
     }
 
