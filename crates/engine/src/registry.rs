@@ -395,6 +395,7 @@ impl Registry {
             Session::new(Arc::clone(&self.specs), row.cwd.clone(), row.title.clone(), unattended);
         let replay_from = observe_all(&mut session, store.as_ref(), &row.id).await?;
         effects.extend(session.recover());
+        effects.extend(session.align(&row.cwd, row.title.as_ref()));
         let spec = SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone() };
         let parts = TaskParts {
             id: row.id.clone(),

@@ -12,7 +12,7 @@ mod asks;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::content::Content;
@@ -370,6 +370,21 @@ impl Session {
                 Body::TurnEnded { stop: Stop::Interrupted, error },
                 &mut effects,
             );
+        }
+        effects
+    }
+
+    /// Follows what the session's row says where the log says something else: a copy works in its own
+    /// folder, and a name may have been given while nobody had the session open.
+    pub fn align(&mut self, cwd: &Path, title: Option<&Arc<str>>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.cwd != cwd {
+            self.record(Origin::Engine, None, Body::Moved { cwd: cwd.to_owned() }, &mut effects);
+        }
+        if let Some(title) = title
+            && self.title.as_ref() != Some(title)
+        {
+            self.record(Origin::Engine, None, Body::Title { title: Arc::clone(title) }, &mut effects);
         }
         effects
     }
