@@ -190,17 +190,20 @@ impl LogReader {
 
     /// Takes at most a page of events and moves past them. Waits for the store, never for the writer.
     pub async fn take(&mut self, page: Page) -> Result<Taken, StoreError> {
-        if let Some(taken) = self.take_from_ring(page) {
-            return Ok(taken);
+        loop {
+            let floor = match self.take_from_ring(page) {
+                Ok(taken) => return Ok(taken),
+                Err(floor) => floor,
+            };
+            let events = self.shared.store.read(&self.shared.session, self.cursor, page).await?;
+            if let Some(last) = events.last() {
+                self.cursor = last.seq;
+                return Ok(Taken::Events(events));
+            }
+            // The gap that a power cut leaves: nothing is stored up to where the ring began before
+            // the store was asked. The ring may have moved on meanwhile.
+            self.cursor = floor;
         }
-        let events = self.shared.store.read(&self.shared.session, self.cursor, page).await?;
-        if let Some(last) = events.last() {
-            self.cursor = last.seq;
-            return Ok(Taken::Events(events));
-        }
-        // The gap that a power cut leaves: nothing is stored between the cursor and the ring.
-        self.cursor = self.cursor.max(self.shared.lock().floor);
-        Ok(self.take_from_ring(page).unwrap_or(Taken::UpToDate))
     }
 
     /// Waits for the next events; `None` once the log is closed and everything was taken.
@@ -216,11 +219,11 @@ impl LogReader {
         }
     }
 
-    /// `None` when the events after the cursor are no longer, or not wholly, in the ring.
-    fn take_from_ring(&mut self, page: Page) -> Option<Taken> {
+    /// Says where the ring begins when the events after the cursor are not, or not wholly, in it.
+    fn take_from_ring(&mut self, page: Page) -> Result<Taken, Seq> {
         let ring = self.shared.lock();
         if self.cursor < ring.floor {
-            return None;
+            return Err(ring.floor);
         }
         let start = ring.events.partition_point(|event| event.seq <= self.cursor);
         let mut bytes = 0;
@@ -230,13 +233,13 @@ impl LogReader {
             .skip(start)
             .take(page.count_max)
             .take_while(|event| {
-                let fits = bytes < page.bytes_max;
+                let fits = bytes == 0 || bytes < page.bytes_max;
                 bytes += event.body.weight();
                 fits
             })
             .cloned()
             .collect();
-        Some(match events.last() {
+        Ok(match events.last() {
             Some(last) => {
                 self.cursor = last.seq;
                 Taken::Events(events)
