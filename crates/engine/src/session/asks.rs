@@ -58,6 +58,7 @@ impl Session {
         let ask = AskId(self.next_ask);
         self.next_ask += 1;
         let (resolution, by) = match self.ruling(&request, remembered) {
+            _ if self.cancelling() => (Resolution::Cancelled, Resolver::Engine),
             Ruling::Ask => {
                 self.record(Origin::Agent, Some(turn), Body::Asked { ask, request }, effects);
                 effects.push(Effect::Wait { ask });
@@ -93,9 +94,6 @@ impl Session {
     }
 
     fn ruling(&self, request: &AskRequest, remembered: Option<bool>) -> Ruling {
-        if self.cancelling() {
-            return Ruling::Deny { mode: "cancelled".into(), reason: "the turn was cancelled".into() };
-        }
         match decide(&self.settings, request, remembered) {
             Ruling::Ask if self.unattended => Ruling::Deny {
                 mode: "unattended".into(),
