@@ -9,6 +9,12 @@
 //! **Invariant:** no input widens the sandbox; there is none to send.
 
 mod asks;
+#[cfg(test)]
+mod orders;
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
