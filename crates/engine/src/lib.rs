@@ -18,6 +18,8 @@ mod session;
 mod settings;
 mod store;
 mod task;
+#[cfg(test)]
+mod testing;
 
 pub use backend::{
     Abilities, Backend, BackendSession, BoxFuture, Report, ReportKind, SessionGone, SessionSpec, ToolInfo,

@@ -9,6 +9,9 @@
 //! **Invariant:** an event is visible to readers only after the store has it.
 //! **Invariant:** only the session task holds an [`EventLog`]; it is not `Clone`.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -22,6 +25,19 @@ use crate::store::{Page, Store, StoreError};
 const RING_EVENTS_MAX: usize = 2048;
 const RING_BYTES_MAX: usize = 2 << 20;
 
+/// How much of the log is kept in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RingLimits {
+    pub events_max: usize,
+    pub bytes_max: usize,
+}
+
+impl Default for RingLimits {
+    fn default() -> Self {
+        Self { events_max: RING_EVENTS_MAX, bytes_max: RING_BYTES_MAX }
+    }
+}
+
 /// The writing end.
 pub(crate) struct EventLog {
     shared: Arc<LogShared>,
@@ -30,10 +46,17 @@ pub(crate) struct EventLog {
 }
 
 impl EventLog {
-    pub(crate) fn new(session: SessionId, store: Arc<dyn Store>, next: Seq) -> Self {
+    pub(crate) fn new(session: SessionId, store: Arc<dyn Store>, next: Seq, limits: RingLimits) -> Self {
         let floor = Seq(next.0.saturating_sub(1));
-        let ring =
-            Ring { events: VecDeque::new(), bytes: 0, floor, head: floor, closed: None, bells: Vec::new() };
+        let ring = Ring {
+            limits,
+            events: VecDeque::new(),
+            bytes: 0,
+            floor,
+            head: floor,
+            closed: None,
+            bells: Vec::new(),
+        };
         Self {
             shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }),
             pending: Vec::new(),
@@ -100,6 +123,7 @@ pub(crate) struct LogShared {
 }
 
 struct Ring {
+    limits: RingLimits,
     events: VecDeque<Arc<Event>>,
     bytes: usize,
     /// Everything after this position is in `events`.
@@ -112,7 +136,7 @@ struct Ring {
 
 impl Ring {
     fn shrink(&mut self) {
-        while self.events.len() > RING_EVENTS_MAX || self.bytes > RING_BYTES_MAX {
+        while self.events.len() > self.limits.events_max || self.bytes > self.limits.bytes_max {
             let Some(oldest) = self.events.pop_front() else {
                 return;
             };

@@ -23,7 +23,7 @@ use crate::content::Content;
 use crate::event::{Body, Event, Resolution, Stop};
 use crate::handle::{Accepted, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
 use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
-use crate::log::EventLog;
+use crate::log::{EventLog, RingLimits};
 use crate::rules::RuleBook;
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
@@ -126,7 +126,8 @@ impl Task {
     pub(crate) fn new(parts: TaskParts, effects: Vec<Effect>) -> (Self, SessionHandle) {
         let (mailbox_in, mailbox) = mpsc::channel(MAILBOX_MAX);
         let (reports_in, reports) = mpsc::channel(REPORTS_MAX);
-        let log = EventLog::new(parts.id.clone(), Arc::clone(&parts.store), parts.next_seq);
+        let log =
+            EventLog::new(parts.id.clone(), Arc::clone(&parts.store), parts.next_seq, RingLimits::default());
         let settings = Arc::new(parts.session.settings().clone());
         let place = Arc::new(parts.session.cwd().clone());
         let first = snapshot_of(&parts.session, &settings, &place, parts.replay_from, parts.updated_at);
