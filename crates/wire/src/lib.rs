@@ -7,6 +7,8 @@
 pub mod acp;
 mod call;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod portable;
 pub mod record;
 mod rpc;
