@@ -54,7 +54,7 @@ async fn in_registry(
     content: Vec<Content>,
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
-    let registry = server::registry(Limits { attended: false, ..Limits::default() });
+    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true);
     let outcome = one_turn(&registry, options, format, content, &mut stop).await;
     registry.shutdown().await;
     outcome

@@ -10,6 +10,8 @@ mod call;
 pub mod chimera;
 mod diff;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod markdown;
 pub mod outcome;
 pub mod page;

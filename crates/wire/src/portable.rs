@@ -3,12 +3,15 @@
 //! The body is in its stored form ([`record`](crate::record)), with every big text inline, so a file
 //! of these needs nothing beside it.
 
-use engine::{Event, Origin, Seq, Timestamp, TurnId};
+use engine::{Body, Event, Origin, Seq, Timestamp, TurnId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::record::{self, RecordError};
+
+/// Turns and asks are counted on from the highest that a history has, so it may not use the numbers up.
+const NUMBER_MAX: u64 = 1 << 40;
 
 #[derive(Deserialize)]
 struct Portable<'a> {
@@ -55,6 +58,12 @@ pub fn decode(text: &str) -> Result<Event, RecordError> {
     let portable: Portable<'_> = serde_json::from_str(text)?;
     let body =
         record::decode(&portable.event_type, portable.version, portable.payload.get().as_bytes(), &|_| None)?;
+    let ask = if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &body { ask.0 } else { 0 };
+    for (field, number) in [("turn", portable.turn.unwrap_or(0)), ("ask", ask)] {
+        if number > NUMBER_MAX {
+            return Err(RecordError::TooHigh { field, number });
+        }
+    }
     let origin = match portable.origin {
         Some(raw) => record::decode_origin(raw.get().as_bytes())?,
         None => Origin::Engine,

@@ -45,6 +45,8 @@ pub enum RecordError {
     UnknownWord { field: &'static str, word: String },
     #[error("the content {hash} is missing")]
     MissingBlob { hash: String },
+    #[error("{field} {number} is too high")]
+    TooHigh { field: &'static str, number: u64 },
     #[error("the path is malformed")]
     BadPath,
     #[error("the event is malformed")]
