@@ -202,7 +202,7 @@ pub async fn big_content_comes_back(store: &dyn Store) {
     let sizes = [16 * 1024, 16 * 1024 + 1, 3 << 20];
     let bodies: Vec<_> = sizes.iter().map(|size| text(&"ü\"".repeat(size / 3 + 1))).collect();
     append(store, &claim, 1, bodies.clone()).await.unwrap();
-    let page = Page { count_max: 10, bytes_max: usize::MAX };
+    let page = Page { count_max: 10, bytes_max: usize::MAX, outline: false };
     let events = store.read(&session_id("s"), Seq::START, page).await.unwrap();
     assert!(events.iter().map(|event| &event.body).eq(&bodies));
 }
@@ -227,15 +227,28 @@ async fn page_lengths(store: &dyn Store, page: Page) -> Vec<usize> {
 
 pub async fn pages_are_bounded_by_count(store: &dyn Store) {
     hundred(store).await;
-    assert_eq!(page_lengths(store, Page { count_max: 40, bytes_max: usize::MAX }).await, [40, 40, 20]);
-    assert_eq!(page_lengths(store, Page { count_max: 100, bytes_max: usize::MAX }).await, [100]);
-    assert_eq!(page_lengths(store, Page { count_max: usize::MAX, bytes_max: usize::MAX }).await, [100]);
+    assert_eq!(
+        page_lengths(store, Page { count_max: 40, bytes_max: usize::MAX, outline: false }).await,
+        [40, 40, 20]
+    );
+    assert_eq!(
+        page_lengths(store, Page { count_max: 100, bytes_max: usize::MAX, outline: false }).await,
+        [100]
+    );
+    assert_eq!(
+        page_lengths(store, Page { count_max: usize::MAX, bytes_max: usize::MAX, outline: false }).await,
+        [100]
+    );
 }
 
 pub async fn pages_are_bounded_by_bytes_past_the_first_event(store: &dyn Store) {
     hundred(store).await;
-    assert_eq!(page_lengths(store, Page { count_max: usize::MAX, bytes_max: 1 }).await, [1; 100]);
-    let lengths = page_lengths(store, Page { count_max: usize::MAX, bytes_max: 20_000 }).await;
+    assert_eq!(
+        page_lengths(store, Page { count_max: usize::MAX, bytes_max: 1, outline: false }).await,
+        [1; 100]
+    );
+    let lengths =
+        page_lengths(store, Page { count_max: usize::MAX, bytes_max: 20_000, outline: false }).await;
     assert!(lengths.len() > 4 && lengths.iter().all(|length| *length <= 20), "{lengths:?}");
     assert_eq!(lengths.iter().sum::<usize>(), 100);
 }
