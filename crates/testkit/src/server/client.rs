@@ -186,6 +186,16 @@ impl Client {
         self.write(&json!({ "jsonrpc": "2.0", "id": ask["id"], "result": outcome })).await;
     }
 
+    pub async fn reply_with_error(&mut self, ask: &Value) {
+        let error = json!({ "code": -32603, "message": "the client cannot ask" });
+        self.write(&json!({ "jsonrpc": "2.0", "id": ask["id"], "error": error })).await;
+    }
+
+    /// Forgets which questions were withdrawn, where a race decides it.
+    pub fn drain_withdrawn(&mut self) {
+        self.withdrawn.clear();
+    }
+
     /// Reads everything that the session has said so far: a change that changes nothing is answered
     /// behind it.
     pub async fn catch_up(&mut self, session: &str) {
