@@ -485,7 +485,10 @@ impl Task {
             history: self.log.shared().reader(Seq::START),
         };
         let input = TurnInput { turn, content, titled: self.session.title().is_some() };
-        let work = self.tracker.spawn(Arc::clone(&self.backend).turn(input, context));
+        // Called on the turn's own task, so that a backend that breaks before its first await takes
+        // the turn with it and not the session.
+        let backend = Arc::clone(&self.backend);
+        let work = self.tracker.spawn(async move { backend.turn(input, context).await });
         let abort = work.abort_handle();
         let reports = self.reports_in.clone();
         self.tracker.spawn(async move {

@@ -229,14 +229,16 @@ async fn a_turn_that_fails_is_answered_with_the_reason_and_the_next_one_works() 
 async fn a_turn_that_panics_is_answered_and_the_next_one_works() {
     let turns = AtomicUsize::new(0);
     let breaking = Turns::new(move |_, _| {
-        let first = turns.fetch_add(1, Ordering::SeqCst) == 0;
+        let turn = turns.fetch_add(1, Ordering::SeqCst);
+        assert_ne!(turn, 0, "injected");
         async move {
-            assert!(!first, "injected");
+            assert_ne!(turn, 1, "injected");
             Ok(Stop::EndTurn)
         }
     });
     check(Setup::new(breaking), async |_, mut client, session| {
         let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "go" }] });
+        assert_eq!(client.refused("session/prompt", prompt.clone()).await.code, -32603);
         assert_eq!(client.refused("session/prompt", prompt).await.code, -32603);
         assert_eq!(client.prompt(&session, "again").await, "end_turn");
     })
