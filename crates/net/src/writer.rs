@@ -95,14 +95,15 @@ struct Attached {
     owed: BTreeMap<TurnId, RpcId>,
     early: VecDeque<TurnResult>,
     after: Vec<(Seq, RpcId, Outcome)>,
-    finish: Option<(RpcId, Outcome)>,
+    finish: Vec<(RpcId, Outcome)>,
     /// Questions sent to this client, by our request's id.
     sent: BTreeMap<AskId, u64>,
 }
 
 struct Replay {
     until: Seq,
-    answer: Option<(RpcId, Vec<String>)>,
+    /// Each load that is answered at its end, with the rules that it names.
+    answers: Vec<(RpcId, Vec<String>)>,
     /// Questions in the history that nobody has answered so far.
     held: BTreeMap<AskId, AskFrame>,
 }
@@ -183,7 +184,11 @@ impl Writer {
             },
             Command::OweTurn { handle, turn, id } => self.owe_turn(handle, turn, id, out),
             Command::Finish { session, id, outcome } => match self.shown.find(&session) {
-                Some(attached) if !attached.ended => attached.finish = Some((id, outcome)),
+                Some(attached) if !attached.handle.is_closed() => {
+                    // Somebody opened it again in the meantime.
+                    self.replies.write(&id, Ok(&outcome), out);
+                }
+                Some(attached) if !attached.ended => attached.finish.push((id, outcome)),
                 Some(attached) => {
                     attached.updates.totals(&attached.handle.snapshot().totals, out);
                     self.replies.write(&id, Ok(&outcome), out);
@@ -194,7 +199,15 @@ impl Writer {
         }
     }
 
-    fn attach(&mut self, handle: SessionHandle, after: Seq, answer: AttachAnswer, out: &mut Vec<u8>) {
+    fn attach(&mut self, handle: SessionHandle, mut after: Seq, answer: AttachAnswer, out: &mut Vec<u8>) {
+        if let Some(before) = self.shown.find(handle.id()) {
+            // Closed and opened again before its end was seen: the new reader tells the rest.
+            for (id, outcome) in before.finish.drain(..) {
+                self.replies.write(&id, Ok(&outcome), out);
+            }
+            // What is on its way to a client that has the session already must not be skipped.
+            after = after.min(before.reader.cursor());
+        }
         let updates = Updates::new(self.debts.client(), &handle);
         let mut replay = None;
         match answer {
@@ -204,7 +217,7 @@ impl Writer {
             }
             AttachAnswer::AfterReplay { id, rules } => {
                 let until = handle.read(after).head();
-                replay = Some(Replay { until, answer: Some((id, rules)), held: BTreeMap::new() });
+                replay = Some(Replay { until, answers: vec![(id, rules)], held: BTreeMap::new() });
             }
         }
         let reader = handle.read(after);
@@ -254,7 +267,7 @@ impl Writer {
             }
             Ok(Taken::Ended { trouble }) => {
                 writing.end_replay(attached, &self.slash_commands, out);
-                let finished = attached.finish.is_some().then(|| attached.handle.id().clone());
+                let finished = (!attached.finish.is_empty()).then(|| attached.handle.id().clone());
                 writing.end(attached, trouble.as_deref(), out);
                 if let Some(id) = finished {
                     self.shown.forget(&id);
@@ -280,26 +293,47 @@ impl Shown {
         }
     }
 
-    /// Shows the session with this reader. What is still owed to the client stays owed.
+    /// Shows the session with this reader.
     fn show(&mut self, handle: SessionHandle, reader: LogReader, updates: Updates, replay: Option<Replay>) {
         self.last_key += 1;
         let key = self.last_key;
         let before = self.keys.insert(handle.id().clone(), key).and_then(|old| self.sessions.remove(&old));
-        let (owed, after, sent) = before.map_or_else(Default::default, |old| (old.owed, old.after, old.sent));
         reader.subscribe(&self.bell, key);
-        let attached = Attached {
+        let mut attached = Attached {
             handle,
             reader,
             updates,
             replay,
             ended: false,
-            owed,
+            owed: BTreeMap::new(),
             early: VecDeque::new(),
-            after,
-            finish: None,
-            sent,
+            after: Vec::new(),
+            finish: Vec::new(),
+            sent: BTreeMap::new(),
         };
+        if let Some(before) = before {
+            attached.inherit(before);
+        }
         self.sessions.insert(key, attached);
+    }
+}
+
+impl Attached {
+    /// Takes over what the client is owed from the reader that showed it the session so far.
+    fn inherit(&mut self, before: Self) {
+        self.owed = before.owed;
+        self.early = before.early;
+        self.after = before.after;
+        self.finish = before.finish;
+        self.sent = before.sent;
+        match (&mut self.replay, before.replay) {
+            (Some(replay), Some(old)) => {
+                replay.until = replay.until.max(old.until);
+                replay.answers.splice(..0, old.answers);
+            }
+            (replay @ None, old) => *replay = old,
+            (Some(_), None) => {}
+        }
     }
 }
 
@@ -390,7 +424,7 @@ impl Writing<'_> {
     fn end_replay(&mut self, attached: &mut Attached, commands: &[CommandSpec], out: &mut Vec<u8>) {
         let Some(replay) = attached.replay.take() else { return };
         attached.updates.flush(out);
-        if let Some((id, rules)) = replay.answer {
+        for (id, rules) in replay.answers {
             let outcome = Outcome::Opened(SessionView::of(&attached.handle, rules));
             self.replies.write(&id, Ok(&outcome), out);
         }
@@ -423,8 +457,10 @@ impl Writing<'_> {
             let failed = trouble.map(|text| Fault::Internal(text.into()));
             self.replies.write(&id, failed.as_ref().map_or(Ok(&outcome), Err), out);
         }
-        if let Some((id, outcome)) = attached.finish.take() {
+        if !attached.finish.is_empty() {
             attached.updates.totals(&attached.handle.snapshot().totals, out);
+        }
+        for (id, outcome) in attached.finish.drain(..) {
             self.replies.write(&id, Ok(&outcome), out);
         }
     }

@@ -275,6 +275,15 @@ impl Client {
         self.withdrawn.clear();
     }
 
+    /// Reads one frame if there is one, after giving everybody else a chance.
+    pub async fn glance(&mut self) {
+        tokio::task::yield_now().await;
+        let more = self.unread_bytes() > 0;
+        if more || !self.arrived.is_empty() {
+            self.look("what is there").await;
+        }
+    }
+
     /// Reads one frame.
     pub async fn look(&mut self, wanted: &str) {
         while self.arrived.is_empty() {
