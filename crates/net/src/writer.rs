@@ -27,10 +27,10 @@ pub(crate) enum Command {
         id: RpcId,
         outcome: Result<Outcome, Fault>,
     },
-    /// Shows a session from `after` on.
+    /// Shows a session.
     Attach {
         handle: SessionHandle,
-        after: Seq,
+        from: Start,
         answer: AttachAnswer,
     },
     /// Answers when everything up to `seq` was written, and therefore is durable.
@@ -52,6 +52,13 @@ pub(crate) enum Command {
         id: RpcId,
         outcome: Outcome,
     },
+}
+
+/// Where a client begins to see a session.
+pub(crate) enum Start {
+    After(Seq),
+    /// At the head, which was here; a client that sees the session already just goes on.
+    Now(Seq),
 }
 
 /// When the request that opened a session is answered.
@@ -175,7 +182,7 @@ impl Writer {
     fn command(&mut self, command: Command, out: &mut Vec<u8>) {
         match command {
             Command::Answer { id, outcome } => self.replies.write(&id, outcome.as_ref(), out),
-            Command::Attach { handle, after, answer } => self.attach(handle, after, answer, out),
+            Command::Attach { handle, from, answer } => self.attach(handle, &from, answer, out),
             Command::AnswerAfter { session, seq, id, outcome } => match self.shown.find(&session) {
                 Some(attached) if attached.reader.cursor() < seq && !attached.ended => {
                     attached.after.push((seq, id, outcome));
@@ -199,15 +206,21 @@ impl Writer {
         }
     }
 
-    fn attach(&mut self, handle: SessionHandle, mut after: Seq, answer: AttachAnswer, out: &mut Vec<u8>) {
+    fn attach(&mut self, handle: SessionHandle, from: &Start, answer: AttachAnswer, out: &mut Vec<u8>) {
+        let mut seen = None;
         if let Some(before) = self.shown.find(handle.id()) {
+            seen = Some(before.reader.cursor());
             // Closed and opened again before its end was seen: the new reader tells the rest.
             for (id, outcome) in before.finish.drain(..) {
                 self.replies.write(&id, Ok(&outcome), out);
             }
-            // What is on its way to a client that has the session already must not be skipped.
-            after = after.min(before.reader.cursor());
         }
+        let after = match (from, seen) {
+            (Start::Now(_), Some(seen)) => seen,
+            // What is on its way to the client must not be skipped.
+            (Start::After(after), Some(seen)) => seen.min(*after),
+            (Start::After(after) | Start::Now(after), None) => *after,
+        };
         let updates = Updates::new(self.debts.client(), &handle);
         let mut replay = None;
         match answer {
