@@ -20,7 +20,7 @@ fn quiet() -> Setup {
 
 /// Sends these bytes to a server and returns all that comes back until it has nothing more to say.
 async fn talk(setup: Setup, input: impl AsRef<[u8]>) -> String {
-    let mut server = Server::start(setup);
+    let server = Server::start(setup);
     let (their_input, mut our_output) = std::io::pipe().unwrap();
     let (mut our_input, their_output) = std::io::pipe().unwrap();
     let (link, written) = net::stdio::over(their_input, their_output).unwrap();
@@ -33,7 +33,7 @@ async fn talk(setup: Setup, input: impl AsRef<[u8]>) -> String {
         output
     });
     tokio::time::timeout(DEADLINE, connection.input_ended()).await.unwrap();
-    server.keep(connection);
+    connection.finish().await;
     server.stop().await;
     tokio::time::timeout(DEADLINE, written).await.unwrap().unwrap();
     writer.join().unwrap();

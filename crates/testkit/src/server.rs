@@ -21,6 +21,8 @@ use engine::{
 use net::{Connection, ConnectionParts, Rules, memory};
 use store::SqliteStore;
 use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use wire::acp::Identity;
 
 use crate::Script;
@@ -77,14 +79,22 @@ pub struct Server {
     clock: Arc<TestClock>,
     folder: TempDir,
     registry: Option<Arc<Registry>>,
-    connections: Vec<Connection>,
+    connections: JoinSet<()>,
+    stop: watch::Sender<bool>,
 }
 
 impl Server {
     pub fn start(setup: Setup) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let clock = Arc::new(TestClock(AtomicI64::new(1_700_000_000_000)));
-        let mut server = Self { setup, clock, folder, registry: None, connections: Vec::new() };
+        let mut server = Self {
+            setup,
+            clock,
+            folder,
+            registry: None,
+            connections: JoinSet::new(),
+            stop: watch::Sender::new(false),
+        };
         std::fs::create_dir(server.workspace()).expect("a workspace");
         server.registry = Some(server.open());
         server
@@ -125,7 +135,7 @@ impl Server {
     pub fn connect_as(&mut self, principal: Principal) -> Client {
         let (link, peer) = memory::pair();
         let parts = self.connection_parts(principal);
-        self.connections.push(Connection::start(parts, link));
+        self.keep(Connection::start(parts, link));
         Client::new(peer, self.workspace())
     }
 
@@ -139,9 +149,17 @@ impl Server {
         }
     }
 
-    /// Takes charge of a connection that the test made itself.
-    pub fn keep(&mut self, connection: Connection) {
-        self.connections.push(connection);
+    /// Takes charge of a connection: it ends when its client hangs up or the server stops.
+    fn keep(&mut self, mut connection: Connection) {
+        let mut stop = self.stop.subscribe();
+        self.connections.spawn(async move {
+            tokio::select! {
+                () = connection.input_ended() => {}
+                // The sender lives as long as the server.
+                stopped = stop.wait_for(|stop| *stop) => drop(stopped),
+            }
+            connection.finish().await;
+        });
     }
 
     /// The session itself, behind the clients' backs.
@@ -200,9 +218,11 @@ impl Server {
         let registry = self.registry.take().expect("the server runs");
         registry.shutdown().await;
         assert!(registry.tracker().is_empty(), "a session's task is still running");
-        for connection in self.connections.drain(..) {
-            connection.finish().await;
+        self.stop.send_replace(true);
+        while let Some(ended) = self.connections.join_next().await {
+            ended.expect("a connection ends in good order");
         }
+        self.stop.send_replace(false);
         // Whoever still holds it is a task that nobody can end.
         assert!(Arc::into_inner(registry).is_some(), "a connection's task is still running");
     }
