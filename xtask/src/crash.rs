@@ -17,7 +17,7 @@ mod check;
 mod peer;
 mod plan;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
