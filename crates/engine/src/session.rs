@@ -184,14 +184,15 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Adds one call. The numbers are somebody else's: more than there can be stays the most there is.
     pub fn add(&mut self, usage: &Usage) {
         self.context_used = usage.context_used;
         self.context_size = usage.context_size;
-        self.input += usage.input;
-        self.output += usage.output;
-        self.cache_read += usage.cache_read;
-        self.cache_write += usage.cache_write;
-        self.reasoning += usage.reasoning;
+        self.input = self.input.saturating_add(usage.input);
+        self.output = self.output.saturating_add(usage.output);
+        self.cache_read = self.cache_read.saturating_add(usage.cache_read);
+        self.cache_write = self.cache_write.saturating_add(usage.cache_write);
+        self.reasoning = self.reasoning.saturating_add(usage.reasoning);
         self.cost_usd += usage.cost_usd;
     }
 }
