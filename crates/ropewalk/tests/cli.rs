@@ -220,7 +220,10 @@ fn a_reader_that_leaves_ends_the_turn_quietly() {
     child.stdout.take().unwrap().read_exact(&mut some).unwrap();
     let ended = ended(child).with(1);
     assert!(!ended.err.contains("panicked") && !ended.err.contains("error"), "{}", ended.err);
-    assert_eq!(world.run(&["sessions", "list", "--json"]).with(0).json()["sessions"][0]["status"], "idle");
+    let id = world.run(&["sessions", "list", "--json"]).with(0).json()["sessions"][0]["id"].clone();
+    let shown = world.run(&["sessions", "show", "--json", id.as_str().unwrap()]).with(0).json();
+    assert_eq!(shown["session"]["status"], "idle");
+    assert_eq!(shown["events"].as_array().unwrap().last().unwrap()["payload"]["stop"], "cancelled");
 }
 
 #[test]
