@@ -15,6 +15,8 @@ pub const SCHEMA: &str = "ropewalk.session/1";
 
 /// Higher turns and asks are nobody's honest count.
 const COUNT_MAX: u64 = 1 << 40;
+/// The end of the year 9999. A later time is nobody's clock, and reckoning with it would overflow.
+pub(crate) const LAST_AT: Timestamp = Timestamp(253_402_300_799_999);
 
 /// A session that came from outside, in whatever form.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -121,5 +123,6 @@ impl Imported {
 /// A session goes on counting turns and asks from the highest it has seen, which must leave room.
 fn is_countable(event: &Event) -> bool {
     let ask = if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &event.body { ask.0 } else { 0 };
-    event.turn.is_none_or(|turn| turn.0 <= COUNT_MAX) && ask <= COUNT_MAX
+    let in_time = (Timestamp(0)..=LAST_AT).contains(&event.at);
+    in_time && event.turn.is_none_or(|turn| turn.0 <= COUNT_MAX) && ask <= COUNT_MAX
 }
