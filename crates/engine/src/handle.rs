@@ -112,6 +112,15 @@ impl SessionHandle {
         ended
     }
 
+    /// Waits until readers can see the event, or until the log has ended without it.
+    pub async fn written(&self, seq: Seq) {
+        let mut reader = self.read(Seq(seq.0.saturating_sub(1)));
+        if reader.head() < seq {
+            // However this ends, the caller goes on: readers learn of trouble by themselves.
+            drop(reader.next().await);
+        }
+    }
+
     pub fn read(&self, after: Seq) -> LogReader {
         self.inner.log.reader(after)
     }

@@ -420,7 +420,10 @@ impl Registry {
         let (task, handle) = Task::new(parts, effects);
         let live = Live { handle: handle.clone(), touched: self.clock.now(), leaving: false };
         seat.fill(row.id, live);
+        let recovered = task.last_seq();
         drop(self.tracker.spawn(task.run()));
+        // History ends with what recovery wrote; nobody may read it without.
+        handle.written(recovered).await;
         Ok(handle)
     }
 

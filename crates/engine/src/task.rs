@@ -176,6 +176,11 @@ impl Task {
         (task, handle)
     }
 
+    /// The last event given a position so far.
+    pub(crate) fn last_seq(&self) -> Seq {
+        self.last_seq
+    }
+
     pub(crate) async fn run(mut self) {
         self.flush();
         while !(self.stopping && self.writing.is_none()) {

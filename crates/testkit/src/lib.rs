@@ -3,4 +3,4 @@
 mod script;
 pub mod store_suite;
 
-pub use script::{Line, Script};
+pub use script::{Line, Script, call, fail, say, think};
