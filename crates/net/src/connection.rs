@@ -34,8 +34,10 @@ pub struct ConnectionParts {
     pub identity: Identity,
 }
 
-/// A running connection.
+/// A running connection. It writes until it is finished: whoever has sent everything still gets the
+/// answers.
 pub struct Connection {
+    commands: mpsc::Sender<Command>,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
     stop: CancellationToken,
@@ -66,12 +68,13 @@ impl Connection {
                 sender: Sender { surface, name: "client".into() },
                 rules: Arc::new(parts.rules),
                 debts,
-                commands,
+                commands: commands.clone(),
             },
             tasks: tasks.clone(),
             slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
         };
         Self {
+            commands,
             reader: tasks.spawn(reader.run(link.incoming, stop.clone())),
             writer: tasks.spawn(writer.run()),
             stop,
@@ -88,6 +91,7 @@ impl Connection {
     /// Stops reading, writes what is left and closes the output.
     pub async fn finish(self) {
         self.stop.cancel();
+        drop(self.commands);
         self.tasks.close();
         if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
             self.writer.abort();

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use wire::{Call, ChangeAnswer, Fault, Outcome, Place, RpcId, SessionView};
 
 use crate::debts::Debts;
-use crate::writer::{AttachAnswer, Command};
+use crate::writer::{AttachAnswer, Command, Start};
 
 /// What this server allows its clients.
 #[derive(Debug, Clone)]
@@ -134,25 +134,28 @@ impl Handlers {
         let handle = self.open(session, place).await?;
         self.debts.opened(handle.id());
         let answer = AttachAnswer::AfterReplay { id: id.clone(), rules: self.project_rules(&handle) };
-        let after = handle.snapshot().replay_from;
-        self.write(Command::Attach { handle, after, answer }).await
+        let from = Start::After(handle.snapshot().replay_from);
+        self.write(Command::Attach { handle, from, answer }).await
     }
 
     async fn resume(&self, id: &RpcId, session: &SessionId, place: Place, cursor: Option<String>) -> Handled {
         let handle = self.open(session, place).await?;
         let head = handle.read(Seq::START).head();
-        let after = match cursor {
-            None => head,
-            Some(text) => text.parse().ok().map(Seq).filter(|seq| *seq <= head).ok_or_else(|| {
-                Fault::InvalidParams(format!(
-                    "the cursor {text:?} cannot be served; use session/load for the whole history"
-                ))
-            })?,
+        let from = match cursor {
+            None => Start::Now(head),
+            Some(text) => {
+                let served = text.parse().ok().map(Seq).filter(|seq| *seq <= head);
+                Start::After(served.ok_or_else(|| {
+                    Fault::InvalidParams(format!(
+                        "the cursor {text:?} cannot be served; use session/load for the whole history"
+                    ))
+                })?)
+            }
         };
         self.debts.opened(handle.id());
         let outcome = Outcome::Opened(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.write(Command::Attach { handle, after, answer }).await
+        self.write(Command::Attach { handle, from, answer }).await
     }
 
     async fn fork(&self, id: &RpcId, source: &SessionId, place: Place) -> Handled {
@@ -163,10 +166,11 @@ impl Handlers {
 
     /// Names a new session to the client, then shows it what happens there.
     async fn begin(&self, id: &RpcId, handle: SessionHandle, after: Seq) -> Handled {
+        let from = Start::After(after);
         self.debts.opened(handle.id());
         let outcome = Outcome::Created(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.write(Command::Attach { handle, after, answer }).await
+        self.write(Command::Attach { handle, from, answer }).await
     }
 
     async fn list(&self, cwd: Option<PathBuf>, cursor: Option<String>) -> Handled {

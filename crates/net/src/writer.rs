@@ -27,10 +27,10 @@ pub(crate) enum Command {
         id: RpcId,
         outcome: Result<Outcome, Fault>,
     },
-    /// Shows a session from `after` on.
+    /// Shows a session.
     Attach {
         handle: SessionHandle,
-        after: Seq,
+        from: Start,
         answer: AttachAnswer,
     },
     /// Answers when everything up to `seq` was written, and therefore is durable.
@@ -52,6 +52,13 @@ pub(crate) enum Command {
         id: RpcId,
         outcome: Outcome,
     },
+}
+
+/// Where a client begins to see a session.
+pub(crate) enum Start {
+    After(Seq),
+    /// At the head, which was here; a client that sees the session already just goes on.
+    Now(Seq),
 }
 
 /// When the request that opened a session is answered.
@@ -95,14 +102,15 @@ struct Attached {
     owed: BTreeMap<TurnId, RpcId>,
     early: VecDeque<TurnResult>,
     after: Vec<(Seq, RpcId, Outcome)>,
-    finish: Option<(RpcId, Outcome)>,
+    finish: Vec<(RpcId, Outcome)>,
     /// Questions sent to this client, by our request's id.
     sent: BTreeMap<AskId, u64>,
 }
 
 struct Replay {
     until: Seq,
-    answer: Option<(RpcId, Vec<String>)>,
+    /// Each load that is answered at its end, with the rules that it names.
+    answers: Vec<(RpcId, Vec<String>)>,
     /// Questions in the history that nobody has answered so far.
     held: BTreeMap<AskId, AskFrame>,
 }
@@ -174,7 +182,7 @@ impl Writer {
     fn command(&mut self, command: Command, out: &mut Vec<u8>) {
         match command {
             Command::Answer { id, outcome } => self.replies.write(&id, outcome.as_ref(), out),
-            Command::Attach { handle, after, answer } => self.attach(handle, after, answer, out),
+            Command::Attach { handle, from, answer } => self.attach(handle, &from, answer, out),
             Command::AnswerAfter { session, seq, id, outcome } => match self.shown.find(&session) {
                 Some(attached) if attached.reader.cursor() < seq && !attached.ended => {
                     attached.after.push((seq, id, outcome));
@@ -183,7 +191,11 @@ impl Writer {
             },
             Command::OweTurn { handle, turn, id } => self.owe_turn(handle, turn, id, out),
             Command::Finish { session, id, outcome } => match self.shown.find(&session) {
-                Some(attached) if !attached.ended => attached.finish = Some((id, outcome)),
+                Some(attached) if !attached.handle.is_closed() => {
+                    // Somebody opened it again in the meantime.
+                    self.replies.write(&id, Ok(&outcome), out);
+                }
+                Some(attached) if !attached.ended => attached.finish.push((id, outcome)),
                 Some(attached) => {
                     attached.updates.totals(&attached.handle.snapshot().totals, out);
                     self.replies.write(&id, Ok(&outcome), out);
@@ -194,7 +206,21 @@ impl Writer {
         }
     }
 
-    fn attach(&mut self, handle: SessionHandle, after: Seq, answer: AttachAnswer, out: &mut Vec<u8>) {
+    fn attach(&mut self, handle: SessionHandle, from: &Start, answer: AttachAnswer, out: &mut Vec<u8>) {
+        let mut seen = None;
+        if let Some(before) = self.shown.find(handle.id()) {
+            seen = Some(before.reader.cursor());
+            // Closed and opened again before its end was seen: the new reader tells the rest.
+            for (id, outcome) in before.finish.drain(..) {
+                self.replies.write(&id, Ok(&outcome), out);
+            }
+        }
+        let after = match (from, seen) {
+            (Start::Now(_), Some(seen)) => seen,
+            // What is on its way to the client must not be skipped.
+            (Start::After(after), Some(seen)) => seen.min(*after),
+            (Start::After(after) | Start::Now(after), None) => *after,
+        };
         let updates = Updates::new(self.debts.client(), &handle);
         let mut replay = None;
         match answer {
@@ -204,7 +230,7 @@ impl Writer {
             }
             AttachAnswer::AfterReplay { id, rules } => {
                 let until = handle.read(after).head();
-                replay = Some(Replay { until, answer: Some((id, rules)), held: BTreeMap::new() });
+                replay = Some(Replay { until, answers: vec![(id, rules)], held: BTreeMap::new() });
             }
         }
         let reader = handle.read(after);
@@ -254,7 +280,7 @@ impl Writer {
             }
             Ok(Taken::Ended { trouble }) => {
                 writing.end_replay(attached, &self.slash_commands, out);
-                let finished = attached.finish.is_some().then(|| attached.handle.id().clone());
+                let finished = (!attached.finish.is_empty()).then(|| attached.handle.id().clone());
                 writing.end(attached, trouble.as_deref(), out);
                 if let Some(id) = finished {
                     self.shown.forget(&id);
@@ -280,26 +306,47 @@ impl Shown {
         }
     }
 
-    /// Shows the session with this reader. What is still owed to the client stays owed.
+    /// Shows the session with this reader.
     fn show(&mut self, handle: SessionHandle, reader: LogReader, updates: Updates, replay: Option<Replay>) {
         self.last_key += 1;
         let key = self.last_key;
         let before = self.keys.insert(handle.id().clone(), key).and_then(|old| self.sessions.remove(&old));
-        let (owed, after, sent) = before.map_or_else(Default::default, |old| (old.owed, old.after, old.sent));
         reader.subscribe(&self.bell, key);
-        let attached = Attached {
+        let mut attached = Attached {
             handle,
             reader,
             updates,
             replay,
             ended: false,
-            owed,
+            owed: BTreeMap::new(),
             early: VecDeque::new(),
-            after,
-            finish: None,
-            sent,
+            after: Vec::new(),
+            finish: Vec::new(),
+            sent: BTreeMap::new(),
         };
+        if let Some(before) = before {
+            attached.inherit(before);
+        }
         self.sessions.insert(key, attached);
+    }
+}
+
+impl Attached {
+    /// Takes over what the client is owed from the reader that showed it the session so far.
+    fn inherit(&mut self, before: Self) {
+        self.owed = before.owed;
+        self.early = before.early;
+        self.after = before.after;
+        self.finish = before.finish;
+        self.sent = before.sent;
+        match (&mut self.replay, before.replay) {
+            (Some(replay), Some(old)) => {
+                replay.until = replay.until.max(old.until);
+                replay.answers.splice(..0, old.answers);
+            }
+            (replay @ None, old) => *replay = old,
+            (Some(_), None) => {}
+        }
     }
 }
 
@@ -395,7 +442,7 @@ impl Writing<'_> {
         if totals.context_size > 0 {
             attached.updates.totals(&totals, out);
         }
-        if let Some((id, rules)) = replay.answer {
+        for (id, rules) in replay.answers {
             let outcome = Outcome::Opened(SessionView::of(&attached.handle, rules));
             self.replies.write(&id, Ok(&outcome), out);
         }
@@ -423,8 +470,10 @@ impl Writing<'_> {
             let failed = trouble.map(|text| Fault::Internal(text.into()));
             self.replies.write(&id, failed.as_ref().map_or(Ok(&outcome), Err), out);
         }
-        if let Some((id, outcome)) = attached.finish.take() {
+        if !attached.finish.is_empty() {
             attached.updates.totals(&attached.handle.snapshot().totals, out);
+        }
+        for (id, outcome) in attached.finish.drain(..) {
             self.replies.write(&id, Ok(&outcome), out);
         }
     }

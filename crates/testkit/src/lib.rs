@@ -1,6 +1,9 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
 mod script;
+pub mod server;
 pub mod store_suite;
+mod turns;
 
 pub use script::{Line, Script, call, fail, say, think};
+pub use turns::Turns;

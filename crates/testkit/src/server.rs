@@ -1,0 +1,266 @@
+//! The whole server in one process: registry, agent, store, and clients over memory links.
+//!
+//! [`Server::stop`] ends a test. It fails one that leaves a turn running, a task alive or, through its
+//! clients, an answer or a question unread; a test cannot forget it, because dropping a server that
+//! was not stopped fails too.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod client;
+mod story;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use agent::{Agent, AgentConfig};
+use engine::{
+    Backend, Clock, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts, Seq, SessionHandle,
+    SessionId, Store, Timestamp,
+};
+use net::{Connection, ConnectionParts, Rules, memory};
+use store::SqliteStore;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use wire::acp::Identity;
+
+use crate::Script;
+
+pub use client::{Client, Refused};
+pub use story::Story;
+
+/// No wait of a test is longer. Generous, because test machines are busy.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a server is made of.
+pub struct Setup {
+    pub backend: Arc<dyn Backend>,
+    pub limits: Limits,
+    pub rules: Rules,
+    pub keep: Keep,
+}
+
+/// Where sessions are kept; all of them outlast a restart.
+pub enum Keep {
+    Memory(Arc<MemoryStore>),
+    Disk,
+    /// A path that no file can be made at.
+    Nowhere,
+}
+
+impl Setup {
+    pub fn new(backend: impl Backend) -> Self {
+        Self {
+            backend: Arc::new(backend),
+            limits: Limits::default(),
+            rules: Rules::default(),
+            keep: Keep::Memory(Arc::default()),
+        }
+    }
+
+    /// The built-in agent with the offline model.
+    pub fn offline() -> Self {
+        Self::new(Agent::new(AgentConfig::offline()))
+    }
+
+    /// The built-in agent with a scripted model.
+    pub fn script(script: &Script) -> Self {
+        Self::new(Agent::new(AgentConfig::new(vec![Arc::new(script.clone())])))
+    }
+
+    pub fn on_disk(self) -> Self {
+        Self { keep: Keep::Disk, ..self }
+    }
+}
+
+pub struct Server {
+    setup: Setup,
+    clock: Arc<TestClock>,
+    folder: TempDir,
+    registry: Option<Arc<Registry>>,
+    connections: JoinSet<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Server {
+    pub fn start(setup: Setup) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let clock = Arc::new(TestClock(AtomicI64::new(1_700_000_000_000)));
+        let mut server = Self {
+            setup,
+            clock,
+            folder,
+            registry: None,
+            connections: JoinSet::new(),
+            stop: watch::Sender::new(false),
+        };
+        std::fs::create_dir(server.workspace()).expect("a workspace");
+        server.registry = Some(server.open());
+        server
+    }
+
+    /// Where sessions work if a test does not say otherwise.
+    pub fn workspace(&self) -> PathBuf {
+        self.folder.path().canonicalize().expect("the test's folder").join("workspace")
+    }
+
+    /// A folder beside the workspace.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.workspace().with_file_name(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    pub fn clock(&self) -> &TestClock {
+        &self.clock
+    }
+
+    pub fn registry(&self) -> &Registry {
+        self.registry.as_ref().expect("the server runs")
+    }
+
+    /// A client that has introduced itself.
+    pub async fn client(&mut self) -> Client {
+        let mut client = self.connect();
+        client.initialize().await;
+        client
+    }
+
+    /// A client that has said nothing so far.
+    pub fn connect(&mut self) -> Client {
+        self.connect_as(Principal::local())
+    }
+
+    pub fn connect_as(&mut self, principal: Principal) -> Client {
+        let (link, peer) = memory::pair();
+        let parts = self.connection_parts(principal);
+        self.keep(Connection::start(parts, link));
+        Client::new(peer, self.workspace())
+    }
+
+    /// What a connection needs, for links that the test makes itself.
+    pub fn connection_parts(&self, principal: Principal) -> ConnectionParts {
+        ConnectionParts {
+            registry: Arc::clone(self.registry.as_ref().expect("the server runs")),
+            principal,
+            rules: self.setup.rules.clone(),
+            identity: Identity { name: "ropewalk".into(), title: "Ropewalk".into(), version: "1.2.3".into() },
+        }
+    }
+
+    /// Takes charge of a connection: it ends when its client hangs up or the server stops.
+    fn keep(&mut self, mut connection: Connection) {
+        let mut stop = self.stop.subscribe();
+        self.connections.spawn(async move {
+            tokio::select! {
+                () = connection.input_ended() => {}
+                // The sender lives as long as the server.
+                stopped = stop.wait_for(|stop| *stop) => drop(stopped),
+            }
+            connection.finish().await;
+        });
+    }
+
+    /// The session itself, behind the clients' backs.
+    pub async fn handle(&self, session: &str) -> SessionHandle {
+        let id = SessionId::parse(session).expect("a session id");
+        self.registry().open(&Principal::local(), &id).await.expect("the session")
+    }
+
+    /// Waits until no turn of the session runs or waits.
+    pub async fn idle(&self, session: &str) {
+        let handle = self.handle(session).await;
+        let head = handle.read(Seq::START).head();
+        let mut reader = handle.read(head);
+        let quiet = async {
+            while handle.snapshot().busy || handle.snapshot().waiting > 0 {
+                reader.next().await.expect("the log");
+            }
+        };
+        tokio::time::timeout(DEADLINE, quiet).await.expect("the session's turns end");
+    }
+
+    /// Ends the server in good order and starts another one on the same store.
+    pub async fn restart(&mut self) {
+        self.shut_down().await;
+        self.registry = Some(self.open());
+    }
+
+    /// Ends the test: fails if it left something behind.
+    pub async fn stop(mut self) {
+        let all = self.registry().list(ListQuery::all(Principal::local())).await.expect("a list");
+        let busy: Vec<_> = all.iter().filter(|listed| listed.live && listed.row.busy).collect();
+        assert!(busy.is_empty(), "a turn was left running: {busy:?}");
+        self.shut_down().await;
+    }
+
+    fn open(&self) -> Arc<Registry> {
+        let store: Arc<dyn Store> = match &self.setup.keep {
+            Keep::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
+            Keep::Disk => open_file(self.folder.path().join("state/sessions.db")),
+            Keep::Nowhere => {
+                std::fs::write(self.folder.path().join("file"), "").expect("a file");
+                open_file(self.folder.path().join("file/sessions.db"))
+            }
+        };
+        let registry = Registry::new(RegistryParts {
+            store,
+            backend: Arc::clone(&self.setup.backend),
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            limits: self.setup.limits.clone(),
+        });
+        registry.start_reaper();
+        registry
+    }
+
+    async fn shut_down(&mut self) {
+        let registry = self.registry.take().expect("the server runs");
+        registry.shutdown().await;
+        assert!(registry.tracker().is_empty(), "a session's task is still running");
+        self.stop.send_replace(true);
+        while let Some(ended) = self.connections.join_next().await {
+            ended.expect("a connection ends in good order");
+        }
+        self.stop.send_replace(false);
+        // Whoever still holds it is a task that nobody can end.
+        assert!(Arc::into_inner(registry).is_some(), "a connection's task is still running");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        assert!(self.registry.is_none() || std::thread::panicking(), "a test ends with Server::stop");
+    }
+}
+
+/// Runs a test against a fresh server and ends both in good order.
+pub async fn run(setup: Setup, test: impl AsyncFnOnce(&mut Server)) {
+    let mut server = Server::start(setup);
+    test(&mut server).await;
+    server.stop().await;
+}
+
+fn open_file(path: PathBuf) -> Arc<dyn Store> {
+    Arc::new(SqliteStore::open(path, store::Options::default()))
+}
+
+/// Time that passes by looking at it, a millisecond each time, and by a test's word.
+pub struct TestClock(AtomicI64);
+
+impl TestClock {
+    pub fn advance(&self, time: Duration) {
+        self.0.fetch_add(i64::try_from(time.as_millis()).expect("a sane time"), Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// Writes a file for a test.
+pub fn write(path: impl AsRef<Path>, text: &str) {
+    std::fs::write(path, text).expect("a file");
+}
