@@ -3,12 +3,15 @@
 //! The body is in its stored form ([`record`](crate::record)), with every big text inline, so a file
 //! of these needs nothing beside it.
 
-use engine::{Event, Origin, Seq, Timestamp, TurnId};
+use engine::{Body, Event, Origin, Seq, Timestamp, TurnId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::record::{self, RecordError};
+
+/// Turns and questions are counted, so no log has numbers like those beyond.
+const NUMBER_MAX: u64 = 1 << 32;
 
 #[derive(Deserialize)]
 struct Portable<'a> {
@@ -59,6 +62,11 @@ pub fn decode(text: &str) -> Result<Event, RecordError> {
         Some(raw) => record::decode_origin(raw.get().as_bytes())?,
         None => Origin::Engine,
     };
+    let ask =
+        if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &body { Some(ask.0) } else { None };
+    if let Some(number) = portable.turn.into_iter().chain(ask).find(|number| *number > NUMBER_MAX) {
+        return Err(RecordError::BadNumber { number });
+    }
     Ok(Event {
         seq: Seq(portable.seq),
         at: Timestamp(portable.at),

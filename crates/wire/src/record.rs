@@ -47,6 +47,8 @@ pub enum RecordError {
     MissingBlob { hash: String },
     #[error("the path is malformed")]
     BadPath,
+    #[error("{number} is not a number that a session has")]
+    BadNumber { number: u64 },
     #[error("the event is malformed")]
     Malformed(#[from] serde_json::Error),
 }
