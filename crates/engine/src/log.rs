@@ -83,6 +83,16 @@ impl EventLog {
     }
 }
 
+/// A task that broke leaves its log open; nobody may wait for what it will never write.
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        let left_open = self.shared.lock().closed.is_none();
+        if left_open {
+            self.close(Some("the session broke; open it again to go on".into()));
+        }
+    }
+}
+
 /// What the writer and the readers of one log share.
 pub(crate) struct LogShared {
     session: SessionId,
