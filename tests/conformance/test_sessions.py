@@ -121,7 +121,7 @@ def test_acp_close_001_idle(requires):
 
 def test_acp_close_002_running_prompt_is_cancelled(requires):
     agent = requires("sessionCapabilities.close")
-    for said in ("stream 100000", "run echo asked"):
+    for said in ("stream 100000", "run sleep 60"):
         session = agent.session()
         ids = []
         turn = agent.prompt(

@@ -12,7 +12,10 @@ pub fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
     let ready = report.step("setup", setup::run);
     report.step("tidy", tidy::run);
-    report.step("fmt", || command::run(cargo().args(["fmt", "--all", "--check"])));
+    report.step("fmt", || {
+        command::run(cargo().args(["fmt", "--all", "--check"]))?;
+        command::run(cargo().args(["fmt", "--manifest-path", "tests/clients/rust/Cargo.toml", "--check"]))
+    });
     report.step("clippy", || {
         let strict =
             ["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];

@@ -6,8 +6,8 @@
 //! With `--sync FILE` it appends 4 KiB to a file and waits for the disk before it ends a turn: the
 //! practical limit of an agent whose answers are durable.
 //!
-//! **Invariant:** output is flushed before the program waits for input, and only then, or when the
-//! 64 KiB buffer is full: that is what makes a stream of small notifications cheap.
+//! **Invariant:** output is flushed before the program waits, for input or for the disk, and only
+//! then, or when the 64 KiB buffer is full: that is what makes a stream of small notifications cheap.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -202,6 +202,8 @@ fn write_end(
     reason: &str,
 ) -> anyhow::Result<()> {
     if let Some(mut disk) = disk {
+        // What was streamed is shown at once; only the end of the turn waits for the disk.
+        out.flush()?;
         disk.write_all(&[b'x'; 4096])?;
         disk.sync_data()?;
     }

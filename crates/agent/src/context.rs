@@ -96,6 +96,8 @@ pub(crate) enum Opening {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Conversation {
     messages: Vec<Message>,
+    /// What the first prompt of all was.
+    opener: Option<Arc<str>>,
     turn: Option<TurnId>,
     reply: Option<Reply>,
     /// The rest of this turn is not for the model.
@@ -124,6 +126,7 @@ impl Conversation {
         match opening {
             Opening::Prompt(prompt) => {
                 self.skipping = false;
+                self.opener.get_or_insert_with(|| prompt.typed.into());
                 self.messages.push(Message::User { text: prompt.text.into(), images: prompt.images });
             }
             Opening::Local => self.skipping = true,
@@ -163,11 +166,8 @@ impl Conversation {
         messages
     }
 
-    pub(crate) fn first_user_text(&self) -> Option<&Arc<str>> {
-        self.messages.iter().find_map(|message| match message {
-            Message::User { text, .. } => Some(text),
-            Message::Summary(_) | Message::Assistant { .. } | Message::ToolResult { .. } => None,
-        })
+    pub(crate) fn opener(&self) -> Option<&Arc<str>> {
+        self.opener.as_ref()
     }
 
     fn reply_in_progress(&mut self) -> &mut Reply {

@@ -161,8 +161,9 @@ impl Guard {
     /// The session settles open asks on a cancel; the token covers an ask that is still on its way.
     async fn ask(&self, request: AskRequest) -> Result<Verdict, Stopped> {
         tokio::select! {
-            verdict = self.context.ask(request) => Ok(verdict?),
+            biased;
             () = self.context.cancel.cancelled() => Err(Stopped::Failed("the turn was cancelled".into())),
+            verdict = self.context.ask(request) => Ok(verdict?),
         }
     }
 

@@ -28,11 +28,14 @@ pub(crate) struct Prompt {
     pub(crate) text: String,
     pub(crate) images: Vec<Image>,
     pub(crate) warnings: Vec<String>,
+    /// What the person typed, without what came attached.
+    pub(crate) typed: String,
 }
 
 impl Prompt {
     pub(crate) fn text(text: String) -> Self {
-        Self { text, ..Self::default() }
+        let typed = text.lines().next().unwrap_or_default().to_owned();
+        Self { text, typed, ..Self::default() }
     }
 }
 
@@ -40,6 +43,10 @@ pub(crate) async fn render(content: &[Content], place: &Place) -> Prompt {
     let mut prompt = Prompt::default();
     let mut parts: Vec<String> = Vec::new();
     for block in content {
+        if let Content::Text(text) = block {
+            prompt.typed.push_str(text);
+            prompt.typed.push('\n');
+        }
         match take(block, place).await {
             Ok(Piece::Text(text)) => parts.push(text),
             Ok(Piece::Image(image)) => prompt.images.push(image),

@@ -219,7 +219,7 @@ impl Turn {
     }
 
     async fn name_session(&self) -> Result<(), Broken> {
-        if let Some(title) = self.live.first_user_text().and_then(|text| summary::title(text)) {
+        if let Some(title) = self.live.opener().and_then(|text| summary::title(text)) {
             self.context.emit(Body::Title { title: title.into() }).await?;
         }
         Ok(())

@@ -7,15 +7,19 @@
 mod backend;
 mod content;
 mod event;
+mod handle;
 mod ids;
 mod log;
 mod memory;
 mod policy;
 mod registry;
+mod rules;
 mod session;
 mod settings;
 mod store;
 mod task;
+#[cfg(test)]
+mod testing;
 
 pub use backend::{
     Abilities, Backend, BackendSession, BoxFuture, Report, ReportKind, SessionGone, SessionSpec, ToolInfo,
@@ -29,6 +33,7 @@ pub use event::{
     AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd,
     ToolStart, Usage,
 };
+pub use handle::{Accepted, SendError, SessionHandle, Snapshot};
 pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
     SurfaceId, Timestamp, TurnId,
@@ -40,4 +45,3 @@ pub use registry::{Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use session::{Answer, Effect, Input, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, approval_spec};
 pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
-pub use task::{Accepted, SendError, SessionHandle, Snapshot};

@@ -9,6 +9,9 @@
 //! **Invariant:** an event is visible to readers only after the store has it.
 //! **Invariant:** only the session task holds an [`EventLog`]; it is not `Clone`.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -22,6 +25,19 @@ use crate::store::{Page, Store, StoreError};
 const RING_EVENTS_MAX: usize = 2048;
 const RING_BYTES_MAX: usize = 2 << 20;
 
+/// How much of the log is kept in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RingLimits {
+    pub events_max: usize,
+    pub bytes_max: usize,
+}
+
+impl Default for RingLimits {
+    fn default() -> Self {
+        Self { events_max: RING_EVENTS_MAX, bytes_max: RING_BYTES_MAX }
+    }
+}
+
 /// The writing end.
 pub(crate) struct EventLog {
     shared: Arc<LogShared>,
@@ -30,10 +46,17 @@ pub(crate) struct EventLog {
 }
 
 impl EventLog {
-    pub(crate) fn new(session: SessionId, store: Arc<dyn Store>, next: Seq) -> Self {
+    pub(crate) fn new(session: SessionId, store: Arc<dyn Store>, next: Seq, limits: RingLimits) -> Self {
         let floor = Seq(next.0.saturating_sub(1));
-        let ring =
-            Ring { events: VecDeque::new(), bytes: 0, floor, head: floor, closed: None, bells: Vec::new() };
+        let ring = Ring {
+            limits,
+            events: VecDeque::new(),
+            bytes: 0,
+            floor,
+            head: floor,
+            closed: None,
+            bells: Vec::new(),
+        };
         Self {
             shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }),
             pending: Vec::new(),
@@ -83,12 +106,11 @@ impl EventLog {
     }
 }
 
-/// A task that broke leaves its log open; nobody may wait for what it will never write.
 impl Drop for EventLog {
+    /// A writer that is gone without a word has failed; its readers must not wait for it for ever.
     fn drop(&mut self) {
-        let left_open = self.shared.lock().closed.is_none();
-        if left_open {
-            self.close(Some("the session broke; open it again to go on".into()));
+        if self.shared.lock().closed.is_none() {
+            self.close(Some("the session failed unexpectedly; open it again to go on".into()));
         }
     }
 }
@@ -101,6 +123,7 @@ pub(crate) struct LogShared {
 }
 
 struct Ring {
+    limits: RingLimits,
     events: VecDeque<Arc<Event>>,
     bytes: usize,
     /// Everything after this position is in `events`.
@@ -113,7 +136,7 @@ struct Ring {
 
 impl Ring {
     fn shrink(&mut self) {
-        while self.events.len() > RING_EVENTS_MAX || self.bytes > RING_BYTES_MAX {
+        while self.events.len() > self.limits.events_max || self.bytes > self.limits.bytes_max {
             let Some(oldest) = self.events.pop_front() else {
                 return;
             };
@@ -191,17 +214,20 @@ impl LogReader {
 
     /// Takes at most a page of events and moves past them. Waits for the store, never for the writer.
     pub async fn take(&mut self, page: Page) -> Result<Taken, StoreError> {
-        if let Some(taken) = self.take_from_ring(page) {
-            return Ok(taken);
+        loop {
+            let floor = match self.take_from_ring(page) {
+                Ok(taken) => return Ok(taken),
+                Err(floor) => floor,
+            };
+            let events = self.shared.store.read(&self.shared.session, self.cursor, page).await?;
+            if let Some(last) = events.last() {
+                self.cursor = last.seq;
+                return Ok(Taken::Events(events));
+            }
+            // The gap that a power cut leaves: nothing is stored up to where the ring began before
+            // the store was asked. The ring may have moved on meanwhile.
+            self.cursor = floor;
         }
-        let events = self.shared.store.read(&self.shared.session, self.cursor, page).await?;
-        if let Some(last) = events.last() {
-            self.cursor = last.seq;
-            return Ok(Taken::Events(events));
-        }
-        // The gap that a power cut leaves: nothing is stored between the cursor and the ring.
-        self.cursor = self.cursor.max(self.shared.lock().floor);
-        Ok(self.take_from_ring(page).unwrap_or(Taken::UpToDate))
     }
 
     /// Waits for the next events; `None` once the log is closed and everything was taken.
@@ -217,11 +243,11 @@ impl LogReader {
         }
     }
 
-    /// `None` when the events after the cursor are no longer, or not wholly, in the ring.
-    fn take_from_ring(&mut self, page: Page) -> Option<Taken> {
+    /// Says where the ring begins when the events after the cursor are not, or not wholly, in it.
+    fn take_from_ring(&mut self, page: Page) -> Result<Taken, Seq> {
         let ring = self.shared.lock();
         if self.cursor < ring.floor {
-            return None;
+            return Err(ring.floor);
         }
         let start = ring.events.partition_point(|event| event.seq <= self.cursor);
         let mut bytes = 0;
@@ -231,13 +257,13 @@ impl LogReader {
             .skip(start)
             .take(page.count_max)
             .take_while(|event| {
-                let fits = bytes < page.bytes_max;
+                let fits = bytes == 0 || bytes < page.bytes_max;
                 bytes += event.body.weight();
                 fits
             })
             .cloned()
             .collect();
-        Some(match events.last() {
+        Ok(match events.last() {
             Some(last) => {
                 self.cursor = last.seq;
                 Taken::Events(events)

@@ -122,7 +122,7 @@ impl Store for MemoryStore {
             let start = kept.events.partition_point(|event| event.seq <= after);
             let mut bytes = 0;
             let fits = |event: &&Arc<Event>| {
-                let fits = bytes < page.bytes_max;
+                let fits = bytes == 0 || bytes < page.bytes_max;
                 bytes += event.body.weight();
                 fits
             };

@@ -4,24 +4,28 @@
 //! so close, delete and reload can never cross. A session that is evicted or idle for long only
 //! leaves memory; opening it again goes on from the store.
 
-use std::collections::HashMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Abilities, Backend, SessionSpec};
-use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin};
+use crate::event::{Body, Event, NoticeLevel, Origin};
+use crate::handle::SessionHandle;
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
 use crate::memory::MemoryStore;
-use crate::policy::Rule;
+use crate::rules::RuleBook;
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::SettingSpec;
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
-use crate::task::{SessionHandle, Task, TaskParts};
+use crate::task::{Task, TaskParts};
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
@@ -66,13 +70,48 @@ pub struct Registry {
     tracker: TaskTracker,
     stop: CancellationToken,
     rules: OnceCell<Arc<RuleBook>>,
-    live: Mutex<HashMap<SessionId, Live>>,
+    rooms: Mutex<Rooms>,
+    /// Rings when a session that was being opened is open, or is not going to be.
+    settled: Notify,
     gates: Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+#[derive(Default)]
+struct Rooms {
+    live: HashMap<SessionId, Live>,
+    /// Sessions that are being opened: each has a place already.
+    opening: usize,
 }
 
 struct Live {
     handle: SessionHandle,
     touched: Timestamp,
+    /// On its way out of memory: whoever wants it waits at the gate and opens it anew.
+    leaving: bool,
+}
+
+/// A place for a session that is being opened; given back if that fails.
+struct Seat<'a> {
+    registry: &'a Registry,
+}
+
+impl Seat<'_> {
+    fn fill(self, id: SessionId, live: Live) {
+        let mut rooms = self.registry.lock_rooms();
+        rooms.live.insert(id, live);
+        // Counted as open instead, in the same moment.
+        rooms.opening -= 1;
+        drop(rooms);
+        self.registry.settled.notify_waiters();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.registry.lock_rooms().opening -= 1;
+        self.registry.settled.notify_waiters();
+    }
 }
 
 /// Who wants a new session, and where.
@@ -115,7 +154,8 @@ impl Registry {
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
             rules: OnceCell::new(),
-            live: Mutex::new(HashMap::new()),
+            rooms: Mutex::default(),
+            settled: Notify::new(),
             gates: Mutex::new(HashMap::new()),
         })
     }
@@ -140,16 +180,16 @@ impl Registry {
         let session = self.new_session(wish, None, None);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
-        self.make_room().await?;
+        let seat = self.make_room().await?;
         match self.store.create(session.clone()).await {
-            Ok(claim) => self.start(claim, Arc::clone(&self.store), Vec::new()).await,
+            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Vec::new()).await,
             Err(StoreError::Unavailable { reason }) => {
                 let claim = self.fallback.create(session).await.map_err(OpenError::Store)?;
                 let text =
                     format!("this session is not saved and will be gone when the server stops: {reason}");
                 let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
                 let record = Effect::Record { origin: Origin::Engine, turn: None, body: notice };
-                self.start(claim, Arc::clone(&self.fallback), vec![record]).await
+                self.start(seat, claim, Arc::clone(&self.fallback), vec![record]).await
             }
             Err(error) => Err(OpenError::Store(error)),
         }
@@ -166,9 +206,10 @@ impl Registry {
             return Ok(handle);
         }
         let (row, store) = self.find(owner, id).await?;
-        self.make_room().await?;
+        self.end(id).await;
+        let seat = self.make_room().await?;
         let claim = store.claim(&row.id).await.map_err(OpenError::Store)?;
-        self.start(claim, store, Vec::new()).await
+        self.start(seat, claim, store, Vec::new()).await
     }
 
     /// A new session that begins with everything the source has written so far.
@@ -177,9 +218,9 @@ impl Registry {
         let session = self.new_session(wish, Some(row.id.clone()), row.title);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
-        self.make_room().await?;
+        let seat = self.make_room().await?;
         let claim = store.fork(&row.id, session).await.map_err(OpenError::Store)?;
-        self.start(claim, store, Vec::new()).await
+        self.start(seat, claim, store, Vec::new()).await
     }
 
     /// A new session with these events, renumbered from 1.
@@ -192,11 +233,13 @@ impl Registry {
         let session = self.new_session(wish, None, title);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
-        self.make_room().await?;
+        let seat = self.make_room().await?;
         let mut claim = self.store.create(session).await.map_err(OpenError::Store)?;
+        // A time to come would keep the session on top of every list, and in memory for ever.
+        let now = self.clock.now();
         let numbered: Vec<_> = (claim.next_seq.0..)
             .zip(events)
-            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), ..event }))
+            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event }))
             .collect();
         for part in numbered.chunks(IMPORT_BATCH) {
             let batch = Batch {
@@ -208,19 +251,19 @@ impl Registry {
             self.store.append(batch).await.map_err(OpenError::Store)?;
         }
         claim.next_seq = numbered.last().map_or(claim.next_seq, |last| last.seq.next());
-        self.start(claim, Arc::clone(&self.store), Vec::new()).await
+        self.start(seat, claim, Arc::clone(&self.store), Vec::new()).await
     }
 
     /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
     pub async fn close(&self, owner: &Principal, id: &SessionId) -> Result<bool, OpenError> {
         let gate = self.gate(id);
         let _held = gate.lock().await;
-        let Some(handle) = self.find_live(owner, id)? else {
-            return self.find(owner, id).await.map(|_| false);
-        };
-        handle.close().await;
-        self.lock_live().remove(id);
-        Ok(true)
+        let live = self.find_live(owner, id)?.is_some();
+        if !live {
+            self.find(owner, id).await?;
+        }
+        self.end(id).await;
+        Ok(live)
     }
 
     /// Removes the session for good. Says whether there was one.
@@ -232,10 +275,7 @@ impl Registry {
             Err(OpenError::NotFound(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let live = self.lock_live().remove(id);
-        if let Some(live) = live {
-            live.handle.close().await;
-        }
+        self.end(id).await;
         store.delete(&row.id).await.map_err(OpenError::Store)
     }
 
@@ -282,13 +322,14 @@ impl Registry {
         rows.extend(self.fallback.list(query).await.map_err(OpenError::Store)?);
         rows.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
         rows.truncate(limit);
-        let live = self.lock_live();
-        Ok(rows.into_iter().map(|row| Listed { live: live.contains_key(&row.id), row }).collect())
+        let rooms = self.lock_rooms();
+        let live = |id: &SessionId| rooms.live.get(id).is_some_and(|live| !live.handle.is_closed());
+        Ok(rows.into_iter().map(|row| Listed { live: live(&row.id), row }).collect())
     }
 
     /// Sessions in memory.
     pub fn live_count(&self) -> usize {
-        self.lock_live().len()
+        self.lock_rooms().live.values().filter(|live| !live.handle.is_closed()).count()
     }
 
     /// Looks for idle sessions for as long as the registry lives.
@@ -316,9 +357,13 @@ impl Registry {
         let now = self.clock.now();
         let limit_ms = i64::try_from(self.limits.idle_timeout.as_millis()).unwrap_or(i64::MAX);
         let idle: Vec<_> = self
-            .lock_live()
+            .lock_rooms()
+            .live
             .iter()
-            .filter(|(_, live)| live.is_idle() && now.0 - live.last_used().0 > limit_ms)
+            .filter(|(_, live)| live.is_idle())
+            .filter(|(_, live)| {
+                live.handle.is_closed() || now.0.saturating_sub(live.last_used().0) > limit_ms
+            })
             .map(|(id, _)| id.clone())
             .collect();
         for id in idle {
@@ -329,7 +374,7 @@ impl Registry {
     /// Ends every session in good order, then every task.
     pub async fn shutdown(&self) {
         self.stop.cancel();
-        let handles: Vec<_> = self.lock_live().drain().map(|(_, live)| live.handle).collect();
+        let handles: Vec<_> = self.lock_rooms().live.drain().map(|(_, live)| live.handle).collect();
         for handle in &handles {
             let handle = handle.clone();
             self.tracker.spawn(async move { handle.close().await });
@@ -342,6 +387,7 @@ impl Registry {
 
     async fn start(
         &self,
+        seat: Seat<'_>,
         claim: Claim,
         store: Arc<dyn Store>,
         mut effects: Vec<Effect>,
@@ -352,6 +398,7 @@ impl Registry {
             Session::new(Arc::clone(&self.specs), row.cwd.clone(), row.title.clone(), unattended);
         let replay_from = observe_all(&mut session, store.as_ref(), &row.id).await?;
         effects.extend(session.recover());
+        effects.extend(session.align(&row.cwd, row.title.as_ref()));
         let spec = SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone() };
         let parts = TaskParts {
             id: row.id.clone(),
@@ -371,8 +418,12 @@ impl Registry {
             ask_timeout: self.limits.ask_timeout,
         };
         let (task, handle) = Task::new(parts, effects);
-        self.lock_live().insert(row.id, Live { handle: handle.clone(), touched: self.clock.now() });
+        let live = Live { handle: handle.clone(), touched: self.clock.now(), leaving: false };
+        seat.fill(row.id, live);
+        let recovered = task.last_seq();
         drop(self.tracker.spawn(task.run()));
+        // History ends with what recovery wrote; nobody may read it without.
+        handle.written(recovered).await;
         Ok(handle)
     }
 
@@ -391,13 +442,9 @@ impl Registry {
 
     fn find_live(&self, owner: &Principal, id: &SessionId) -> Result<Option<SessionHandle>, OpenError> {
         let now = self.clock.now();
-        let mut live = self.lock_live();
-        match live.get_mut(id) {
-            // It gave up on its own; what is stored is the truth.
-            Some(found) if found.handle.is_closed() => {
-                live.remove(id);
-                Ok(None)
-            }
+        match self.lock_rooms().live.get_mut(id) {
+            // It gave up on its own, or is about to go; what is stored is the truth.
+            Some(found) if found.leaving || found.handle.is_closed() => Ok(None),
             Some(found) if found.handle.owner() == owner => {
                 found.touched = now;
                 Ok(Some(found.handle.clone()))
@@ -427,34 +474,62 @@ impl Registry {
         if row.owner == *owner { Ok(row) } else { Err(OpenError::NotFound(id.clone())) }
     }
 
-    async fn make_room(&self) -> Result<(), OpenError> {
+    /// A place for one more session. The least recently used idle one leaves for it, if need be.
+    async fn make_room(&self) -> Result<Seat<'_>, OpenError> {
+        let mut refused = HashSet::new();
         loop {
+            let settled = self.settled.notified();
             let victim = {
-                let live = self.lock_live();
-                if live.len() < self.limits.sessions_max {
-                    return Ok(());
+                let mut rooms = self.lock_rooms();
+                if rooms.live.len() + rooms.opening < self.limits.sessions_max {
+                    rooms.opening += 1;
+                    return Ok(Seat { registry: self });
                 }
-                let idle = live.iter().filter(|(_, live)| live.is_idle());
-                idle.min_by_key(|(_, live)| live.last_used()).map(|(id, _)| id.clone())
+                let idle = rooms.live.iter().filter(|(id, live)| live.is_idle() && !refused.contains(*id));
+                let victim = idle.min_by_key(|(_, live)| live.last_used()).map(|(id, _)| id.clone());
+                if victim.is_none() && rooms.opening == 0 {
+                    return Err(OpenError::LimitReached(self.limits.sessions_max));
+                }
+                victim
             };
             match victim {
-                Some(id) => self.evict(&id).await,
-                None => return Err(OpenError::LimitReached(self.limits.sessions_max)),
+                Some(id) if self.evict(&id).await => {}
+                Some(id) => drop(refused.insert(id)),
+                // Whoever is being opened may be idle once it is.
+                None => settled.await,
             }
         }
     }
 
-    async fn evict(&self, id: &SessionId) {
+    /// Takes a session out of memory unless it has work. Says whether it is gone.
+    async fn evict(&self, id: &SessionId) -> bool {
         let gate = self.gate(id);
         let _held = gate.lock().await;
-        let gone = {
-            let mut live = self.lock_live();
-            let idle = live.get(id).is_some_and(Live::is_idle);
-            if idle { live.remove(id) } else { None }
-        };
-        if let Some(gone) = gone {
-            gone.handle.close().await;
+        let Some(handle) = self.leave(id) else { return true };
+        let gone = handle.retire().await;
+        let mut rooms = self.lock_rooms();
+        if gone {
+            rooms.live.remove(id);
+        } else if let Some(live) = rooms.live.get_mut(id) {
+            live.leaving = false;
         }
+        gone
+    }
+
+    /// Ends a session's task, whatever it does. The caller holds its gate. What an earlier caller
+    /// began and dropped is finished here, so there are never two tasks for one id.
+    async fn end(&self, id: &SessionId) {
+        if let Some(handle) = self.leave(id) {
+            handle.close().await;
+            self.lock_rooms().live.remove(id);
+        }
+    }
+
+    fn leave(&self, id: &SessionId) -> Option<SessionHandle> {
+        self.lock_rooms().live.get_mut(id).map(|live| {
+            live.leaving = true;
+            live.handle.clone()
+        })
     }
 
     async fn rule_book(&self) -> Arc<RuleBook> {
@@ -463,7 +538,7 @@ impl Registry {
                 tracing::warn!(%error, "stored answers cannot be read; everything is asked again");
                 Vec::new()
             });
-            Arc::new(RuleBook { rules: Mutex::new(rules) })
+            Arc::new(RuleBook::new(rules))
         };
         Arc::clone(self.rules.get_or_init(load).await)
     }
@@ -479,15 +554,16 @@ impl Registry {
         gate
     }
 
-    fn lock_live(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_rooms(&self) -> MutexGuard<'_, Rooms> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Live {
+    /// Has no work, as far as its snapshot tells; what gave up in the middle of some has none either.
     fn is_idle(&self) -> bool {
         let snapshot = self.handle.snapshot();
-        !snapshot.busy && snapshot.waiting == 0
+        self.handle.is_closed() || (!snapshot.busy && snapshot.waiting == 0)
     }
 
     fn last_used(&self) -> Timestamp {
@@ -511,22 +587,5 @@ async fn observe_all(session: &mut Session, store: &dyn Store, id: &SessionId) -
                 replay_from = event.seq;
             }
         }
-    }
-}
-
-/// The answers that people gave once and for all, shared by every session.
-pub(crate) struct RuleBook {
-    rules: Mutex<Vec<Rule>>,
-}
-
-impl RuleBook {
-    /// What the newest matching rule says.
-    pub(crate) fn find(&self, workspace: &Path, request: &AskRequest) -> Option<bool> {
-        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        rules.iter().rev().find(|rule| rule.matches(workspace, request)).map(|rule| rule.allow)
-    }
-
-    pub(crate) fn add(&self, rule: Rule) {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
     }
 }

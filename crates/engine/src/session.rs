@@ -8,14 +8,22 @@
 //! **Invariant:** every turn that was accepted ends exactly once, every tool call and every ask too.
 //! **Invariant:** no input widens the sandbox; there is none to send.
 
+mod asks;
+#[cfg(test)]
+mod orders;
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod tests;
+mod turns;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::content::{Content, ToolContent};
-use crate::event::{AskRequest, Body, NoticeLevel, Origin, Resolution, Resolver, Stop, ToolEnd, Usage};
+use crate::content::Content;
+use crate::event::{AskRequest, Body, Origin, Resolution, Resolver, Stop, Usage};
 use crate::ids::{AskId, CallId, SurfaceId, Timestamp, TurnId};
-use crate::policy::{Ruling, decide};
 use crate::settings::{SettingSpec, Settings};
 
 /// Prompts that may wait behind a running turn.
@@ -69,6 +77,8 @@ pub enum Input {
     },
     /// Ends the session in good order: the running turn is cancelled first.
     Close,
+    /// Ends the session unless it has work: how it leaves memory for another one.
+    Retire,
     FromTurn {
         turn: TurnId,
         report: TurnReport,
@@ -157,6 +167,8 @@ pub enum Refusal {
     QueueFull,
     #[error("the session is closing")]
     Closing,
+    #[error("the session is in the middle of a turn")]
+    Busy,
     #[error("permission request {} is unknown or already answered", .0.0)]
     UnknownAsk(AskId),
     #[error("there is no setting {0:?}; the settings are {1}")]
@@ -187,12 +199,16 @@ impl Totals {
     pub fn add(&mut self, usage: &Usage) {
         self.context_used = usage.context_used;
         self.context_size = usage.context_size;
-        self.input += usage.input;
-        self.output += usage.output;
-        self.cache_read += usage.cache_read;
-        self.cache_write += usage.cache_write;
-        self.reasoning += usage.reasoning;
-        self.cost_usd += usage.cost_usd;
+        self.input = self.input.saturating_add(usage.input);
+        self.output = self.output.saturating_add(usage.output);
+        self.cache_read = self.cache_read.saturating_add(usage.cache_read);
+        self.cache_write = self.cache_write.saturating_add(usage.cache_write);
+        self.reasoning = self.reasoning.saturating_add(usage.reasoning);
+        // A sum that is no number any more could not be shown to anybody.
+        let cost_usd = self.cost_usd + usage.cost_usd;
+        if cost_usd.is_finite() {
+            self.cost_usd = cost_usd;
+        }
     }
 }
 
@@ -266,6 +282,8 @@ impl Session {
             }
             Input::Move { by, cwd } => self.record(by.origin(), None, Body::Moved { cwd }, &mut effects),
             Input::Close => self.close(&mut effects),
+            Input::Retire if self.busy() => return Err(Refusal::Busy),
+            Input::Retire => self.close(&mut effects),
             Input::FromTurn { turn, report } => self.reported(turn, report, &mut effects)?,
             Input::AskExpired { ask } => {
                 let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
@@ -281,7 +299,7 @@ impl Session {
             Body::TurnQueued { .. } | Body::TurnStarted => {
                 if let Some(turn) = turn {
                     self.open_turns.insert(turn);
-                    self.next_turn = self.next_turn.max(turn.0 + 1);
+                    self.next_turn = self.next_turn.max(turn.0.saturating_add(1));
                 }
             }
             Body::ToolStarted(start) => {
@@ -298,11 +316,11 @@ impl Session {
                     subject: Arc::clone(&request.subject),
                 };
                 self.open_asks.insert(*ask, open);
-                self.next_ask = self.next_ask.max(ask.0 + 1);
+                self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::Resolved { ask, .. } => {
                 self.open_asks.remove(ask);
-                self.next_ask = self.next_ask.max(ask.0 + 1);
+                self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
             Body::Usage(usage) => self.totals.add(usage),
@@ -333,13 +351,24 @@ impl Session {
     /// Ends what a stopped server left open. Called once, after the whole log was observed.
     pub fn recover(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        for turn in std::mem::take(&mut self.open_turns) {
+        let open_turns = std::mem::take(&mut self.open_turns);
+        // A history that was imported may have asks and calls outside any open turn.
+        let strays: BTreeSet<_> = self
+            .open_calls
+            .values()
+            .map(|turn| Some(*turn))
+            .chain(self.open_asks.values().map(|open| open.turn))
+            .filter(|turn| turn.is_none_or(|turn| !open_turns.contains(&turn)))
+            .collect();
+        for turn in strays.into_iter().chain(open_turns.iter().copied().map(Some)) {
             self.finish_turn(
                 turn,
                 Resolution::EndedByRestart,
                 "the server stopped; whether this took effect is not known",
                 &mut effects,
             );
+        }
+        for turn in open_turns {
             let error = Some("the server stopped before the turn was finished".into());
             self.record(
                 Origin::Engine,
@@ -347,6 +376,21 @@ impl Session {
                 Body::TurnEnded { stop: Stop::Interrupted, error },
                 &mut effects,
             );
+        }
+        effects
+    }
+
+    /// Follows what the session's row says where the log says something else: a copy works in its own
+    /// folder, and a name may have been given while nobody had the session open.
+    pub fn align(&mut self, cwd: &Path, title: Option<&Arc<str>>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.cwd != cwd {
+            self.record(Origin::Engine, None, Body::Moved { cwd: cwd.to_owned() }, &mut effects);
+        }
+        if let Some(title) = title
+            && self.title.as_ref() != Some(title)
+        {
+            self.record(Origin::Engine, None, Body::Title { title: Arc::clone(title) }, &mut effects);
         }
         effects
     }
@@ -387,107 +431,6 @@ impl Session {
         self.running.as_ref().is_some_and(|running| running.cancelling)
     }
 
-    fn prompt(
-        &mut self,
-        by: Sender,
-        content: Vec<Content>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refusal> {
-        if self.closing {
-            return Err(Refusal::Closing);
-        }
-        if self.running.is_some() && self.queue.len() >= QUEUE_MAX {
-            return Err(Refusal::QueueFull);
-        }
-        let turn = TurnId(self.next_turn);
-        self.next_turn += 1;
-        effects.push(Effect::Accepted { turn });
-        if self.running.is_some() {
-            self.record(by.origin(), Some(turn), Body::TurnQueued { content: content.clone() }, effects);
-            self.queue.push_back(Queued { turn, by, content });
-        } else {
-            self.start(turn, &by, content, effects);
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, turn: TurnId, by: &Sender, content: Vec<Content>, effects: &mut Vec<Effect>) {
-        self.running = Some(Running { turn, cancelling: false });
-        self.record(by.origin(), Some(turn), Body::TurnStarted, effects);
-        self.record(by.origin(), Some(turn), Body::UserMessage { content: content.clone() }, effects);
-        effects.push(Effect::StartTurn { turn, content });
-    }
-
-    fn cancel(&mut self, by: &Sender, only: Option<TurnId>, effects: &mut Vec<Effect>) {
-        let dropped = |queued: &Queued| match only {
-            Some(turn) => queued.turn == turn,
-            None => queued.by.surface == by.surface,
-        };
-        let (gone, kept): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(dropped);
-        self.queue = kept.into();
-        for queued in gone {
-            self.end(queued.turn, by.origin(), Stop::Cancelled, None, effects);
-        }
-        if let Some(running) = &mut self.running
-            && only.is_none_or(|turn| turn == running.turn)
-            && !running.cancelling
-        {
-            running.cancelling = true;
-            let turn = running.turn;
-            self.record(by.origin(), Some(turn), Body::CancelRequested, effects);
-            self.cancel_running(turn, effects);
-        }
-    }
-
-    /// Open asks first: a tool that waits for one must see the answer, not only the token.
-    fn cancel_running(&mut self, turn: TurnId, effects: &mut Vec<Effect>) {
-        let asks: Vec<_> = self.asks_of(turn);
-        for (ask, open) in asks {
-            self.resolve(ask, &open, Resolution::Cancelled, Resolver::Engine, effects);
-        }
-        effects.push(Effect::CancelTurn { turn });
-    }
-
-    fn answer(
-        &mut self,
-        by: &Sender,
-        ask: AskId,
-        answer: Answer,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refusal> {
-        let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
-        let (resolution, remember) = match answer {
-            Answer::AllowOnce => (Resolution::AllowedOnce, None),
-            Answer::AllowAlways => (Resolution::AllowedAlways, Some(true)),
-            Answer::DenyOnce => (Resolution::DeniedOnce, None),
-            Answer::DenyAlways => (Resolution::DeniedAlways, Some(false)),
-            Answer::Withdraw => (Resolution::Cancelled, None),
-        };
-        if let Some(allow) = remember {
-            effects.push(Effect::Remember {
-                tool: Arc::clone(&open.tool),
-                subject: Arc::clone(&open.subject),
-                allow,
-            });
-        }
-        self.resolve(ask, &open, resolution, by.resolver(), effects);
-        Ok(())
-    }
-
-    fn resolve(
-        &mut self,
-        ask: AskId,
-        open: &OpenAsk,
-        resolution: Resolution,
-        by: Resolver,
-        effects: &mut Vec<Effect>,
-    ) {
-        let reason = reason_of(resolution, &by);
-        let body = Body::Resolved { ask, call: open.call.clone(), resolution, by };
-        self.record(Origin::Engine, open.turn, body, effects);
-        effects.push(Effect::Wake { ask, resolution, reason });
-    }
-
     fn change(
         &mut self,
         origin: Origin,
@@ -510,212 +453,8 @@ impl Session {
         Ok(())
     }
 
-    fn close(&mut self, effects: &mut Vec<Effect>) {
-        self.closing = true;
-        for queued in std::mem::take(&mut self.queue) {
-            self.end(queued.turn, Origin::Engine, Stop::Cancelled, None, effects);
-        }
-        match &mut self.running {
-            Some(running) => {
-                running.cancelling = true;
-                let turn = running.turn;
-                self.cancel_running(turn, effects);
-            }
-            None => self.stop(effects),
-        }
-    }
-
-    /// The last word of a session: what it cost in all.
-    fn stop(&mut self, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Stop);
-    }
-
-    fn reported(
-        &mut self,
-        turn: TurnId,
-        report: TurnReport,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refusal> {
-        if self.running.as_ref().is_none_or(|running| running.turn != turn) {
-            return Err(Refusal::StaleTurn(turn));
-        }
-        match report {
-            TurnReport::Emit(body) => {
-                self.check_emit(&body)?;
-                self.record(Origin::Agent, Some(turn), body, effects);
-            }
-            TurnReport::Ask { request, remembered } => self.ask(turn, request, remembered, effects),
-            TurnReport::Change { id, value } => self.change(Origin::Agent, Some(turn), id, value, effects)?,
-            TurnReport::Ended { stop, error } => self.turn_ended(turn, stop, error, effects),
-        }
-        Ok(())
-    }
-
-    fn check_emit(&self, body: &Body) -> Result<(), Refusal> {
-        let allowed = match body {
-            Body::Text { .. }
-            | Body::Thought { .. }
-            | Body::Plan { .. }
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::PolicyBlocked { .. }
-            | Body::Usage(_)
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Cleared
-            | Body::Compacted { .. }
-            | Body::Foreign { .. } => true,
-            Body::ToolStarted(start) => !self.open_calls.contains_key(&start.call),
-            Body::ToolOutput { call, .. } => self.open_calls.contains_key(call),
-            Body::ToolEnded(end) => self.open_calls.contains_key(&end.call),
-            Body::TurnQueued { .. }
-            | Body::TurnStarted
-            | Body::UserMessage { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::SettingChanged { .. }
-            | Body::Moved { .. }
-            | Body::TurnEnded { .. } => false,
-        };
-        if allowed { Ok(()) } else { Err(Refusal::NotATurnsBusiness) }
-    }
-
-    fn ask(
-        &mut self,
-        turn: TurnId,
-        request: Box<AskRequest>,
-        remembered: Option<bool>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let ask = AskId(self.next_ask);
-        self.next_ask += 1;
-        let (resolution, by) = match self.ruling(&request, remembered) {
-            Ruling::Ask => {
-                self.record(Origin::Agent, Some(turn), Body::Asked { ask, request }, effects);
-                effects.push(Effect::Wait { ask });
-                return;
-            }
-            Ruling::Allow { reason } => (Resolution::AllowedOnce, Resolver::Policy { reason }),
-            Ruling::Remembered { allow } => {
-                let resolution = if allow { Resolution::AllowedAlways } else { Resolution::DeniedAlways };
-                let word = if allow { "allowed" } else { "refused" };
-                (
-                    resolution,
-                    Resolver::Rule {
-                        reason: format!("{word} by an earlier answer for {}", request.subject).into(),
-                    },
-                )
-            }
-            Ruling::Deny { mode, reason } => {
-                let blocked = Body::PolicyBlocked {
-                    call: request.call.clone(),
-                    tool: Arc::clone(&request.tool),
-                    path: request.path.clone(),
-                    mode,
-                    reason: Arc::clone(&reason),
-                };
-                self.record(Origin::Engine, Some(turn), blocked, effects);
-                (Resolution::DeniedOnce, Resolver::Policy { reason })
-            }
-        };
-        let reason = reason_of(resolution, &by);
-        let body = Body::Resolved { ask, call: request.call, resolution, by };
-        self.record(Origin::Engine, Some(turn), body, effects);
-        effects.push(Effect::Settle { resolution, reason });
-    }
-
-    fn ruling(&self, request: &AskRequest, remembered: Option<bool>) -> Ruling {
-        if self.cancelling() {
-            return Ruling::Deny { mode: "cancelled".into(), reason: "the turn was cancelled".into() };
-        }
-        match decide(&self.settings, request, remembered) {
-            Ruling::Ask if self.unattended => Ruling::Deny {
-                mode: "unattended".into(),
-                reason: "nobody is here to ask; allow it beforehand with --approval full or a rule".into(),
-            },
-            ruling @ (Ruling::Allow { .. }
-            | Ruling::Remembered { .. }
-            | Ruling::Deny { .. }
-            | Ruling::Ask) => ruling,
-        }
-    }
-
-    fn turn_ended(&mut self, turn: TurnId, stop: Stop, error: Option<Arc<str>>, effects: &mut Vec<Effect>) {
-        let (stop, error) = if self.cancelling() { (Stop::Cancelled, None) } else { (stop, error) };
-        self.running = None;
-        self.end(turn, Origin::Agent, stop, error, effects);
-        if self.closing {
-            self.stop(effects);
-        } else if let Some(next) = self.queue.pop_front() {
-            self.start(next.turn, &next.by, next.content, effects);
-        }
-    }
-
-    fn end(
-        &mut self,
-        turn: TurnId,
-        origin: Origin,
-        stop: Stop,
-        error: Option<Arc<str>>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let resolution = Resolution::Cancelled;
-        self.finish_turn(turn, resolution, "the turn ended before the tool did", effects);
-        if let Some(text) = &error {
-            let notice = Body::Notice { level: NoticeLevel::Error, text: Arc::clone(text) };
-            self.record(Origin::Engine, Some(turn), notice, effects);
-        }
-        self.record(origin, Some(turn), Body::TurnEnded { stop, error }, effects);
-    }
-
-    /// Gives every open ask and tool call of a turn its end.
-    fn finish_turn(&mut self, turn: TurnId, resolution: Resolution, why: &str, effects: &mut Vec<Effect>) {
-        for (ask, open) in self.asks_of(turn) {
-            self.resolve(ask, &open, resolution, Resolver::Engine, effects);
-        }
-        let calls: Vec<_> =
-            self.open_calls.iter().filter(|(_, of)| **of == turn).map(|(call, _)| call.clone()).collect();
-        for call in calls {
-            let end = ToolEnd {
-                call,
-                failed: true,
-                content: vec![ToolContent::Block(Content::text(why))],
-                locations: Vec::new(),
-                raw: None,
-                exit: None,
-                elapsed_ms: 0,
-            };
-            self.record(Origin::Engine, Some(turn), Body::ToolEnded(Box::new(end)), effects);
-        }
-    }
-
-    fn asks_of(&self, turn: TurnId) -> Vec<(AskId, OpenAsk)> {
-        self.open_asks
-            .iter()
-            .filter(|(_, open)| open.turn == Some(turn))
-            .map(|(ask, open)| (*ask, open.clone()))
-            .collect()
-    }
-
     fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body, effects: &mut Vec<Effect>) {
         self.observe(turn, &body);
         effects.push(Effect::Record { origin, turn, body });
-    }
-}
-
-/// What the model is told about a decision.
-fn reason_of(resolution: Resolution, by: &Resolver) -> Arc<str> {
-    if let Resolver::Policy { reason } | Resolver::Rule { reason } = by {
-        return Arc::clone(reason);
-    }
-    match resolution {
-        Resolution::AllowedOnce | Resolution::AllowedAlways => "the user allowed it".into(),
-        Resolution::DeniedOnce => "the user refused it".into(),
-        Resolution::DeniedAlways => "the user refused it and never wants to be asked again".into(),
-        Resolution::Cancelled => "the turn was cancelled".into(),
-        Resolution::TimedOut => "nobody answered in time".into(),
-        Resolution::EndedByRestart => "the server stopped".into(),
     }
 }

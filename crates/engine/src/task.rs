@@ -21,11 +21,12 @@ use crate::backend::{
 };
 use crate::content::Content;
 use crate::event::{Body, Event, Resolution, Stop};
+use crate::handle::{Accepted, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
 use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
-use crate::log::{EventLog, LogReader, LogShared};
-use crate::registry::RuleBook;
-use crate::session::{Effect, Input, Refusal, Session, Totals, TurnReport};
-use crate::settings::{SettingSpec, Settings};
+use crate::log::{EventLog, RingLimits};
+use crate::rules::RuleBook;
+use crate::session::{Effect, Input, Refusal, Session, TurnReport};
+use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
 
 /// Inputs from surfaces that may wait for the task. More wait in their connections.
@@ -48,112 +49,6 @@ enum Wake {
     Reports,
     Stored(Result<(), StoreError>),
     Deadline,
-}
-
-struct Envelope {
-    input: Input,
-    reply: oneshot::Sender<Result<Accepted, SendError>>,
-}
-
-/// The input was taken. It is durable once a reader has seen `seq`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
-    /// The turn a prompt became.
-    pub turn: Option<TurnId>,
-    /// The last event written before the answer.
-    pub seq: Seq,
-}
-
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum SendError {
-    #[error("the session is closed")]
-    Closed,
-    #[error("{0}")]
-    Refused(Refusal),
-}
-
-/// What a session looks like from outside at one moment.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    pub settings: Arc<Settings>,
-    pub title: Option<Arc<str>>,
-    pub cwd: Arc<PathBuf>,
-    pub totals: Totals,
-    pub busy: bool,
-    /// Prompts waiting behind the running turn.
-    pub waiting: usize,
-    /// History is shown from after this position: where it was last cleared.
-    pub replay_from: Seq,
-    pub updated_at: Timestamp,
-}
-
-/// The way to a session's task and log. Cheap to clone.
-#[derive(Clone)]
-pub struct SessionHandle {
-    inner: Arc<HandleInner>,
-}
-
-struct HandleInner {
-    id: SessionId,
-    owner: Principal,
-    created_at: Timestamp,
-    roots: Vec<PathBuf>,
-    specs: Arc<[SettingSpec]>,
-    mailbox: mpsc::Sender<Envelope>,
-    log: Arc<LogShared>,
-    snapshot: watch::Receiver<Arc<Snapshot>>,
-}
-
-impl SessionHandle {
-    pub fn id(&self) -> &SessionId {
-        &self.inner.id
-    }
-
-    pub fn owner(&self) -> &Principal {
-        &self.inner.owner
-    }
-
-    pub fn created_at(&self) -> Timestamp {
-        self.inner.created_at
-    }
-
-    pub fn roots(&self) -> &[PathBuf] {
-        &self.inner.roots
-    }
-
-    pub fn specs(&self) -> &Arc<[SettingSpec]> {
-        &self.inner.specs
-    }
-
-    pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {
-        let (reply, answer) = oneshot::channel();
-        self.inner.mailbox.send(Envelope { input, reply }).await.map_err(|_| SendError::Closed)?;
-        answer.await.map_err(|_| SendError::Closed)?
-    }
-
-    /// Ends the session in good order and waits until its log is complete.
-    pub async fn close(&self) {
-        // Both errors mean that it is closed already.
-        drop(self.send(Input::Close).await);
-        self.inner.mailbox.closed().await;
-    }
-
-    pub fn read(&self, after: Seq) -> LogReader {
-        self.inner.log.reader(after)
-    }
-
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.inner.snapshot.borrow())
-    }
-
-    /// Whether both lead to the same task: a session that was closed and opened again has another.
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.inner.mailbox.is_closed()
-    }
 }
 
 /// What a session task is made from.
@@ -209,6 +104,8 @@ pub(crate) struct Task {
 
 struct Writing {
     events: Vec<Arc<Event>>,
+    /// The session as it is after exactly these events.
+    snapshot: Snapshot,
     done: BoxFuture<'static, Result<(), StoreError>>,
 }
 
@@ -229,7 +126,8 @@ impl Task {
     pub(crate) fn new(parts: TaskParts, effects: Vec<Effect>) -> (Self, SessionHandle) {
         let (mailbox_in, mailbox) = mpsc::channel(MAILBOX_MAX);
         let (reports_in, reports) = mpsc::channel(REPORTS_MAX);
-        let log = EventLog::new(parts.id.clone(), Arc::clone(&parts.store), parts.next_seq);
+        let log =
+            EventLog::new(parts.id.clone(), Arc::clone(&parts.store), parts.next_seq, RingLimits::default());
         let settings = Arc::new(parts.session.settings().clone());
         let place = Arc::new(parts.session.cwd().clone());
         let first = snapshot_of(&parts.session, &settings, &place, parts.replay_from, parts.updated_at);
@@ -276,6 +174,11 @@ impl Task {
         };
         task.carry_out(effects, None);
         (task, handle)
+    }
+
+    /// The last event given a position so far.
+    pub(crate) fn last_seq(&self) -> Seq {
+        self.last_seq
     }
 
     pub(crate) async fn run(mut self) {
@@ -420,7 +323,8 @@ impl Task {
         self.after_write.retain(|(_, work)| !matches!(work, AfterWrite::StartTurn { .. }));
         if let Some(turn) = &mut self.turn {
             turn.cancel.cancel();
-            turn.abort_at = Some(Instant::now() + CANCEL_GRACE);
+            // A close after a cancel does not start the grace anew.
+            turn.abort_at.get_or_insert_with(|| Instant::now() + CANCEL_GRACE);
         } else if self.after_write.len() < before {
             self.end_unstarted();
         }
@@ -439,15 +343,16 @@ impl Task {
             let sync = events.iter().any(|event| event.body.must_sync());
             let batch = Batch { session: self.id.clone(), epoch: self.epoch, events: events.clone(), sync };
             let store = Arc::clone(&self.store);
-            self.writing = Some(Writing { events, done: Box::pin(async move { store.append(batch).await }) });
+            let done = Box::pin(async move { store.append(batch).await });
+            self.writing = Some(Writing { events, snapshot: self.take_snapshot(), done });
         }
     }
 
     fn written(&mut self) {
-        let Some(Writing { events, .. }) = self.writing.take() else {
+        let Some(Writing { events, snapshot, .. }) = self.writing.take() else {
             return;
         };
-        self.publish_snapshot();
+        self.publish_snapshot(snapshot);
         self.log.publish(&events);
         let reached = events.last().map_or(Seq::START, |event| event.seq);
         while self.after_write.front().is_some_and(|(seq, _)| *seq <= reached) {
@@ -460,16 +365,24 @@ impl Task {
         }
     }
 
-    fn publish_snapshot(&mut self) {
-        if **self.settings.borrow() != *self.session.settings() {
-            self.settings.send_replace(Arc::new(self.session.settings().clone()));
+    /// Settings and place are shared with the last snapshot as long as they are the same.
+    fn take_snapshot(&self) -> Snapshot {
+        let last = self.snapshot.borrow();
+        let settings = self.session.settings();
+        let settings =
+            if *last.settings == *settings { Arc::clone(&last.settings) } else { Arc::new(settings.clone()) };
+        let cwd = self.session.cwd();
+        let cwd = if *last.cwd == *cwd { Arc::clone(&last.cwd) } else { Arc::new(cwd.clone()) };
+        snapshot_of(&self.session, &settings, &cwd, self.replay_from, self.updated_at)
+    }
+
+    fn publish_snapshot(&mut self, next: Snapshot) {
+        if !Arc::ptr_eq(&self.settings.borrow(), &next.settings) {
+            self.settings.send_replace(Arc::clone(&next.settings));
         }
-        if **self.place.borrow() != *self.session.cwd() {
-            self.place.send_replace(Arc::new(self.session.cwd().clone()));
+        if !Arc::ptr_eq(&self.place.borrow(), &next.cwd) {
+            self.place.send_replace(Arc::clone(&next.cwd));
         }
-        let settings = Arc::clone(&self.settings.borrow());
-        let place = Arc::clone(&self.place.borrow());
-        let next = snapshot_of(&self.session, &settings, &place, self.replay_from, self.updated_at);
         self.snapshot.send_replace(Arc::new(next));
     }
 
@@ -480,14 +393,13 @@ impl Task {
             reports: self.reports_in.clone(),
             settings: self.settings.subscribe(),
             place: self.place.subscribe(),
-            message_base: turn.0 * MESSAGES_PER_TURN,
+            message_base: turn.0.saturating_mul(MESSAGES_PER_TURN),
             cancel: cancel.clone(),
             history: self.log.shared().reader(Seq::START),
         };
         let input = TurnInput { turn, content, titled: self.session.title().is_some() };
-        // Called on the turn's own task, so that a backend that breaks before its first await takes
-        // the turn with it and not the session.
         let backend = Arc::clone(&self.backend);
+        // Called within the task: a backend that panics at once must not take the session with it.
         let work = self.tracker.spawn(async move { backend.turn(input, context).await });
         let abort = work.abort_handle();
         let reports = self.reports_in.clone();

@@ -221,7 +221,7 @@ impl Handlers {
         let outcome = match answer {
             ChangeAnswer::Nothing => Outcome::Done,
             ChangeAnswer::AllSettings => {
-                wait_for(&handle, seq).await;
+                handle.written(seq).await;
                 Outcome::Settings(SessionView::of(&handle, Vec::new()))
             }
         };
@@ -246,7 +246,7 @@ impl Handlers {
         let cwd = self.check_move(&handle, path)?;
         let moved = Input::Move { by: self.sender.clone(), cwd: cwd.clone() };
         let accepted = self.send(&handle, moved).await?;
-        wait_for(&handle, accepted.seq).await;
+        handle.written(accepted.seq).await;
         let outcome = Outcome::Moved { id: session.clone(), cwd };
         self.write(Command::AnswerAfter {
             session: session.clone(),
@@ -286,7 +286,7 @@ impl Handlers {
         if moved {
             let input = Input::Move { by: self.sender.clone(), cwd: place.cwd };
             let accepted = self.send(&handle, input).await?;
-            wait_for(&handle, accepted.seq).await;
+            handle.written(accepted.seq).await;
         }
         Ok(handle)
     }
@@ -361,15 +361,6 @@ fn authenticate(method: &str) -> Handled {
         "there is no authentication method {method:?}; use {:?}",
         wire::acp::AUTH_METHOD
     )))
-}
-
-/// Waits until the session's readers can see the event, or the session ends.
-async fn wait_for(handle: &SessionHandle, seq: Seq) {
-    let mut reader = handle.read(Seq(seq.0.saturating_sub(1)));
-    if reader.head() < seq {
-        // Whatever comes, the answer is given: the writer reports trouble by itself.
-        drop(reader.next().await);
-    }
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, Fault> {

@@ -437,14 +437,14 @@ impl Writing<'_> {
     fn end_replay(&mut self, attached: &mut Attached, commands: &[CommandSpec], out: &mut Vec<u8>) {
         let Some(replay) = attached.replay.take() else { return };
         attached.updates.flush(out);
-        for (id, rules) in replay.answers {
-            let outcome = Outcome::Opened(SessionView::of(&attached.handle, rules));
-            self.replies.write(&id, Ok(&outcome), out);
-        }
         attached.updates.commands(commands, out);
         let totals = attached.handle.snapshot().totals;
         if totals.context_size > 0 {
             attached.updates.totals(&totals, out);
+        }
+        for (id, rules) in replay.answers {
+            let outcome = Outcome::Opened(SessionView::of(&attached.handle, rules));
+            self.replies.write(&id, Ok(&outcome), out);
         }
         for (ask, frame) in replay.held {
             self.ask(attached, ask, &frame, out);

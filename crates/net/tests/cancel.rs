@@ -29,7 +29,7 @@ fn script(replies: impl IntoIterator<Item = Vec<Line>>) -> Setup {
 /// I1.
 #[tokio::test]
 async fn cancel_works_as_a_notification_and_as_a_request() {
-    let hang = vec![Line::Text("x"), Line::Hang];
+    let hang = vec![testkit::say("x"), Line::Hang];
     check(script([hang.clone(), hang]), async |_, mut client, session| {
         for as_request in [false, true] {
             let turn = client.send_prompt(&session, "go").await;
@@ -54,7 +54,7 @@ async fn cancel_works_as_a_notification_and_as_a_request() {
 /// I2: time stands still unless everybody waits for it, so a cancel that needs any grace would show.
 #[tokio::test(start_paused = true)]
 async fn a_cancel_interrupts_the_model_at_once() {
-    check(script([vec![Line::Text("thinking"), Line::Hang]]), async |_, mut client, session| {
+    check(script([vec![testkit::say("thinking"), Line::Hang]]), async |_, mut client, session| {
         let turn = client.send_prompt(&session, "go").await;
         client.next_update_of("agent_message_chunk").await;
         let before = tokio::time::Instant::now();
@@ -92,7 +92,7 @@ async fn a_turn_that_ignores_the_cancel_is_ended_by_force() {
 /// I4.
 #[tokio::test]
 async fn what_was_said_before_a_cancel_is_delivered_before_its_answer() {
-    let script = Script::new([vec![Line::Text("half a "), Line::Text("sentence"), Line::Hang]]);
+    let script = Script::new([vec![testkit::say("half a "), testkit::say("sentence"), Line::Hang]]);
     check(Setup::script(&script), async |server, mut client, session| {
         let turn = client.send_prompt(&session, "go").await;
         while client.said() != "half a sentence" {
@@ -115,8 +115,8 @@ async fn what_was_said_before_a_cancel_is_delivered_before_its_answer() {
 #[tokio::test]
 async fn every_way_to_stop_has_its_reason() {
     let setup = script([
-        vec![Line::Text("done")],
-        vec![Line::Text("too l"), Line::Stop(ModelStop::MaxTokens)],
+        vec![testkit::say("done")],
+        vec![testkit::say("too l"), Line::Stop(ModelStop::MaxTokens)],
         vec![Line::Stop(ModelStop::Refusal)],
     ]);
     check(setup, async |_, mut client, session| {
@@ -156,7 +156,7 @@ async fn a_late_cancel_of_a_request_hits_nothing() {
 /// I8.
 #[tokio::test]
 async fn a_request_is_cancelled_by_its_id_and_no_other() {
-    let hang = || vec![Line::Text("x"), Line::Hang];
+    let hang = || vec![testkit::say("x"), Line::Hang];
     check(script([hang(), hang()]), async |_, mut client, session| {
         let first = client.send_prompt(&session, "one").await;
         let second = client.send_prompt(&session, "two").await;
@@ -177,7 +177,7 @@ async fn a_request_is_cancelled_by_its_id_and_no_other() {
 /// A cancel takes what its own client queued along, and nobody else's.
 #[tokio::test]
 async fn a_cancel_leaves_what_other_clients_queued() {
-    let setup = script([vec![Line::Text("x"), Line::Hang], vec![Line::Text("yours")]]);
+    let setup = script([vec![testkit::say("x"), Line::Hang], vec![testkit::say("yours")]]);
     check(setup, async |server, mut client, session| {
         let mut other = server.client().await;
         other.load(&session).await;
@@ -212,8 +212,10 @@ async fn a_session_is_usable_after_a_cancel() {
 /// I11.
 #[tokio::test]
 async fn a_turn_that_fails_is_answered_with_the_reason_and_the_next_one_works() {
-    let setup =
-        script([vec![Line::Text("well"), Line::Error("the provider is down")], vec![Line::Text("better")]]);
+    let setup = script([
+        vec![testkit::say("well"), testkit::fail("the provider is down")],
+        vec![testkit::say("better")],
+    ]);
     check(setup, async |server, mut client, session| {
         let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "go" }] });
         let refused = client.refused("session/prompt", prompt).await;
@@ -282,14 +284,14 @@ async fn a_session_that_breaks_answers_everybody_and_can_be_opened_again() {
 /// I12: the 50th call is the last.
 #[tokio::test]
 async fn a_turn_makes_at_most_fifty_model_calls() {
-    let script = Script::new(vec![vec![Line::Call("list", "{}")]; 60]);
+    let script = Script::new(vec![vec![testkit::call("list", "{}")]; 60]);
     check(Setup::script(&script), async |_, mut client, session| {
         assert_eq!(client.prompt(&session, "go").await, "max_turn_requests");
         assert_eq!(script.requests().len(), 50);
     })
     .await;
-    let mut replies = vec![vec![Line::Call("list", "{}")]; 49];
-    replies.push(vec![Line::Text("done")]);
+    let mut replies = vec![vec![testkit::call("list", "{}")]; 49];
+    replies.push(vec![testkit::say("done")]);
     check(Setup::script(&Script::new(replies)), async |_, mut client, session| {
         assert_eq!(client.prompt(&session, "go").await, "end_turn");
     })

@@ -3,8 +3,8 @@
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
+use testkit::Script;
 use testkit::server::{Setup, run};
-use testkit::{Line, Script};
 
 /// Shows one part of the answer to `initialize`.
 async fn check(pointer: &str, expected: Expect) {
@@ -207,9 +207,9 @@ async fn a_client_without_files_and_terminal_is_never_asked_for_them() {
     let read = r#"{"path":"a.txt"}"#;
     let write = r#"{"path":"b.txt","text":"b"}"#;
     let script = Script::new([vec![
-        Line::Call("read", read),
-        Line::Call("write", write),
-        Line::Call("shell", r#"{"command":"true"}"#),
+        testkit::call("read", read),
+        testkit::call("write", write),
+        testkit::call("shell", r#"{"command":"true"}"#),
     ]]);
     run(Setup::script(&script), async |server| {
         testkit::server::write(server.workspace().join("a.txt"), "a");

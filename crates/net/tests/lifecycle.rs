@@ -7,7 +7,7 @@ use engine::{Limits, Stop};
 use net::Rules;
 use serde_json::{Value, json};
 use testkit::server::{Client, DEADLINE, Keep, Server, Setup, run, write};
-use testkit::{Line, Script, Turns};
+use testkit::{Script, Turns};
 
 /// Runs a test with one client that has said hello.
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client)) {
@@ -377,7 +377,8 @@ async fn the_list_shows_which_sessions_are_running() {
 /// C22.
 #[tokio::test]
 async fn a_second_prompt_waits_for_the_first_and_both_are_answered_in_order() {
-    let script = Script::new([vec![Line::Text("one")], vec![Line::Text("two")], vec![Line::Text("three")]]);
+    let script =
+        Script::new([vec![testkit::say("one")], vec![testkit::say("two")], vec![testkit::say("three")]]);
     check(Setup::script(&script), async |_, mut client| {
         let id = client.new_session().await;
         let turns = [

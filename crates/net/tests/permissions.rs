@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use testkit::server::{Client, Server, Setup, run};
 use testkit::{Line, Script};
 
-const TOUCH: Line = Line::Call("shell", r#"{"command":"echo x >> made"}"#);
+fn touch() -> Line {
+    testkit::call("shell", r#"{"command":"echo x >> made"}"#)
+}
 
 /// A client, its session, and a turn that waits for leave to make the file `made`.
 struct Asking {
@@ -20,7 +22,7 @@ struct Asking {
 
 /// Runs a test from the moment that its client is asked. Later prompts ask the same again.
 async fn check(setup: impl FnOnce(Setup) -> Setup, test: impl AsyncFnOnce(&mut Server, Asking)) {
-    let script = Script::new([vec![TOUCH], vec![Line::Text("so be it")], vec![TOUCH], vec![]]);
+    let script = Script::new([vec![touch()], vec![testkit::say("so be it")], vec![touch()], vec![]]);
     run(setup(Setup::script(&script)), async |server| {
         let mut client = server.client().await;
         let session = client.new_session().await;

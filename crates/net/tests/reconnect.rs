@@ -10,7 +10,7 @@ use engine::{
 };
 use serde_json::json;
 use testkit::server::{Client, Server, Setup, run};
-use testkit::{Line, Script, Turns};
+use testkit::{Script, Turns};
 use tokio::sync::Semaphore;
 
 /// Numbers that look random and are the same every time.
@@ -227,7 +227,7 @@ async fn a_resume_in_mid_turn_loses_nothing() {
 /// Several clients prompt one session at once; each gets its own answers and all see the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_clients_of_one_session_are_told_the_same() {
-    let script = Script::new((0..12).map(|_| vec![Line::Text("one "), Line::Text("two")]));
+    let script = Script::new((0..12).map(|_| vec![testkit::say("one "), testkit::say("two")]));
     run(Setup::script(&script), async |server| {
         let mut clients = Vec::new();
         for _ in 0..4 {

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::json;
+use testkit::Script;
 use testkit::server::{Client, Server, Setup, run, write};
-use testkit::{Line, Script};
 
 /// Runs a test with one client that has a session.
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
@@ -25,8 +25,8 @@ async fn said(client: &mut Client, session: &str, text: &str) -> String {
 /// H1.
 #[tokio::test]
 async fn a_mode_holds_at_once_and_an_unknown_one_is_refused() {
-    let write_call = Line::Call("write", r#"{"path":"a.txt","text":"a"}"#);
-    let run_call = Line::Call("shell", r#"{"command":"echo b > b.txt"}"#);
+    let write_call = testkit::call("write", r#"{"path":"a.txt","text":"a"}"#);
+    let run_call = testkit::call("shell", r#"{"command":"echo b > b.txt"}"#);
     let calls = vec![write_call, run_call];
     let script = Script::new([calls.clone(), vec![], calls.clone(), vec![], calls, vec![]]);
     check(Setup::script(&script), async |server, mut client, session| {
@@ -74,7 +74,7 @@ async fn a_model_is_used_from_the_very_next_prompt_and_an_unknown_one_is_refused
 /// H6: also in the middle of a turn, for the next model call.
 #[tokio::test]
 async fn a_model_changed_in_mid_turn_is_used_by_the_next_call() {
-    let script = Script::new([vec![Line::Call("shell", r#"{"command":"true"}"#)], vec![]]);
+    let script = Script::new([vec![testkit::call("shell", r#"{"command":"true"}"#)], vec![]]);
     check(Setup::script(&script), async |_, mut client, session| {
         let turn = client.send_prompt(&session, "go").await;
         let ask = client.next_ask().await;
@@ -122,11 +122,11 @@ async fn every_slash_command_is_answered_without_the_model() {
 #[tokio::test]
 async fn a_review_only_reads() {
     let tries = vec![
-        Line::Call("read", r#"{"path":"a.rs"}"#),
-        Line::Call("write", r#"{"path":"b.rs","text":"b"}"#),
-        Line::Call("shell", r#"{"command":"echo c > c.rs"}"#),
+        testkit::call("read", r#"{"path":"a.rs"}"#),
+        testkit::call("write", r#"{"path":"b.rs","text":"b"}"#),
+        testkit::call("shell", r#"{"command":"echo c > c.rs"}"#),
     ];
-    let script = Script::new([tries, vec![Line::Text("fine")], vec![Line::Text("fine")]]);
+    let script = Script::new([tries, vec![testkit::say("fine")], vec![testkit::say("fine")]]);
     check(Setup::script(&script), async |server, mut client, session| {
         write(server.workspace().join("a.rs"), "fn a() {}\n");
         assert!(said(&mut client, &session, "/review a.rs").await.contains("fine"));

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::sessions::Since;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -29,6 +31,11 @@ pub enum Command {
     /// Serve the Agent Client Protocol on standard input and output
     #[command(alias = "acp")]
     Serve(ServeOptions),
+    /// Give the agent one prompt and wait for its answer
+    Run(RunOptions),
+    /// List, read, copy and remove sessions
+    #[command(subcommand, alias = "session")]
+    Sessions(SessionsCommand),
     /// Show what to paste into Zed, JetBrains, Neovim, Emacs or VS Code
     Editors(EditorOptions),
 }
@@ -66,6 +73,201 @@ pub struct ServeOptions {
     /// The word that Bernstein's users type after `acp`.
     #[arg(hide = true, value_parser = ["serve"])]
     pub word: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Nobody can be asked here: what would need a permission is refused, unless --approval full allows it.\n\n\
+    Exit codes: 0 done, 1 the turn failed, 2 wrong usage, 5 no such session, 130 interrupted."
+)]
+pub struct RunOptions {
+    /// What to ask; `-` reads it from standard input
+    pub prompt: String,
+
+    /// text: the answer as it is given; json: one object at the end; stream-json: a line per event
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RunFormat::Text)]
+    pub format: RunFormat,
+
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+
+    /// The folder to work in; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// Go on with this session; the beginning of its id is enough
+    #[arg(short, long, value_name = "ID", conflicts_with = "newest")]
+    pub resume: Option<String>,
+
+    /// Go on with the newest session of this folder
+    #[arg(short = 'c', long = "continue")]
+    pub newest: bool,
+
+    /// The model to use, from here on
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+
+    /// What the agent is to do: code, ask, architect
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+
+    /// What may be done without asking, which nobody can be here: read-only, auto, full
+    #[arg(long, value_name = "PRESET")]
+    pub approval: Option<String>,
+
+    /// A file to send along; repeat for more, `-` is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RunFormat {
+    Text,
+    Json,
+    StreamJson,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum SessionsCommand {
+    /// Show which sessions there are, the latest first
+    #[command(alias = "ls")]
+    List(ListOptions),
+    /// Read what was said and done
+    Show(ShowOptions),
+    /// Write a session to a file, for keeping or for others to read
+    Export(ExportOptions),
+    /// Take in a session that was exported here or by chimera's ferret and otter
+    Import(ImportOptions),
+    /// Copy a session, to go on with it in another way
+    Fork(ForkOptions),
+    /// Give a session another title
+    Rename(RenameOptions),
+    /// Remove sessions for good
+    #[command(alias = "rm")]
+    Delete(DeleteOptions),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ListOptions {
+    /// Only sessions of this folder
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// At most so many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, conflicts_with = "all")]
+    pub limit: usize,
+
+    /// All of them
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// Only what was active since then: 30m, 2h, 3d, 1w or 2026-01-31
+    #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
+    pub since: Option<Since>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ShowOptions {
+    /// The session; the beginning of its id is enough
+    pub id: String,
+
+    /// Show long outputs of tools in full
+    #[arg(long)]
+    pub full: bool,
+
+    /// As JSON, every event
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ExportOptions {
+    /// The session; the beginning of its id is enough
+    pub id: String,
+
+    /// json comes back whole when imported, and chimera too; markdown and html are for reading
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ExportFormat::Json)]
+    pub format: ExportFormat,
+
+    /// Where to write; without it, to standard output. For chimera the folder to put the session in
+    #[arg(short, long, value_name = "FILE|DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Say as JSON what was written
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    Json,
+    #[value(alias = "md")]
+    Markdown,
+    Html,
+    Chimera,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportOptions {
+    /// An exported file, a folder of chimera's event log, or `-` for standard input
+    #[arg(value_name = "FILE|DIR")]
+    pub source: PathBuf,
+
+    /// The folder that the session works in here; without it, the one it had
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ForkOptions {
+    /// The session; the beginning of its id is enough
+    #[arg(required_unless_present = "last", conflicts_with = "last")]
+    pub id: Option<String>,
+
+    /// The session that was active last
+    #[arg(long)]
+    pub last: bool,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct RenameOptions {
+    /// The session; the beginning of its id is enough
+    pub id: String,
+
+    /// The new title
+    pub title: String,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct DeleteOptions {
+    /// The sessions; the beginning of an id is enough
+    #[arg(required = true)]
+    pub ids: Vec<String>,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -5,8 +5,12 @@ mod clock;
 mod editors;
 mod logging;
 mod paths;
+mod run;
 mod serve;
 mod server;
+mod sessions;
+mod terminal;
+mod trouble;
 
 use std::process::ExitCode;
 
@@ -15,10 +19,15 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return trouble::bad_usage(&error),
+    };
     logging::start(cli.verbose);
     let outcome = match cli.command() {
         Command::Serve(options) => serve::run(&options),
+        Command::Run(options) => run::run(&options),
+        Command::Sessions(command) => sessions::run(command),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {

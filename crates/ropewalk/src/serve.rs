@@ -27,12 +27,13 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(options: &ServeOptions) -> anyhow::Result<()> {
-    let registry = server::registry(Limits {
+    let limits = Limits {
         sessions_max: usize::try_from(options.max_sessions)?,
         idle_timeout: Duration::from_secs(options.idle_timeout),
         ask_timeout: options.ask_timeout.map(Duration::from_secs),
         attended: true,
-    });
+    };
+    let registry = server::registry(limits, true);
     registry.start_reaper();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

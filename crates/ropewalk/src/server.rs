@@ -9,11 +9,15 @@ use store::SqliteStore;
 use crate::clock::SystemClock;
 use crate::paths;
 
-pub fn registry(limits: Limits) -> Arc<Registry> {
+/// `warm` for servers, whose first session should not wait for the disk.
+pub fn registry(limits: Limits, warm: bool) -> Arc<Registry> {
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on();
     Registry::new(RegistryParts {
-        store: Arc::new(SqliteStore::open(paths::sessions(), store::Options::default())),
+        store: Arc::new(SqliteStore::open(
+            paths::sessions(),
+            store::Options { warm, ..store::Options::default() },
+        )),
         backend: Arc::new(Agent::new(config)),
         clock: Arc::new(SystemClock),
         limits,

@@ -4,7 +4,8 @@
 //! process. Threads of an async runtime come and go, so children are started by one thread that
 //! lives as long as the process.
 //!
-//! **Invariant:** when a [`Group`] is dropped, no process of it is left running.
+//! **Invariant:** when a [`Group`] is dropped, no process of it is left running, except one that made
+//! itself a session of its own.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,7 +13,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -36,15 +37,22 @@ impl Group {
         let (reply, started) = oneshot::channel();
         let order = Order { command: prepared, runtime: Handle::current(), reply };
         starter()?.try_send(order).map_err(|_| StartError::Busy)?;
-        let child = started.await.map_err(|_| StartError::Busy)?.map_err(StartError::Spawn)?;
+        started.await.map_err(|_| StartError::Busy)?.map_err(StartError::Spawn)
+    }
+
+    fn spawn(command: std::process::Command) -> io::Result<Self> {
+        let child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let leader = leader.ok_or(StartError::Busy)?;
+        let leader = leader.ok_or_else(|| io::Error::other("the child has no process id"))?;
         Ok(Self { child, leader, finished: false })
     }
 
     /// Sends a signal to every process of the group. That none is left is not an error.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process_group(self.leader, signal).ok();
+        for strayed in session_members(self.leader) {
+            kill_process(strayed, signal).ok();
+        }
     }
 
     /// The leader has ended: ends the rest. The group's number stays taken while a process of the
@@ -63,10 +71,28 @@ impl Drop for Group {
     }
 }
 
+/// Processes of the leader's session in other groups: `timeout` and shells with job control make
+/// their own. One that began a session of its own is out of reach here.
+fn session_members(leader: Pid) -> Vec<Pid> {
+    let leader = leader.as_raw_nonzero().get();
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let strayed = |entry: std::fs::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name before the last bracket may hold anything; then come state, parent, group, session.
+        let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(2);
+        let (group, session): (i32, i32) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        if session == leader && group != leader { Pid::from_raw(pid) } else { None }
+    };
+    processes.filter_map(Result::ok).filter_map(strayed).collect()
+}
+
 struct Order {
     command: std::process::Command,
     runtime: Handle,
-    reply: oneshot::Sender<io::Result<Child>>,
+    reply: oneshot::Sender<io::Result<Group>>,
 }
 
 /// The queue of the thread that starts children.
@@ -77,9 +103,8 @@ fn starter() -> Result<&'static SyncSender<Order>, StartError> {
         let serve = move || {
             for order in queue {
                 let _runtime = order.runtime.enter();
-                let child = tokio::process::Command::from(order.command).kill_on_drop(true).spawn();
-                // A caller that went away drops the child here, and the runtime ends and reaps it.
-                drop(order.reply.send(child));
+                // If the caller went away, the group is dropped here and ends.
+                drop(order.reply.send(Group::spawn(order.command)));
             }
         };
         std::thread::Builder::new().name("sandbox-start".into()).spawn(serve).ok().map(|_| orders)

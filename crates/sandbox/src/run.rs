@@ -76,6 +76,15 @@ pub async fn run(
     cancel: CancellationToken,
     output: mpsc::Sender<Chunk>,
 ) -> Result<Ended, StartError> {
+    if cancel.is_cancelled() {
+        return Ok(Ended {
+            code: None,
+            signal: None,
+            cause: Cause::Cancelled,
+            output_bytes: 0,
+            dropped_bytes: 0,
+        });
+    }
     let mut group = Group::start(&command).await?;
     let pipes = Pipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take() };
     let deadline = Instant::now() + command.limits.wall;

@@ -94,6 +94,58 @@ async fn output_arrives_while_the_command_runs_and_cancel_ends_its_grandchildren
 }
 
 #[tokio::test]
+async fn a_process_that_made_its_own_group_ends_too() {
+    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let cancel = CancellationToken::new();
+    // `timeout` makes itself a group of its own.
+    let line = "timeout 300 sh -c 'echo $$; exec sleep 300'; true";
+    let watch = async {
+        let pid = String::from_utf8(receiver.recv().await.unwrap().bytes).unwrap();
+        cancel.cancel();
+        pid
+    };
+    let (_, pid) = tokio::join!(run(shell(line), cancel.clone(), sender), watch);
+    wait_until_gone(pid.trim()).await;
+}
+
+#[tokio::test]
+async fn a_command_dies_with_the_process_that_started_it() {
+    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["--ignored", "--exact", "--nocapture", "starts_a_command_and_waits"].map(Into::into);
+    let command = Command { program: Program::Exec { program, arguments: arguments.into() }, ..shell("") };
+    let watch = async {
+        let mut output = String::new();
+        loop {
+            output += &String::from_utf8(receiver.recv().await.unwrap().bytes).unwrap();
+            if let Some(pid) = output.split("pid=").nth(1).and_then(|rest| rest.split_once('\n')) {
+                return pid.0.to_owned();
+            }
+        }
+    };
+    // The helper is killed outright and cannot tidy up; its command is in another session.
+    let pid = tokio::select! {
+        _ = run(command, CancellationToken::new(), sender) => panic!("it ended"),
+        pid = watch => pid,
+    };
+    wait_until_gone(&pid).await;
+}
+
+#[tokio::test]
+#[ignore = "only as a process of its own, for the test above"]
+async fn starts_a_command_and_waits() {
+    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let show = async {
+        while let Some(chunk) = receiver.recv().await {
+            println!("pid={}", String::from_utf8(chunk.bytes).unwrap().trim());
+        }
+    };
+    let (ended, ()) =
+        tokio::join!(run(shell("echo $$; exec sleep 300"), CancellationToken::new(), sender), show);
+    ended.unwrap();
+}
+
+#[tokio::test]
 async fn dropping_the_wait_ends_the_command() {
     let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
     let pid = tokio::select! {

@@ -34,15 +34,18 @@ async fn measure(path: PathBuf, count: u64) {
         [(256, false, 1), (64, false, 4), (16, false, 10), (1, false, 50), (256, true, 20)]
     {
         let total = count / share;
-        let started = Instant::now();
+        let (started, cpu) = (Instant::now(), cpu_seconds());
         let end = next + total;
         while next < end {
             append(&store, &id, claim.epoch, next, size, sync).await;
             next += size;
         }
         let took = started.elapsed();
+        let busy = cpu_seconds() - cpu;
         let rate = total as f64 / took.as_secs_f64();
-        println!("append in batches of {size}, sync {sync}: {rate:.0} events/s ({total} in {took:?})");
+        println!(
+            "append in batches of {size}, sync {sync}: {rate:.0} events/s ({total} in {took:?}, {busy:.2} s of CPU)"
+        );
     }
     report_memory("after appending");
     read_all(&store, &id).await;
@@ -97,7 +100,7 @@ fn new_session(id: &SessionId) -> NewSession {
     NewSession {
         id: id.clone(),
         owner: Principal::local(),
-        cwd: "/work".into(),
+        cwd: "/home".into(),
         roots: Vec::new(),
         parent: None,
         source: "run".into(),
@@ -114,6 +117,13 @@ fn event(seq: u64) -> Event {
         turn: Some(TurnId(1)),
         body: Body::Text { message: MessageId(1), text: "a few words of text, ".into() },
     }
+}
+
+/// What all threads have used so far: tells a slow program from a busy machine.
+fn cpu_seconds() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let used = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
+    used.filter_map(|line| line.split(' ').next()?.parse::<f64>().ok()).sum::<f64>() / 1e9
 }
 
 fn report_memory(when: &str) {

@@ -44,12 +44,14 @@ pub struct Options {
     /// session goes on without a gap even after its process was killed. `None` where the system does
     /// not tell.
     pub boot: Option<Arc<str>>,
+    /// Pays for the first write at once, before anybody waits for it.
+    pub warm: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        Self { boot: boot.ok().map(|id| id.trim().into()) }
+        Self { boot: boot.ok().map(|id| id.trim().into()), warm: false }
     }
 }
 

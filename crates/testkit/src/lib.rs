@@ -5,5 +5,5 @@ pub mod server;
 pub mod store_suite;
 mod turns;
 
-pub use script::{Line, Script};
+pub use script::{Line, Script, call, fail, say, think};
 pub use turns::Turns;

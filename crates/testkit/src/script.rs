@@ -9,15 +9,32 @@ use engine::{BoxFuture, Usage};
 /// One thing the model does in a reply. A reply that just ends is finished.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
-    Text(&'static str),
-    Thinking(&'static str),
+    Text(String),
+    Thinking(String),
     /// A tool and its arguments as JSON.
-    Call(&'static str, &'static str),
+    Call(String, String),
     Usage(Usage),
-    Error(&'static str),
+    Error(String),
     /// Says nothing more until the call is dropped.
     Hang,
     Stop(ModelStop),
+}
+
+pub fn say(text: impl Into<String>) -> Line {
+    Line::Text(text.into())
+}
+
+pub fn think(text: impl Into<String>) -> Line {
+    Line::Thinking(text.into())
+}
+
+/// A tool call; the arguments are JSON.
+pub fn call(tool: impl Into<String>, arguments: impl Into<String>) -> Line {
+    Line::Call(tool.into(), arguments.into())
+}
+
+pub fn fail(reason: impl Into<String>) -> Line {
+    Line::Error(reason.into())
 }
 
 /// One reply per model call, in order. After the last one every reply is a short text.
@@ -66,7 +83,7 @@ impl Model for Script {
     fn stream(&self, request: ModelRequest) -> Box<dyn ModelStream> {
         let mut shared = self.lock();
         shared.requests.push(request);
-        let lines = shared.replies.pop_front().unwrap_or_else(|| vec![Line::Text("the script is over")]);
+        let lines = shared.replies.pop_front().unwrap_or_else(|| vec![say("the script is over")]);
         Box::new(Reading { lines: lines.into(), calls: 0 })
     }
 }
@@ -81,15 +98,15 @@ impl ModelStream for Reading {
         Box::pin(async {
             match self.lines.pop_front() {
                 None => Ok(ModelEvent::Done { stop: ModelStop::Finished }),
-                Some(Line::Text(text)) => Ok(ModelEvent::Text(text.into())),
-                Some(Line::Thinking(text)) => Ok(ModelEvent::Thinking(text.into())),
+                Some(Line::Text(text)) => Ok(ModelEvent::Text(text)),
+                Some(Line::Thinking(text)) => Ok(ModelEvent::Thinking(text)),
                 Some(Line::Call(name, arguments)) => {
                     self.calls += 1;
                     let id = format!("model-call-{}", self.calls);
-                    Ok(ModelEvent::ToolCall { id, name: name.into(), arguments: arguments.into() })
+                    Ok(ModelEvent::ToolCall { id, name, arguments })
                 }
                 Some(Line::Usage(usage)) => Ok(ModelEvent::Usage(usage)),
-                Some(Line::Error(reason)) => Err(ModelError(reason.into())),
+                Some(Line::Error(reason)) => Err(ModelError(reason)),
                 Some(Line::Hang) => std::future::pending().await,
                 Some(Line::Stop(stop)) => Ok(ModelEvent::Done { stop }),
             }

@@ -5,12 +5,22 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod acp;
+pub mod archive;
 mod call;
+pub mod chimera;
+mod diff;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
+pub mod markdown;
+pub mod outcome;
+pub mod page;
+pub mod plain;
 pub mod portable;
 pub mod record;
 mod rpc;
-mod timestamp;
+pub mod timestamp;
+pub mod transcript;
 
 pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameBuffer};

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::record::{self, RecordError};
 
-/// Turns and questions are counted, so no log has numbers like those beyond.
-const NUMBER_MAX: u64 = 1 << 32;
+/// Turns and asks are counted on from the highest that a history has, so it may not use the numbers up.
+const NUMBER_MAX: u64 = 1 << 40;
 
 #[derive(Deserialize)]
 struct Portable<'a> {
@@ -58,15 +58,16 @@ pub fn decode(text: &str) -> Result<Event, RecordError> {
     let portable: Portable<'_> = serde_json::from_str(text)?;
     let body =
         record::decode(&portable.event_type, portable.version, portable.payload.get().as_bytes(), &|_| None)?;
+    let ask = if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &body { ask.0 } else { 0 };
+    for (field, number) in [("turn", portable.turn.unwrap_or(0)), ("ask", ask)] {
+        if number > NUMBER_MAX {
+            return Err(RecordError::TooHigh { field, number });
+        }
+    }
     let origin = match portable.origin {
         Some(raw) => record::decode_origin(raw.get().as_bytes())?,
         None => Origin::Engine,
     };
-    let ask =
-        if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &body { Some(ask.0) } else { None };
-    if let Some(number) = portable.turn.into_iter().chain(ask).find(|number| *number > NUMBER_MAX) {
-        return Err(RecordError::BadNumber { number });
-    }
     Ok(Event {
         seq: Seq(portable.seq),
         at: Timestamp(portable.at),

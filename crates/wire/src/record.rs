@@ -45,10 +45,10 @@ pub enum RecordError {
     UnknownWord { field: &'static str, word: String },
     #[error("the content {hash} is missing")]
     MissingBlob { hash: String },
+    #[error("{field} {number} is too high")]
+    TooHigh { field: &'static str, number: u64 },
     #[error("the path is malformed")]
     BadPath,
-    #[error("{number} is not a number that a session has")]
-    BadNumber { number: u64 },
     #[error("the event is malformed")]
     Malformed(#[from] serde_json::Error),
 }

@@ -153,3 +153,45 @@ fn a_prompt_that_was_dropped_from_the_queue_does_not_end_the_reply() {
         Some(&Message::Assistant { text: "ab".into(), calls: vec![] })
     );
 }
+
+/// Something that a turn may put into the log, well formed or not.
+fn any_body() -> impl proptest::strategy::Strategy<Value = Body> {
+    use proptest::prelude::*;
+    let call = proptest::sample::select(vec!["a", "b", "c", "x"]);
+    prop_oneof![
+        Just(text("t")),
+        Just(usage()),
+        call.clone().prop_map(started),
+        call.prop_map(|call| ended(call, "r")),
+        Just(turn_ended()),
+        Just(Body::Compacted { summary: "s".into() }),
+        Just(Body::Cleared),
+    ]
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_the_log_holds_every_call_is_followed_by_its_result(
+        turns in proptest::collection::vec(proptest::collection::vec(any_body(), 0..12), 0..5)
+    ) {
+        let mut conversation = Conversation::default();
+        for (id, bodies) in (1..).map(TurnId).zip(turns) {
+            conversation.open(id, Opening::Prompt(Prompt::text("go".into())));
+            for body in bodies {
+                conversation.apply(Some(id), &body);
+                let mut owed: std::collections::VecDeque<Arc<str>> = Default::default();
+                for message in &conversation.messages() {
+                    if let Message::ToolResult { call, .. } = message {
+                        proptest::prop_assert_eq!(owed.pop_front(), Some(Arc::clone(call)));
+                    } else {
+                        proptest::prop_assert!(owed.is_empty());
+                    }
+                    if let Message::Assistant { calls, .. } = message {
+                        owed.extend(calls.iter().map(|call| Arc::clone(&call.id)));
+                    }
+                }
+                proptest::prop_assert!(owed.is_empty());
+            }
+        }
+    }
+}

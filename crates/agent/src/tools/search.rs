@@ -56,7 +56,10 @@ fn intend(text: &str) -> Result<Intent, String> {
         return Err("there is nothing to look for".into());
     }
     let pattern = if search.regex { search.text.clone() } else { regex::escape(&search.text) };
+    // A whole file is tried first and then its lines, so `^` and `$` must mean lines in both.
     let pattern = RegexBuilder::new(&pattern)
+        .multi_line(true)
+        .crlf(true)
         .size_limit(PATTERN_BYTES_MAX)
         .build()
         .map_err(|error| format!("the regular expression cannot be used: {error}"))?;

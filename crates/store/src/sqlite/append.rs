@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use engine::{Batch, Body, Epoch, Event, SessionId, StoreError};
+use engine::{Batch, Body, Claim, Epoch, Event, SessionId, StoreError};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use wire::record;
@@ -17,7 +17,7 @@ use super::row::{path_value, signed, unsigned};
 
 /// Positions reserved at once. A session that streams syncs once per so many events on this account,
 /// and a power cut skips at most so many positions.
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 
 /// Up to where this process has reserved positions, as committed. What is not in here is taken as
 /// not reserved, which at worst costs a sync.
@@ -35,6 +35,11 @@ impl Reservations {
 
     pub(super) fn note(&mut self, session: SessionId, epoch: Epoch, upto: u64) {
         self.0.insert(session, (epoch, upto));
+    }
+
+    /// A session that was just made comes with its first block.
+    pub(super) fn note_new(&mut self, claim: &Claim) {
+        self.note(claim.row.id.clone(), claim.epoch, claim.row.last_seq.0 + BLOCK);
     }
 
     pub(super) fn forget(&mut self, session: &SessionId) {
@@ -78,6 +83,9 @@ pub(super) fn append(
         return Err(StoreError::Fenced.into());
     }
     let Some(last) = batch.events.last() else {
+        if batch.sync {
+            write_something(connection, head.key)?;
+        }
         return Ok(head.reserved_seq);
     };
     refuse_disorder(&head, batch)?;
@@ -112,6 +120,12 @@ fn head_of(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<H
         })
     };
     select.query_row([id.as_str()], head).optional()
+}
+
+/// A transaction that writes nothing is not synced, and then nothing before it is either.
+fn write_something(connection: &Connection, key: i64) -> rusqlite::Result<()> {
+    connection.prepare_cached("UPDATE acp_sessions SET epoch = epoch WHERE key = ?1")?.execute([key])?;
+    Ok(())
 }
 
 /// Checked before anything is written, so that one bad batch does not cost the others theirs.

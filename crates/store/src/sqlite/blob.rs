@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension};
@@ -96,11 +95,6 @@ impl<'c> Fetcher<'c> {
 }
 
 fn hash_of(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    let mut hash = String::with_capacity(64);
-    for byte in digest {
-        // Writing to a string cannot fail.
-        drop(write!(hash, "{byte:02x}"));
-    }
-    hash
+    let digits = Sha256::digest(text.as_bytes()).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }

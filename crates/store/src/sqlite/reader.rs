@@ -70,11 +70,13 @@ impl Reader {
             .connection
             .prepare_cached(
                 "SELECT seq, at, turn, origin, kind, version, body FROM acp_session_events
-                 WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+                 WHERE session = ?1 AND seq > ?2
+                 AND NOT (?4 AND kind IN ('text', 'thought', 'tool_output')) ORDER BY seq LIMIT ?3",
             )
             .map_err(|error| damaged(&error))?;
         let limit = i64::try_from(page.count_max).unwrap_or(i64::MAX);
-        let mut rows = select.query((key, signed(after.0), limit)).map_err(|error| damaged(&error))?;
+        let mut rows =
+            select.query((key, signed(after.0), limit, page.outline)).map_err(|error| damaged(&error))?;
         let fetcher = Fetcher::new(&self.connection);
         let mut events = Vec::new();
         let mut bytes = 0;
@@ -116,9 +118,11 @@ impl Reader {
             let Some(row) = rows.next().map_err(|error| damaged(&error))? else {
                 break;
             };
-            let row = session_row(row)?;
-            if query.admits(&row) {
-                found.push(row);
+            match session_row(row) {
+                Ok(row) if query.admits(&row) => found.push(row),
+                Ok(_) => {}
+                // One row that cannot be read must not hide all the others.
+                Err(error) => tracing::warn!(%error, "a session is left out of a list"),
             }
         }
         Ok(found)

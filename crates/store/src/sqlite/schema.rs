@@ -15,6 +15,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages in the write-ahead log that cause a checkpoint: 16 MiB. The default of 4 MiB makes a flood
 /// of events wait for the disk four times as often.
 const CHECKPOINT_PAGES: u32 = 4096;
+/// What one big transaction adds to the log's file beyond this is given back.
+const LOG_BYTES_KEPT: u32 = 32 << 20;
 const WRITER_CACHE_KIB: i32 = 2048;
 const READER_CACHE_KIB: i32 = 512;
 /// More statements than there are in this crate, so that none is ever prepared twice.
@@ -97,6 +99,12 @@ pub(super) fn open_for_writing(path: &Path) -> Result<Connection, String> {
     Ok(connection)
 }
 
+/// Writes without changing anything. The first write into a fresh log syncs the log's header, which
+/// takes as long as a sync does.
+pub(super) fn warm(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!("PRAGMA user_version = {LAYOUT}"))
+}
+
 /// Opens a file that the writer has opened before.
 pub(super) fn open_for_reading(path: &Path) -> rusqlite::Result<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -139,6 +147,7 @@ fn set_up(connection: &Connection) -> rusqlite::Result<()> {
          PRAGMA secure_delete = ON;
          PRAGMA temp_store = MEMORY;
          PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
+         PRAGMA journal_size_limit = {LOG_BYTES_KEPT};
          PRAGMA cache_size = -{WRITER_CACHE_KIB};"
     ))
 }

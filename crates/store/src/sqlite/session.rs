@@ -2,12 +2,14 @@
 //!
 //! **Invariant:** a claim lowers the reserved position to just below the next one, so the first append
 //! after any claim is synced, and the claim with it. A power cut then finds either the state before
-//! the claim, in which nothing of it was shown, or the claim itself.
+//! the claim, in which nothing of it was shown, or the claim itself. A new session needs no such
+//! care: if its creation is lost, so is its id, and no position can be given twice.
 
 use engine::{Claim, Epoch, NewSession, Rule, Seq, SessionId, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 use wire::record;
 
+use super::append::BLOCK;
 use super::owner::Owners;
 use super::request::Failure;
 use super::row::{SESSION_COLUMNS, path_value, session_row, signed, unsigned};
@@ -158,12 +160,13 @@ fn insert(
 ) -> Result<i64, Failure> {
     let roots = record::encode_paths(&session.roots)?;
     let boot = identity.boot;
+    let reserved = signed(last_seq.0 + BLOCK);
     let last_seq = signed(last_seq.0);
     connection
         .prepare_cached(
             "INSERT INTO acp_sessions (id, owner, cwd, roots, title, created_at, updated_at, last_seq, reserved_seq,
                 epoch, holder, boot, parent, source)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?7, 1, ?8, ?9, ?10, ?11)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, 1, ?9, ?10, ?11, ?12)",
         )?
         .execute((
             session.id.as_str(),
@@ -173,6 +176,7 @@ fn insert(
             session.title.as_deref(),
             session.created_at.0,
             last_seq,
+            reserved,
             identity.name()?,
             boot,
             session.parent.as_ref().map(SessionId::as_str),

@@ -38,9 +38,12 @@ pub(super) struct Writer {
     failed: Option<String>,
 }
 
+/// Answers a request; told an error if its group was lost.
+type Tell = dyn FnOnce(Option<&StoreError>);
+
 /// What is left to do for a request after its group is committed or lost.
 enum Finish {
-    Tell(Box<dyn FnOnce(Option<&StoreError>)>),
+    Tell(Box<Tell>),
     Sweep { key: i64, answer: Answer<bool> },
 }
 
@@ -79,6 +82,11 @@ impl Writer {
 
     fn serve(&mut self, queue: &mut Receiver<Write>) {
         let mut settled = false;
+        if self.options.warm
+            && let Err(error) = schema::warm(&self.connection)
+        {
+            tracing::warn!(%error, "the session store cannot be written");
+        }
         while let Some(first) = queue.blocking_recv() {
             self.commit(group_after(first, queue));
             if !settled {
@@ -172,8 +180,8 @@ impl Writer {
     fn needs_sync(&self, request: &Write) -> bool {
         match request {
             Write::Append { batch, .. } => batch.sync || !self.reservations.cover(batch),
-            // Neither shows anybody anything that a power cut could take back: the first append after
-            // them is synced, and they with it.
+            // A lost creation takes its id along, and the first append after a claim is synced, and the
+            // claim with it.
             Write::Create { .. } | Write::Claim { .. } => false,
             Write::Release { .. }
             | Write::Fork { .. }
@@ -197,7 +205,8 @@ impl Writer {
         let identity = Identity { owners: &mut self.owners, boot: self.options.boot.as_deref() };
         match request {
             Write::Create { session, answer } => {
-                settle(answer, session::create(connection, identity, &session))
+                let created = session::create(connection, identity, &session);
+                settle(answer, created.inspect(|claim| self.reservations.note_new(claim)))
             }
             Write::Claim { id, answer } => settle(answer, session::claim(connection, identity, &id)),
             Write::Release { id, epoch, answer } => {
@@ -211,7 +220,8 @@ impl Writer {
                 settle(answer, noted)
             }
             Write::Fork { source, session, answer } => {
-                settle(answer, session::fork(connection, identity, &source, &session))
+                let forked = session::fork(connection, identity, &source, &session);
+                settle(answer, forked.inspect(|claim| self.reservations.note_new(claim)))
             }
             Write::Delete { id, answer } => {
                 self.reservations.forget(&id);

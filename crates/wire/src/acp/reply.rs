@@ -6,6 +6,7 @@ use engine::{Listed, Stop, Totals};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::tools::shown;
 use super::{Identity, ext, settings};
 use crate::call::{Fault, Outcome, SessionView};
 use crate::rpc::RpcId;
@@ -39,7 +40,7 @@ pub(super) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
         Outcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
         Outcome::Tools(tools) => result(id, &ext::tools(tools), out),
         Outcome::Moved { id: session, cwd } => {
-            result(id, &json!({ "session_id": session.as_str(), "working_dir": cwd }), out);
+            result(id, &json!({ "session_id": session.as_str(), "working_dir": shown(cwd) }), out);
         }
     }
 }
@@ -82,11 +83,13 @@ fn envelope(id: &RpcId, member: &str, value: &impl Serialize, out: &mut Vec<u8>)
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.as_json().as_bytes());
     out.extend_from_slice(b",\"");
+    let begun = out.len();
     out.extend_from_slice(member.as_bytes());
     out.extend_from_slice(b"\":");
     if serde_json::to_writer(&mut *out, value).is_err() {
         // Cannot happen with our types; the reply must stay one well-formed line all the same.
-        out.extend_from_slice(b"null");
+        out.truncate(begun);
+        out.extend_from_slice(br#"error":{"code":-32603,"message":"the answer cannot be written"}"#);
     }
     out.extend_from_slice(b"}\n");
 }
@@ -152,8 +155,8 @@ fn listed(sessions: &[Listed], next: Option<String>) -> schema::ListSessionsResp
             ("status".to_string(), status.into()),
             ("source".to_string(), session.row.source.as_ref().into()),
         ]);
-        schema::SessionInfo::new(schema::SessionId::new(session.row.id.as_str()), session.row.cwd.clone())
-            .additional_directories(session.row.roots.clone())
+        schema::SessionInfo::new(schema::SessionId::new(session.row.id.as_str()), shown(&session.row.cwd))
+            .additional_directories(session.row.roots.iter().map(|root| shown(root)).collect::<Vec<_>>())
             .title(session.row.title.as_deref().map(str::to_owned))
             .updated_at(rfc3339(session.row.updated_at))
             .meta(meta)
@@ -162,7 +165,7 @@ fn listed(sessions: &[Listed], next: Option<String>) -> schema::ListSessionsResp
 }
 
 fn prompt_response(reason: schema::StopReason, usage: &Totals) -> schema::PromptResponse {
-    let total = usage.input + usage.output;
+    let total = usage.input.saturating_add(usage.output);
     let tokens = schema::Usage::new(total, usage.input, usage.output)
         .thought_tokens(nonzero(usage.reasoning))
         .cached_read_tokens(nonzero(usage.cache_read))

@@ -1,5 +1,6 @@
 //! Tool calls, plans and content in the schema's types.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
@@ -54,7 +55,7 @@ pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
 pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpdate {
     let fields = schema::ToolCallUpdateFields::new()
         .content(vec![schema::ToolCallContent::Diff(diff(change))])
-        .locations(vec![schema::ToolCallLocation::new(change.path.clone())]);
+        .locations(vec![schema::ToolCallLocation::new(shown(&change.path))]);
     schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
 }
 
@@ -72,7 +73,7 @@ pub(super) fn permission(
         fields = fields.content(request.preview.iter().map(content).collect::<Vec<_>>());
     }
     if let Some(path) = &request.path {
-        fields = fields.locations(vec![schema::ToolCallLocation::new(path.clone())]);
+        fields = fields.locations(vec![schema::ToolCallLocation::new(shown(path))]);
     }
     let option =
         |id: &str, name: &str, kind| schema::PermissionOption::new(id.to_string(), name.to_string(), kind);
@@ -148,12 +149,20 @@ fn content(content: &ToolContent) -> schema::ToolCallContent {
 }
 
 fn diff(change: &FileChange) -> schema::Diff {
-    schema::Diff::new(change.path.clone(), change.after.as_deref().unwrap_or_default())
+    schema::Diff::new(shown(&change.path), change.after.as_deref().unwrap_or_default())
         .old_text(change.before.as_deref().map(str::to_owned))
 }
 
 fn locations(locations: &[Location]) -> Vec<schema::ToolCallLocation> {
-    locations.iter().map(|place| schema::ToolCallLocation::new(place.path.clone()).line(place.line)).collect()
+    locations.iter().map(|place| schema::ToolCallLocation::new(shown(&place.path)).line(place.line)).collect()
+}
+
+/// JSON has no other text than Unicode. A path that is none must not take the whole update with it.
+pub(super) fn shown(path: &Path) -> PathBuf {
+    match path.to_str() {
+        Some(text) => text.into(),
+        None => path.to_string_lossy().into_owned().into(),
+    }
 }
 
 fn title(title: &str) -> String {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream,
-    Resolution, Resolver, SessionHandle, SettingSpec, Settings, Stop, SurfaceId, Totals, TurnId, Usage,
+    Resolution, Resolver, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Stop, SurfaceId, Totals,
+    TurnId, Usage,
 };
 use serde_json::{Map, json};
 
@@ -61,13 +62,22 @@ pub struct AskFrame {
 
 impl Updates {
     pub fn new(client: ClientAbilities, session: &SessionHandle) -> Self {
-        let snapshot = session.snapshot();
+        Self::of(client, session.id(), Arc::clone(session.specs()), &session.snapshot())
+    }
+
+    /// For a session that is known by its parts alone.
+    pub fn of(
+        client: ClientAbilities,
+        session: &SessionId,
+        specs: Arc<[SettingSpec]>,
+        snapshot: &Snapshot,
+    ) -> Self {
         Self {
             client,
-            session: schema::SessionId::new(session.id().as_str()),
+            session: schema::SessionId::new(session.as_str()),
             // The characters of a session id need no escapes.
-            session_json: format!("\"{}\"", session.id()),
-            specs: Arc::clone(session.specs()),
+            session_json: format!("\"{session}\""),
+            specs,
             settings: (*snapshot.settings).clone(),
             cost_usd: snapshot.totals.cost_usd,
             turn_usage: Totals::default(),
@@ -313,13 +323,9 @@ impl Updates {
         if view.replay {
             return;
         }
-        self.cost_usd += usage.cost_usd;
-        let totals = Totals {
-            context_used: usage.context_used,
-            context_size: usage.context_size,
-            cost_usd: self.cost_usd,
-            ..Totals::default()
-        };
+        let mut totals = Totals { cost_usd: self.cost_usd, ..Totals::default() };
+        totals.add(usage);
+        self.cost_usd = totals.cost_usd;
         self.totals(&totals, out);
     }
 
@@ -350,9 +356,11 @@ impl Updates {
         self.update(schema::SessionUpdate::CompactionUpdate(update), out);
     }
 
-    /// What another agent sent goes on as it is.
+    /// What another agent sent goes on as it is, but on one line: between the tokens of JSON a line end
+    /// means no more than a space, and in a frame it would begin another frame.
     fn foreign(&self, payload: &str, out: &mut Vec<u8>) {
-        if let Ok(update) = serde_json::from_str::<&serde_json::value::RawValue>(payload) {
+        let payload = payload.replace(['\n', '\r'], " ");
+        if let Ok(update) = serde_json::from_str::<&serde_json::value::RawValue>(&payload) {
             #[derive(serde::Serialize)]
             #[serde(rename_all = "camelCase")]
             struct Params<'a> {

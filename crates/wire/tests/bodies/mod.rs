@@ -17,20 +17,12 @@ fn text() -> BoxedStrategy<Arc<str>> {
     prop_oneof![".{0,24}", "[\\x00-\\x1f\"\\\\]{0,8}"].prop_map(Arc::from).boxed()
 }
 
-fn path() -> BoxedStrategy<PathBuf> {
+pub fn path() -> BoxedStrategy<PathBuf> {
     let bytes = vec(any::<u8>(), 0..12).prop_map(|bytes| {
         use std::os::unix::ffi::OsStringExt;
         PathBuf::from(std::ffi::OsString::from_vec(bytes))
     });
     prop_oneof![".{0,24}".prop_map(PathBuf::from), bytes].boxed()
-}
-
-pub fn any_paths() -> impl Strategy<Value = Vec<PathBuf>> {
-    vec(path(), 0..4)
-}
-
-pub fn any_kind() -> impl Strategy<Value = String> {
-    any_body().prop_map(|body| wire::record::kind(&body).to_owned())
 }
 
 fn call() -> impl Strategy<Value = CallId> {

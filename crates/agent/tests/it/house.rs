@@ -1,0 +1,202 @@
+//! A whole house in process: the agent behind a real registry, a folder to work in, and a person who
+//! prompts, answers and reads what happened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::{Agent, AgentConfig, Model};
+use engine::{
+    Answer, Body, Clock, Content, Event, Input, Limits, LogReader, MemoryStore, Principal, Registry,
+    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
+};
+
+/// Longer than anything here takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> Timestamp {
+        Timestamp(0)
+    }
+}
+
+pub struct House {
+    pub dir: PathBuf,
+    pub session: SessionHandle,
+    pub answer: Answer,
+    store: Arc<MemoryStore>,
+    model: Arc<dyn Model>,
+    registry: Arc<Registry>,
+    reader: LogReader,
+    me: Sender,
+    _folder: tempfile::TempDir,
+}
+
+fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>) -> Arc<Registry> {
+    let mut config = AgentConfig::new(vec![Arc::clone(model)]);
+    config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
+    config.steps_max = 12;
+    Registry::new(RegistryParts {
+        store: Arc::clone(store) as Arc<_>,
+        backend: Arc::new(Agent::new(config)),
+        clock: Arc::new(Noon),
+        limits: Limits::default(),
+    })
+}
+
+impl House {
+    pub async fn with(model: impl Model) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().canonicalize().unwrap().join("work");
+        std::fs::create_dir(&dir).unwrap();
+        let store = Arc::new(MemoryStore::default());
+        let model: Arc<dyn Model> = Arc::new(model);
+        let registry = registry(&store, &model);
+        let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
+        let session = registry.create(wish).await.unwrap();
+        let reader = session.read(Seq::START);
+        let me = Sender { surface: SurfaceId(1), name: "me".into() };
+        Self { dir, session, answer: Answer::AllowOnce, store, model, registry, reader, me, _folder: folder }
+    }
+
+    /// Everything out of memory and back from the store.
+    pub async fn restart(&mut self) {
+        self.registry.shutdown().await;
+        self.registry = registry(&self.store, &self.model);
+        self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
+        let seen = self.reader.cursor();
+        self.reader = self.session.read(seen);
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.dir.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.dir.join(path)).unwrap()
+    }
+
+    pub async fn prompt(&mut self, text: &str) -> Vec<Arc<Event>> {
+        self.send(vec![Content::text(text)]).await;
+        self.turn().await
+    }
+
+    pub async fn send(&self, content: Vec<Content>) {
+        self.session.send(Input::Prompt { by: self.me.clone(), content }).await.unwrap();
+    }
+
+    pub async fn cancel(&self) {
+        self.session.send(Input::Cancel { by: self.me.clone(), only: None }).await.unwrap();
+    }
+
+    /// What happens until the turn ends. Asks are answered on the way.
+    pub async fn turn(&mut self) -> Vec<Arc<Event>> {
+        self.until(|body| matches!(body, Body::TurnEnded { .. })).await
+    }
+
+    /// What happens until something does.
+    pub async fn until(&mut self, wanted: impl Fn(&Body) -> bool) -> Vec<Arc<Event>> {
+        let mut seen = Vec::new();
+        let watch = async {
+            loop {
+                let events = self.reader.next().await.unwrap().expect("the session ended");
+                for event in events {
+                    if let Body::Asked { ask, .. } = &event.body {
+                        let input = Input::Answer { by: self.me.clone(), ask: *ask, answer: self.answer };
+                        self.session.send(input).await.unwrap();
+                    }
+                    let last = wanted(&event.body);
+                    seen.push(Arc::clone(&event));
+                    if last {
+                        self.reader.skip_to(event.seq);
+                        return;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, watch).await.expect("it took too long");
+        seen
+    }
+
+    /// Events as lines; the folder is `DIR`, the one above `TOP`, calls are numbered.
+    pub fn lines(&self, events: &[Arc<Event>]) -> String {
+        let mut calls: Vec<&engine::CallId> = Vec::new();
+        let mut lines = String::new();
+        for event in events {
+            if let Body::ToolStarted(start) = &event.body {
+                calls.push(&start.call);
+            }
+            let number = |call: &engine::CallId| 1 + calls.iter().position(|known| *known == call).unwrap();
+            if let Some(line) = line(&event.body, &number) {
+                // Neighbouring text reads as one line, however it was cut.
+                let glue =
+                    line.starts_with("say ") && lines.lines().last().is_some_and(|l| l.starts_with("say "));
+                match glue {
+                    true => lines.insert_str(lines.len() - 1, &line["say ".len()..]),
+                    false => lines.push_str(&format!("{line}\n")),
+                }
+            }
+        }
+        let shown = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        lines.replace(&shown(&self.dir), "DIR").replace(&shown(self.dir.parent().unwrap()), "TOP")
+    }
+}
+
+/// Only what the built-in agent decides; the engine has its own tests.
+fn line(body: &Body, number: &dyn Fn(&engine::CallId) -> usize) -> Option<String> {
+    Some(match body {
+        Body::Text { text, .. } => format!("say {}", text.replace('\n', "|")),
+        Body::Thought { text, .. } => format!("think {text}"),
+        Body::Plan { entries } => {
+            format!(
+                "plan {}",
+                entries.iter().map(|e| format!("{:?}", e.status)).collect::<Vec<_>>().join(" ")
+            )
+        }
+        Body::ToolStarted(start) => {
+            format!("{} starts: {} ({:?})", number(&start.call), start.title, start.kind)
+        }
+        Body::ToolOutput { call, stream, text } => {
+            format!("{} {stream:?}: {}", number(call), text.replace('\n', "|"))
+        }
+        Body::ToolEnded(end) => {
+            let text = end.content.iter().map(|content| match content {
+                ToolContent::Block(Content::Text(text)) => text.replace('\n', "|"),
+                other => format!("{other:?}"),
+            });
+            let told = end.raw.as_ref().map(|raw| format!(" told {}", raw.0)).unwrap_or_default();
+            let exit = end.exit.as_ref().map(|exit| format!(" exit {:?} {:?}", exit.code, exit.signal));
+            let how = if end.failed { "fails" } else { "ends" };
+            format!(
+                "{} {how}: {}{told}{}",
+                number(&end.call),
+                text.collect::<String>(),
+                exit.unwrap_or_default()
+            )
+        }
+        Body::FileEdited { change, .. } => {
+            let text = |text: &Option<Arc<str>>| text.as_ref().map(|text| text.replace('\n', "|"));
+            format!("file {} {:?} -> {:?}", change.path.display(), text(&change.before), text(&change.after))
+        }
+        Body::Asked { request, .. } => {
+            format!("asks {:?} {:?} {}", request.class, request.risk, request.subject)
+        }
+        Body::PolicyBlocked { tool, path, mode, .. } => {
+            format!(
+                "blocked {tool} {} {mode}",
+                path.as_ref().map(|p| p.display().to_string()).unwrap_or_default()
+            )
+        }
+        Body::SettingChanged { id, value } => format!("{id} = {value}"),
+        Body::Title { title } => format!("title {title}"),
+        Body::Notice { level, text } => format!("{level:?}: {text}"),
+        Body::Cleared => "cleared".into(),
+        Body::Compacted { .. } => "compacted".into(),
+        Body::TurnEnded { stop, .. } => format!("{stop:?}"),
+        _ => return None,
+    })
+}

@@ -1,0 +1,6 @@
+//! The agent behind a real registry, in process.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod house;
+mod offline;
+mod turns;

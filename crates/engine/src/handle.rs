@@ -1,0 +1,140 @@
+//! The way to a session: what surfaces hold, send inputs through and read from.
+//!
+//! A handle knows neither the state nor the store. It has the task's mailbox, the log's reading end
+//! and the last published snapshot, so it is cheap to clone and holds nothing up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
+use crate::log::{LogReader, LogShared};
+use crate::session::{Input, Refusal, Totals};
+use crate::settings::{SettingSpec, Settings};
+
+/// The input was taken. It is durable once a reader has seen `seq`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// The turn a prompt became.
+    pub turn: Option<TurnId>,
+    /// The last event written before the answer.
+    pub seq: Seq,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SendError {
+    #[error("the session is closed")]
+    Closed,
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// What a session looks like from outside at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub settings: Arc<Settings>,
+    pub title: Option<Arc<str>>,
+    pub cwd: Arc<PathBuf>,
+    pub totals: Totals,
+    pub busy: bool,
+    /// Prompts waiting behind the running turn.
+    pub waiting: usize,
+    /// History is shown from after this position: where it was last cleared.
+    pub replay_from: Seq,
+    pub updated_at: Timestamp,
+}
+
+/// The way to a session's task and log. Cheap to clone.
+#[derive(Clone)]
+pub struct SessionHandle {
+    pub(crate) inner: Arc<HandleInner>,
+}
+
+pub(crate) struct HandleInner {
+    pub id: SessionId,
+    pub owner: Principal,
+    pub created_at: Timestamp,
+    pub roots: Vec<PathBuf>,
+    pub specs: Arc<[SettingSpec]>,
+    pub mailbox: mpsc::Sender<Envelope>,
+    pub log: Arc<LogShared>,
+    pub snapshot: watch::Receiver<Arc<Snapshot>>,
+}
+
+/// An input on its way to the task, and where its outcome goes.
+pub(crate) struct Envelope {
+    pub input: Input,
+    pub reply: oneshot::Sender<Result<Accepted, SendError>>,
+}
+
+impl SessionHandle {
+    pub fn id(&self) -> &SessionId {
+        &self.inner.id
+    }
+
+    pub fn owner(&self) -> &Principal {
+        &self.inner.owner
+    }
+
+    pub fn created_at(&self) -> Timestamp {
+        self.inner.created_at
+    }
+
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.inner.roots
+    }
+
+    pub fn specs(&self) -> &Arc<[SettingSpec]> {
+        &self.inner.specs
+    }
+
+    pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.mailbox.send(Envelope { input, reply }).await.map_err(|_| SendError::Closed)?;
+        answer.await.map_err(|_| SendError::Closed)?
+    }
+
+    /// Ends the session in good order and waits until its log is complete.
+    pub async fn close(&self) {
+        // Both errors mean that it is closed already.
+        drop(self.send(Input::Close).await);
+        self.inner.mailbox.closed().await;
+    }
+
+    /// Ends the session unless it has work, and says whether it is ended. The session decides, not
+    /// its snapshot, so a prompt on its way is either refused or carried out.
+    pub async fn retire(&self) -> bool {
+        let ended = !matches!(self.send(Input::Retire).await, Err(SendError::Refused(_)));
+        if ended {
+            self.inner.mailbox.closed().await;
+        }
+        ended
+    }
+
+    /// Waits until readers can see the event, or until the log has ended without it.
+    pub async fn written(&self, seq: Seq) {
+        let mut reader = self.read(Seq(seq.0.saturating_sub(1)));
+        if reader.head() < seq {
+            // However this ends, the caller goes on: readers learn of trouble by themselves.
+            drop(reader.next().await);
+        }
+    }
+
+    pub fn read(&self, after: Seq) -> LogReader {
+        self.inner.log.reader(after)
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.inner.snapshot.borrow())
+    }
+
+    /// Whether both lead to the same task: a session that was closed and opened again has another.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.inner.mailbox.is_closed()
+    }
+}

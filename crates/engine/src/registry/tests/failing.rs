@@ -1,0 +1,210 @@
+//! Stores that fail, agents that fail: what is shown, what is kept, and how it goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::{House, end_of, in_time, me, run, start, wish};
+use crate::event::{Body, Event, NoticeLevel, Stop};
+use crate::handle::SessionHandle;
+use crate::ids::Seq;
+use crate::log::Taken;
+use crate::registry::Limits;
+use crate::session::{Answer, Input};
+use crate::store::{ListQuery, Page};
+use crate::testing::{brief, prompt, sender, until};
+
+/// Reads a log to its end, and why it ended.
+async fn to_the_end(handle: &SessionHandle) -> (Vec<Arc<Event>>, Option<Arc<str>>) {
+    let mut reader = handle.read(Seq::START);
+    let mut seen = Vec::new();
+    while let Some(events) = in_time(reader.next()).await.unwrap() {
+        seen.extend(events);
+    }
+    let Taken::Ended { trouble } = reader.take(Page::USUAL).await.unwrap() else { panic!("it was over") };
+    (seen, trouble)
+}
+
+/// One turn with everything in it, as far as it gets.
+async fn a_whole_turn(session: &SessionHandle) {
+    drop(session.send(prompt("say one;yield;tool t;ask git push;say two;done t")).await);
+    let mut reader = session.read(Seq::START);
+    while let Some(events) = in_time(reader.next()).await.unwrap() {
+        for event in events {
+            if let Body::Asked { ask, .. } = event.body {
+                let input = Input::Answer { by: sender(), ask, answer: Answer::AllowOnce };
+                drop(session.send(input).await);
+            }
+            if super::is_end(&event) {
+                in_time(session.close()).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whichever_write_fails_nothing_is_shown_that_is_not_stored() {
+    let mut failures = 0;
+    for number in 1.. {
+        let house = House::new(Limits::default());
+        house.store.fail_append.store(number, Ordering::SeqCst);
+        let session = house.create().await;
+        a_whole_turn(&session).await;
+        let (seen, trouble) = to_the_end(&session).await;
+        assert_eq!(seen, house.stored(&session).await);
+        if house.store.appends.load(Ordering::SeqCst) < number {
+            assert_eq!(trouble, None);
+            break;
+        }
+        failures += 1;
+        expect!["the session log could not be written: the disk is full"].assert_eq(&trouble.unwrap());
+        assert!(session.send(prompt("say more")).await.is_err());
+        let again = house.open(&session).await;
+        assert_eq!(run(&again, "say back").await, Stop::EndTurn);
+        // Every turn has one end, and the first turn's prompt is there or was never accepted.
+        let stored = house.stored(&again).await;
+        let count = |wanted: fn(&Body) -> bool| stored.iter().filter(|event| wanted(&event.body)).count();
+        let started = count(|body| matches!(body, Body::TurnStarted));
+        assert_eq!(started, count(|body| matches!(body, Body::TurnEnded { .. })), "{}", brief(&stored));
+        let asked = count(|body| matches!(body, Body::Asked { .. }));
+        assert_eq!(asked, count(|body| matches!(body, Body::Resolved { .. })), "{}", brief(&stored));
+        let tools = count(|body| matches!(body, Body::ToolStarted(_)));
+        assert_eq!(tools, count(|body| matches!(body, Body::ToolEnded(_))), "{}", brief(&stored));
+        assert!(stored.iter().map(|event| event.seq.0).eq(1..=stored.len() as u64));
+    }
+    assert!(failures >= 4, "only {failures} writes were tried");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_shows_only_what_is_stored() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    house.store.stuck.store(true, Ordering::SeqCst);
+    session.send(Input::Rename { by: sender(), title: "first".into() }).await.unwrap();
+    session.send(Input::Rename { by: sender(), title: "second".into() }).await.unwrap();
+    assert_eq!(session.snapshot().title, None);
+    house.store.stuck.store(false, Ordering::SeqCst);
+    until(&session, |event| matches!(&event.body, Body::Title { title } if &**title == "first")).await;
+    // Stuck again before the second one could be written, or not: both are told apart by the log.
+    let stored = house.stored(&session).await.len();
+    let title = session.snapshot().title.clone();
+    assert_eq!(title.as_deref(), Some(if stored == 1 { "first" } else { "second" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_panics_fails_its_turn_alone() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    for script in ["panic", "panic at once"] {
+        assert_eq!(run(&session, script).await, Stop::Failed);
+        assert_eq!(run(&session, "say still here").await, Stop::EndTurn);
+    }
+    expect![[r#"
+        1 started
+        1 user
+        1 Error: the agent failed unexpectedly; prompt again to go on
+        1 ended Failed
+        2 started
+        2 user
+        2 text still here
+        2 ended EndTurn
+        3 started
+        3 user
+        3 Error: the agent failed unexpectedly; prompt again to go on
+        3 ended Failed
+        4 started
+        4 user
+        4 text still here
+        4 ended EndTurn
+    "#]]
+    .assert_eq(&house.stored_brief(&session).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_listen_is_stopped_by_force() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    let turn = start(&session, "tool t;deaf").await;
+    let before = tokio::time::Instant::now();
+    session.send(Input::Cancel { by: sender(), only: None }).await.unwrap();
+    assert_eq!(end_of(&session, turn).await, Stop::Cancelled);
+    let took = before.elapsed();
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(run(&session, "say still here").await, Stop::EndTurn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_again_and_again_does_not_give_it_more_time() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    start(&session, "deaf").await;
+    let before = tokio::time::Instant::now();
+    for _ in 0..20 {
+        drop(session.send(Input::Close).await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(session.is_closed());
+    let (seen, trouble) = to_the_end(&session).await;
+    assert_eq!(trouble, None);
+    let ended_ms = seen.last().unwrap().at.0 - seen[0].at.0;
+    assert!(ended_ms < 6000 && before.elapsed() >= Duration::from_secs(20), "{ended_ms} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_cancelled_before_it_began_never_begins() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    house.store.stuck.store(true, Ordering::SeqCst);
+    let first = session.send(prompt("panic at once")).await.unwrap().turn.unwrap();
+    let second = session.send(prompt("say two")).await.unwrap().turn.unwrap();
+    session.send(Input::Cancel { by: sender(), only: Some(first) }).await.unwrap();
+    house.store.stuck.store(false, Ordering::SeqCst);
+    assert_eq!(end_of(&session, first).await, Stop::Cancelled);
+    assert_eq!(end_of(&session, second).await, Stop::EndTurn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ask_waits_for_its_time_and_no_longer() {
+    let house = House::new(Limits { ask_timeout: Some(Duration::from_secs(60)), ..Limits::default() });
+    let session = house.create().await;
+    let before = tokio::time::Instant::now();
+    assert_eq!(run(&session, "ask git push").await, Stop::EndTurn);
+    assert_eq!(before.elapsed().as_secs(), 60);
+    expect![[r#"
+        1 started
+        1 user
+        1 ask 1
+        1 ask 1 TimedOut
+        1 text nobody answered in time
+        1 ended EndTurn
+    "#]]
+    .assert_eq(&house.stored_brief(&session).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_can_be_saved_the_session_works_and_says_so_once() {
+    let house = House::new(Limits { sessions_max: 1, ..Limits::default() });
+    house.store.unavailable.store(true, Ordering::SeqCst);
+    let session = house.create().await;
+    assert_eq!(run(&session, "say hello").await, Stop::EndTurn);
+    // It leaves memory for another one, and comes back with its history.
+    house.create().await;
+    assert!(session.is_closed());
+    let again = house.open(&session).await;
+    assert_eq!(run(&again, "say back").await, Stop::EndTurn);
+    let (seen, _) = {
+        again.close().await;
+        to_the_end(&again).await
+    };
+    let warning = |event: &&Arc<Event>| matches!(&event.body, Body::Notice { level: NoticeLevel::Warning, text } if text.contains("not saved"));
+    assert_eq!(seen.iter().filter(warning).count(), 1, "{}", brief(&seen));
+    assert_eq!(house.registry.list(ListQuery::all(me())).await.unwrap().len(), 2);
+    house.store.unavailable.store(false, Ordering::SeqCst);
+    let saved = house.registry.create(wish()).await.unwrap();
+    run(&saved, "say saved").await;
+    assert_eq!(house.stored(&saved).await.len(), 4);
+    assert!(house.registry.delete(&me(), again.id()).await.unwrap());
+    assert!(house.registry.open(&me(), again.id()).await.is_err());
+}

@@ -1,0 +1,152 @@
+//! Who may stay in memory, who has to leave, and that nothing is lost by it.
+
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::{House, end_of, in_time, is_end, me, pass, run, start, wish};
+use crate::registry::{Limits, OpenError};
+use crate::session::Input;
+use crate::testing::{brief, prompt, sender, until};
+
+#[tokio::test(start_paused = true)]
+async fn the_least_recently_used_idle_session_makes_room() {
+    let house = House::with_room_for(2);
+    let first = house.create().await;
+    pass(1).await;
+    let second = house.create().await;
+    pass(1).await;
+    house.open(&first).await;
+    pass(1).await;
+    let third = house.create().await;
+    assert!(house.is_live(&first).await && !house.is_live(&second).await && house.is_live(&third).await);
+    assert!(second.is_closed() && !first.is_closed());
+    pass(1).await;
+    let second = house.open(&second).await;
+    assert!(!house.is_live(&first).await && !second.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_session_stays_and_an_idle_one_leaves_in_its_place() {
+    let house = House::with_room_for(2);
+    let busy = house.create().await;
+    let turn = start(&busy, "hang").await;
+    pass(100).await;
+    let idle = house.create().await;
+    pass(100).await;
+    house.create().await;
+    assert!(house.is_live(&busy).await && !house.is_live(&idle).await);
+    busy.send(Input::Cancel { by: sender(), only: None }).await.unwrap();
+    end_of(&busy, turn).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_are_busy_there_is_no_room() {
+    let house = House::with_room_for(2);
+    let (first, second) = (house.create().await, house.create().await);
+    let turn = start(&first, "sleep 60").await;
+    start(&second, "hang").await;
+    let refused = house.registry.create(wish()).await.err().unwrap();
+    expect!["session limit reached: all 2 open sessions are busy; wait, or close one"]
+        .assert_eq(&refused.to_string());
+    assert!(matches!(house.registry.fork(first.id(), wish()).await, Err(OpenError::LimitReached(2))));
+    end_of(&first, turn).await;
+    house.create().await;
+    assert!(first.is_closed() && !second.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_was_accepted_is_not_cancelled_to_make_room() {
+    let house = House::with_room_for(1);
+    let session = house.create().await;
+    // Accepted, and not yet in any snapshot: the store has not answered.
+    let turn = session.send(prompt("say one;sleep 5;say two")).await.unwrap().turn.unwrap();
+    assert!(matches!(house.registry.create(wish()).await, Err(OpenError::LimitReached(1))));
+    assert_eq!(end_of(&session, turn).await, crate::event::Stop::EndTurn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_left_memory_comes_back_as_it_was() {
+    let house = House::with_room_for(1);
+    let session = house.create().await;
+    run(&session, "say one;tool t;done t").await;
+    session.send(Input::Rename { by: sender(), title: "work".into() }).await.unwrap();
+    session.send(Input::Move { by: sender(), cwd: "/elsewhere".into() }).await.unwrap();
+    let before = until(&session, |event| event.seq.0 == 8).await;
+    house.create().await;
+    assert!(session.is_closed());
+    let again = house.open(&session).await;
+    assert!(!again.is_same(&session));
+    assert_eq!(until(&again, |event| event.seq.0 == 8).await, before);
+    let snapshot = again.snapshot();
+    assert_eq!((snapshot.title.as_deref(), snapshot.cwd.to_str()), (Some("work"), Some("/elsewhere")));
+    run(&again, "say two").await;
+    expect![[r#"
+        1 started
+        1 user
+        1 text one
+        1 tool t
+        1 tool t done
+        1 ended EndTurn
+        - title work
+        - moved /elsewhere
+        2 started
+        2 user
+        2 text two
+        2 ended EndTurn
+    "#]]
+    .assert_eq(&house.stored_brief(&again).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_sessions_leave_memory_in_time_and_busy_ones_do_not() {
+    let house = House::new(Limits { idle_timeout: Duration::from_secs(600), ..Limits::default() });
+    house.registry.start_reaper();
+    let (idle, busy, used) = (house.create().await, house.create().await, house.create().await);
+    let turn = start(&busy, "sleep 1500").await;
+    let asking = house.create().await;
+    start(&asking, "ask git push").await;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        house.open(&used).await;
+    }
+    assert!(!house.is_live(&idle).await);
+    assert!(house.is_live(&busy).await && house.is_live(&asking).await && house.is_live(&used).await);
+    assert_eq!(end_of(&busy, turn).await, crate::event::Stop::EndTurn);
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    assert!(!house.is_live(&busy).await && house.is_live(&asking).await);
+    in_time(house.registry.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_gave_up_makes_room() {
+    let house = House::with_room_for(1);
+    let session = house.create().await;
+    start(&session, "hang").await;
+    // Somebody else claims it; its next write is refused.
+    crate::store::Store::claim(&house.store.inner, session.id()).await.unwrap();
+    session.send(Input::Cancel { by: sender(), only: None }).await.unwrap();
+    let mut reader = session.read(crate::ids::Seq::START);
+    while reader.next().await.unwrap().is_some() {}
+    assert_eq!((house.live().await, house.registry.live_count()), (0, 0));
+    house.create().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_ends_every_session_in_good_order() {
+    let house = House::with_room_for(4);
+    let mut sessions = Vec::new();
+    for script in ["hang", "deaf", "ask git push", "say hello"] {
+        let session = house.create().await;
+        start(&session, script).await;
+        sessions.push(session);
+    }
+    in_time(house.registry.shutdown()).await;
+    for session in &sessions {
+        assert!(session.is_closed());
+        let stored = house.stored(session).await;
+        assert!(is_end(stored.last().unwrap()), "{}", brief(&stored));
+    }
+    let again = House::on(house.store, Limits::default());
+    assert!(!again.registry.row(&me(), sessions[0].id()).await.unwrap().busy);
+}

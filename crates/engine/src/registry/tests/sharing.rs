@@ -1,0 +1,194 @@
+//! Owners, copies, rules, and two processes on one store.
+
+use std::sync::Arc;
+
+use expect_test::expect;
+
+use super::{House, end_of, in_time, me, run, start, wish};
+use crate::event::{Body, Event, Origin, Stop, Usage};
+use crate::ids::{AskId, Principal, Seq, Timestamp, TurnId};
+use crate::log::Taken;
+use crate::registry::{Limits, OpenError, Wish};
+use crate::session::{Answer, Input};
+use crate::store::{ListQuery, Page};
+use crate::testing::{brief, sender, until};
+
+#[tokio::test(start_paused = true)]
+async fn nobody_sees_or_touches_what_belongs_to_somebody_else() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    run(&session, "say secret").await;
+    let other = Principal("other".into());
+    for open in [true, false] {
+        let id = session.id();
+        let none =
+            |error: Option<OpenError>| assert!(matches!(error, Some(OpenError::NotFound(_))), "{error:?}");
+        none(house.registry.open(&other, id).await.err());
+        none(house.registry.close(&other, id).await.err());
+        none(house.registry.row(&other, id).await.err());
+        none(house.registry.read(&other, id, Seq::START, Page::USUAL).await.err());
+        none(house.registry.rename(sender(), &other, id, "mine").await.err());
+        none(house.registry.fork(id, Wish { owner: other.clone(), ..wish() }).await.err());
+        assert!(!house.registry.delete(&other, id).await.unwrap());
+        assert!(house.registry.list(ListQuery::all(other.clone())).await.unwrap().is_empty());
+        assert_eq!(house.is_live(&session).await, open);
+        house.registry.close(&me(), id).await.unwrap();
+    }
+    assert_eq!(run(&house.open(&session).await, "say still mine").await, Stop::EndTurn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_running_session_is_idle_and_works_in_its_own_folder() {
+    let house = House::new(Limits::default());
+    let source = house.create().await;
+    source.send(Input::Move { by: sender(), cwd: "/moved".into() }).await.unwrap();
+    source.send(Input::Rename { by: sender(), title: "work".into() }).await.unwrap();
+    let turn = start(&source, "say one;tool t;ask git push;say two").await;
+    until(&source, |event| matches!(event.body, Body::Asked { .. })).await;
+    let copy = house.registry.fork(source.id(), Wish { cwd: "/copy".into(), ..wish() }).await.unwrap();
+    assert_eq!(run(&copy, "say here").await, Stop::EndTurn);
+    assert_eq!(copy.snapshot().cwd.to_str(), Some("/copy"));
+    assert_eq!(copy.snapshot().title.as_deref(), Some("work"));
+    expect![[r#"
+        - moved /moved
+        - title work
+        1 started
+        1 user
+        1 text one
+        1 tool t
+        1 ask 1
+        1 ask 1 EndedByRestart
+        1 tool t failed
+        1 ended Interrupted
+        - moved /copy
+        2 started
+        2 user
+        2 text here
+        2 ended EndTurn
+    "#]]
+    .assert_eq(&house.stored_brief(&copy).await);
+    source.send(Input::Answer { by: sender(), ask: AskId(1), answer: Answer::AllowOnce }).await.unwrap();
+    assert_eq!(end_of(&source, turn).await, Stop::EndTurn);
+    assert_eq!(source.snapshot().cwd.to_str(), Some("/moved"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_given_while_the_session_was_not_open_is_kept() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    session.send(Input::Rename { by: sender(), title: "old".into() }).await.unwrap();
+    assert!(house.registry.close(&me(), session.id()).await.unwrap());
+    assert!(!house.registry.close(&me(), session.id()).await.unwrap());
+    house.registry.rename(sender(), &me(), session.id(), "new").await.unwrap();
+    let again = house.open(&session).await;
+    assert_eq!(again.snapshot().title.as_deref(), Some("new"));
+    house.registry.rename(sender(), &me(), session.id(), "newer").await.unwrap();
+    until(&again, |event| matches!(&event.body, Body::Title { title } if &**title == "newer")).await;
+    assert_eq!(house.registry.row(&me(), session.id()).await.unwrap().title.as_deref(), Some("newer"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_for_always_counts_in_every_session_of_the_folder() {
+    let house = House::new(Limits::default());
+    let first = house.create().await;
+    let turn = start(&first, "ask git push").await;
+    until(&first, |event| matches!(event.body, Body::Asked { .. })).await;
+    first.send(Input::Answer { by: sender(), ask: AskId(1), answer: Answer::AllowAlways }).await.unwrap();
+    end_of(&first, turn).await;
+    let second = house.create().await;
+    assert_eq!(run(&second, "ask git push").await, Stop::EndTurn);
+    let elsewhere = house.registry.create(Wish { cwd: "/other".into(), ..wish() }).await.unwrap();
+    start(&elsewhere, "ask git push").await;
+    until(&elsewhere, |event| matches!(event.body, Body::Asked { .. })).await;
+    // The rule is in the store: a server started later knows it too.
+    let later = House::on(Arc::clone(&house.store), Limits::default());
+    let third = later.create().await;
+    assert_eq!(run(&third, "ask git push").await, Stop::EndTurn);
+    expect![[r#"
+        1 started
+        1 user
+        1 ask 1 AllowedAlways
+        1 text allowed
+        1 ended EndTurn
+    "#]]
+    .assert_eq(&house.stored_brief(&third).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_claims_a_session_last_has_it() {
+    let here = House::new(Limits::default());
+    let there = House::on(Arc::clone(&here.store), Limits::default());
+    let mine = here.create().await;
+    let turn = start(&mine, "say one;tool t;ask git push").await;
+    until(&mine, |event| matches!(event.body, Body::Asked { .. })).await;
+    let theirs = there.open(&mine).await;
+    assert_eq!(run(&theirs, "say two").await, Stop::EndTurn);
+    // The first one learns of it with its next write, and shows nothing of that.
+    mine.send(Input::Answer { by: sender(), ask: AskId(1), answer: Answer::AllowOnce }).await.unwrap();
+    let mut reader = mine.read(Seq::START);
+    let mut seen = Vec::new();
+    while let Some(events) = in_time(reader.next()).await.unwrap() {
+        seen.extend(events);
+    }
+    let Taken::Ended { trouble } = reader.take(Page::USUAL).await.unwrap() else { panic!("it was over") };
+    expect!["another process took the session over"].assert_eq(&trouble.unwrap());
+    assert!(!seen.iter().any(|event| event.turn == Some(turn) && super::is_end(event)));
+    expect![[r#"
+        1 started
+        1 user
+        1 text one
+        1 tool t
+        1 ask 1
+        1 ask 1 EndedByRestart
+        1 tool t failed
+        1 ended Interrupted
+        2 started
+        2 user
+        2 text two
+        2 ended EndTurn
+    "#]]
+    .assert_eq(&here.stored_brief(&mine).await);
+    let again = here.open(&mine).await;
+    assert_eq!(run(&again, "say back").await, Stop::EndTurn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_imported_history_may_hold_anything() {
+    let house = House::new(Limits::default());
+    let event = |at, turn: Option<u64>, body| Event {
+        seq: Seq(77),
+        at: Timestamp(at),
+        origin: Origin::Agent,
+        turn: turn.map(TurnId),
+        body,
+    };
+    let usage = || Body::Usage(Usage { input: u64::MAX, cost_usd: f64::MAX, ..Usage::default() });
+    let events = vec![
+        event(i64::MIN, Some(9), Body::TurnStarted),
+        event(i64::MAX, Some(9), usage()),
+        event(0, Some(9), usage()),
+        event(0, None, Body::Moved { cwd: "/their/machine".into() }),
+    ];
+    let session = house.registry.import(wish(), Some("imported".into()), events).await.unwrap();
+    assert_eq!(run(&session, "say hello").await, Stop::EndTurn);
+    assert_eq!(session.snapshot().cwd.to_str(), Some("/project"));
+    assert_eq!(session.snapshot().totals.input, u64::MAX);
+    expect![[r#"
+        9 started
+        9 Usage(Usage { context_used: 0, context_size: 0, input: 18446744073709551615, output: 0, cache_read: 0, cache_write: 0, reasoning: 0, cost_usd: 1.7976931348623157e308 })
+        9 Usage(Usage { context_used: 0, context_size: 0, input: 18446744073709551615, output: 0, cache_read: 0, cache_write: 0, reasoning: 0, cost_usd: 1.7976931348623157e308 })
+        - moved /their/machine
+        9 ended Interrupted
+        - moved /project
+        10 started
+        10 user
+        10 text hello
+        10 ended EndTurn
+    "#]]
+    .assert_eq(&brief(&house.stored(&session).await));
+    let row = house.registry.row(&me(), session.id()).await.unwrap();
+    assert!(row.updated_at <= house.registry.clock().now());
+    super::pass(100_000).await;
+    house.registry.reap().await;
+    assert!(!house.is_live(&session).await);
+}

@@ -1,0 +1,131 @@
+//! A wish's way: ruled on by the policy, or asked, and then answered exactly once.
+
+use std::sync::Arc;
+
+use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
+use crate::event::{AskRequest, Body, Origin, Resolution, Resolver};
+use crate::ids::{AskId, TurnId};
+use crate::policy::{Ruling, decide};
+
+impl Session {
+    pub(super) fn answer(
+        &mut self,
+        by: &Sender,
+        ask: AskId,
+        answer: Answer,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
+        let (resolution, remember) = match answer {
+            Answer::AllowOnce => (Resolution::AllowedOnce, None),
+            Answer::AllowAlways => (Resolution::AllowedAlways, Some(true)),
+            Answer::DenyOnce => (Resolution::DeniedOnce, None),
+            Answer::DenyAlways => (Resolution::DeniedAlways, Some(false)),
+            Answer::Withdraw => (Resolution::Cancelled, None),
+        };
+        if let Some(allow) = remember {
+            effects.push(Effect::Remember {
+                tool: Arc::clone(&open.tool),
+                subject: Arc::clone(&open.subject),
+                allow,
+            });
+        }
+        self.resolve(ask, &open, resolution, by.resolver(), effects);
+        Ok(())
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        ask: AskId,
+        open: &OpenAsk,
+        resolution: Resolution,
+        by: Resolver,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reason = reason_of(resolution, &by);
+        let body = Body::Resolved { ask, call: open.call.clone(), resolution, by };
+        self.record(Origin::Engine, open.turn, body, effects);
+        effects.push(Effect::Wake { ask, resolution, reason });
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        turn: TurnId,
+        request: Box<AskRequest>,
+        remembered: Option<bool>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let ask = AskId(self.next_ask);
+        self.next_ask += 1;
+        let (resolution, by) = match self.ruling(&request, remembered) {
+            _ if self.cancelling() => (Resolution::Cancelled, Resolver::Engine),
+            Ruling::Ask => {
+                self.record(Origin::Agent, Some(turn), Body::Asked { ask, request }, effects);
+                effects.push(Effect::Wait { ask });
+                return;
+            }
+            Ruling::Allow { reason } => (Resolution::AllowedOnce, Resolver::Policy { reason }),
+            Ruling::Remembered { allow } => {
+                let resolution = if allow { Resolution::AllowedAlways } else { Resolution::DeniedAlways };
+                let word = if allow { "allowed" } else { "refused" };
+                (
+                    resolution,
+                    Resolver::Rule {
+                        reason: format!("{word} by an earlier answer for {}", request.subject).into(),
+                    },
+                )
+            }
+            Ruling::Deny { mode, reason } => {
+                let blocked = Body::PolicyBlocked {
+                    call: request.call.clone(),
+                    tool: Arc::clone(&request.tool),
+                    path: request.path.clone(),
+                    mode,
+                    reason: Arc::clone(&reason),
+                };
+                self.record(Origin::Engine, Some(turn), blocked, effects);
+                (Resolution::DeniedOnce, Resolver::Policy { reason })
+            }
+        };
+        let reason = reason_of(resolution, &by);
+        let body = Body::Resolved { ask, call: request.call, resolution, by };
+        self.record(Origin::Engine, Some(turn), body, effects);
+        effects.push(Effect::Settle { resolution, reason });
+    }
+
+    fn ruling(&self, request: &AskRequest, remembered: Option<bool>) -> Ruling {
+        match decide(&self.settings, request, remembered) {
+            Ruling::Ask if self.unattended => Ruling::Deny {
+                mode: "unattended".into(),
+                reason: "nobody is here to ask; allow it beforehand with --approval full or a rule".into(),
+            },
+            ruling @ (Ruling::Allow { .. }
+            | Ruling::Remembered { .. }
+            | Ruling::Deny { .. }
+            | Ruling::Ask) => ruling,
+        }
+    }
+
+    pub(super) fn asks_of(&self, turn: Option<TurnId>) -> Vec<(AskId, OpenAsk)> {
+        self.open_asks
+            .iter()
+            .filter(|(_, open)| open.turn == turn)
+            .map(|(ask, open)| (*ask, open.clone()))
+            .collect()
+    }
+}
+
+/// What the model is told about a decision.
+fn reason_of(resolution: Resolution, by: &Resolver) -> Arc<str> {
+    if let Resolver::Policy { reason } | Resolver::Rule { reason } = by {
+        return Arc::clone(reason);
+    }
+    match resolution {
+        Resolution::AllowedOnce | Resolution::AllowedAlways => "the user allowed it".into(),
+        Resolution::DeniedOnce => "the user refused it".into(),
+        Resolution::DeniedAlways => "the user refused it and never wants to be asked again".into(),
+        Resolution::Cancelled => "the turn was cancelled".into(),
+        Resolution::TimedOut => "nobody answered in time".into(),
+        Resolution::EndedByRestart => "the server stopped".into(),
+    }
+}

@@ -1,0 +1,298 @@
+//! The language in which tests write down who said what in which order, and what came of it.
+//!
+//! A line is `who: verb words`. `agent` is the running turn (`agent@1` one that may be over),
+//! `server` and `clock` are ourselves, every other name is a surface.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
+use crate::content::{Content, Opaque, OutputStream, ToolContent, ToolKind};
+use crate::event::{
+    AskRequest, Body, NoticeLevel, Origin, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart, Usage,
+};
+use crate::ids::{AskId, CallId, MessageId, SurfaceId, Timestamp, TurnId};
+use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
+
+pub(super) struct Stage {
+    pub session: Session,
+    /// What was recorded, as the store would have it.
+    pub record: Vec<(Option<TurnId>, Body)>,
+    unattended: bool,
+    rules: Vec<(Arc<str>, Arc<str>, bool)>,
+    /// The last turn that was started.
+    turn: TurnId,
+    pub shown: String,
+}
+
+pub(super) fn new_session(unattended: bool) -> Session {
+    let choice = |value: &str| Choice { value: value.into(), name: value.into(), description: "".into() };
+    let mode = SettingSpec {
+        id: MODE.into(),
+        name: "Mode".into(),
+        description: "".into(),
+        category: Category::Mode,
+        choices: ["code", "ask", "architect"].map(choice).into(),
+        default: "code".into(),
+    };
+    Session::new([mode, approval_spec()].into(), "/project".into(), None, unattended)
+}
+
+impl Stage {
+    pub fn new(unattended: bool) -> Self {
+        Self {
+            session: new_session(unattended),
+            record: Vec::new(),
+            unattended,
+            rules: Vec::new(),
+            turn: TurnId(0),
+            shown: String::new(),
+        }
+    }
+
+    pub fn line(&mut self, line: &str) {
+        let (who, said) = line.split_once(": ").expect("a line is `who: verb words`");
+        let (verb, words) = said.split_once(' ').unwrap_or((said, ""));
+        if (who, verb) == ("server", "restart") {
+            return self.restart();
+        }
+        let input = match who.split_once('@') {
+            Some(("agent", turn)) => self.agent(TurnId(number(turn)), verb, words),
+            _ if who == "agent" => self.agent(self.turn, verb, words),
+            _ if who == "server" || who == "clock" => ours(verb, words),
+            _ => surface(sender(who), verb, words),
+        };
+        self.feed(input);
+    }
+
+    pub fn feed(&mut self, input: Input) {
+        match self.session.apply(Timestamp(0), input) {
+            Ok(effects) => self.carry_out(effects),
+            Err(refusal) => self.refused(&refusal),
+        }
+    }
+
+    /// The server died and came back: all that is left is the record.
+    fn restart(&mut self) {
+        self.session = new_session(self.unattended);
+        for (turn, body) in &self.record {
+            self.session.observe(*turn, body);
+        }
+        let effects = self.session.recover();
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            let shown = show(&effect);
+            writeln!(self.shown, "{shown}").unwrap();
+            match effect {
+                Effect::Record { turn, body, .. } => self.record.push((turn, body)),
+                Effect::StartTurn { turn, .. } => self.turn = turn,
+                Effect::Remember { tool, subject, allow } => self.rules.push((tool, subject, allow)),
+                Effect::CancelTurn { .. }
+                | Effect::Wait { .. }
+                | Effect::Settle { .. }
+                | Effect::Wake { .. }
+                | Effect::Accepted { .. }
+                | Effect::Stop => {}
+            }
+        }
+    }
+
+    fn refused(&mut self, refusal: &Refusal) {
+        writeln!(self.shown, "! {refusal}").unwrap();
+    }
+
+    fn agent(&self, turn: TurnId, verb: &str, words: &str) -> Input {
+        let class = match verb {
+            "ask" => Some(ToolClass::Execute),
+            "edit" => Some(ToolClass::Edit),
+            "read" => Some(ToolClass::Read),
+            "fetch" => Some(ToolClass::Network),
+            _ => None,
+        };
+        let report = match (class, verb) {
+            (Some(class), _) => {
+                let request = Box::new(wish(verb, words, class));
+                let known = |(tool, subject, _): &&(Arc<str>, Arc<str>, bool)| {
+                    (tool, subject) == (&request.tool, &request.subject)
+                };
+                let remembered = self.rules.iter().rev().find(known).map(|(_, _, allow)| *allow);
+                TurnReport::Ask { request, remembered }
+            }
+            (None, "set") => {
+                let (id, value) = words.split_once(' ').unwrap();
+                TurnReport::Change { id: id.into(), value: value.into() }
+            }
+            (None, "end") => TurnReport::Ended { stop: Stop::EndTurn, error: None },
+            (None, "fail") => TurnReport::Ended { stop: Stop::Failed, error: Some(words.into()) },
+            (None, _) => TurnReport::Emit(emitted(verb, words)),
+        };
+        Input::FromTurn { turn, report }
+    }
+}
+
+pub(super) fn sender(name: &str) -> Sender {
+    let id = name.bytes().fold(0, |id, byte| id * 31 + u64::from(byte));
+    Sender { surface: SurfaceId(id), name: name.into() }
+}
+
+pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
+    AskRequest {
+        call: None,
+        tool: tool.into(),
+        title: subject.into(),
+        kind: ToolKind::Other,
+        class,
+        path: None,
+        subject: subject.into(),
+        input: Opaque("{}".into()),
+        risk: Risk::Medium,
+        reason: "".into(),
+        preview: Vec::new(),
+    }
+}
+
+pub(super) fn started(call: &str) -> Body {
+    Body::ToolStarted(Box::new(ToolStart {
+        call: CallId(call.into()),
+        tool: call.into(),
+        title: call.into(),
+        kind: ToolKind::Other,
+        locations: Vec::new(),
+        input: Opaque("{}".into()),
+    }))
+}
+
+pub(super) fn ended(call: &str) -> Body {
+    Body::ToolEnded(Box::new(ToolEnd {
+        call: CallId(call.into()),
+        failed: false,
+        content: vec![ToolContent::Block(Content::text("done"))],
+        locations: Vec::new(),
+        raw: None,
+        exit: None,
+        elapsed_ms: 1,
+    }))
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap()
+}
+
+fn ours(verb: &str, words: &str) -> Input {
+    match verb {
+        "close" => Input::Close,
+        "retire" => Input::Retire,
+        "expire" => Input::AskExpired { ask: AskId(number(words)) },
+        _ => panic!("the server cannot {verb}"),
+    }
+}
+
+fn surface(by: Sender, verb: &str, words: &str) -> Input {
+    let answer = |by, answer| Input::Answer { by, ask: AskId(number(words)), answer };
+    match verb {
+        "prompt" => Input::Prompt { by, content: vec![Content::text(words)] },
+        "cancel" if words.is_empty() => Input::Cancel { by, only: None },
+        "cancel" => Input::Cancel { by, only: Some(TurnId(number(words))) },
+        "allow" => answer(by, Answer::AllowOnce),
+        "always" => answer(by, Answer::AllowAlways),
+        "deny" => answer(by, Answer::DenyOnce),
+        "never" => answer(by, Answer::DenyAlways),
+        "withdraw" => answer(by, Answer::Withdraw),
+        "set" => {
+            let (id, value) = words.split_once(' ').unwrap();
+            Input::Change { by, id: id.into(), value: value.into() }
+        }
+        "rename" => Input::Rename { by, title: words.into() },
+        "move" => Input::Move { by, cwd: words.into() },
+        _ => panic!("a surface cannot {verb}"),
+    }
+}
+
+fn emitted(verb: &str, words: &str) -> Body {
+    let call = || CallId(words.into());
+    match verb {
+        "text" => Body::Text { message: MessageId(1), text: words.into() },
+        "notice" => Body::Notice { level: NoticeLevel::Info, text: words.into() },
+        "usage" => Body::Usage(Usage { input: number(words), ..Usage::default() }),
+        "tool" => started(words),
+        "output" => Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "…".into() },
+        "done" => ended(words),
+        "turn-started" => Body::TurnStarted,
+        "turn-ended" => Body::TurnEnded { stop: Stop::EndTurn, error: None },
+        "user" => Body::UserMessage { content: vec![Content::text(words)] },
+        "queued" => Body::TurnQueued { content: Vec::new() },
+        "asked" => Body::Asked { ask: AskId(1), request: Box::new(wish("ask", words, ToolClass::Execute)) },
+        "cancelled" => Body::CancelRequested,
+        "setting" => Body::SettingChanged { id: MODE.into(), value: words.into() },
+        "moved" => Body::Moved { cwd: words.into() },
+        _ => panic!("the agent cannot {verb}"),
+    }
+}
+
+fn show(effect: &Effect) -> String {
+    match effect {
+        Effect::Record { origin, turn, body } => {
+            let turn = turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());
+            format!("{turn} {}", show_body(origin, body))
+        }
+        Effect::StartTurn { turn, .. } => format!("> start {}", turn.0),
+        Effect::CancelTurn { turn } => format!("> cancel {}", turn.0),
+        Effect::Wait { ask } => format!("> wait for {}", ask.0),
+        Effect::Settle { resolution, reason } => format!("> tell the tool {resolution:?}: {reason}"),
+        Effect::Wake { ask, resolution, reason } => format!("> wake {} {resolution:?}: {reason}", ask.0),
+        Effect::Remember { tool, subject, allow } => format!("> remember {tool} {subject}: {allow}"),
+        Effect::Accepted { turn } => format!("> accepted {}", turn.0),
+        Effect::Stop => "> stop".into(),
+    }
+}
+
+fn show_body(origin: &Origin, body: &Body) -> String {
+    let by = match origin {
+        Origin::Engine => "engine".into(),
+        Origin::Agent => "agent".into(),
+        Origin::Surface { name, .. } => Arc::clone(name),
+    };
+    match body {
+        Body::TurnQueued { .. } => format!("queued by {by}"),
+        Body::TurnStarted => format!("started by {by}"),
+        Body::UserMessage { content } => match content.first() {
+            Some(Content::Text(text)) => format!("{by} says: {text}"),
+            other => format!("{by} says: {other:?}"),
+        },
+        Body::Text { text, .. } => format!("text: {text}"),
+        Body::ToolStarted(start) => format!("tool {} started", start.call.0),
+        Body::ToolOutput { call, .. } => format!("tool {} writes", call.0),
+        Body::ToolEnded(end) => {
+            format!("tool {} {} by {by}", end.call.0, if end.failed { "failed" } else { "ended" })
+        }
+        Body::Asked { ask, request } => format!("ask {}: {}?", ask.0, request.subject),
+        Body::Resolved { ask, resolution, by, .. } => {
+            let by = match by {
+                Resolver::Policy { .. } => "policy",
+                Resolver::Rule { .. } => "rule",
+                Resolver::Surface { name, .. } => name,
+                Resolver::Engine => "engine",
+            };
+            format!("ask {}: {resolution:?} by {by}", ask.0)
+        }
+        Body::CancelRequested => format!("cancel by {by}"),
+        Body::PolicyBlocked { mode, .. } => format!("blocked by {mode}"),
+        Body::SettingChanged { id, value } => format!("{id} = {value} by {by}"),
+        Body::Title { title } => format!("title: {title} by {by}"),
+        Body::Notice { text, .. } => format!("notice: {text}"),
+        Body::Moved { cwd } => format!("moved to {}", cwd.display()),
+        Body::TurnEnded { stop, .. } => format!("ended by {by}: {stop:?}"),
+        Body::Thought { .. }
+        | Body::Plan { .. }
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Usage(_)
+        | Body::Commands { .. }
+        | Body::Cleared
+        | Body::Compacted { .. }
+        | Body::Foreign { .. } => format!("{body:?}"),
+    }
+}

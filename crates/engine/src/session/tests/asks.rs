@@ -1,0 +1,428 @@
+//! Wishes: what the policy says, who is asked, and whose answer counts.
+
+use expect_test::expect;
+
+use super::{check, check_unattended};
+
+#[test]
+fn the_first_answer_wins_and_the_late_one_is_refused() {
+    check(
+        "editor: prompt ship it
+         agent: ask git push
+         phone: allow 1
+         editor: deny 1",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: ship it
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: AllowedOnce by phone
+            > wake 1 AllowedOnce: the user allowed it
+            ! permission request 1 is unknown or already answered
+        "#]],
+    );
+}
+
+#[test]
+fn an_ask_nobody_made_cannot_be_answered() {
+    check(
+        "editor: allow 7
+         editor: prompt go
+         agent: ask git push
+         editor: allow 2",
+        expect![[r#"
+            ! permission request 7 is unknown or already answered
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            ! permission request 2 is unknown or already answered
+        "#]],
+    );
+}
+
+#[test]
+fn a_refused_wish_leaves_the_turn_going() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         editor: deny 1
+         agent: text then not
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: DeniedOnce by editor
+            > wake 1 DeniedOnce: the user refused it
+            1 text: then not
+            1 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn a_withdrawn_question_is_cancelled_and_not_remembered() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         editor: withdraw 1
+         agent: ask git push",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: Cancelled by editor
+            > wake 1 Cancelled: the turn was cancelled
+            1 ask 2: git push?
+            > wait for 2
+        "#]],
+    );
+}
+
+#[test]
+fn cancel_settles_every_ask_and_the_end_every_open_call() {
+    check(
+        "editor: prompt go
+         agent: tool one
+         agent: tool two
+         agent: ask git push
+         agent: ask git fetch
+         agent: done two
+         phone: cancel
+         phone: allow 1
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 tool one started
+            1 tool two started
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 2: git fetch?
+            > wait for 2
+            1 tool two ended by agent
+            1 cancel by phone
+            1 ask 1: Cancelled by engine
+            > wake 1 Cancelled: the turn was cancelled
+            1 ask 2: Cancelled by engine
+            > wake 2 Cancelled: the turn was cancelled
+            > cancel 1
+            ! permission request 1 is unknown or already answered
+            1 tool one failed by engine
+            1 ended by agent: Cancelled
+        "#]],
+    );
+}
+
+#[test]
+fn a_wish_after_the_cancel_is_refused_at_once() {
+    check(
+        "editor: prompt go
+         editor: cancel
+         agent: ask git push
+         agent: read notes
+         agent: fail whatever",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 cancel by editor
+            > cancel 1
+            1 ask 1: Cancelled by engine
+            > tell the tool Cancelled: the turn was cancelled
+            1 ask 2: Cancelled by engine
+            > tell the tool Cancelled: the turn was cancelled
+            1 ended by agent: Cancelled
+        "#]],
+    );
+}
+
+#[test]
+fn always_writes_a_rule_and_the_same_wish_is_not_asked_again() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         editor: always 1
+         agent: ask git push
+         agent: ask git push --force",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            > remember ask git push: true
+            1 ask 1: AllowedAlways by editor
+            > wake 1 AllowedAlways: the user allowed it
+            1 ask 2: AllowedAlways by rule
+            > tell the tool AllowedAlways: allowed by an earlier answer for git push
+            1 ask 3: git push --force?
+            > wait for 3
+        "#]],
+    );
+}
+
+#[test]
+fn never_writes_a_rule_and_the_same_wish_is_refused_at_once() {
+    check(
+        "editor: prompt go
+         agent: ask rm -rf
+         editor: never 1
+         agent: ask rm -rf
+         editor: set approval full
+         agent: ask rm -rf",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: rm -rf?
+            > wait for 1
+            > remember ask rm -rf: false
+            1 ask 1: DeniedAlways by editor
+            > wake 1 DeniedAlways: the user refused it and never wants to be asked again
+            1 ask 2: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused by an earlier answer for rm -rf
+            - approval = full by editor
+            1 ask 3: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused by an earlier answer for rm -rf
+        "#]],
+    );
+}
+
+#[test]
+fn a_mode_beats_an_allowing_rule() {
+    check(
+        "editor: prompt go
+         agent: ask make
+         editor: always 1
+         agent: ask make
+         editor: set mode ask
+         agent: ask make
+         editor: set mode code
+         agent: ask make",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: make?
+            > wait for 1
+            > remember ask make: true
+            1 ask 1: AllowedAlways by editor
+            > wake 1 AllowedAlways: the user allowed it
+            1 ask 2: AllowedAlways by rule
+            > tell the tool AllowedAlways: allowed by an earlier answer for make
+            - mode = ask by editor
+            1 blocked by ask
+            1 ask 3: DeniedOnce by policy
+            > tell the tool DeniedOnce: the session is in ask mode: only reading is allowed; switch to code mode
+            - mode = code by editor
+            1 ask 4: AllowedAlways by rule
+            > tell the tool AllowedAlways: allowed by an earlier answer for make
+        "#]],
+    );
+}
+
+#[test]
+fn auto_reads_and_edits_without_asking() {
+    check(
+        "editor: prompt go
+         agent: read notes
+         agent: edit notes
+         agent: ask make
+         agent: fetch example.org",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: AllowedOnce by policy
+            > tell the tool AllowedOnce: reading is allowed
+            1 ask 2: AllowedOnce by policy
+            > tell the tool AllowedOnce: edits inside the workspace are allowed
+            1 ask 3: make?
+            > wait for 3
+            1 ask 4: example.org?
+            > wait for 4
+        "#]],
+    );
+}
+
+#[test]
+fn read_only_refuses_all_but_reading_without_asking() {
+    check(
+        "editor: set approval read-only
+         editor: prompt go
+         agent: read notes
+         agent: edit notes
+         agent: ask make
+         agent: fetch example.org",
+        expect![[r#"
+            - approval = read-only by editor
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: AllowedOnce by policy
+            > tell the tool AllowedOnce: reading is allowed
+            1 blocked by read-only
+            1 ask 2: DeniedOnce by policy
+            > tell the tool DeniedOnce: approval is set to read-only: only reading is allowed
+            1 blocked by read-only
+            1 ask 3: DeniedOnce by policy
+            > tell the tool DeniedOnce: approval is set to read-only: only reading is allowed
+            1 blocked by read-only
+            1 ask 4: DeniedOnce by policy
+            > tell the tool DeniedOnce: approval is set to read-only: only reading is allowed
+        "#]],
+    );
+}
+
+#[test]
+fn read_only_beats_an_allowing_rule() {
+    check(
+        "editor: prompt go
+         agent: ask make
+         editor: always 1
+         editor: set approval read-only
+         agent: ask make",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: make?
+            > wait for 1
+            > remember ask make: true
+            1 ask 1: AllowedAlways by editor
+            > wake 1 AllowedAlways: the user allowed it
+            - approval = read-only by editor
+            1 blocked by read-only
+            1 ask 2: DeniedOnce by policy
+            > tell the tool DeniedOnce: approval is set to read-only: only reading is allowed
+        "#]],
+    );
+}
+
+#[test]
+fn full_asks_nothing() {
+    check(
+        "editor: set approval full
+         editor: prompt go
+         agent: edit notes
+         agent: ask make
+         agent: fetch example.org",
+        expect![[r#"
+            - approval = full by editor
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: AllowedOnce by policy
+            > tell the tool AllowedOnce: approval is set to full
+            1 ask 2: AllowedOnce by policy
+            > tell the tool AllowedOnce: approval is set to full
+            1 ask 3: AllowedOnce by policy
+            > tell the tool AllowedOnce: approval is set to full
+        "#]],
+    );
+}
+
+#[test]
+fn the_reading_modes_refuse_edits_and_programs_even_with_full_approval() {
+    check(
+        "editor: set approval full
+         editor: set mode ask
+         editor: prompt go
+         agent: read notes
+         agent: edit notes
+         agent: ask make
+         editor: set mode architect
+         agent: edit notes
+         agent: fetch example.org",
+        expect![[r#"
+            - approval = full by editor
+            - mode = ask by editor
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: AllowedOnce by policy
+            > tell the tool AllowedOnce: reading is allowed
+            1 blocked by ask
+            1 ask 2: DeniedOnce by policy
+            > tell the tool DeniedOnce: the session is in ask mode: only reading is allowed; switch to code mode
+            1 blocked by ask
+            1 ask 3: DeniedOnce by policy
+            > tell the tool DeniedOnce: the session is in ask mode: only reading is allowed; switch to code mode
+            - mode = architect by editor
+            1 blocked by architect
+            1 ask 4: DeniedOnce by policy
+            > tell the tool DeniedOnce: the session is in architect mode: only reading is allowed; switch to code mode
+            1 blocked by architect
+            1 ask 5: DeniedOnce by policy
+            > tell the tool DeniedOnce: the session is in architect mode: only reading is allowed; switch to code mode
+        "#]],
+    );
+}
+
+#[test]
+fn an_ask_that_nobody_answers_in_time_is_denied() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         clock: expire 1
+         clock: expire 1
+         editor: allow 1",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: TimedOut by engine
+            > wake 1 TimedOut: nobody answered in time
+            ! permission request 1 is unknown or already answered
+            ! permission request 1 is unknown or already answered
+        "#]],
+    );
+}
+
+#[test]
+fn where_nobody_can_answer_a_wish_is_refused_at_once() {
+    check_unattended(
+        "editor: prompt go
+         agent: ask git push
+         agent: edit notes
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 blocked by unattended
+            1 ask 1: DeniedOnce by policy
+            > tell the tool DeniedOnce: nobody is here to ask; allow it beforehand with --approval full or a rule
+            1 ask 2: AllowedOnce by policy
+            > tell the tool AllowedOnce: edits inside the workspace are allowed
+            1 ended by agent: EndTurn
+        "#]],
+    );
+}

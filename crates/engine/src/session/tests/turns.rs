@@ -1,0 +1,566 @@
+//! Turns: accepted, queued, cancelled, ended once; and what a restart makes of them.
+
+use expect_test::expect;
+
+use super::check;
+use crate::session::QUEUE_MAX;
+use crate::session::script::Stage;
+
+#[test]
+fn a_second_cancel_changes_nothing() {
+    check(
+        "editor: prompt go
+         editor: cancel
+         phone: cancel
+         editor: cancel 1",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 cancel by editor
+            > cancel 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_second_prompt_queues_and_starts_after_the_first() {
+    check(
+        "editor: prompt one
+         phone: prompt two
+         editor: prompt three
+         agent: end
+         agent: end
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by phone
+            > accepted 3
+            3 queued by editor
+            1 ended by agent: EndTurn
+            2 started by phone
+            2 phone says: two
+            > start 2
+            2 ended by agent: EndTurn
+            3 started by editor
+            3 editor says: three
+            > start 3
+            3 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn cancel_empties_only_what_its_sender_queued() {
+    check(
+        "editor: prompt one
+         phone: prompt two
+         editor: prompt three
+         phone: prompt four
+         editor: cancel
+         agent: end
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by phone
+            > accepted 3
+            3 queued by editor
+            > accepted 4
+            4 queued by phone
+            3 ended by editor: Cancelled
+            1 cancel by editor
+            > cancel 1
+            1 ended by agent: Cancelled
+            2 started by phone
+            2 phone says: two
+            > start 2
+            2 ended by agent: EndTurn
+            4 started by phone
+            4 phone says: four
+            > start 4
+        "#]],
+    );
+}
+
+#[test]
+fn one_queued_turn_can_be_cancelled_alone() {
+    check(
+        "editor: prompt one
+         editor: prompt two
+         editor: prompt three
+         editor: cancel 2
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by editor
+            > accepted 3
+            3 queued by editor
+            2 ended by editor: Cancelled
+            1 ended by agent: EndTurn
+            3 started by editor
+            3 editor says: three
+            > start 3
+        "#]],
+    );
+}
+
+#[test]
+fn a_running_turn_cancelled_by_number_leaves_the_queue() {
+    check(
+        "editor: prompt one
+         editor: prompt two
+         editor: cancel 1
+         agent: end
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by editor
+            1 cancel by editor
+            > cancel 1
+            1 ended by agent: Cancelled
+            2 started by editor
+            2 editor says: two
+            > start 2
+            2 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn a_late_cancel_does_not_hit_the_next_turn() {
+    check(
+        "editor: prompt one
+         editor: prompt two
+         agent: end
+         editor: cancel 1
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by editor
+            1 ended by agent: EndTurn
+            2 started by editor
+            2 editor says: two
+            > start 2
+            2 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn cancel_with_nothing_to_cancel_is_nothing() {
+    check(
+        "editor: cancel
+         editor: cancel 5",
+        expect![""],
+    );
+}
+
+#[test]
+fn the_end_of_a_cancelled_turn_is_cancelled_whatever_the_agent_says() {
+    check(
+        "editor: prompt one
+         editor: cancel
+         agent: fail connection lost",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            1 cancel by editor
+            > cancel 1
+            1 ended by agent: Cancelled
+        "#]],
+    );
+}
+
+#[test]
+fn a_failed_turn_says_why_and_the_next_one_runs() {
+    check(
+        "editor: prompt one
+         phone: prompt two
+         agent: fail no credit
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by phone
+            1 notice: no credit
+            1 ended by agent: Failed
+            2 started by phone
+            2 phone says: two
+            > start 2
+            2 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn close_ends_everything_and_then_stops() {
+    check(
+        "editor: prompt one
+         phone: prompt two
+         agent: tool ls
+         agent: ask git push
+         server: close
+         editor: prompt three
+         agent: end
+         agent@1: text too late",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by phone
+            1 tool ls started
+            1 ask 1: git push?
+            > wait for 1
+            2 ended by engine: Cancelled
+            1 ask 1: Cancelled by engine
+            > wake 1 Cancelled: the turn was cancelled
+            > cancel 1
+            ! the session is closing
+            1 tool ls failed by engine
+            1 ended by agent: Cancelled
+            > stop
+            ! turn 1 is not running
+        "#]],
+    );
+}
+
+#[test]
+fn close_without_work_stops_at_once() {
+    check(
+        "server: close
+         editor: prompt one",
+        expect![[r#"
+            > stop
+            ! the session is closing
+        "#]],
+    );
+}
+
+#[test]
+fn a_session_with_work_does_not_retire() {
+    check(
+        "editor: prompt one
+         server: retire
+         agent: end
+         server: retire",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            ! the session is in the middle of a turn
+            1 ended by agent: EndTurn
+            > stop
+        "#]],
+    );
+}
+
+#[test]
+fn unknown_settings_and_choices_are_refused_by_name() {
+    check(
+        "editor: set colour blue
+         editor: set mode sleep
+         editor: prompt go
+         agent: set mode sleep",
+        expect![[r#"
+            ! there is no setting "colour"; the settings are mode, approval
+            ! "sleep" is not a choice for mode; choose one of code, ask, architect
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            ! "sleep" is not a choice for mode; choose one of code, ask, architect
+        "#]],
+    );
+}
+
+#[test]
+fn a_setting_that_stays_is_not_recorded() {
+    check(
+        "editor: set mode code
+         editor: set mode ask
+         editor: set mode ask
+         editor: prompt go
+         agent: set mode code",
+        expect![[r#"
+            - mode = ask by editor
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 mode = code by agent
+        "#]],
+    );
+}
+
+#[test]
+fn reports_of_an_old_turn_are_refused() {
+    check(
+        "editor: prompt one
+         agent: end
+         agent@1: text ghost
+         agent@1: end
+         editor: prompt two
+         agent@1: ask git push
+         agent@1: end
+         agent@9: text prophet
+         agent@2: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            1 ended by agent: EndTurn
+            ! turn 1 is not running
+            ! turn 1 is not running
+            > accepted 2
+            2 started by editor
+            2 editor says: two
+            > start 2
+            ! turn 1 is not running
+            ! turn 1 is not running
+            ! turn 9 is not running
+            2 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn a_turn_cannot_report_what_is_not_its_business() {
+    check(
+        "editor: prompt go
+         agent: turn-started
+         agent: turn-ended
+         agent: user I am the user
+         agent: queued
+         agent: asked git push
+         agent: cancelled
+         agent: setting ask
+         agent: moved /tmp",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            ! a turn cannot report this
+            ! a turn cannot report this
+            ! a turn cannot report this
+            ! a turn cannot report this
+            ! a turn cannot report this
+            ! a turn cannot report this
+            ! a turn cannot report this
+            ! a turn cannot report this
+        "#]],
+    );
+}
+
+#[test]
+fn tool_calls_start_once_and_end_once() {
+    check(
+        "editor: prompt go
+         agent: output ls
+         agent: done ls
+         agent: tool ls
+         agent: tool ls
+         agent: output ls
+         agent: done ls
+         agent: done ls
+         agent: output ls",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            ! a turn cannot report this
+            ! a turn cannot report this
+            1 tool ls started
+            ! a turn cannot report this
+            1 tool ls writes
+            1 tool ls ended by agent
+            ! a turn cannot report this
+            ! a turn cannot report this
+        "#]],
+    );
+}
+
+#[test]
+fn a_turn_that_ends_in_the_middle_closes_its_calls_and_asks() {
+    check(
+        "editor: prompt go
+         agent: tool ls
+         agent: ask git push
+         agent: end
+         editor: allow 1",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 tool ls started
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: Cancelled by engine
+            > wake 1 Cancelled: the turn was cancelled
+            1 tool ls failed by engine
+            1 ended by agent: EndTurn
+            ! permission request 1 is unknown or already answered
+        "#]],
+    );
+}
+
+#[test]
+fn names_and_places_can_change_at_any_time() {
+    check(
+        "editor: rename first
+         editor: move /elsewhere
+         editor: prompt go
+         phone: rename second
+         server: close
+         phone: rename third",
+        expect![[r#"
+            - title: first by editor
+            - moved to /elsewhere
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            - title: second by phone
+            > cancel 1
+            - title: third by phone
+        "#]],
+    );
+}
+
+#[test]
+fn a_restart_ends_what_was_open_and_counts_on() {
+    check(
+        "editor: prompt one
+         phone: prompt two
+         agent: tool ls
+         agent: ask git push
+         server: restart
+         editor: allow 1
+         agent@1: text ghost
+         editor: prompt three
+         agent: ask git push",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            > accepted 2
+            2 queued by phone
+            1 tool ls started
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: EndedByRestart by engine
+            > wake 1 EndedByRestart: the server stopped
+            1 tool ls failed by engine
+            1 ended by engine: Interrupted
+            2 ended by engine: Interrupted
+            ! permission request 1 is unknown or already answered
+            ! turn 1 is not running
+            > accepted 3
+            3 started by editor
+            3 editor says: three
+            > start 3
+            3 ask 2: git push?
+            > wait for 2
+        "#]],
+    );
+}
+
+#[test]
+fn a_restart_keeps_settings_title_and_place() {
+    check(
+        "editor: set mode ask
+         editor: set approval full
+         editor: rename work
+         server: restart
+         editor: set mode ask
+         editor: set approval full
+         editor: prompt go
+         agent: ask make",
+        expect![[r#"
+            - mode = ask by editor
+            - approval = full by editor
+            - title: work by editor
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 blocked by ask
+            1 ask 1: DeniedOnce by policy
+            > tell the tool DeniedOnce: the session is in ask mode: only reading is allowed; switch to code mode
+        "#]],
+    );
+}
+
+#[test]
+fn a_restart_with_nothing_open_has_nothing_to_do() {
+    check(
+        "editor: prompt one
+         agent: end
+         server: restart
+         server: restart",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: one
+            > start 1
+            1 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn a_full_queue_refuses_and_takes_again_once_there_is_room() {
+    let mut stage = Stage::new(false);
+    stage.line("editor: prompt running");
+    for _ in 0..QUEUE_MAX {
+        stage.line("editor: prompt waiting");
+    }
+    stage.shown.clear();
+    for line in ["phone: prompt too many", "agent: end", "phone: prompt fits", "phone: prompt too many"] {
+        stage.line(line);
+    }
+    expect![[r#"
+        ! 32 prompts are waiting already; wait for one to finish or cancel
+        1 ended by agent: EndTurn
+        2 started by editor
+        2 editor says: waiting
+        > start 2
+        > accepted 34
+        34 queued by phone
+        ! 32 prompts are waiting already; wait for one to finish or cancel
+    "#]]
+    .assert_eq(&stage.shown);
+}

@@ -1,0 +1,202 @@
+//! A turn's way: accepted, perhaps queued, started, reported on, ended exactly once.
+
+use std::sync::Arc;
+
+use super::{Effect, QUEUE_MAX, Queued, Refusal, Running, Sender, Session, TurnReport};
+use crate::content::{Content, ToolContent};
+use crate::event::{Body, NoticeLevel, Origin, Resolution, Resolver, Stop, ToolEnd};
+use crate::ids::TurnId;
+
+impl Session {
+    pub(super) fn prompt(
+        &mut self,
+        by: Sender,
+        content: Vec<Content>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        if self.closing {
+            return Err(Refusal::Closing);
+        }
+        if self.running.is_some() && self.queue.len() >= QUEUE_MAX {
+            return Err(Refusal::QueueFull);
+        }
+        let turn = TurnId(self.next_turn);
+        self.next_turn += 1;
+        effects.push(Effect::Accepted { turn });
+        if self.running.is_some() {
+            self.record(by.origin(), Some(turn), Body::TurnQueued { content: content.clone() }, effects);
+            self.queue.push_back(Queued { turn, by, content });
+        } else {
+            self.start(turn, &by, content, effects);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, turn: TurnId, by: &Sender, content: Vec<Content>, effects: &mut Vec<Effect>) {
+        self.running = Some(Running { turn, cancelling: false });
+        self.record(by.origin(), Some(turn), Body::TurnStarted, effects);
+        self.record(by.origin(), Some(turn), Body::UserMessage { content: content.clone() }, effects);
+        effects.push(Effect::StartTurn { turn, content });
+    }
+
+    pub(super) fn cancel(&mut self, by: &Sender, only: Option<TurnId>, effects: &mut Vec<Effect>) {
+        let dropped = |queued: &Queued| match only {
+            Some(turn) => queued.turn == turn,
+            None => queued.by.surface == by.surface,
+        };
+        let (gone, kept): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(dropped);
+        self.queue = kept.into();
+        for queued in gone {
+            self.end(queued.turn, by.origin(), Stop::Cancelled, None, effects);
+        }
+        if let Some(running) = &mut self.running
+            && only.is_none_or(|turn| turn == running.turn)
+            && !running.cancelling
+        {
+            running.cancelling = true;
+            let turn = running.turn;
+            self.record(by.origin(), Some(turn), Body::CancelRequested, effects);
+            self.cancel_running(turn, effects);
+        }
+    }
+
+    /// Open asks first: a tool that waits for one must see the answer, not only the token.
+    fn cancel_running(&mut self, turn: TurnId, effects: &mut Vec<Effect>) {
+        let asks: Vec<_> = self.asks_of(Some(turn));
+        for (ask, open) in asks {
+            self.resolve(ask, &open, Resolution::Cancelled, Resolver::Engine, effects);
+        }
+        effects.push(Effect::CancelTurn { turn });
+    }
+
+    pub(super) fn close(&mut self, effects: &mut Vec<Effect>) {
+        self.closing = true;
+        for queued in std::mem::take(&mut self.queue) {
+            self.end(queued.turn, Origin::Engine, Stop::Cancelled, None, effects);
+        }
+        match &mut self.running {
+            Some(running) => {
+                running.cancelling = true;
+                let turn = running.turn;
+                self.cancel_running(turn, effects);
+            }
+            None => self.stop(effects),
+        }
+    }
+
+    /// The last word of a session: what it cost in all.
+    fn stop(&mut self, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Stop);
+    }
+
+    pub(super) fn reported(
+        &mut self,
+        turn: TurnId,
+        report: TurnReport,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        if self.running.as_ref().is_none_or(|running| running.turn != turn) {
+            return Err(Refusal::StaleTurn(turn));
+        }
+        match report {
+            TurnReport::Emit(body) => {
+                self.check_emit(&body)?;
+                self.record(Origin::Agent, Some(turn), body, effects);
+            }
+            TurnReport::Ask { request, remembered } => self.ask(turn, request, remembered, effects),
+            TurnReport::Change { id, value } => self.change(Origin::Agent, Some(turn), id, value, effects)?,
+            TurnReport::Ended { stop, error } => self.turn_ended(turn, stop, error, effects),
+        }
+        Ok(())
+    }
+
+    fn check_emit(&self, body: &Body) -> Result<(), Refusal> {
+        let allowed = match body {
+            Body::Text { .. }
+            | Body::Thought { .. }
+            | Body::Plan { .. }
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::PolicyBlocked { .. }
+            | Body::Usage(_)
+            | Body::Commands { .. }
+            | Body::Title { .. }
+            | Body::Notice { .. }
+            | Body::Cleared
+            | Body::Compacted { .. }
+            | Body::Foreign { .. } => true,
+            Body::ToolStarted(start) => !self.open_calls.contains_key(&start.call),
+            Body::ToolOutput { call, .. } => self.open_calls.contains_key(call),
+            Body::ToolEnded(end) => self.open_calls.contains_key(&end.call),
+            Body::TurnQueued { .. }
+            | Body::TurnStarted
+            | Body::UserMessage { .. }
+            | Body::Asked { .. }
+            | Body::Resolved { .. }
+            | Body::CancelRequested
+            | Body::SettingChanged { .. }
+            | Body::Moved { .. }
+            | Body::TurnEnded { .. } => false,
+        };
+        if allowed { Ok(()) } else { Err(Refusal::NotATurnsBusiness) }
+    }
+
+    fn turn_ended(&mut self, turn: TurnId, stop: Stop, error: Option<Arc<str>>, effects: &mut Vec<Effect>) {
+        let (stop, error) = if self.cancelling() { (Stop::Cancelled, None) } else { (stop, error) };
+        self.running = None;
+        self.end(turn, Origin::Agent, stop, error, effects);
+        if self.closing {
+            self.stop(effects);
+        } else if let Some(next) = self.queue.pop_front() {
+            self.start(next.turn, &next.by, next.content, effects);
+        }
+    }
+
+    fn end(
+        &mut self,
+        turn: TurnId,
+        origin: Origin,
+        stop: Stop,
+        error: Option<Arc<str>>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let resolution = Resolution::Cancelled;
+        self.finish_turn(Some(turn), resolution, "the turn ended before the tool did", effects);
+        if let Some(text) = &error {
+            let notice = Body::Notice { level: NoticeLevel::Error, text: Arc::clone(text) };
+            self.record(Origin::Engine, Some(turn), notice, effects);
+        }
+        self.record(origin, Some(turn), Body::TurnEnded { stop, error }, effects);
+    }
+
+    /// Gives every open ask and tool call of a turn its end.
+    pub(super) fn finish_turn(
+        &mut self,
+        turn: Option<TurnId>,
+        resolution: Resolution,
+        why: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        for (ask, open) in self.asks_of(turn) {
+            self.resolve(ask, &open, resolution, Resolver::Engine, effects);
+        }
+        let calls: Vec<_> = self
+            .open_calls
+            .iter()
+            .filter(|(_, of)| Some(**of) == turn)
+            .map(|(call, _)| call.clone())
+            .collect();
+        for call in calls {
+            let end = ToolEnd {
+                call,
+                failed: true,
+                content: vec![ToolContent::Block(Content::text(why))],
+                locations: Vec::new(),
+                raw: None,
+                exit: None,
+                elapsed_ms: 0,
+            };
+            self.record(Origin::Engine, turn, Body::ToolEnded(Box::new(end)), effects);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! What this crate's tests share: a store that can be made to fail, an agent that does what the
+//! prompt says, a clock that follows the tests' time.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backend::{
+    Abilities, Backend, BackendSession, BoxFuture, SessionSpec, TurnContext, TurnError, TurnInput, Verdict,
+};
+use crate::content::{Content, Opaque, ToolKind};
+use crate::event::{AskRequest, Body, Event, Risk, Stop, ToolClass, ToolEnd, ToolStart};
+use crate::handle::SessionHandle;
+use crate::ids::{CallId, Clock, Epoch, Seq, SessionId, SurfaceId, Timestamp};
+use crate::memory::MemoryStore;
+use crate::policy::Rule;
+use crate::session::{Input, Sender};
+use crate::settings::approval_spec;
+use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+
+/// Longer than anything should take; with paused time it costs nothing.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
+
+/// The memory store, with switches.
+#[derive(Default)]
+pub(crate) struct Switched {
+    pub inner: MemoryStore,
+    /// Creating sessions is impossible.
+    pub unavailable: AtomicBool,
+    /// The append with this number fails, counted from 1.
+    pub fail_append: AtomicUsize,
+    pub appends: AtomicUsize,
+    /// Appends wait while this is set.
+    pub stuck: AtomicBool,
+    /// Done once, after a read has found what it answers and before it does.
+    pub during_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Store for Switched {
+    fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
+        if self.unavailable.load(Ordering::SeqCst) {
+            let reason = "the disk is on fire".to_owned();
+            return Box::pin(async { Err(StoreError::Unavailable { reason }) });
+        }
+        slow(self.inner.create(session))
+    }
+
+    fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
+        slow(self.inner.claim(id))
+    }
+
+    fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
+        slow(self.inner.release(id, epoch))
+    }
+
+    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+        Box::pin(async move {
+            while self.stuck.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let number = self.appends.fetch_add(1, Ordering::SeqCst) + 1;
+            if number == self.fail_append.load(Ordering::SeqCst) {
+                return Err(StoreError::Write { reason: "the disk is full".into() });
+            }
+            tokio::task::yield_now().await;
+            self.inner.append(batch).await
+        })
+    }
+
+    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+        let found = self.inner.read(id, after, page);
+        if let Some(hook) = self.during_read.lock().unwrap().take() {
+            hook();
+        }
+        slow(found)
+    }
+
+    fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
+        slow(self.inner.find(id))
+    }
+
+    fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
+        slow(self.inner.list(query))
+    }
+
+    fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
+        slow(self.inner.fork(source, session))
+    }
+
+    fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
+        slow(self.inner.delete(id))
+    }
+
+    fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
+        slow(self.inner.rename(id, title))
+    }
+
+    fn rules(&self) -> StoreResult<'_, Vec<Rule>> {
+        slow(self.inner.rules())
+    }
+
+    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()> {
+        slow(self.inner.add_rule(rule))
+    }
+}
+
+/// Lets everybody else have a turn first, as a real store does.
+fn slow<'a, T: Send + 'a>(result: StoreResult<'a, T>) -> StoreResult<'a, T> {
+    Box::pin(async move {
+        tokio::task::yield_now().await;
+        result.await
+    })
+}
+
+/// Follows tokio's time, so that tests which pause that own this one too.
+pub(crate) struct TestClock(Instant);
+
+impl TestClock {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(Instant::now()))
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_000_000 + i64::try_from(self.0.elapsed().as_millis()).unwrap())
+    }
+}
+
+/// An agent that does what the prompt says: commands with `;` between them.
+pub(crate) struct Obedient(Abilities);
+
+impl Obedient {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(Abilities { settings: vec![approval_spec()], ..Abilities::default() }))
+    }
+}
+
+impl Backend for Obedient {
+    fn abilities(&self) -> &Abilities {
+        &self.0
+    }
+
+    fn open(&self, _spec: SessionSpec) -> Arc<dyn BackendSession> {
+        Arc::new(ObedientSession)
+    }
+
+    fn project_rules(&self, _cwd: &Path) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+struct ObedientSession;
+
+impl BackendSession for ObedientSession {
+    fn turn(
+        self: Arc<Self>,
+        input: TurnInput,
+        context: TurnContext,
+    ) -> BoxFuture<'static, Result<Stop, TurnError>> {
+        let script = match input.content.first() {
+            Some(Content::Text(text)) => text.to_string(),
+            _ => String::new(),
+        };
+        assert_ne!(script, "panic at once");
+        Box::pin(async move {
+            for command in script.split(';') {
+                if let Some(stop) = obey(command.trim(), &context).await? {
+                    return Ok(stop);
+                }
+            }
+            Ok(Stop::EndTurn)
+        })
+    }
+}
+
+async fn obey(command: &str, context: &TurnContext) -> Result<Option<Stop>, TurnError> {
+    let (verb, words) = command.split_once(' ').unwrap_or((command, ""));
+    let gone = |_| TurnError("the session is gone".into());
+    match verb {
+        "say" => context.text(context.message(0), words).await.map_err(gone)?,
+        "flood" => {
+            for number in 0..words.parse().unwrap() {
+                let text = format!("{number} ");
+                context.text(context.message(0), text).await.map_err(gone)?;
+            }
+        }
+        "tool" => context.emit(started(words)).await.map_err(gone)?,
+        "done" => context.emit(ended(words)).await.map_err(gone)?,
+        "ask" => {
+            let verdict = context.ask(wish(words)).await.map_err(gone)?;
+            let text = match verdict {
+                Verdict::Allowed => "allowed".into(),
+                Verdict::Denied { reason, .. } => reason,
+            };
+            context.text(context.message(1), text).await.map_err(gone)?;
+        }
+        "hang" => {
+            context.cancel.cancelled().await;
+            return Ok(Some(Stop::Cancelled));
+        }
+        "deaf" => std::future::pending::<()>().await,
+        "sleep" => tokio::time::sleep(Duration::from_secs(words.parse().unwrap())).await,
+        "yield" => tokio::task::yield_now().await,
+        "fail" => return Err(TurnError(words.into())),
+        _ => panic!("the agent does not know {command}"),
+    }
+    Ok(None)
+}
+
+fn started(call: &str) -> Body {
+    Body::ToolStarted(Box::new(ToolStart {
+        call: CallId(call.into()),
+        tool: call.into(),
+        title: call.into(),
+        kind: ToolKind::Other,
+        locations: Vec::new(),
+        input: Opaque("{}".into()),
+    }))
+}
+
+fn ended(call: &str) -> Body {
+    Body::ToolEnded(Box::new(ToolEnd {
+        call: CallId(call.into()),
+        failed: false,
+        content: Vec::new(),
+        locations: Vec::new(),
+        raw: None,
+        exit: None,
+        elapsed_ms: 1,
+    }))
+}
+
+fn wish(subject: &str) -> AskRequest {
+    AskRequest {
+        call: None,
+        tool: "shell".into(),
+        title: subject.into(),
+        kind: ToolKind::Execute,
+        class: ToolClass::Execute,
+        path: None,
+        subject: subject.into(),
+        input: Opaque("{}".into()),
+        risk: Risk::High,
+        reason: "".into(),
+        preview: Vec::new(),
+    }
+}
+
+pub(crate) fn sender() -> Sender {
+    Sender { surface: SurfaceId(1), name: "editor".into() }
+}
+
+pub(crate) fn prompt(script: &str) -> Input {
+    Input::Prompt { by: sender(), content: vec![Content::text(script)] }
+}
+
+/// Every event of a log up to the first that fits, from the beginning.
+pub(crate) async fn until(handle: &SessionHandle, wanted: impl Fn(&Event) -> bool) -> Vec<Arc<Event>> {
+    let mut reader = handle.read(Seq::START);
+    let mut seen = Vec::new();
+    let reading = async {
+        while let Some(events) = reader.next().await.unwrap() {
+            for event in events {
+                let found = wanted(&event);
+                seen.push(event);
+                if found {
+                    return;
+                }
+            }
+        }
+        panic!("the log ended before what was wanted; it has {}", brief(&seen));
+    };
+    tokio::time::timeout(DEADLINE, reading).await.expect("it never came");
+    seen
+}
+
+/// The log in a few words per event.
+pub(crate) fn brief(events: &[Arc<Event>]) -> String {
+    let mut shown = String::new();
+    for event in events {
+        let body = match &event.body {
+            Body::TurnQueued { .. } => "queued".into(),
+            Body::TurnStarted => "started".into(),
+            Body::UserMessage { .. } => "user".into(),
+            Body::Text { text, .. } => format!("text {text}"),
+            Body::ToolStarted(start) => format!("tool {}", start.call.0),
+            Body::ToolEnded(end) => {
+                format!("tool {} {}", end.call.0, if end.failed { "failed" } else { "done" })
+            }
+            Body::Asked { ask, .. } => format!("ask {}", ask.0),
+            Body::Resolved { ask, resolution, .. } => format!("ask {} {resolution:?}", ask.0),
+            Body::CancelRequested => "cancel".into(),
+            Body::Title { title } => format!("title {title}"),
+            Body::Moved { cwd } => format!("moved {}", cwd.display()),
+            Body::Notice { level, text } => format!("{level:?}: {text}"),
+            Body::TurnEnded { stop, .. } => format!("ended {stop:?}"),
+            Body::Thought { .. }
+            | Body::Plan { .. }
+            | Body::ToolOutput { .. }
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::PolicyBlocked { .. }
+            | Body::SettingChanged { .. }
+            | Body::Usage(_)
+            | Body::Commands { .. }
+            | Body::Cleared
+            | Body::Compacted { .. }
+            | Body::Foreign { .. } => format!("{:?}", event.body),
+        };
+        let turn = event.turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());
+        shown.push_str(&format!("{turn} {body}\n"));
+    }
+    shown
+}

@@ -1,0 +1,249 @@
+//! `ropewalk run`: one prompt, one turn, one answer, with nobody there to be asked.
+//!
+//! The turn is an ordinary turn of an ordinary session: it can be read, gone on with and copied
+//! afterwards like any other. Printing has a task of its own, so that a reader that does not read
+//! cannot keep an interrupt from reaching the turn.
+
+mod input;
+mod printer;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{
+    APPROVAL, Body, Content, Input, Limits, ListQuery, MODE, MODEL, OpenError, Principal, Registry,
+    SendError, Sender, Seq, SessionHandle, Stop, SurfaceId, TurnId, Wish,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+
+use self::printer::Printer;
+use crate::cli::{RunFormat, RunOptions};
+use crate::server;
+use crate::sessions::find;
+use crate::trouble::Trouble;
+
+/// How long an interrupted turn may take to end, and its last words to be printed.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
+const INTERRUPTED: u8 = 130;
+
+/// How the turn ended, and whether everything about it could be printed.
+struct Ended {
+    stop: Stop,
+    printed: Result<(), Trouble>,
+}
+
+pub fn run(options: &RunOptions) -> anyhow::Result<ExitCode> {
+    let format = if options.json { RunFormat::Json } else { options.format };
+    let content = match input::content(options) {
+        Ok(content) => content,
+        Err(trouble) => return Ok(trouble.report(format != RunFormat::Text)),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(in_registry(options, format, content));
+    // A printer that is stuck in a write would keep us here for ever.
+    runtime.shutdown_background();
+    Ok(outcome.unwrap_or_else(|trouble| trouble.report(format != RunFormat::Text)))
+}
+
+async fn in_registry(
+    options: &RunOptions,
+    format: RunFormat,
+    content: Vec<Content>,
+) -> Result<ExitCode, Trouble> {
+    let mut stop = Stops::new()?;
+    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true);
+    let outcome = one_turn(&registry, options, format, content, &mut stop).await;
+    registry.shutdown().await;
+    outcome
+}
+
+async fn one_turn(
+    registry: &Arc<Registry>,
+    options: &RunOptions,
+    format: RunFormat,
+    content: Vec<Content>,
+    stops: &mut Stops,
+) -> Result<ExitCode, Trouble> {
+    let wishes = wishes(registry, options)?;
+    let by = Sender { surface: SurfaceId::random(), name: "run".into() };
+    let (handle, after) = open(registry, options, &by).await?;
+    for (id, value) in wishes {
+        send(&handle, Input::Change { by: by.clone(), id: id.into(), value: value.into() }).await?;
+    }
+    let accepted = send(&handle, Input::Prompt { by: by.clone(), content }).await?;
+    let Some(turn) = accepted.turn else {
+        return Err(Trouble::failed("the session did not take the prompt"));
+    };
+    let printer = Printer::new(format, handle.clone());
+    let mut printing = registry.tracker().spawn(print(printer, handle.clone(), after, turn, by.clone()));
+    let ended = tokio::select! {
+        ended = &mut printing => Some(ended),
+        () = stops.recv() => interrupt(&handle, &by, turn, stops, &mut printing).await,
+    };
+    match ended {
+        Some(Ok(Ok(ended))) => exit_code(ended),
+        Some(Ok(Err(trouble))) => Err(trouble),
+        Some(Err(_)) => Err(Trouble::failed("the output broke; this is a bug")),
+        None => Ok(ExitCode::from(INTERRUPTED)),
+    }
+}
+
+fn exit_code(ended: Ended) -> Result<ExitCode, Trouble> {
+    ended.printed?;
+    Ok(match ended.stop {
+        Stop::EndTurn => ExitCode::SUCCESS,
+        Stop::Cancelled => ExitCode::from(INTERRUPTED),
+        Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal | Stop::Failed | Stop::Interrupted => {
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Cancels the turn and waits for its end to be printed; a second signal does not wait.
+async fn interrupt(
+    handle: &SessionHandle,
+    by: &Sender,
+    turn: TurnId,
+    stops: &mut Stops,
+    printing: &mut JoinHandle<Result<Ended, Trouble>>,
+) -> Option<Result<Result<Ended, Trouble>, tokio::task::JoinError>> {
+    // A session that is closed has no turn to cancel.
+    drop(handle.send(Input::Cancel { by: by.clone(), only: Some(turn) }).await);
+    tokio::select! {
+        ended = printing => Some(ended),
+        () = stops.recv() => None,
+        () = tokio::time::sleep(INTERRUPT_GRACE) => None,
+    }
+}
+
+/// Prints what happens until the turn ends. Where nobody reads any more, the turn is cancelled too.
+async fn print(
+    mut printer: Printer,
+    handle: SessionHandle,
+    after: Seq,
+    turn: TurnId,
+    by: Sender,
+) -> Result<Ended, Trouble> {
+    let mut reader = handle.read(after);
+    let mut printed = Ok(());
+    loop {
+        let batch = reader.next().await.map_err(|error| Trouble::open(OpenError::Store(error)))?;
+        let Some(events) = batch else {
+            return Err(Trouble::failed("the session ended before the turn did")
+                .because("its log could not be written, or another ropewalk took the session over"));
+        };
+        for event in &events {
+            if printed.is_ok() {
+                printed = tokio::task::block_in_place(|| printer.observe(event));
+                if printed.is_err() {
+                    let cancel = Input::Cancel { by: by.clone(), only: Some(turn) };
+                    // Closed already: the next batch says so.
+                    drop(handle.send(cancel).await);
+                }
+            }
+            if let (Some(of), Body::TurnEnded { stop, error }) = (event.turn, &event.body)
+                && of == turn
+            {
+                if printed.is_ok() {
+                    printed = tokio::task::block_in_place(|| printer.finish(*stop, error.as_deref()));
+                }
+                return Ok(Ended { stop: *stop, printed });
+            }
+        }
+        if printed.is_ok() {
+            printed = tokio::task::block_in_place(|| printer.flush());
+        }
+    }
+}
+
+/// What the options want to be set, checked before a session is made for it.
+fn wishes(registry: &Registry, options: &RunOptions) -> Result<Vec<(&'static str, String)>, Trouble> {
+    let wanted = [(MODEL, &options.model), (MODE, &options.mode), (APPROVAL, &options.approval)];
+    let specs = &registry.abilities().settings;
+    let mut wishes = Vec::new();
+    for (id, value) in wanted {
+        let Some(value) = value else { continue };
+        let choices = specs.iter().find(|spec| *spec.id == *id).map_or(&[][..], |spec| &spec.choices);
+        if !choices.iter().any(|choice| *choice.value == **value) {
+            let known: Vec<_> = choices.iter().map(|choice| choice.value.as_ref()).collect();
+            return Err(Trouble::usage(format!("{value:?} is not a choice for --{id}"))
+                .fix(format!("one of {}", known.join(", "))));
+        }
+        wishes.push((id, value.clone()));
+    }
+    Ok(wishes)
+}
+
+/// The session to work in, and the position that what we cause comes after.
+async fn open(
+    registry: &Registry,
+    options: &RunOptions,
+    by: &Sender,
+) -> Result<(SessionHandle, Seq), Trouble> {
+    let owner = Principal::local();
+    let cwd = folder(options.cwd.as_deref())?;
+    let id = match (&options.resume, options.newest) {
+        (Some(id), _) => find::one(registry, id).await?.id,
+        (None, true) => newest_in(registry, &cwd).await?,
+        (None, false) => {
+            let wish = Wish { owner, cwd, roots: Vec::new(), source: "run".into() };
+            let handle = registry.create(wish).await.map_err(Trouble::open)?;
+            return Ok((handle, Seq::START));
+        }
+    };
+    let handle = registry.open(&owner, &id).await.map_err(Trouble::open)?;
+    let after = handle.read(Seq::START).head();
+    if options.cwd.is_some() && **handle.snapshot().cwd != *cwd {
+        send(&handle, Input::Move { by: by.clone(), cwd }).await?;
+    }
+    Ok((handle, after))
+}
+
+async fn newest_in(registry: &Registry, cwd: &Path) -> Result<engine::SessionId, Trouble> {
+    let query = ListQuery { cwd: Some(cwd.to_owned()), limit: 1, ..ListQuery::all(Principal::local()) };
+    let newest = registry.list(query).await.map_err(Trouble::open)?;
+    newest.into_iter().next().map(|listed| listed.row.id).ok_or_else(|| {
+        Trouble::not_found(format!("there is no session of {}", cwd.display()))
+            .fix("the same without --continue, or ropewalk sessions list")
+    })
+}
+
+/// The folder that was named, or the current one, by its real path.
+pub fn folder(named: Option<&Path>) -> Result<PathBuf, Trouble> {
+    let path = named.unwrap_or_else(|| Path::new("."));
+    let real = path.canonicalize().map_err(|error| {
+        Trouble::usage(format!("{} cannot be used as a folder", path.display())).because(error)
+    })?;
+    if real.is_dir() { Ok(real) } else { Err(Trouble::usage(format!("{} is not a folder", path.display()))) }
+}
+
+async fn send(handle: &SessionHandle, input: Input) -> Result<engine::Accepted, Trouble> {
+    handle.send(input).await.map_err(|error| match error {
+        SendError::Refused(refusal) => Trouble::failed(refusal.to_string()),
+        SendError::Closed => Trouble::failed("the session closed").because("its log could not be written"),
+    })
+}
+
+/// Ctrl-C, or a polite request to end.
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stops {
+    fn new() -> Result<Self, Trouble> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Trouble::failed("signals cannot be heard").because(error));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What is sent to the agent: the prompt, and the files that go with it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use engine::Content;
+
+use crate::cli::RunOptions;
+use crate::terminal;
+use crate::trouble::Trouble;
+
+/// A prompt that is longer than this was not written by anybody.
+const PROMPT_BYTES_MAX: u64 = 4 << 20;
+/// A file from here on is worth a word of warning.
+const FILE_BYTES_USUAL: usize = 100 * 1024;
+/// All files together; what is more is cut off.
+const FILES_BYTES_MAX: usize = 500 * 1024;
+
+pub fn content(options: &RunOptions) -> Result<Vec<Content>, Trouble> {
+    let uses = usize::from(options.prompt == "-") + options.file.iter().filter(|file| is_stdin(file)).count();
+    if uses > 1 {
+        return Err(Trouble::usage("standard input can be used once").fix("give the prompt as an argument"));
+    }
+    let prompt = if options.prompt == "-" { read_prompt()? } else { options.prompt.clone() };
+    if prompt.trim().is_empty() {
+        return Err(Trouble::usage("the prompt is empty").fix("ropewalk run \"what to do\""));
+    }
+    let mut content = vec![Content::text(prompt)];
+    let mut left = FILES_BYTES_MAX;
+    for path in &options.file {
+        content.push(attach(path, &mut left)?);
+    }
+    Ok(content)
+}
+
+fn read_prompt() -> Result<String, Trouble> {
+    let mut text = String::new();
+    let read = io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| Trouble::usage("the prompt on standard input cannot be read").because(error))?;
+    if text.len() as u64 > PROMPT_BYTES_MAX {
+        return Err(Trouble::usage(format!("the prompt is longer than {} MB", PROMPT_BYTES_MAX >> 20))
+            .fix("send it as a file with --file"));
+    }
+    Ok(text)
+}
+
+fn attach(path: &Path, left: &mut usize) -> Result<Content, Trouble> {
+    let shown = if is_stdin(path) { "standard input".into() } else { path.display().to_string() };
+    let unreadable = |error: io::Error| Trouble::usage(format!("{shown} cannot be read")).because(error);
+    let bytes = read_some(path).map_err(unreadable)?;
+    let text = text_of(&bytes.start).ok_or_else(|| {
+        Trouble::usage(format!("{shown} is not text")).because("only text in UTF-8 can be sent along")
+    })?;
+    if bytes.total > FILE_BYTES_USUAL as u64 {
+        warn(&format!(
+            "{shown} is large ({} KB) and will fill much of the model's context",
+            bytes.total / 1024
+        ));
+    }
+    let (kept, cut) = fit(text, bytes.total, *left);
+    *left -= kept.len();
+    if cut > 0 {
+        warn(&format!("{shown} is cut: all files together may have {} KB", FILES_BYTES_MAX / 1024));
+    }
+    let text = if cut > 0 {
+        format!("{kept}\n[cut here: {cut} of {} bytes are left out]\n", bytes.total)
+    } else {
+        kept.to_owned()
+    };
+    Ok(Content::Resource { uri: address(path).into(), mime: None, text: text.into() })
+}
+
+/// As much of a text as there is room for, and how many bytes of the whole are left out.
+fn fit(text: &str, total: u64, room: usize) -> (&str, u64) {
+    let mut end = text.len().min(room);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    (&text[..end], total.saturating_sub(end as u64))
+}
+
+struct Bytes {
+    /// As much as could ever be used.
+    start: Vec<u8>,
+    total: u64,
+}
+
+fn read_some(path: &Path) -> io::Result<Bytes> {
+    let mut start = Vec::new();
+    let limit = FILES_BYTES_MAX as u64 + 4;
+    let rest = if is_stdin(path) {
+        let mut input = io::stdin().lock();
+        input.by_ref().take(limit).read_to_end(&mut start)?;
+        io::copy(&mut input, &mut io::sink())?
+    } else {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.take(limit).read_to_end(&mut start)?;
+        length.saturating_sub(start.len() as u64)
+    };
+    Ok(Bytes { total: start.len() as u64 + rest, start })
+}
+
+/// The text, though it may have been cut within its last character.
+fn text_of(bytes: &[u8]) -> Option<&str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() && bytes.len() > FILES_BYTES_MAX => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn address(path: &Path) -> String {
+    if is_stdin(path) {
+        return "stdin:".into();
+    }
+    let whole = path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
+    let mut address = "file://".to_owned();
+    for byte in whole.to_string_lossy().bytes() {
+        match byte {
+            b'/' | b'-' | b'_' | b'.' | b'~' => address.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => address.push(char::from(byte)),
+            byte => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    address
+}
+
+fn warn(text: &str) {
+    terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), terminal::one_line(text)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(fit("aüb", 4, 10), ("aüb", 0));
+        assert_eq!(fit("aüb", 4, 2), ("a", 3));
+        assert_eq!(fit("aüb", 100, 3), ("aü", 97));
+        assert_eq!(fit("aüb", 4, 0), ("", 4));
+    }
+
+    #[test]
+    fn addresses_are_escaped() {
+        assert_eq!(address(Path::new("/no such/ü%.rs")), "file:///no%20such/%C3%BC%25.rs");
+        assert_eq!(address(Path::new("-")), "stdin:");
+    }
+}

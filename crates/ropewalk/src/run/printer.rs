@@ -1,0 +1,170 @@
+//! The three ways to see a turn: as it is said, as one object, as a line per event.
+//!
+//! Standard output has the answer and nothing else. Everything about it, short, goes to standard
+//! error.
+
+use std::io::{self, IsTerminal};
+use std::time::Instant;
+
+use engine::{APPROVAL, Body, Event, MessageId, NoticeLevel, SessionHandle, Stop};
+use wire::outcome;
+use wire::transcript::{ToolState, Transcript, elapsed_text, stop_text, totals_text};
+
+use crate::cli::RunFormat;
+use crate::terminal::{self, Paint, cut, one_line};
+use crate::trouble::Trouble;
+
+const LINE_CHARS_MAX: usize = 160;
+/// Characters of a session's id that are shown: enough to name it.
+const ID_CHARS: usize = 8;
+
+pub struct Printer {
+    format: RunFormat,
+    handle: SessionHandle,
+    transcript: Transcript,
+    started: Instant,
+    paint: Paint,
+    /// Both streams end on the same screen, so a line on one must not run into the other.
+    one_screen: bool,
+    to_terminal: bool,
+    /// Said and not yet written.
+    pending: String,
+    speaking: Option<MessageId>,
+    mid_line: bool,
+    warned: bool,
+}
+
+impl Printer {
+    pub fn new(format: RunFormat, handle: SessionHandle) -> Self {
+        let to_terminal = io::stdout().is_terminal();
+        Self {
+            format,
+            handle,
+            transcript: Transcript::default(),
+            started: Instant::now(),
+            paint: terminal::stderr_paint(),
+            one_screen: to_terminal && io::stderr().is_terminal(),
+            to_terminal,
+            pending: String::new(),
+            speaking: None,
+            mid_line: false,
+            warned: false,
+        }
+    }
+
+    pub fn observe(&mut self, event: &Event) -> Result<(), Trouble> {
+        self.transcript.observe(event);
+        match self.format {
+            RunFormat::Json => Ok(()),
+            RunFormat::StreamJson => {
+                self.pending.push_str(&outcome::event_line(self.handle.id(), event).to_string());
+                self.pending.push('\n');
+                Ok(())
+            }
+            RunFormat::Text => self.show(event),
+        }
+    }
+
+    /// Writes what was observed so far.
+    pub fn flush(&mut self) -> Result<(), Trouble> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.mid_line = !self.pending.ends_with('\n');
+        let text = std::mem::take(&mut self.pending);
+        if self.to_terminal && self.format == RunFormat::Text {
+            return terminal::put(&text);
+        }
+        terminal::put_bytes(text.as_bytes())
+    }
+
+    pub fn finish(&mut self, stop: Stop, error: Option<&str>) -> Result<(), Trouble> {
+        if self.format != RunFormat::Text {
+            self.flush()?;
+            return terminal::put_json(&outcome::encode(self.handle.id(), &self.transcript, stop, error));
+        }
+        self.end_line();
+        self.flush()?;
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let word = if stop == Stop::EndTurn {
+            format!("done in {}", elapsed_text(elapsed))
+        } else {
+            stop_text(stop).into()
+        };
+        let mut parts = vec![word];
+        parts.extend(Some(totals_text(&self.transcript.totals)).filter(|text| !text.is_empty()));
+        parts.push(format!("session {}", cut_id(self.handle.id().as_str())));
+        let line = parts.join(" · ");
+        let line = if stop == Stop::EndTurn { self.paint.quiet(&line) } else { self.paint.bad(&line) };
+        terminal::say(&line);
+        Ok(())
+    }
+
+    fn show(&mut self, event: &Event) -> Result<(), Trouble> {
+        match &event.body {
+            Body::TurnStarted => self.warn_of_full_access(),
+            Body::Text { message, text } => {
+                if self.speaking.replace(*message).is_some_and(|last| last != *message) {
+                    self.end_line();
+                    self.pending.push('\n');
+                }
+                self.pending.push_str(text);
+                Ok(())
+            }
+            Body::ToolStarted(start) => self.tell(&self.paint.quiet(&format!("• {}", line(&start.title)))),
+            Body::ToolEnded(end) => {
+                let Some(row) = self.transcript.tool(&end.call) else { return Ok(()) };
+                if row.state == ToolState::Done {
+                    return Ok(());
+                }
+                let text = line(&format!("✗ {}: {}", row.title, row.remark()));
+                self.tell(&self.paint.bad(&text))
+            }
+            Body::Notice { level, text } => {
+                let text = line(text);
+                self.tell(&match level {
+                    NoticeLevel::Info => self.paint.quiet(&text),
+                    NoticeLevel::Warning => self.paint.warn(&format!("warning: {text}")),
+                    NoticeLevel::Error => self.paint.bad(&format!("error: {text}")),
+                })
+            }
+            Body::CancelRequested => self.tell(&self.paint.quiet("stopping")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a session was allowed once holds for all its turns, so this is said each time.
+    fn warn_of_full_access(&mut self) -> Result<(), Trouble> {
+        if self.warned || self.handle.snapshot().settings.get(APPROVAL) != "full" {
+            return Ok(());
+        }
+        self.warned = true;
+        self.tell(&self.paint.warn("warning: approval is full: nothing is asked and everything is allowed"))
+    }
+
+    /// A line on standard error, after what was said before it.
+    fn tell(&mut self, text: &str) -> Result<(), Trouble> {
+        self.flush()?;
+        if self.one_screen && self.mid_line {
+            self.end_line();
+            self.flush()?;
+        }
+        terminal::say(text);
+        Ok(())
+    }
+
+    fn end_line(&mut self) {
+        let open = if self.pending.is_empty() { self.mid_line } else { !self.pending.ends_with('\n') };
+        if open {
+            self.pending.push('\n');
+        }
+    }
+}
+
+fn line(text: &str) -> String {
+    cut(&one_line(text), LINE_CHARS_MAX)
+}
+
+fn cut_id(id: &str) -> &str {
+    id.get(..ID_CHARS).unwrap_or(id)
+}

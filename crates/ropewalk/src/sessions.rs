@@ -1,0 +1,72 @@
+//! `ropewalk sessions`: what there is, read without disturbing whoever works with it.
+
+mod change;
+mod export;
+pub mod find;
+mod import;
+mod list;
+mod show;
+mod since;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use engine::{Event, Limits, Page, Principal, Registry, Seq, SessionRow};
+
+pub use self::since::Since;
+use crate::cli::SessionsCommand;
+use crate::server;
+use crate::trouble::Trouble;
+
+pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
+    let as_json = wants_json(&command);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        let registry = server::registry(Limits { attended: false, ..Limits::default() }, false);
+        let outcome = carry_out(&registry, command).await;
+        registry.shutdown().await;
+        outcome
+    });
+    Ok(match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => trouble.report(as_json),
+    })
+}
+
+fn wants_json(command: &SessionsCommand) -> bool {
+    match command {
+        SessionsCommand::List(options) => options.json,
+        SessionsCommand::Show(options) => options.json,
+        SessionsCommand::Export(options) => options.json,
+        SessionsCommand::Import(options) => options.json,
+        SessionsCommand::Fork(options) => options.json,
+        SessionsCommand::Rename(options) => options.json,
+        SessionsCommand::Delete(options) => options.json,
+    }
+}
+
+async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), Trouble> {
+    match command {
+        SessionsCommand::List(options) => list::run(registry, &options).await,
+        SessionsCommand::Show(options) => show::run(registry, &options).await,
+        SessionsCommand::Export(options) => export::run(registry, &options).await,
+        SessionsCommand::Import(options) => import::run(registry, &options).await,
+        SessionsCommand::Fork(options) => change::fork(registry, &options).await,
+        SessionsCommand::Rename(options) => change::rename(registry, &options).await,
+        SessionsCommand::Delete(options) => change::delete(registry, &options).await,
+    }
+}
+
+/// Everything a session's log holds.
+async fn all_events(registry: &Registry, row: &SessionRow) -> Result<Vec<Arc<Event>>, Trouble> {
+    let mut events: Vec<Arc<Event>> = Vec::new();
+    loop {
+        let after = events.last().map_or(Seq::START, |event| event.seq);
+        let page = registry.read(&Principal::local(), &row.id, after, Page::USUAL).await;
+        let page = page.map_err(Trouble::open)?;
+        if page.is_empty() {
+            return Ok(events);
+        }
+        events.extend(page);
+    }
+}

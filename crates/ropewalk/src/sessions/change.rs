@@ -1,0 +1,105 @@
+//! `sessions fork`, `rename` and `delete`.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::Arc;
+
+use engine::{Input, OpenError, Principal, Registry, Sender, SessionRow, StoreError, SurfaceId, Wish};
+use serde_json::json;
+use wire::plain::title_of;
+
+use super::find;
+use crate::cli::{DeleteOptions, ForkOptions, RenameOptions};
+use crate::terminal::{self, one_line};
+use crate::trouble::Trouble;
+
+const TITLE_CHARS_MAX: usize = 200;
+
+pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), Trouble> {
+    let source = match &options.id {
+        Some(id) => find::one(registry, id).await?,
+        None => {
+            let newest = find::all(registry).await?.into_iter().next();
+            newest.ok_or_else(|| Trouble::not_found("there are no sessions yet"))?
+        }
+    };
+    let wish = Wish {
+        owner: Principal::local(),
+        cwd: source.cwd.clone(),
+        roots: source.roots.clone(),
+        source: "fork".into(),
+    };
+    let handle = registry.fork(&source.id, wish).await.map_err(Trouble::open)?;
+    if options.json {
+        let report = json!({ "session_id": handle.id().as_str(), "parent_id": source.id.as_str() });
+        return terminal::put_json(&report);
+    }
+    terminal::put(&format!("{}\n", handle.id()))
+}
+
+/// The new title goes through the log, so that everybody who opens the session later sees it.
+pub async fn rename(registry: &Registry, options: &RenameOptions) -> Result<(), Trouble> {
+    let title = one_line(&options.title);
+    if title.is_empty() || title.chars().count() > TITLE_CHARS_MAX {
+        return Err(Trouble::usage(format!("a title has 1 to {TITLE_CHARS_MAX} characters")));
+    }
+    let row = find::one(registry, &options.id).await?;
+    let handle = registry.open(&Principal::local(), &row.id).await.map_err(Trouble::open)?;
+    let by = Sender { surface: SurfaceId::random(), name: "cli".into() };
+    let renamed = handle.send(Input::Rename { by, title: Arc::from(title.as_str()) }).await;
+    renamed.map_err(|error| Trouble::failed("the session cannot be renamed").because(error))?;
+    if options.json {
+        return terminal::put_json(&json!({ "session_id": row.id.as_str(), "title": title }));
+    }
+    Ok(())
+}
+
+pub async fn delete(registry: &Registry, options: &DeleteOptions) -> Result<(), Trouble> {
+    let mut rows: Vec<SessionRow> = Vec::new();
+    for id in &options.ids {
+        let row = find::one(registry, id).await?;
+        if !rows.iter().any(|known| known.id == row.id) {
+            rows.push(row);
+        }
+    }
+    if !options.yes && !confirmed(&rows)? {
+        terminal::say("Nothing was deleted.");
+        return Ok(());
+    }
+    for row in &rows {
+        refuse_busy(registry, row).await?;
+        registry.delete(&Principal::local(), &row.id).await.map_err(Trouble::open)?;
+    }
+    if options.json {
+        let ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();
+        return terminal::put_json(&json!({ "deleted": ids }));
+    }
+    Ok(())
+}
+
+/// Taking a session over tells whether somebody is in the middle of a turn with it. Whatever else is
+/// wrong with it is no reason to keep it.
+async fn refuse_busy(registry: &Registry, row: &SessionRow) -> Result<(), Trouble> {
+    match registry.open(&Principal::local(), &row.id).await {
+        Err(error @ OpenError::Store(StoreError::BusyElsewhere)) => {
+            Err(Trouble::open(error).fix("end that turn first, then delete the session"))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn confirmed(rows: &[SessionRow]) -> Result<bool, Trouble> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Trouble::usage("deleting needs a yes, and there is no terminal to ask on")
+            .fix("the same with --yes"));
+    }
+    for row in rows {
+        terminal::say(&format!("  {}  {}", row.id, one_line(title_of(row))));
+    }
+    let what =
+        if rows.len() == 1 { "this session".to_owned() } else { format!("these {} sessions", rows.len()) };
+    let asked = write!(io::stderr(), "Delete {what} for good? [y/N] ").and_then(|()| io::stderr().flush());
+    let mut answer = String::new();
+    let read = asked.and_then(|()| io::stdin().lock().read_line(&mut answer));
+    read.map_err(|error| Trouble::failed("the answer cannot be read").because(error))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}

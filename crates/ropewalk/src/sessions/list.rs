@@ -1,0 +1,120 @@
+//! `sessions list`: a table for people, an object for programs.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use engine::{Registry, SessionRow, Timestamp};
+use serde_json::json;
+use wire::archive::{self, status};
+use wire::plain::title_of;
+
+use super::find;
+use crate::cli::ListOptions;
+use crate::terminal::{self, cut, one_line};
+use crate::trouble::Trouble;
+use crate::{paths, run};
+
+const TITLE_CHARS_MAX: usize = 44;
+const FOLDER_CHARS_MAX: usize = 48;
+
+pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Trouble> {
+    let all = find::all(registry).await?;
+    let now = registry.clock().now();
+    let cwd = options.cwd.as_deref().map(|cwd| run::folder(Some(cwd))).transpose()?;
+    let since = options.since.map(|since| since.moment(now));
+    let wanted = |row: &&SessionRow| {
+        cwd.as_ref().is_none_or(|cwd| row.cwd == *cwd) && since.is_none_or(|since| row.updated_at >= since)
+    };
+    let limit = if options.all { usize::MAX } else { options.limit };
+    let found: Vec<_> = all.iter().filter(wanted).collect();
+    let shown = &found[..found.len().min(limit)];
+    if options.json {
+        let sessions: Vec<_> = shown.iter().map(|row| archive::session(row)).collect();
+        return terminal::put_json(&json!({ "sessions": sessions, "more": found.len() - shown.len() }));
+    }
+    if found.is_empty() {
+        terminal::say(if all.is_empty() { "There are no sessions yet." } else { "No session matches." });
+        return Ok(());
+    }
+    terminal::put(&table(shown, find::short_chars(&all), now))?;
+    if shown.len() < found.len() && std::io::stderr().is_terminal() {
+        terminal::say(&format!("{} more; --all shows them.", found.len() - shown.len()));
+    }
+    Ok(())
+}
+
+fn table(rows: &[&SessionRow], id_chars: usize, now: Timestamp) -> String {
+    let head = ["ID", "UPDATED", "STATUS", "TITLE", "FOLDER"].map(str::to_owned);
+    let line = |row: &&SessionRow| {
+        [
+            row.id.as_str().chars().take(id_chars).collect(),
+            age(now.0 - row.updated_at.0),
+            status(row).to_owned(),
+            cut(&one_line(title_of(row)), TITLE_CHARS_MAX),
+            folder(&row.cwd),
+        ]
+    };
+    let lines: Vec<_> = std::iter::once(head).chain(rows.iter().map(line)).collect();
+    let mut widths = [0; 5];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    for line in lines {
+        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// `3 h ago`.
+fn age(ms: i64) -> String {
+    let minutes = ms / 60_000;
+    match minutes {
+        ..1 => "just now".to_owned(),
+        1..60 => format!("{minutes} min ago"),
+        60..2880 => format!("{} h ago", minutes / 60),
+        2880..86_400 => format!("{} days ago", minutes / 1440),
+        _ => format!("{} weeks ago", minutes / 10_080),
+    }
+}
+
+/// The folder, from the home folder on, its end rather than its beginning.
+fn folder(path: &Path) -> String {
+    let home = paths::variable("HOME").filter(|home| home != "/");
+    let text = match home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned)) {
+        Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    };
+    let text = one_line(&text);
+    let chars = text.chars().count();
+    if chars <= FOLDER_CHARS_MAX {
+        return text;
+    }
+    std::iter::once('…').chain(text.chars().skip(chars + 1 - FOLDER_CHARS_MAX)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_the_unit_that_fits() {
+        let hour = 3_600_000;
+        for (ms, expected) in [
+            (-5, "just now"),
+            (59_000, "just now"),
+            (60_000, "1 min ago"),
+            (hour, "1 h ago"),
+            (47 * hour, "47 h ago"),
+            (48 * hour, "2 days ago"),
+            (60 * 24 * hour, "8 weeks ago"),
+        ] {
+            assert_eq!(age(ms), expected);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Writing to people: colour where it is wanted, and nothing that their terminal would obey.
+//!
+//! What a session holds was written by models, tools and files. Shown on a terminal, its control
+//! characters could move the cursor, rename the window or hide what is asked; they are made visible.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::Value;
+
+use crate::paths;
+use crate::trouble::Trouble;
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy)]
+pub struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    pub fn bad(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
+    pub fn warn(self, text: &str) -> String {
+        self.wrap("33", text)
+    }
+
+    pub fn quiet(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+pub fn stderr_paint() -> Paint {
+    Paint { on: io::stderr().is_terminal() && wants_colour() }
+}
+
+fn wants_colour() -> bool {
+    paths::variable("NO_COLOR").is_none() && paths::variable("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Text that a terminal only shows.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect())
+}
+
+/// Control characters, and those that turn the direction of what follows.
+fn is_harmful(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Harmless text on one line.
+pub fn one_line(text: &str) -> String {
+    harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// At most so many characters of it.
+pub fn cut(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
+        return text.to_owned();
+    }
+    text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A line on standard error. Who closed it does not want to know.
+pub fn say(line: &str) {
+    drop(writeln!(io::stderr().lock(), "{line}"));
+}
+
+/// Writes text for people to standard output.
+pub fn put(text: &str) -> Result<(), Trouble> {
+    let text = if io::stdout().is_terminal() { harmless(text) } else { Cow::Borrowed(text) };
+    put_bytes(text.as_bytes())
+}
+
+/// Writes one JSON object on a line of its own.
+pub fn put_json(value: &Value) -> Result<(), Trouble> {
+    put_bytes(format!("{value}\n").as_bytes())
+}
+
+pub fn put_bytes(bytes: &[u8]) -> Result<(), Trouble> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Trouble::output(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_given_nothing_to_obey() {
+        assert_eq!(harmless("a\tb\nü"), "a\tb\nü");
+        assert_eq!(harmless("\x1b]0;x\x07 \u{9b}1m \u{202e}"), "\u{fffd}]0;x\u{fffd} \u{fffd}1m \u{fffd}");
+        assert_eq!(one_line(" a\n b\x1b "), "a b\u{fffd}");
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("abcd", 4), "abcd");
+    }
+}

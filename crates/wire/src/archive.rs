@@ -1,0 +1,125 @@
+//! A whole session in one JSON object: what `sessions export` writes and `sessions import` reads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{Body, Event, SessionRow, Timestamp};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::portable;
+use crate::timestamp::rfc3339;
+
+pub const SCHEMA: &str = "ropewalk.session/1";
+
+/// Higher turns and asks are nobody's honest count.
+const COUNT_MAX: u64 = 1 << 40;
+
+/// A session that came from outside, in whatever form.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Imported {
+    pub title: Option<Arc<str>>,
+    pub cwd: Option<PathBuf>,
+    pub events: Vec<Event>,
+    /// What was left out, and why.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    #[error("it is not JSON, or not an exported session")]
+    Malformed(#[source] serde_json::Error),
+    #[error("it says it is {0:?}, which this version does not read")]
+    UnknownSchema(String),
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    schema: String,
+    #[serde(default)]
+    session: SessionPart,
+    #[serde(borrow, default)]
+    events: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct SessionPart {
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+}
+
+pub fn encode(row: &SessionRow, events: &[Arc<Event>], exported_at: Timestamp) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "session": session(row),
+        "events": events.iter().map(|event| portable::encode(event)).collect::<Vec<_>>(),
+        "exported_at": rfc3339(exported_at),
+    })
+}
+
+/// What is known of a session without its events.
+pub fn session(row: &SessionRow) -> Value {
+    json!({
+        "id": row.id.as_str(),
+        "title": row.title.as_deref(),
+        "cwd": row.cwd.to_string_lossy(),
+        "source": row.source.as_ref(),
+        "parent_id": row.parent.as_ref().map(engine::SessionId::as_str),
+        "created_at": rfc3339(row.created_at),
+        "updated_at": rfc3339(row.updated_at),
+        "status": status(row),
+        "events": row.last_seq.0,
+    })
+}
+
+pub fn status(row: &SessionRow) -> &'static str {
+    if row.busy { "running" } else { "idle" }
+}
+
+/// The schema that a JSON text says it follows.
+pub fn schema_of(text: &str) -> Result<String, ArchiveError> {
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    serde_json::from_str(text).map(|named: Named| named.schema).map_err(ArchiveError::Malformed)
+}
+
+/// Reads an export of ours. An event that cannot be read is left out and named.
+pub fn decode(text: &str) -> Result<Imported, ArchiveError> {
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(ArchiveError::Malformed)?;
+    if envelope.schema != SCHEMA {
+        return Err(ArchiveError::UnknownSchema(envelope.schema));
+    }
+    let mut imported = Imported {
+        title: envelope.session.title.map(Into::into),
+        cwd: envelope.session.cwd,
+        ..Imported::default()
+    };
+    for (at, raw) in envelope.events.iter().enumerate() {
+        imported.take(&format!("event {at}"), raw.get());
+    }
+    Ok(imported)
+}
+
+impl Imported {
+    /// Takes an event in its portable form, or leaves it out with a warning.
+    pub(crate) fn take(&mut self, name: &str, text: &str) {
+        match portable::decode(text) {
+            Ok(event) if !is_countable(&event) => {
+                self.warnings.push(format!("{name} is left out: its numbers are out of range"));
+            }
+            Ok(event) => self.events.push(event),
+            Err(error) => self.warnings.push(format!("{name} is left out: {error}")),
+        }
+    }
+}
+
+/// A session goes on counting turns and asks from the highest it has seen, which must leave room.
+fn is_countable(event: &Event) -> bool {
+    let ask = if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &event.body { ask.0 } else { 0 };
+    event.turn.is_none_or(|turn| turn.0 <= COUNT_MAX) && ask <= COUNT_MAX
+}

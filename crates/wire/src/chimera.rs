@@ -1,0 +1,205 @@
+//! Sessions as chimera's ferret and otter keep them: a folder with a summary and one file per event,
+//! or all of it in one JSON envelope.
+//!
+//! What we write carries our own event in each event's metadata, so that it comes back whole. Beside
+//! it stands what chimera itself looks for (`user_message`, `agent_result`, `tool_call` ...), so that
+//! its tools can show and resume the session; kinds it does not know it skips.
+//!
+//! **Invariant:** the same session is always written the same way, names of files included.
+
+mod read;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{Body, Event, SessionRow, Stop, Timestamp, TurnId};
+use serde_json::{Map, Value, json};
+
+pub use self::read::{EventFile, event_file_index, read, read_envelope};
+use crate::plain::blocks;
+use crate::portable;
+use crate::timestamp::{compact, rfc3339};
+use crate::transcript::Transcript;
+
+pub const SCHEMA: &str = "chimera.otter.session/1";
+/// The first part of a folder's name says who wrote it.
+const WRITER: &str = "ropewalk";
+/// The metadata field that holds our own event.
+const OURS: &str = "ropewalk";
+
+/// A session in chimera's form.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Folder {
+    pub name: String,
+    pub summary: Value,
+    /// Names of files and what is in them, in order.
+    pub events: Vec<(String, Value)>,
+}
+
+pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> Folder {
+    let name = format!("{WRITER}-{}-{:08x}", compact(row.created_at), hash(row.id.as_str().as_bytes()));
+    let mut answers = Answers::default();
+    let mut files = Vec::with_capacity(events.len());
+    for (idx, event) in events.iter().enumerate() {
+        let id = format!("{:08x}", hash(format!("{}/{}", row.id, event.seq).as_bytes()));
+        let (kind, mut metadata) = answers.shape(event);
+        metadata.insert("event_id".into(), json!(id));
+        metadata.insert(OURS.into(), portable::encode(event));
+        let file = json!({
+            "idx": idx,
+            "event_id": id,
+            "type": kind,
+            "timestamp": seconds(event.at),
+            "metadata": metadata,
+        });
+        files.push((format!("event-{idx:06}-{id}.json"), file));
+    }
+    let summary = summary(row, &name, events);
+    Folder { name, summary, events: files }
+}
+
+impl Folder {
+    /// The same in one object.
+    pub fn envelope(self, exported_at: Timestamp) -> Value {
+        json!({
+            "schema": SCHEMA,
+            "summary": self.summary,
+            "events": self.events.into_iter().map(|(_, event)| event).collect::<Vec<_>>(),
+            "exported_at": rfc3339(exported_at),
+        })
+    }
+}
+
+fn summary(row: &SessionRow, name: &str, events: &[Arc<Event>]) -> Value {
+    let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
+    let prompt = events.iter().find_map(|event| prompt_of(&event.body)).unwrap_or_default();
+    let model = events.iter().rev().find_map(|event| model_of(&event.body));
+    let end = events.iter().rev().find_map(|event| end_of(&event.body));
+    let tokens = transcript.totals.input + transcript.totals.output;
+    json!({
+        "run_id": name,
+        "session_id": name,
+        "started_at": rfc3339(transcript.first_at.unwrap_or(row.created_at)),
+        "ended_at": rfc3339(transcript.last_at.unwrap_or(row.updated_at)),
+        "model": model,
+        "prompt": prompt,
+        "cwd": row.cwd.to_string_lossy(),
+        "agent": WRITER,
+        "steps": transcript.turns,
+        "tool_calls_total": transcript.tools().count(),
+        "success": end.as_ref().is_none_or(|(stop, _)| *stop == Stop::EndTurn),
+        "cost_usd": transcript.totals.cost_usd,
+        "total_tokens": tokens,
+        "error": end.and_then(|(_, error)| error),
+        "title": row.title.as_deref(),
+        "parent_id": row.parent.as_ref().map(engine::SessionId::as_str),
+    })
+}
+
+fn prompt_of(body: &Body) -> Option<String> {
+    if let Body::UserMessage { content } = body { Some(blocks(content)) } else { None }
+}
+
+fn model_of(body: &Body) -> Option<&str> {
+    if let Body::SettingChanged { id, value } = body {
+        (**id == *engine::MODEL).then_some(value)
+    } else {
+        None
+    }
+}
+
+fn end_of(body: &Body) -> Option<(Stop, Option<Arc<str>>)> {
+    if let Body::TurnEnded { stop, error } = body { Some((*stop, error.clone())) } else { None }
+}
+
+/// What the agent has said in the turns that are not over, for chimera's `agent_result`.
+#[derive(Default)]
+struct Answers {
+    open: HashMap<Option<TurnId>, Answer>,
+}
+
+#[derive(Default)]
+struct Answer {
+    text: String,
+    tool_calls: u64,
+    cost_usd: f64,
+}
+
+impl Answers {
+    /// The name and the fields by which chimera knows an event of this kind, if it does.
+    fn shape(&mut self, event: &Event) -> (&'static str, Map<String, Value>) {
+        let fields = match &event.body {
+            Body::UserMessage { content } => json!({ "content": blocks(content) }),
+            Body::Text { text, .. } => {
+                self.open.entry(event.turn).or_default().text.push_str(text);
+                json!({ "content": text.as_ref() })
+            }
+            Body::ToolStarted(start) => {
+                self.open.entry(event.turn).or_default().tool_calls += 1;
+                let arguments: Value = serde_json::from_str(&start.input.0).unwrap_or_default();
+                json!({ "tool_name": start.tool.as_ref(), "arguments": arguments, "call_id": start.call.0.as_ref() })
+            }
+            Body::ToolEnded(end) => {
+                let output: Vec<_> = end.content.iter().filter_map(read::shown).collect();
+                json!({ "call_id": end.call.0.as_ref(), "output": output.join("\n"), "success": !end.failed })
+            }
+            Body::Usage(usage) => {
+                self.open.entry(event.turn).or_default().cost_usd += usage.cost_usd;
+                json!({})
+            }
+            Body::TurnEnded { stop, error } => {
+                let answer = self.open.remove(&event.turn).unwrap_or_default();
+                json!({
+                    "output": answer.text,
+                    "steps": 1,
+                    "tool_calls_total": answer.tool_calls,
+                    "cost": answer.cost_usd,
+                    "success": *stop == Stop::EndTurn,
+                    "error": error.as_deref(),
+                })
+            }
+            Body::TurnQueued { .. }
+            | Body::TurnStarted
+            | Body::Thought { .. }
+            | Body::Plan { .. }
+            | Body::ToolOutput { .. }
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::Asked { .. }
+            | Body::Resolved { .. }
+            | Body::CancelRequested
+            | Body::PolicyBlocked { .. }
+            | Body::SettingChanged { .. }
+            | Body::Commands { .. }
+            | Body::Title { .. }
+            | Body::Notice { .. }
+            | Body::Cleared
+            | Body::Compacted { .. }
+            | Body::Moved { .. }
+            | Body::Foreign { .. } => json!({}),
+        };
+        let Value::Object(fields) = fields else { return (name_of(&event.body), Map::new()) };
+        (name_of(&event.body), fields)
+    }
+}
+
+/// Chimera's name where it has one, ours otherwise.
+fn name_of(body: &Body) -> &'static str {
+    match crate::record::kind(body) {
+        "text" => "text_delta",
+        "tool_started" => "tool_call",
+        "tool_ended" => "tool_result",
+        "turn_ended" => "agent_result",
+        kind => kind,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of this era fit 53 bits")]
+fn seconds(at: Timestamp) -> f64 {
+    at.0 as f64 / 1000.0
+}
+
+/// FNV-1a: eight hexadecimal digits that only have to differ.
+fn hash(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}

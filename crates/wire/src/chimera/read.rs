@@ -1,0 +1,286 @@
+//! Reading chimera's form: ours come back as they were, chimera's own become turns of ours.
+//!
+//! Chimera's times are seconds of a clock that starts anywhere (its `time.monotonic`), so they are
+//! counted from the summary's `started_at`; only times that can be of this century are taken as such.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{
+    Body, CallId, Content, Event, MessageId, NoticeLevel, Opaque, Origin, PlanEntry, Priority, Seq,
+    StepStatus, Stop, SurfaceId, Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart, TurnId, Usage,
+};
+use serde_json::Value;
+
+use super::{OURS, SCHEMA};
+use crate::archive::{ArchiveError, Imported};
+use crate::timestamp::parse;
+
+/// Seconds since 1970 from here on are a date; less is a clock that started with the machine.
+const FIRST_DATE_SECONDS: f64 = 1e9;
+/// Leaves room for the messages of a turn, as the engine does.
+const MESSAGES_PER_TURN: u64 = 1 << 20;
+/// Gaps that are named one by one.
+const GAPS_NAMED_MAX: usize = 8;
+
+/// A file of a session's folder, or its place in an envelope.
+#[derive(Debug, Clone)]
+pub struct EventFile {
+    pub name: String,
+    pub index: u64,
+    /// What could be read; a reason otherwise.
+    pub content: Result<String, String>,
+}
+
+/// The position in `event-000012-0123abcd.json`; the digits after it may be missing.
+pub fn event_file_index(name: &str) -> Option<u64> {
+    let rest = name.strip_prefix("event-")?.strip_suffix(".json")?;
+    let (digits, id) = rest.split_once('-').unwrap_or((rest, ""));
+    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if digits.len() >= 6 && plain(id) { digits.parse().ok() } else { None }
+}
+
+pub fn read_envelope(text: &str) -> Result<Imported, ArchiveError> {
+    let mut envelope: Value = serde_json::from_str(text).map_err(ArchiveError::Malformed)?;
+    if envelope["schema"] != SCHEMA {
+        return Err(ArchiveError::UnknownSchema(envelope["schema"].as_str().unwrap_or_default().to_owned()));
+    }
+    let summary = envelope["summary"].take();
+    let events = if let Value::Array(events) = envelope["events"].take() { events } else { Vec::new() };
+    let files = events.into_iter().zip(0..).map(|(event, at)| EventFile {
+        name: format!("event {at}"),
+        index: event["idx"].as_u64().unwrap_or(at),
+        content: Ok(event.to_string()),
+    });
+    Ok(read(&summary, files.collect()))
+}
+
+/// Puts a session together from its summary and its events. What cannot be read is left out and named.
+pub fn read(summary: &Value, mut files: Vec<EventFile>) -> Imported {
+    files.sort_by(|a, b| (a.index, &a.name).cmp(&(b.index, &b.name)));
+    let text = |key: &str| summary[key].as_str().filter(|text| !text.is_empty());
+    let started = time_of(&summary["started_at"]).unwrap_or_default();
+    let imported = Imported {
+        title: text("title").map(Into::into),
+        cwd: text("cwd").map(PathBuf::from),
+        events: Vec::new(),
+        warnings: gaps(&files),
+    };
+    let run = text("run_id").unwrap_or("chimera").to_owned();
+    let mut reader =
+        Reader { imported, run, started, clock_start: None, at: started, turn: 0, open: None, skipped: 0 };
+    for file in &files {
+        reader.take(file);
+    }
+    if reader.imported.events.is_empty()
+        && let Some(prompt) = text("prompt")
+    {
+        reader.begin(prompt);
+    }
+    reader.end(Stop::EndTurn, None);
+    if reader.skipped > 0 {
+        let warning =
+            format!("{} events of kinds that have no counterpart here are left out", reader.skipped);
+        reader.imported.warnings.push(warning);
+    }
+    reader.imported
+}
+
+fn gaps(files: &[EventFile]) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for pair in files.windows(2) {
+        let (before, after) = (pair[0].index, pair[1].index);
+        let gap = after.saturating_sub(before).saturating_sub(1);
+        count += gap;
+        missing.extend((before + 1..after).take(GAPS_NAMED_MAX.saturating_sub(missing.len())));
+    }
+    if count == 0 {
+        return Vec::new();
+    }
+    let named: Vec<_> = missing.iter().map(u64::to_string).collect();
+    let more = if count > missing.len() as u64 { " and more" } else { "" };
+    vec![format!("{count} events are missing: {}{more}", named.join(", "))]
+}
+
+/// A time as text, or as seconds since 1970.
+fn time_of(value: &Value) -> Option<Timestamp> {
+    match value.as_f64() {
+        Some(seconds) if seconds >= FIRST_DATE_SECONDS => Some(milliseconds(seconds)),
+        Some(_) => None,
+        None => value.as_str().and_then(parse),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float that is out of range becomes the nearest time")]
+fn milliseconds(seconds: f64) -> Timestamp {
+    Timestamp((seconds * 1000.0).round() as i64)
+}
+
+struct Reader {
+    imported: Imported,
+    run: String,
+    started: Timestamp,
+    /// What chimera's clock showed at the first event.
+    clock_start: Option<f64>,
+    at: Timestamp,
+    /// The last turn's number.
+    turn: u64,
+    open: Option<Open>,
+    skipped: usize,
+}
+
+/// A turn that is not over.
+#[derive(Default)]
+struct Open {
+    /// Something of the answer came in pieces already.
+    spoke: bool,
+}
+
+impl Reader {
+    fn take(&mut self, file: &EventFile) {
+        let parsed = match &file.content {
+            Ok(text) => serde_json::from_str::<Value>(text).map_err(|error| error.to_string()),
+            Err(reason) => Err(reason.clone()),
+        };
+        let event = match parsed {
+            Ok(event) if event["type"].is_string() => event,
+            Ok(_) => return self.warn(&file.name, "it has no type"),
+            Err(reason) => return self.warn(&file.name, &reason),
+        };
+        let metadata = &event["metadata"];
+        if metadata[OURS].is_object() {
+            return self.imported.take(&file.name, &metadata[OURS].to_string());
+        }
+        self.at = self.time(&event["timestamp"]);
+        self.translate(event["type"].as_str().unwrap_or_default(), metadata);
+    }
+
+    fn warn(&mut self, name: &str, reason: &str) {
+        self.imported.warnings.push(format!("{name} is left out: {reason}"));
+    }
+
+    fn time(&mut self, value: &Value) -> Timestamp {
+        match (time_of(value), value.as_f64()) {
+            (Some(at), _) => at,
+            (None, Some(clock)) => {
+                let start = *self.clock_start.get_or_insert(clock);
+                Timestamp(self.started.0.saturating_add(milliseconds((clock - start).max(0.0)).0))
+            }
+            (None, None) => self.at,
+        }
+    }
+
+    fn translate(&mut self, kind: &str, data: &Value) {
+        let text = |key: &str| data[key].as_str().unwrap_or_default();
+        match kind {
+            "user_message" => self.begin(text("content")),
+            "agent_result" => self.result(data),
+            "text_delta" => self.say(text("content")),
+            "tool_call" => self.tool_started(text("tool_name"), text("call_id"), &data["arguments"]),
+            "tool_result" => {
+                self.tool_ended(text("call_id"), text("output"), data["success"].as_bool() == Some(false));
+            }
+            "todo_write" => self.plan(&data["todos"]),
+            "error" => {
+                let body = Body::Notice { level: NoticeLevel::Error, text: text("error").into() };
+                self.push(Origin::Agent, body);
+            }
+            _ => self.skipped += 1,
+        }
+    }
+
+    fn push(&mut self, origin: Origin, body: Body) {
+        let turn = self.open.as_ref().map(|_| TurnId(self.turn));
+        self.imported.events.push(Event { seq: Seq::START, at: self.at, origin, turn, body });
+    }
+
+    fn begin(&mut self, prompt: &str) {
+        self.end(Stop::EndTurn, None);
+        self.turn += 1;
+        self.open = Some(Open::default());
+        let by = Origin::Surface { id: SurfaceId(0), name: "chimera".into() };
+        self.push(by.clone(), Body::TurnStarted);
+        self.push(by, Body::UserMessage { content: vec![Content::text(prompt)] });
+    }
+
+    fn say(&mut self, text: &str) {
+        if let Some(open) = &mut self.open
+            && !text.is_empty()
+        {
+            open.spoke = true;
+            let message = MessageId(self.turn * MESSAGES_PER_TURN);
+            self.push(Origin::Agent, Body::Text { message, text: text.into() });
+        }
+    }
+
+    fn result(&mut self, data: &Value) {
+        if !self.open.as_ref().is_some_and(|open| open.spoke) {
+            self.say(data["output"].as_str().unwrap_or_default());
+        }
+        if let Some(cost_usd) = data["cost"].as_f64().filter(|cost| *cost > 0.0) {
+            self.push(Origin::Agent, Body::Usage(Usage { cost_usd, ..Usage::default() }));
+        }
+        let stop = if data["success"].as_bool() == Some(false) { Stop::Failed } else { Stop::EndTurn };
+        self.end(stop, data["error"].as_str());
+    }
+
+    fn end(&mut self, stop: Stop, error: Option<&str>) {
+        if self.open.is_some() {
+            self.push(Origin::Agent, Body::TurnEnded { stop, error: error.map(Into::into) });
+            self.open = None;
+        }
+    }
+
+    /// Chimera's call ids are short; ours must differ between sessions.
+    fn call(&self, id: &str) -> CallId {
+        CallId(format!("{}:{id}", self.run).into())
+    }
+
+    fn tool_started(&mut self, tool: &str, id: &str, arguments: &Value) {
+        let start = ToolStart {
+            call: self.call(id),
+            tool: tool.into(),
+            title: format!("{tool} {arguments}").chars().take(120).collect::<String>().into(),
+            kind: ToolKind::Other,
+            locations: Vec::new(),
+            input: Opaque(arguments.to_string().into()),
+        };
+        self.push(Origin::Agent, Body::ToolStarted(Box::new(start)));
+    }
+
+    fn tool_ended(&mut self, id: &str, output: &str, failed: bool) {
+        let end = ToolEnd {
+            call: self.call(id),
+            failed,
+            content: vec![ToolContent::Block(Content::text(output))],
+            locations: Vec::new(),
+            raw: None,
+            exit: None,
+            elapsed_ms: 0,
+        };
+        self.push(Origin::Agent, Body::ToolEnded(Box::new(end)));
+    }
+
+    fn plan(&mut self, todos: &Value) {
+        let entry = |todo: &Value| {
+            let content: Arc<str> = todo["content"].as_str().or_else(|| todo["title"].as_str())?.into();
+            let status = match todo["status"].as_str() {
+                Some("completed" | "done") => StepStatus::Completed,
+                Some("in_progress") => StepStatus::InProgress,
+                Some(_) | None => StepStatus::Pending,
+            };
+            Some(PlanEntry { content, priority: Priority::Medium, status })
+        };
+        let entries: Vec<_> = todos.as_array().into_iter().flatten().filter_map(entry).collect();
+        self.push(Origin::Agent, Body::Plan { entries });
+    }
+}
+
+/// What a tool showed, as text.
+pub(super) fn shown(content: &ToolContent) -> Option<String> {
+    match content {
+        ToolContent::Block(block) => Some(crate::transcript::block_text(block)),
+        ToolContent::Diff(change) => Some(format!("{} was changed", change.path.display())),
+    }
+}

@@ -1,0 +1,130 @@
+//! What the fuzzers do with arbitrary bytes. The seeds under `fuzz/corpus/` run through the same
+//! functions as an ordinary test, so a finding stays found. Not part of the crate's interface.
+
+use std::sync::Arc;
+
+use engine::{Event, Origin, Seq, SessionId, Settings, Snapshot, SurfaceId, Timestamp, Totals, TurnId};
+use serde_json::value::RawValue;
+
+use crate::acp::{self, Acp, ClientAbilities, Identity, Replies, Updates, View};
+use crate::call::Fault;
+use crate::frame::{Frame, FrameBuffer};
+use crate::rpc::{Message, RpcId, parse};
+use crate::{portable, record};
+
+/// The first two bytes are the limit and the size of a read; the rest is the stream.
+pub fn frames(data: &[u8]) {
+    let [limit, step, stream @ ..] = data else { return };
+    let (limit, step) = (usize::from(*limit) + 1, usize::from(*step) + 1);
+    let cut = cut(limit, stream.chunks(step));
+    assert_eq!(cut, self::cut(limit, [stream].into_iter()), "how the stream is read must not matter");
+    for frame in cut {
+        let Frame::Line(line) = frame else { continue };
+        assert!(line.len() <= limit && !line.contains(&b'\n'), "a line is one line within the limit");
+        message(&line);
+    }
+    message(stream);
+}
+
+fn cut<'a>(limit: usize, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Frame> {
+    let mut buffer = FrameBuffer::new(limit);
+    let mut frames = Vec::new();
+    for piece in pieces {
+        buffer.push(piece);
+        frames.extend(std::iter::from_fn(|| buffer.next_frame()));
+    }
+    frames.extend(buffer.finish());
+    frames
+}
+
+fn message(line: &[u8]) {
+    match parse(line) {
+        Ok(Message::Request { id, .. }) => answer(&id, &Fault::UnknownMethod("m".into())),
+        Ok(Message::Response { id, .. }) => {
+            assert!(RpcId::from_json(id.as_json()).is_some(), "an id can be compared with ours");
+        }
+        Ok(Message::Notification { .. }) => {}
+        Err((id, fault)) => answer(&id, &fault),
+    }
+}
+
+/// A method, a line end, and its parameters.
+pub fn acp(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (method, params) = text.split_once('\n').unwrap_or((text, ""));
+    let params = serde_json::from_str::<&RawValue>(params).ok();
+    let mut fresh = Acp::default();
+    for outcome in [fresh.request("initialize", params, data.len()), fresh.notification(method, params)] {
+        drop(outcome.map_err(|fault| answer(&RpcId::number(1), &fault)));
+    }
+    let mut ready = Acp::default();
+    if let Ok(hello) = serde_json::from_str(r#"{"protocolVersion":1}"#) {
+        drop(ready.request("initialize", Some(hello), 100));
+    }
+    drop(ready.request(method, params, data.len()).map_err(|fault| answer(&RpcId::null(), &fault)));
+    if let Some(params) = params {
+        acp::permission_answer(Ok(params));
+    }
+}
+
+/// A kind, a line end, and a body of that kind; or a whole event as an export has it.
+pub fn record(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(event) = portable::decode(text) {
+        let again = portable::decode(&portable::encode(&event).to_string());
+        assert_eq!(again.ok().as_ref(), Some(&event), "an event comes back from its own export");
+    }
+    let Some((kind, body)) = text.split_once('\n') else { return };
+    let Ok(body) = record::decode(kind, record::VERSION, body.as_bytes(), &|hash| Some(hash.into())) else {
+        return;
+    };
+    let mut out = Vec::new();
+    assert!(record::encode(&body, &mut |_| None, &mut out).is_ok(), "what was read can be written");
+    let again = record::decode(record::kind(&body), record::VERSION, &out, &|_| None);
+    assert_eq!(again.ok().as_ref(), Some(&body), "a body comes back from its own record");
+    shown(Arc::new(Event {
+        seq: Seq(1),
+        at: Timestamp(0),
+        origin: Origin::Agent,
+        turn: Some(TurnId(1)),
+        body,
+    }));
+}
+
+/// Whatever is in a log can be shown to any client.
+fn shown(event: Arc<Event>) {
+    let Ok(id) = SessionId::parse("s") else { return };
+    let snapshot = Snapshot {
+        settings: Arc::new(Settings::default()),
+        title: None,
+        cwd: Arc::new("/".into()),
+        totals: Totals::default(),
+        busy: false,
+        waiting: 0,
+        replay_from: Seq::START,
+        updated_at: Timestamp(0),
+    };
+    for able in [false, true] {
+        let client = ClientAbilities { notices: able, compaction: able, terminal_output: able };
+        let mut updates = Updates::of(client, &id, Arc::new([]), &snapshot);
+        let mut out = Vec::new();
+        let events = [Arc::clone(&event)];
+        updates.encode(&events, View { replay: false, own: SurfaceId(1) }, &mut out);
+        check_lines(&out);
+    }
+}
+
+fn answer(id: &RpcId, fault: &Fault) {
+    let identity = Identity { name: "n".into(), title: "t".into(), version: "1".into() };
+    let mut out = Vec::new();
+    Replies::new(identity).write(id, Err(fault), &mut out);
+    check_lines(&out);
+    assert_eq!(memchr::memchr_iter(b'\n', &out).count(), 1, "an answer is one line");
+}
+
+fn check_lines(out: &[u8]) {
+    for line in out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let read = serde_json::from_slice::<serde::de::IgnoredAny>(line);
+        assert!(read.is_ok(), "not one JSON value: {}", String::from_utf8_lossy(line));
+    }
+}

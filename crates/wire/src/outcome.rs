@@ -1,0 +1,80 @@
+//! What came of one turn, as one JSON object: for scripts that asked a question and want the answer.
+
+use engine::{Event, SessionId, Stop, Totals};
+use serde_json::{Value, json};
+
+use crate::portable;
+use crate::transcript::{ToolRow, ToolState, Transcript};
+
+/// The words a script compares with.
+pub fn stop_word(stop: Stop) -> &'static str {
+    match stop {
+        Stop::EndTurn => "end_turn",
+        Stop::MaxTokens => "max_tokens",
+        Stop::MaxTurnRequests => "max_turn_requests",
+        Stop::Refusal => "refusal",
+        Stop::Cancelled => "cancelled",
+        Stop::Failed => "failed",
+        Stop::Interrupted => "interrupted",
+    }
+}
+
+/// The turn whose events `transcript` was made from.
+pub fn encode(session: &SessionId, transcript: &Transcript, stop: Stop, error: Option<&str>) -> Value {
+    let mut result = json!({
+        "type": "result",
+        "session_id": session.as_str(),
+        "stop_reason": stop_word(stop),
+        "text": transcript.said_text(),
+        "usage": usage(&transcript.totals),
+        "tools": transcript.tools().map(tool).collect::<Vec<_>>(),
+    });
+    if let Some(error) = error {
+        result["error"] = json!(error);
+    }
+    result
+}
+
+/// An event on a line of its own, with the session it belongs to.
+pub fn event_line(session: &SessionId, event: &Event) -> Value {
+    let mut line = portable::encode(event);
+    line["type"] = json!("event");
+    line["session_id"] = json!(session.as_str());
+    line
+}
+
+fn usage(totals: &Totals) -> Value {
+    json!({
+        "input_tokens": totals.input,
+        "output_tokens": totals.output,
+        "cache_read_tokens": totals.cache_read,
+        "cache_write_tokens": totals.cache_write,
+        "reasoning_tokens": totals.reasoning,
+        "context_used": totals.context_used,
+        "context_size": totals.context_size,
+        "cost_usd": totals.cost_usd,
+    })
+}
+
+fn tool(row: &ToolRow) -> Value {
+    let (status, reason) = match &row.state {
+        ToolState::Running => ("running", None),
+        ToolState::Done => ("completed", None),
+        ToolState::Failed => ("failed", None),
+        ToolState::Refused { reason } => ("refused", Some(reason.as_ref())),
+    };
+    let mut value = json!({
+        "id": row.call.0.as_ref(),
+        "tool": row.tool.as_ref(),
+        "title": row.title.as_ref(),
+        "status": status,
+        "elapsed_ms": row.elapsed_ms,
+    });
+    if let Some(code) = row.exit.as_ref().and_then(|exit| exit.code) {
+        value["exit_code"] = json!(code);
+    }
+    if let Some(reason) = reason {
+        value["reason"] = json!(reason);
+    }
+    value
+}

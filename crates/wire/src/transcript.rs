@@ -1,0 +1,370 @@
+//! A session as people read it: the log's events folded into what was said and done.
+//!
+//! Every readable form (a terminal, Markdown, a page) is made from these rows, so none of them can
+//! leave out what another shows. A session that was cleared begins after that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{
+    Body, CallId, Content, Event, Exit, FileChange, MessageId, NoticeLevel, Origin, OutputStream, PlanEntry,
+    Resolution, Resolver, Stop, Timestamp, ToolContent, ToolEnd, ToolStart, Totals, TurnId,
+};
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Transcript {
+    pub rows: Vec<Row>,
+    /// When the first and the last event were written.
+    pub first_at: Option<Timestamp>,
+    pub last_at: Option<Timestamp>,
+    pub turns: u64,
+    pub totals: Totals,
+    /// Something was forgotten before the first row.
+    pub cleared: bool,
+    /// Where each call's row is.
+    calls: HashMap<CallId, usize>,
+    /// Prompts that were accepted and not yet started.
+    queued: HashMap<TurnId, Row>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Row {
+    Prompt {
+        from: Arc<str>,
+        at: Timestamp,
+        content: Vec<Content>,
+    },
+    Said {
+        message: MessageId,
+        text: String,
+    },
+    Thought {
+        message: MessageId,
+        text: String,
+    },
+    Plan {
+        entries: Vec<PlanEntry>,
+    },
+    Tool(Box<ToolRow>),
+    Notice {
+        level: NoticeLevel,
+        text: Arc<str>,
+    },
+    /// A change of the session itself: a setting, the folder.
+    Note {
+        text: String,
+    },
+    Ended {
+        stop: Stop,
+        error: Option<Arc<str>>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolRow {
+    pub call: CallId,
+    pub tool: Arc<str>,
+    pub title: Arc<str>,
+    pub input: Arc<str>,
+    pub state: ToolState,
+    /// Who decided that it may run, where that was a person or an earlier answer of one.
+    pub decided: Option<String>,
+    pub output: String,
+    pub changes: Vec<FileChange>,
+    pub exit: Option<Exit>,
+    pub elapsed_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolState {
+    Running,
+    Done,
+    Failed,
+    Refused { reason: Arc<str> },
+}
+
+impl Transcript {
+    pub fn of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut transcript = Self::default();
+        for event in events {
+            transcript.observe(event);
+        }
+        transcript
+    }
+
+    pub fn observe(&mut self, event: &Event) {
+        self.first_at.get_or_insert(event.at);
+        self.last_at = Some(event.at);
+        match &event.body {
+            Body::TurnQueued { content } => {
+                self.queued.extend(event.turn.map(|turn| (turn, prompt_row(event, content))));
+            }
+            Body::TurnStarted => self.turns += 1,
+            Body::UserMessage { content } => {
+                self.queued.retain(|turn, _| Some(*turn) != event.turn);
+                self.rows.push(prompt_row(event, content));
+            }
+            Body::Text { message, text } => self.said(*message, text),
+            Body::Thought { message, text } => self.thought(*message, text),
+            Body::Plan { entries } => self.rows.push(Row::Plan { entries: entries.clone() }),
+            Body::ToolStarted(start) => self.tool_started(start),
+            Body::ToolOutput { call, stream: OutputStream::Stdout | OutputStream::Stderr, text } => {
+                if let Some(row) = self.tool(call) {
+                    row.output.push_str(text);
+                }
+            }
+            Body::ToolEnded(end) => self.tool_ended(end),
+            Body::FileEdited { call, change } => self.edited(call.as_ref(), change),
+            Body::Resolved { call, resolution, by, .. } => self.resolved(call.as_ref(), *resolution, by),
+            Body::PolicyBlocked { call, tool, reason, .. } => self.blocked(call.as_ref(), tool, reason),
+            Body::SettingChanged { id, value } => self.note(format!("{id} is set to {value}")),
+            Body::Moved { cwd } => self.note(format!("the folder is {}", cwd.display())),
+            Body::Compacted { .. } => self.note("earlier messages were summed up for the model".into()),
+            Body::CancelRequested => self.note(format!("{} asked to stop", name_of(&event.origin))),
+            Body::Usage(usage) => self.totals.add(usage),
+            Body::Notice { level, text } => {
+                self.rows.push(Row::Notice { level: *level, text: Arc::clone(text) });
+            }
+            Body::Cleared => {
+                self.rows.clear();
+                self.calls.clear();
+                self.cleared = true;
+            }
+            Body::TurnEnded { stop, error } => self.ended(event.turn, *stop, error.as_ref()),
+            Body::FileShown { .. }
+            | Body::Asked { .. }
+            | Body::Commands { .. }
+            | Body::Title { .. }
+            | Body::Foreign { .. } => {}
+        }
+    }
+
+    /// Everything the agent said, one message after the other.
+    pub fn said_text(&self) -> String {
+        let said = |row: &Row| {
+            if let Row::Said { text, .. } = row { Some(text.trim_end().to_owned()) } else { None }
+        };
+        self.rows.iter().filter_map(said).collect::<Vec<_>>().join("\n\n")
+    }
+
+    pub fn tools(&self) -> impl Iterator<Item = &ToolRow> {
+        self.rows.iter().filter_map(|row| if let Row::Tool(tool) = row { Some(&**tool) } else { None })
+    }
+
+    pub fn tool(&mut self, call: &CallId) -> Option<&mut ToolRow> {
+        let at = *self.calls.get(call)?;
+        if let Some(Row::Tool(row)) = self.rows.get_mut(at) { Some(row) } else { None }
+    }
+
+    fn said(&mut self, message: MessageId, piece: &str) {
+        match self.rows.last_mut() {
+            Some(Row::Said { message: last, text }) if *last == message => text.push_str(piece),
+            _ => self.rows.push(Row::Said { message, text: piece.to_owned() }),
+        }
+    }
+
+    fn thought(&mut self, message: MessageId, piece: &str) {
+        match self.rows.last_mut() {
+            Some(Row::Thought { message: last, text }) if *last == message => text.push_str(piece),
+            _ => self.rows.push(Row::Thought { message, text: piece.to_owned() }),
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        self.rows.push(Row::Note { text });
+    }
+
+    fn tool_started(&mut self, start: &ToolStart) {
+        self.calls.insert(start.call.clone(), self.rows.len());
+        self.rows.push(Row::Tool(Box::new(ToolRow {
+            call: start.call.clone(),
+            tool: Arc::clone(&start.tool),
+            title: Arc::clone(&start.title),
+            input: Arc::clone(&start.input.0),
+            state: ToolState::Running,
+            decided: None,
+            output: String::new(),
+            changes: Vec::new(),
+            exit: None,
+            elapsed_ms: 0,
+        })));
+    }
+
+    fn tool_ended(&mut self, end: &ToolEnd) {
+        let Some(row) = self.tool(&end.call) else { return };
+        if row.state == ToolState::Running {
+            row.state = if end.failed { ToolState::Failed } else { ToolState::Done };
+        }
+        row.exit.clone_from(&end.exit);
+        row.elapsed_ms = end.elapsed_ms;
+        let mut shown = Vec::new();
+        for content in &end.content {
+            match content {
+                ToolContent::Block(block) => shown.push(block_text(block)),
+                ToolContent::Diff(change) => remember_change(row, change),
+            }
+        }
+        if !shown.is_empty() {
+            row.output = shown.join("\n");
+        }
+    }
+
+    fn edited(&mut self, call: Option<&CallId>, change: &FileChange) {
+        match call.and_then(|call| self.tool(call)) {
+            Some(row) => remember_change(row, change),
+            None => self.note(format!("{} was changed", change.path.display())),
+        }
+    }
+
+    fn resolved(&mut self, call: Option<&CallId>, resolution: Resolution, by: &Resolver) {
+        let who = match by {
+            Resolver::Surface { name, .. } => format!(" by {name}"),
+            Resolver::Rule { .. } => " by an earlier answer".to_owned(),
+            Resolver::Policy { .. } | Resolver::Engine => String::new(),
+        };
+        let (word, reason) = match resolution {
+            Resolution::AllowedOnce => ("allowed", None),
+            Resolution::AllowedAlways => ("always allowed", None),
+            Resolution::DeniedOnce => ("refused", Some(format!("refused{who}"))),
+            Resolution::DeniedAlways => ("never allowed", Some(format!("never allowed{who}"))),
+            Resolution::Cancelled => ("cancelled", None),
+            Resolution::TimedOut => ("refused", Some("nobody answered in time".to_owned())),
+            Resolution::EndedByRestart => ("ended", None),
+        };
+        let Some(row) = call.and_then(|call| self.tool(call)) else { return };
+        if !who.is_empty() {
+            row.decided = Some(format!("{word}{who}"));
+        }
+        // The policy's own reason says more than that it refused.
+        if let (ToolState::Running, Some(reason)) = (&row.state, reason) {
+            row.state = ToolState::Refused { reason: reason.into() };
+        }
+    }
+
+    fn blocked(&mut self, call: Option<&CallId>, tool: &str, reason: &Arc<str>) {
+        match call.and_then(|call| self.tool(call)) {
+            Some(row) => row.state = ToolState::Refused { reason: Arc::clone(reason) },
+            None => self.note(format!("{tool} was refused: {reason}")),
+        }
+    }
+
+    fn ended(&mut self, turn: Option<TurnId>, stop: Stop, error: Option<&Arc<str>>) {
+        self.rows.extend(turn.and_then(|turn| self.queued.remove(&turn)));
+        let told = |row: &Row| matches!(row, Row::Notice { text, .. } if Some(text) == error);
+        let error = if self.rows.last().is_some_and(told) { None } else { error.cloned() };
+        if stop != Stop::EndTurn {
+            self.rows.push(Row::Ended { stop, error });
+        }
+    }
+}
+
+fn prompt_row(event: &Event, content: &[Content]) -> Row {
+    Row::Prompt { from: name_of(&event.origin), at: event.at, content: content.to_vec() }
+}
+
+fn name_of(origin: &Origin) -> Arc<str> {
+    match origin {
+        Origin::Surface { name, .. } => Arc::clone(name),
+        Origin::Engine => "ropewalk".into(),
+        Origin::Agent => "the agent".into(),
+    }
+}
+
+fn remember_change(row: &mut ToolRow, change: &FileChange) {
+    if !row.changes.contains(change) {
+        row.changes.push(change.clone());
+    }
+}
+
+/// A block as text; what is no text is named.
+pub(crate) fn block_text(block: &Content) -> String {
+    match block {
+        Content::Text(text) => text.to_string(),
+        Content::Image { mime, data, .. } => format!("[image, {mime}, {}]", size_text(base64_bytes(data))),
+        Content::Audio { mime, data } => format!("[audio, {mime}, {}]", size_text(base64_bytes(data))),
+        Content::Link(link) => format!("[{}]({})", link.name, link.uri),
+        Content::Resource { uri, text, .. } => format!("[{uri}, {}]", size_text(text.len())),
+        Content::Binary { uri, data, .. } => format!("[{uri}, {}]", size_text(base64_bytes(data))),
+    }
+}
+
+fn base64_bytes(data: &str) -> usize {
+    data.len() / 4 * 3
+}
+
+fn size_text(bytes: usize) -> String {
+    if bytes < 1024 { format!("{bytes} bytes") } else { format!("{} KB", bytes.div_ceil(1024)) }
+}
+
+impl ToolRow {
+    /// How it ended, in a few words; nothing if there is nothing to say.
+    pub fn remark(&self) -> String {
+        let mut parts = Vec::new();
+        match &self.state {
+            ToolState::Running => parts.push("not finished".to_owned()),
+            ToolState::Done => {}
+            ToolState::Failed => parts.push("failed".to_owned()),
+            ToolState::Refused { reason } => parts.push(format!("refused: {reason}")),
+        }
+        if let Some(exit) = &self.exit {
+            match (&exit.signal, exit.code) {
+                (Some(signal), _) => parts.push(format!("ended by {signal}")),
+                (None, Some(code)) if code != 0 => parts.push(format!("exit {code}")),
+                (None, _) => {}
+            }
+        }
+        parts.extend(self.decided.clone().filter(|_| !matches!(self.state, ToolState::Refused { .. })));
+        if self.elapsed_ms >= 1000 {
+            parts.push(elapsed_text(self.elapsed_ms));
+        }
+        parts.join(", ")
+    }
+
+    /// Whether the output only repeats why it was refused.
+    pub(crate) fn output_is_told(&self) -> bool {
+        matches!(&self.state, ToolState::Refused { reason } if self.output.trim().contains(reason.trim()))
+    }
+}
+
+pub fn elapsed_text(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..60_000 => format!("{}.{} s", ms / 1000, ms / 100 % 10),
+        _ => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
+    }
+}
+
+/// How a turn ended, for people.
+pub fn stop_text(stop: Stop) -> &'static str {
+    match stop {
+        Stop::EndTurn => "done",
+        Stop::MaxTokens => "stopped: the answer reached the model's limit",
+        Stop::MaxTurnRequests => "stopped: too many steps in one turn",
+        Stop::Refusal => "the model refused",
+        Stop::Cancelled => "cancelled",
+        Stop::Failed => "failed",
+        Stop::Interrupted => "interrupted: the server stopped",
+    }
+}
+
+/// `1,234 tokens, $0.0123`, or nothing if nothing was counted.
+pub fn totals_text(totals: &Totals) -> String {
+    let tokens = totals.input + totals.output + totals.cache_read + totals.cache_write;
+    let mut text = if tokens > 0 { format!("{} tokens", grouped(tokens)) } else { String::new() };
+    if totals.cost_usd > 0.0 {
+        text.push_str(&format!(", ${:.4}", totals.cost_usd));
+    }
+    text
+}
+
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

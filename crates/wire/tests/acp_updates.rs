@@ -1,0 +1,212 @@
+//! What the official dialect says is what its authors' own types say, and merging loses nothing.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bodies;
+
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1 as schema;
+use engine::{
+    Body, Event, MessageId, Origin, Seq, SessionId, Settings, Snapshot, SurfaceId, Timestamp, Totals, TurnId,
+    approval_spec,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value;
+use wire::acp::{ClientAbilities, Piece, Updates, View};
+
+fn updates(client: ClientAbilities) -> Updates {
+    let specs = Arc::from([approval_spec()]);
+    let snapshot = Snapshot {
+        settings: Arc::new(Settings::defaults(&specs)),
+        title: None,
+        cwd: Arc::new("/project".into()),
+        totals: Totals::default(),
+        busy: false,
+        waiting: 0,
+        replay_from: Seq::START,
+        updated_at: Timestamp(0),
+    };
+    Updates::of(client, &SessionId::parse("s-1").unwrap(), specs, &snapshot)
+}
+
+fn event(seq: u64, body: Body) -> Arc<Event> {
+    Arc::new(Event { seq: Seq(seq), at: Timestamp(1000), origin: Origin::Agent, turn: Some(TurnId(1)), body })
+}
+
+fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
+    (1..).zip(bodies).map(|(seq, body)| event(seq, body.clone())).collect()
+}
+
+/// Encodes everything, as a connection would, and gives the lines.
+fn lines(updates: &mut Updates, events: &[Arc<Event>], replay: bool) -> Vec<String> {
+    let mut out = Vec::new();
+    let view = View { replay, own: SurfaceId(1) };
+    let mut rest = events;
+    while !rest.is_empty() {
+        let (taken, piece) = updates.encode(rest, view, &mut out);
+        assert!(taken > 0);
+        if let Some(Piece::Asked { request, .. }) = piece {
+            updates.ask(request).write(7, &mut out);
+        }
+        rest = &rest[taken..];
+    }
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.is_empty() || text.ends_with('\n'));
+    text.lines().map(str::to_owned).collect()
+}
+
+fn any_client() -> impl Strategy<Value = ClientAbilities> {
+    any::<[bool; 3]>().prop_map(|[notices, compaction, terminal_output]| ClientAbilities {
+        notices,
+        compaction,
+        terminal_output,
+    })
+}
+
+/// Text with everything that needs care: quotes, control characters, characters beyond the first plane.
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        ".{0,40}",
+        "[\\x00-\\x1f\\x7f\"\\\\/]{0,20}",
+        "[\u{10000}-\u{10ffff}\u{2028}\u{2029}\u{fffd}]{0,10}",
+        vec(any::<char>(), 0..40).prop_map(String::from_iter),
+    ]
+}
+
+/// What must be on the wire for a body, if it stands alone and somebody is looking.
+fn lines_at_least(body: &Body) -> usize {
+    match body {
+        Body::Text { .. }
+        | Body::Thought { .. }
+        | Body::Plan { .. }
+        | Body::ToolStarted(_)
+        | Body::ToolOutput { .. }
+        | Body::ToolEnded(_)
+        | Body::FileEdited { call: Some(_), .. }
+        | Body::Asked { .. }
+        | Body::SettingChanged { .. }
+        | Body::Usage(_)
+        | Body::Commands { .. }
+        | Body::Title { .. }
+        | Body::Notice { .. }
+        | Body::Compacted { .. } => 1,
+        Body::UserMessage { content } => content.len(),
+        Body::TurnQueued { .. }
+        | Body::TurnStarted
+        | Body::FileEdited { call: None, .. }
+        | Body::FileShown { .. }
+        | Body::Resolved { .. }
+        | Body::CancelRequested
+        | Body::PolicyBlocked { .. }
+        | Body::Cleared
+        | Body::Moved { .. }
+        | Body::Foreign { .. }
+        | Body::TurnEnded { .. } => 0,
+    }
+}
+
+fn check_line(line: &str, foreign: bool) {
+    let value: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(value["jsonrpc"], "2.0");
+    match value["method"].as_str().unwrap() {
+        "session/update" => {
+            let parsed = serde_json::from_value::<schema::SessionNotification>(value["params"].clone());
+            assert!(foreign || parsed.is_ok(), "{line}: {parsed:?}");
+        }
+        "session/request_permission" => {
+            let params = value["params"].clone();
+            serde_json::from_value::<schema::RequestPermissionRequest>(params).unwrap();
+            assert_eq!(value["id"], 7);
+        }
+        other => panic!("{other} is not ours to send"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_chunk_is_what_the_schema_itself_would_write(text in any_text(), id in any::<u64>(), thought in any::<bool>()) {
+        let body = if thought {
+            Body::Thought { message: MessageId(id), text: text.as_str().into() }
+        } else {
+            Body::Text { message: MessageId(id), text: text.as_str().into() }
+        };
+        let ours = lines(&mut updates(ClientAbilities::default()), &events(&[body]), false);
+        let chunk = schema::ContentChunk::new(schema::ContentBlock::from(text))
+            .message_id(schema::MessageId::new(format!("m{id}")));
+        let update = if thought {
+            schema::SessionUpdate::AgentThoughtChunk(chunk)
+        } else {
+            schema::SessionUpdate::AgentMessageChunk(chunk)
+        };
+        let params = schema::SessionNotification::new(schema::SessionId::new("s-1"), update);
+        let params = serde_json::to_string(&params).unwrap();
+        let theirs = format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{params}}}"#);
+        prop_assert_eq!(ours, [theirs]);
+    }
+
+    #[test]
+    fn every_body_becomes_lines_that_the_schema_understands(
+        bodies in vec(bodies::any_body(), 1..6), client in any_client(), replay in any::<bool>(),
+    ) {
+        for line in lines(&mut updates(client), &events(&bodies), replay) {
+            let foreign = bodies.iter().any(|body| matches!(body, Body::Foreign { .. }));
+            check_line(&line, foreign);
+        }
+    }
+
+    #[test]
+    fn no_body_is_lost(body in bodies::any_body(), client in any_client()) {
+        let shown = lines(&mut updates(client), &events(std::slice::from_ref(&body)), false);
+        prop_assert!(shown.len() >= lines_at_least(&body), "{body:?} became {shown:?}");
+    }
+
+    #[test]
+    fn merging_changes_neither_the_text_nor_its_order(
+        said in vec((0..3u64, any::<bool>(), prop_oneof![any_text(), Just("x".repeat(20_000))]), 0..20),
+        cuts in vec(1..6usize, 1..10),
+    ) {
+        let body = |(message, thought, text): &(u64, bool, String)| {
+            let (message, text) = (MessageId(*message), text.as_str().into());
+            if *thought { Body::Thought { message, text } } else { Body::Text { message, text } }
+        };
+        let events = events(&said.iter().map(body).collect::<Vec<_>>());
+        let mut updates = updates(ClientAbilities::default());
+        let (mut rest, mut shown) = (events.as_slice(), Vec::new());
+        for cut in cuts.into_iter().cycle() {
+            if rest.is_empty() { break; }
+            let (batch, later) = rest.split_at(cut.min(rest.len()));
+            shown.extend(lines(&mut updates, batch, false));
+            rest = later;
+        }
+        let heard = shown.iter().map(|line| {
+            let update = &serde_json::from_str::<Value>(line).unwrap()["params"]["update"];
+            let id = update["messageId"].as_str().unwrap().strip_prefix('m').unwrap().parse().unwrap();
+            let text = update["content"]["text"].as_str().unwrap().to_owned();
+            (id, update["sessionUpdate"] == "agent_thought_chunk", text)
+        });
+        prop_assert_eq!(joined(heard), joined(said.into_iter()));
+    }
+}
+
+/// Neighbours of one message as one.
+fn joined(said: impl Iterator<Item = (u64, bool, String)>) -> Vec<(u64, bool, String)> {
+    let mut all: Vec<(u64, bool, String)> = Vec::new();
+    for (message, thought, text) in said {
+        match all.last_mut() {
+            Some(last) if (last.0, last.1) == (message, thought) => last.2.push_str(&text),
+            _ => all.push((message, thought, text)),
+        }
+    }
+    all
+}
+
+#[test]
+fn what_another_agent_sent_stays_on_one_line() {
+    let payload = "{\"sessionUpdate\":\"new_thing\",\r\n \"_meta\":{\"x\":[1,\n2]},\"text\":\"a\\nb\"}";
+    let body = Body::Foreign { payload: engine::Opaque(payload.into()) };
+    let shown = lines(&mut updates(ClientAbilities::default()), &events(&[body]), false);
+    assert_eq!(shown.len(), 1);
+    let value: Value = serde_json::from_str(&shown[0]).unwrap();
+    assert_eq!(value["params"]["update"], serde_json::from_str::<Value>(payload).unwrap());
+}
