@@ -1,5 +1,4 @@
 //! How turns end: by themselves, by a limit, by a failure, by a cancel; and that the session goes on.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

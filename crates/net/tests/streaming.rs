@@ -1,5 +1,4 @@
 //! What a client is shown of a turn while it runs, and in which order.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
