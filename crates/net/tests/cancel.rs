@@ -1,6 +1,6 @@
 //! How turns end: by themselves, by a limit, by a failure, by a cancel; and that the session goes on.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use engine::Stop;
 use serde_json::json;
 use testkit::server::{Client, Server, Setup, run};
 use testkit::{Line, Script, Turns};
+use tokio::sync::Semaphore;
 
 /// Runs a test with one client that has a session.
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
@@ -243,6 +244,38 @@ async fn a_turn_that_panics_is_answered_and_the_next_one_works() {
         assert_eq!(client.refused("session/prompt", prompt.clone()).await.code, -32603);
         assert_eq!(client.refused("session/prompt", prompt).await.code, -32603);
         assert_eq!(client.prompt(&session, "again").await, "end_turn");
+    })
+    .await;
+}
+
+/// I11: also if it is the session itself that breaks; whoever opens it again goes on from the store.
+#[tokio::test]
+async fn a_session_that_breaks_answers_everybody_and_can_be_opened_again() {
+    let gate = Arc::new(Semaphore::new(0));
+    let go = Arc::clone(&gate);
+    let gated = Turns::new(move |_, context| {
+        let gate = Arc::clone(&gate);
+        async move {
+            context.text(context.message(0), "before").await.unwrap();
+            gate.acquire().await.unwrap().forget();
+            context.text(context.message(1), "after").await.ok();
+            Ok(Stop::EndTurn)
+        }
+    });
+    check(Setup::new(gated).on_disk(), async |server, mut client, session| {
+        let turn = client.send_prompt(&session, "go").await;
+        let queued = client.send_prompt(&session, "go on").await;
+        client.next_update_of("agent_message_chunk").await;
+        client.catch_up(&session).await;
+        server.clock().break_once();
+        go.add_permits(1);
+        assert_eq!(client.reply(turn).await.unwrap_err().code, -32603);
+        assert_eq!(client.reply(queued).await.unwrap_err().code, -32603);
+        client.forget_updates();
+        client.load(&session).await;
+        assert_eq!(client.said(), "before");
+        go.add_permits(1);
+        assert_eq!(client.prompt(&session, "go").await, "end_turn");
     })
     .await;
 }

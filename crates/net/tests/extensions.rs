@@ -255,3 +255,21 @@ async fn nobody_sees_or_touches_a_session_of_somebody_else() {
     })
     .await;
 }
+
+/// Y5: numbers that no server would give are refused, not believed.
+#[tokio::test]
+async fn an_import_with_impossible_numbers_is_refused() {
+    check(Setup::offline().on_disk(), async |_, mut client, _| {
+        let events = |number: u64| {
+            json!({ "events": [{ "event_type": "turn_started", "turn": number, "payload": {} }] })
+        };
+        for number in [u64::MAX, 1 << 45, (1 << 40) + 1] {
+            assert_eq!(client.refused("_session/import", events(number)).await.code, -32602, "{number}");
+        }
+        let imported = client.call("_session/import", events(1 << 40)).await;
+        let id = imported["session_id"].as_str().unwrap().to_owned();
+        client.load(&id).await;
+        assert_eq!(client.prompt(&id, "hello").await, "end_turn");
+    })
+    .await;
+}

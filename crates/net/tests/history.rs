@@ -58,6 +58,7 @@ async fn a_load_after_a_restart_tells_everything_in_order_before_it_answers() {
         let told = client.frames().len();
         client.catch_up(&id).await;
         assert_eq!(client.kinds()[told..], ["reply"]);
+        assert_eq!(client.kinds()[told - 3..told], ["available_commands_update", "usage_update", "reply"]);
     })
     .await;
 }

@@ -1,5 +1,4 @@
 //! What of a prompt reaches the model, and what is left out with a word to the person.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use agent::{Image, Message};
 use expect_test::{Expect, expect};

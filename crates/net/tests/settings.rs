@@ -1,5 +1,4 @@
 //! Modes, models and slash commands: what a person can choose, and that it holds at once.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::json;
 use testkit::Script;

@@ -1,5 +1,4 @@
 //! What a client is shown of a turn while it runs, and in which order.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -87,7 +86,7 @@ async fn a_plan_is_shown_in_each_of_its_states() {
 
 /// E4, FF12.
 #[tokio::test]
-async fn commands_are_announced_once_the_client_knows_the_session() {
+async fn commands_are_announced_once_the_session_has_a_name() {
     check(Setup::offline(), async |server, mut client, session| {
         let mut params = client.open_params(&session);
         for method in ["session/new", "session/load", "session/fork", "session/resume"] {
@@ -96,7 +95,7 @@ async fn commands_are_announced_once_the_client_knows_the_session() {
             let id = opened["sessionId"].as_str().unwrap_or(&session).to_owned();
             client.catch_up(&id).await;
             let kinds = &client.kinds()[before..];
-            // What a load tells is complete when it answers; elsewhere the answer comes first.
+            // Who loads knows the session's name already, and everything comes before the answer.
             let expected = match method {
                 "session/load" => ["available_commands_update", "reply", "reply"],
                 _ => ["reply", "available_commands_update", "reply"],

@@ -10,7 +10,7 @@ mod story;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use agent::{Agent, AgentConfig};
@@ -86,7 +86,8 @@ pub struct Server {
 impl Server {
     pub fn start(setup: Setup) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
-        let clock = Arc::new(TestClock(AtomicI64::new(1_700_000_000_000)));
+        let now = AtomicI64::new(1_700_000_000_000);
+        let clock = Arc::new(TestClock { now, broken: AtomicBool::new(false) });
         let mut server = Self {
             setup,
             clock,
@@ -246,17 +247,26 @@ fn open_file(path: PathBuf) -> Arc<dyn Store> {
 }
 
 /// Time that passes by looking at it, a millisecond each time, and by a test's word.
-pub struct TestClock(AtomicI64);
+pub struct TestClock {
+    now: AtomicI64,
+    broken: AtomicBool,
+}
 
 impl TestClock {
     pub fn advance(&self, time: Duration) {
-        self.0.fetch_add(i64::try_from(time.as_millis()).expect("a sane time"), Ordering::SeqCst);
+        self.now.fetch_add(i64::try_from(time.as_millis()).expect("a sane time"), Ordering::SeqCst);
+    }
+
+    /// Breaks whoever asks for the time next.
+    pub fn break_once(&self) {
+        self.broken.store(true, Ordering::SeqCst);
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.0.fetch_add(1, Ordering::SeqCst))
+        assert!(!self.broken.swap(false, Ordering::SeqCst), "injected: the clock is broken");
+        Timestamp(self.now.fetch_add(1, Ordering::SeqCst))
     }
 }
 

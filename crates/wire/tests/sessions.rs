@@ -2,7 +2,6 @@
 //! reading shows everything and lets nothing through.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[expect(dead_code, reason = "other tests need the rest")]
 mod bodies;
 
 use std::path::PathBuf;
