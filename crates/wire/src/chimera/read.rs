@@ -13,7 +13,8 @@ use engine::{
 use serde_json::Value;
 
 use super::{OURS, SCHEMA};
-use crate::archive::{ArchiveError, Imported, LAST_AT};
+use crate::archive::{ArchiveError, Imported};
+use crate::portable::LAST_AT;
 use crate::timestamp::parse;
 
 /// Seconds since 1970 from here on are a date; less is a clock that started with the machine.
