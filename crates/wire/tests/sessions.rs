@@ -387,8 +387,8 @@ fn events_that_cannot_be_read_are_left_out_and_named() {
     assert_eq!(back.events.len(), 10);
     expect![[r#"
         event 1 is left out: the event is of the unknown kind "later"
-        event 2 is left out: its numbers are out of range
-        event 3 is left out: its numbers are out of range"#]]
+        event 2 is left out: turn 18446744073709551615 is too high
+        event 3 is left out: its time is not between the years 1970 and 9999"#]]
     .assert_eq(&back.warnings.join("\n"));
     written["schema"] = json!("ropewalk.session/2");
     expect![[r#"it says it is "ropewalk.session/2", which this version does not read"#]]
