@@ -6,7 +6,10 @@
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
-use crate::{rigs, setup, tidy};
+use crate::{crash, rigs, setup, tidy};
+
+/// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
+const CRASH_ROUNDS: &str = "200";
 
 pub fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
@@ -40,6 +43,9 @@ pub fn run() -> anyhow::Result<()> {
         report.step("doctest", || {
             command::run(cargo().args(["test", "--quiet", "--workspace", "--locked", "--doc"]))
         });
+    }
+    if built {
+        report.step("crash", || crash::run(&["--rounds".into(), CRASH_ROUNDS.into()]));
     }
     if built && ready {
         for rig in rigs::RIGS {

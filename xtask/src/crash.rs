@@ -2,6 +2,8 @@
 //!
 //! `crash [--rounds N] [--seed S] [--serve-args "ARGS"] [--agent-command "COMMAND ARGS"]`
 //!
+//! The server is what the last `cargo build` made, or the program that `ROPEWALK_BIN` names.
+//!
 //! A round starts the server on the state the last one left behind, loads the session, compares it
 //! with everything the driver was ever told, has a prompt answered, sends more work, and kills the
 //! process somewhere in it. So each round checks the crash of the one before.
@@ -15,7 +17,7 @@ mod check;
 mod peer;
 mod plan;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -73,12 +75,11 @@ impl Options {
                 _ => bail!("crash does not know the argument {flag}"),
             }
         }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let command = match agent_command {
             Some(command) => words(&command),
             None => {
-                let binary = crate::bench::build(root, &["--package", "ropewalk"], "ropewalk")?;
+                let binary = crate::command::server()?;
                 let mut command = vec![binary.to_string_lossy().into_owned(), "serve".to_owned()];
                 command.extend(words(&serve_args));
                 command

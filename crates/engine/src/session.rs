@@ -196,6 +196,7 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Adds one call. The numbers are somebody else's: more than there can be stays the most there is.
     pub fn add(&mut self, usage: &Usage) {
         self.context_used = usage.context_used;
         self.context_size = usage.context_size;

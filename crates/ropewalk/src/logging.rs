@@ -1,7 +1,5 @@
 //! What the server says of itself, on standard error only: standard output belongs to the protocol.
 
-use std::io::IsTerminal;
-
 use tracing::Level;
 
 pub fn start(verbose: u8) {
@@ -10,11 +8,10 @@ pub fn start(verbose: u8) {
         1 => Level::INFO,
         _ => Level::TRACE,
     };
-    let colour = std::io::stderr().is_terminal() && crate::paths::variable("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
-        .with_ansi(colour)
+        .with_ansi(false)
         .without_time()
         .init();
 }

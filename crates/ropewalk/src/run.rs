@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    APPROVAL, Body, Content, Input, Limits, ListQuery, MODE, MODEL, OpenError, Principal, Registry,
+    APPROVAL, Body, Content, Event, Input, Limits, ListQuery, MODE, MODEL, OpenError, Principal, Registry,
     SendError, Sender, Seq, SessionHandle, Stop, SurfaceId, TurnId, Wish,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -135,27 +135,25 @@ async fn print(
             return Err(Trouble::failed("the session ended before the turn did")
                 .because("its log could not be written, or another ropewalk took the session over"));
         };
-        for event in &events {
-            if printed.is_ok() {
-                printed = tokio::task::block_in_place(|| printer.observe(event));
-                if printed.is_err() {
-                    let cancel = Input::Cancel { by: by.clone(), only: Some(turn) };
-                    // Closed already: the next batch says so.
-                    drop(handle.send(cancel).await);
-                }
-            }
-            if let (Some(of), Body::TurnEnded { stop, error }) = (event.turn, &event.body)
-                && of == turn
-            {
-                if printed.is_ok() {
-                    printed = tokio::task::block_in_place(|| printer.finish(*stop, error.as_deref()));
-                }
-                return Ok(Ended { stop: *stop, printed });
-            }
-        }
+        let ended = events.iter().find_map(|event| ended_by(event, turn));
         if printed.is_ok() {
-            printed = tokio::task::block_in_place(|| printer.flush());
+            printed = tokio::task::block_in_place(|| printer.observe(&events, ended.as_ref()));
+            if printed.is_err() {
+                // Closed already: the next batch says so.
+                drop(handle.send(Input::Cancel { by: by.clone(), only: Some(turn) }).await);
+            }
         }
+        if let Some((stop, _)) = ended {
+            return Ok(Ended { stop, printed });
+        }
+    }
+}
+
+/// How the turn ended, if this event says so.
+fn ended_by(event: &Event, turn: TurnId) -> Option<(Stop, Option<Arc<str>>)> {
+    match &event.body {
+        Body::TurnEnded { stop, error } if event.turn == Some(turn) => Some((*stop, error.clone())),
+        _ => None,
     }
 }
 

@@ -80,12 +80,12 @@ async fn positions_in_use_are_always_reserved() {
     let store = open(directory.path(), "one");
     let claim = store.create(new_session("s")).await.unwrap();
     let mut blocks = vec![reserved(directory.path())];
-    for first in (1..10_000).step_by(1000) {
-        let events = (first..first + 1000).map(|seq| event(seq, text("x"))).collect();
+    for first in (1..140_000).step_by(10_000) {
+        let events = (first..first + 10_000).map(|seq| event(seq, text("x"))).collect();
         let batch = Batch { session: session_id("s"), epoch: claim.epoch, events, sync: false };
         store.append(batch).await.unwrap();
         let upto = reserved(directory.path());
-        assert!(upto >= first + 999);
+        assert!(upto >= first + 9_999);
         blocks.push(upto);
     }
     blocks.dedup();

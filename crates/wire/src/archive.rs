@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Body, Event, SessionRow, Timestamp};
+use engine::{Event, SessionRow, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -12,9 +12,6 @@ use crate::portable;
 use crate::timestamp::rfc3339;
 
 pub const SCHEMA: &str = "ropewalk.session/1";
-
-/// Higher turns and asks are nobody's honest count.
-const COUNT_MAX: u64 = 1 << 40;
 
 /// A session that came from outside, in whatever form.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -109,17 +106,8 @@ impl Imported {
     /// Takes an event in its portable form, or leaves it out with a warning.
     pub(crate) fn take(&mut self, name: &str, text: &str) {
         match portable::decode(text) {
-            Ok(event) if !is_countable(&event) => {
-                self.warnings.push(format!("{name} is left out: its numbers are out of range"));
-            }
             Ok(event) => self.events.push(event),
             Err(error) => self.warnings.push(format!("{name} is left out: {error}")),
         }
     }
-}
-
-/// A session goes on counting turns and asks from the highest it has seen, which must leave room.
-fn is_countable(event: &Event) -> bool {
-    let ask = if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &event.body { ask.0 } else { 0 };
-    event.turn.is_none_or(|turn| turn.0 <= COUNT_MAX) && ask <= COUNT_MAX
 }

@@ -37,7 +37,7 @@ pub struct Folder {
 }
 
 pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> Folder {
-    let name = format!("{WRITER}-{}-{:08x}", compact(row.created_at), hash(row.id.as_str().as_bytes()));
+    let name = format!("{WRITER}-{}-{}", compact(row.created_at), eight_digits(row.id.as_str()));
     let mut answers = Answers::default();
     let mut files = Vec::with_capacity(events.len());
     for (idx, event) in events.iter().enumerate() {
@@ -75,7 +75,7 @@ fn summary(row: &SessionRow, name: &str, events: &[Arc<Event>]) -> Value {
     let prompt = events.iter().find_map(|event| prompt_of(&event.body)).unwrap_or_default();
     let model = events.iter().rev().find_map(|event| model_of(&event.body));
     let end = events.iter().rev().find_map(|event| end_of(&event.body));
-    let tokens = transcript.totals.input + transcript.totals.output;
+    let tokens = transcript.totals.input.saturating_add(transcript.totals.output);
     json!({
         "run_id": name,
         "session_id": name,
@@ -197,6 +197,13 @@ fn name_of(body: &Body) -> &'static str {
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of this era fit 53 bits")]
 fn seconds(at: Timestamp) -> f64 {
     at.0 as f64 / 1000.0
+}
+
+/// The beginning of the session's id where it is hexadecimal, as a random one is.
+fn eight_digits(id: &str) -> String {
+    let start =
+        id.get(..8).filter(|start| start.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
+    start.map_or_else(|| format!("{:08x}", hash(id.as_bytes())), str::to_owned)
 }
 
 /// FNV-1a: eight hexadecimal digits that only have to differ.

@@ -12,6 +12,8 @@ use crate::record::{self, RecordError};
 
 /// Turns and asks are counted on from the highest that a history has, so it may not use the numbers up.
 const NUMBER_MAX: u64 = 1 << 40;
+/// The end of the year 9999. A later time is nobody's clock, and reckoning with it would overflow.
+pub(crate) const LAST_AT: Timestamp = Timestamp(253_402_300_799_999);
 
 #[derive(Deserialize)]
 struct Portable<'a> {
@@ -64,15 +66,13 @@ pub fn decode(text: &str) -> Result<Event, RecordError> {
             return Err(RecordError::TooHigh { field, number });
         }
     }
+    let at = Timestamp(portable.at);
+    if !(Timestamp(0)..=LAST_AT).contains(&at) {
+        return Err(RecordError::BadTime);
+    }
     let origin = match portable.origin {
         Some(raw) => record::decode_origin(raw.get().as_bytes())?,
         None => Origin::Engine,
     };
-    Ok(Event {
-        seq: Seq(portable.seq),
-        at: Timestamp(portable.at),
-        origin,
-        turn: portable.turn.map(TurnId),
-        body,
-    })
+    Ok(Event { seq: Seq(portable.seq), at, origin, turn: portable.turn.map(TurnId), body })
 }

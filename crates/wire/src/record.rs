@@ -47,6 +47,8 @@ pub enum RecordError {
     MissingBlob { hash: String },
     #[error("{field} {number} is too high")]
     TooHigh { field: &'static str, number: u64 },
+    #[error("its time is not between the years 1970 and 9999")]
+    BadTime,
     #[error("the path is malformed")]
     BadPath,
     #[error("the event is malformed")]

@@ -299,20 +299,19 @@ fn size_text(bytes: usize) -> String {
 impl ToolRow {
     /// How it ended, in a few words; nothing if there is nothing to say.
     pub fn remark(&self) -> String {
+        let exit = self.exit.as_ref().and_then(|exit| match (&exit.signal, exit.code) {
+            (Some(signal), _) => Some(format!("ended by {signal}")),
+            (None, code) => code.filter(|code| *code != 0).map(|code| format!("exit {code}")),
+        });
         let mut parts = Vec::new();
         match &self.state {
             ToolState::Running => parts.push("not finished".to_owned()),
             ToolState::Done => {}
+            ToolState::Failed if exit.is_some() => {}
             ToolState::Failed => parts.push("failed".to_owned()),
             ToolState::Refused { reason } => parts.push(format!("refused: {reason}")),
         }
-        if let Some(exit) = &self.exit {
-            match (&exit.signal, exit.code) {
-                (Some(signal), _) => parts.push(format!("ended by {signal}")),
-                (None, Some(code)) if code != 0 => parts.push(format!("exit {code}")),
-                (None, _) => {}
-            }
-        }
+        parts.extend(exit);
         parts.extend(self.decided.clone().filter(|_| !matches!(self.state, ToolState::Refused { .. })));
         if self.elapsed_ms >= 1000 {
             parts.push(elapsed_text(self.elapsed_ms));
@@ -349,12 +348,16 @@ pub fn stop_text(stop: Stop) -> &'static str {
 
 /// `1,234 tokens, $0.0123`, or nothing if nothing was counted.
 pub fn totals_text(totals: &Totals) -> String {
-    let tokens = totals.input + totals.output + totals.cache_read + totals.cache_write;
-    let mut text = if tokens > 0 { format!("{} tokens", grouped(tokens)) } else { String::new() };
-    if totals.cost_usd > 0.0 {
-        text.push_str(&format!(", ${:.4}", totals.cost_usd));
+    let counts = [totals.input, totals.output, totals.cache_read, totals.cache_write];
+    let tokens = counts.into_iter().fold(0, u64::saturating_add);
+    let mut parts = Vec::new();
+    if tokens > 0 {
+        parts.push(format!("{} tokens", grouped(tokens)));
     }
-    text
+    if totals.cost_usd > 0.0 {
+        parts.push(format!("${:.4}", totals.cost_usd));
+    }
+    parts.join(", ")
 }
 
 fn grouped(number: u64) -> String {

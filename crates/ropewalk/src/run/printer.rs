@@ -4,6 +4,7 @@
 //! error.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{APPROVAL, Body, Event, MessageId, NoticeLevel, SessionHandle, Stop};
@@ -52,21 +53,34 @@ impl Printer {
         }
     }
 
-    pub fn observe(&mut self, event: &Event) -> Result<(), Trouble> {
-        self.transcript.observe(event);
-        match self.format {
-            RunFormat::Json => Ok(()),
-            RunFormat::StreamJson => {
-                self.pending.push_str(&outcome::event_line(self.handle.id(), event).to_string());
-                self.pending.push('\n');
-                Ok(())
+    /// Shows what happened, and how the turn ended if that is among it.
+    pub fn observe(
+        &mut self,
+        events: &[Arc<Event>],
+        ended: Option<&(Stop, Option<Arc<str>>)>,
+    ) -> Result<(), Trouble> {
+        for event in events {
+            // As text, what was said is written at once and not needed again.
+            if self.format != RunFormat::Text || !event.body.is_streamed() {
+                self.transcript.observe(event);
             }
-            RunFormat::Text => self.show(event),
+            match self.format {
+                RunFormat::Json => {}
+                RunFormat::StreamJson => {
+                    self.pending.push_str(&outcome::event_line(self.handle.id(), event).to_string());
+                    self.pending.push('\n');
+                }
+                RunFormat::Text => self.show(event)?,
+            }
+        }
+        match ended {
+            Some((stop, error)) => self.finish(*stop, error.as_deref()),
+            None => self.flush(),
         }
     }
 
     /// Writes what was observed so far.
-    pub fn flush(&mut self) -> Result<(), Trouble> {
+    fn flush(&mut self) -> Result<(), Trouble> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -78,7 +92,7 @@ impl Printer {
         terminal::put_bytes(text.as_bytes())
     }
 
-    pub fn finish(&mut self, stop: Stop, error: Option<&str>) -> Result<(), Trouble> {
+    fn finish(&mut self, stop: Stop, error: Option<&str>) -> Result<(), Trouble> {
         if self.format != RunFormat::Text {
             self.flush()?;
             return terminal::put_json(&outcome::encode(self.handle.id(), &self.transcript, stop, error));

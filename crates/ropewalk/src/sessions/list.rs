@@ -48,7 +48,7 @@ fn table(rows: &[&SessionRow], id_chars: usize, now: Timestamp) -> String {
     let line = |row: &&SessionRow| {
         [
             row.id.as_str().chars().take(id_chars).collect(),
-            age(now.0 - row.updated_at.0),
+            age(now.0.saturating_sub(row.updated_at.0)),
             status(row).to_owned(),
             cut(&one_line(title_of(row)), TITLE_CHARS_MAX),
             folder(&row.cwd),

@@ -17,7 +17,7 @@ use super::row::{path_value, signed, unsigned};
 
 /// Positions reserved at once. A session that streams syncs once per so many events on this account,
 /// and a power cut skips at most so many positions.
-pub(super) const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 1 << 16;
 
 /// Up to where this process has reserved positions, as committed. What is not in here is taken as
 /// not reserved, which at worst costs a sync.

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::{OURS, SCHEMA};
 use crate::archive::{ArchiveError, Imported};
+use crate::portable::LAST_AT;
 use crate::timestamp::parse;
 
 /// Seconds since 1970 from here on are a date; less is a clock that started with the machine.
@@ -92,8 +93,8 @@ fn gaps(files: &[EventFile]) -> Vec<String> {
     for pair in files.windows(2) {
         let (before, after) = (pair[0].index, pair[1].index);
         let gap = after.saturating_sub(before).saturating_sub(1);
-        count += gap;
-        missing.extend((before + 1..after).take(GAPS_NAMED_MAX.saturating_sub(missing.len())));
+        count = gap.saturating_add(count);
+        missing.extend((before.saturating_add(1)..after).take(GAPS_NAMED_MAX.saturating_sub(missing.len())));
     }
     if count == 0 {
         return Vec::new();
@@ -114,7 +115,7 @@ fn time_of(value: &Value) -> Option<Timestamp> {
 
 #[expect(clippy::cast_possible_truncation, reason = "a float that is out of range becomes the nearest time")]
 fn milliseconds(seconds: f64) -> Timestamp {
-    Timestamp((seconds * 1000.0).round() as i64)
+    Timestamp(((seconds * 1000.0).round() as i64).clamp(0, LAST_AT.0))
 }
 
 struct Reader {
@@ -165,7 +166,7 @@ impl Reader {
             (Some(at), _) => at,
             (None, Some(clock)) => {
                 let start = *self.clock_start.get_or_insert(clock);
-                Timestamp(self.started.0.saturating_add(milliseconds((clock - start).max(0.0)).0))
+                Timestamp(self.started.0.saturating_add(milliseconds(clock - start).0).min(LAST_AT.0))
             }
             (None, None) => self.at,
         }

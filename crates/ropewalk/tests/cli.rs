@@ -1,0 +1,358 @@
+//! The real binary, as a person or a script calls it: what it prints, and how it ends.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A home of its own for each test, and a folder to work in.
+struct World {
+    directory: TempDir,
+}
+
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Ended {
+    #[track_caller]
+    fn with(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
+        self
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap()
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("project")).unwrap();
+        Self { directory }
+    }
+
+    fn project(&self) -> PathBuf {
+        self.directory.path().join("project").canonicalize().unwrap()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        command.args(arguments).current_dir(self.project());
+        command.env("ROPEWALK_HOME", self.directory.path().join("home"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        ended(self.command(arguments).spawn().unwrap())
+    }
+
+    fn run_with_input(&self, arguments: &[&str], input: &str) -> Ended {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        ended(child)
+    }
+
+    /// A new session with one turn; its id.
+    fn session(&self, prompt: &str) -> String {
+        self.run(&["run", "--json", prompt]).with(0).json()["session_id"].as_str().unwrap().to_owned()
+    }
+
+    /// The session as it is shown, without its id.
+    fn shown(&self, id: &str) -> String {
+        self.run(&["sessions", "show", "--full", id]).with(0).out.replace(id, "ID")
+    }
+
+    fn titles(&self, arguments: &[&str]) -> Vec<String> {
+        let listed = self.run(&[&["sessions", "list", "--json"], arguments].concat()).with(0).json();
+        let title = |session: &Value| session["title"].as_str().unwrap_or("-").to_owned();
+        listed["sessions"].as_array().unwrap().iter().map(title).collect()
+    }
+}
+
+fn ended(child: Child) -> Ended {
+    let output = child.wait_with_output().unwrap();
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Waits until the child has begun its turn and ends it with a signal.
+fn interrupted(mut child: Child, signal: Signal) -> Ended {
+    let mut begun = [0; 1];
+    child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    ended(child)
+}
+
+#[test]
+fn an_answer_is_on_standard_output_and_the_rest_is_not() {
+    let world = World::new();
+    let run = world.run(&["run", "write a.txt: hello && then run touch b.txt"]).with(0);
+    assert!(run.out.contains("I created a.txt"), "{}", run.out);
+    assert!(!run.out.contains('•') && run.err.contains("• Write a.txt"), "{}", run.err);
+    assert!(run.err.contains("nobody is here to ask"), "{}", run.err);
+    assert!(!run.err.contains('\x1b'), "{}", run.err);
+    assert_eq!(fs::read_to_string(world.project().join("a.txt")).unwrap(), "hello\n");
+    assert!(!world.project().join("b.txt").exists());
+    world.run(&["run", "-c", "--approval", "full", "run touch b.txt"]).with(0);
+    assert!(world.project().join("b.txt").exists());
+}
+
+#[test]
+fn a_turn_is_one_object_or_a_line_per_event() {
+    let world = World::new();
+    let result = world.run(&["run", "--json", "read nothing.txt"]).with(0).json();
+    assert_eq!(result["stop_reason"], "end_turn");
+    assert_eq!(result["tools"][0]["tool"], "read");
+    assert_eq!(result["tools"][0]["status"], "failed");
+    assert!(result["usage"]["input_tokens"].as_u64().unwrap() > 0);
+
+    let run = world.run(&["run", "--format", "stream-json", "fail"]).with(1);
+    let lines: Vec<Value> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, events) = lines.split_last().unwrap();
+    assert_eq!((&last["type"], &last["stop_reason"]), (&"result".into(), &"failed".into()));
+    assert!(last["error"].is_string());
+    assert!(events.iter().all(|event| event["session_id"] == last["session_id"]));
+    let seqs: Vec<_> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(events.last().unwrap()["event_type"], "turn_ended");
+}
+
+#[test]
+fn a_session_goes_on_where_it_was() {
+    let world = World::new();
+    let id = world.session("remember the word rope");
+    world.session("something else");
+    let resumed = world.run(&["run", "--resume", &id[..8], "what did I say?"]).with(0);
+    assert!(resumed.out.contains("remember the word rope"), "{}", resumed.out);
+    let newest = world.run(&["run", "--json", "-c", "--model", "offline:terse", "list"]).with(0).json();
+    assert_eq!(newest["session_id"], id.as_str());
+    world.run(&["run", "-c", "-C", "/", "hello"]).with(5);
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_said_in_a_few_lines() {
+    let world = World::new();
+    for arguments in [
+        &["run", ""][..],
+        &["run", "--model", "nope", "x"],
+        &["run", "--approval", "some", "x"],
+        &["run", "--cwd", "/no/such/folder", "x"],
+        &["run", "-f", "missing.txt", "x"],
+        &["run", "-f", "-", "-"],
+        &["sessions", "list", "--since", "soon"],
+        &["sessions", "fork", "abc", "--last"],
+        &["sessions", "fork"],
+        &["sessions", "show", "a/b"],
+        &["nonsense"],
+    ] {
+        let ended = world.run(arguments).with(2);
+        assert_eq!(ended.out, "", "{arguments:?}");
+        assert!(ended.err.starts_with("error: "), "{arguments:?}: {}", ended.err);
+    }
+    for arguments in [
+        &["run", "--resume", "abc", "x"][..],
+        &["run", "-c", "x"],
+        &["sessions", "show", "abc"],
+        &["sessions", "fork", "--last"],
+        &["sessions", "delete", "--yes", "abc"],
+    ] {
+        let ended = world.run(arguments).with(5);
+        assert!(ended.err.lines().count() <= 3, "{}", ended.err);
+    }
+    let error = world.run(&["sessions", "show", "--json", "abc"]).with(5);
+    assert_eq!((&error.json()["error"]["code"], error.err.as_str()), (&"not_found".into(), ""));
+    let error = world.run(&["sessions", "list", "--json", "--since", "soon"]).with(2);
+    assert_eq!(error.json()["error"]["code"], "usage");
+    assert_eq!(world.titles(&[]), Vec::<String>::new(), "nothing was made on the way");
+}
+
+#[test]
+fn files_and_standard_input_go_along() {
+    let world = World::new();
+    fs::write(world.project().join("big.txt"), "x".repeat(600 * 1024)).unwrap();
+    let arguments = ["run", "--json", "-", "-f", "big.txt"];
+    let run = world.run_with_input(&arguments, "what did I say?").with(0);
+    assert!(run.err.contains("is large") && run.err.contains("is cut"), "{}", run.err);
+    let id = run.json()["session_id"].as_str().unwrap().to_owned();
+    let shown = world.run(&["sessions", "show", "--json", &id]).with(0).json();
+    let content = &shown["events"][1]["payload"]["content"];
+    assert_eq!(content[0]["text"], "what did I say?");
+    let text = content[1]["resource"]["text"].as_str().unwrap();
+    assert!(text.len() < 501 * 1024 && text.contains("[cut here: "), "{}", text.len());
+    world.run_with_input(&["run", "hello", "-f", "-"], "from a pipe").with(0);
+}
+
+#[test]
+fn an_interrupted_turn_ends_properly() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let world = World::new();
+        let child = world.command(&["run", "--format", "stream-json", "sleep 60000"]).spawn().unwrap();
+        let ended = interrupted(child, signal).with(130);
+        let last: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+        assert_eq!(last["stop_reason"], "cancelled");
+        let id = last["session_id"].as_str().unwrap();
+        let shown = world.run(&["sessions", "show", "--json", id]).with(0).json();
+        assert_eq!(shown["session"]["status"], "idle");
+        let last = shown["events"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["event_type"], "turn_ended");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_turn_quietly() {
+    let world = World::new();
+    let mut child = world.command(&["run", "stream 1000000"]).spawn().unwrap();
+    let mut some = [0; 100];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    let ended = ended(child).with(1);
+    assert!(!ended.err.contains("panicked") && !ended.err.contains("error"), "{}", ended.err);
+    let id = world.run(&["sessions", "list", "--json"]).with(0).json()["sessions"][0]["id"].clone();
+    let shown = world.run(&["sessions", "show", "--json", id.as_str().unwrap()]).with(0).json();
+    assert_eq!(shown["session"]["status"], "idle");
+    assert_eq!(shown["events"].as_array().unwrap().last().unwrap()["payload"]["stop"], "cancelled");
+}
+
+#[test]
+fn listings_are_cut_where_they_should_be() {
+    let world = World::new();
+    for title in ["one", "two", "three"] {
+        world.session(title);
+    }
+    assert_eq!(world.titles(&[]), ["three", "two", "one"]);
+    assert_eq!(world.titles(&["-n", "2"]), ["three", "two"]);
+    assert_eq!(world.titles(&["--all", "--since", "1h"]).len(), 3);
+    assert_eq!(world.titles(&["--since", "2999-01-01"]).len(), 0);
+    assert_eq!(world.titles(&["--cwd", "."]).len(), 3);
+    assert_eq!(world.titles(&["--cwd", "/"]).len(), 0);
+    let session = &world.run(&["sessions", "list", "--json"]).with(0).json()["sessions"][0];
+    assert_eq!(session["source"], "run");
+    let table = world.run(&["sessions", "list"]).with(0).out;
+    assert!(table.starts_with("ID ") && table.lines().count() == 4, "{table}");
+}
+
+#[test]
+fn what_is_exported_comes_back_equal() {
+    let world = World::new();
+    let id = world.session("write a.txt: x && then plan && then think && then run ls");
+    let shown = world.shown(&id);
+    world.run(&["sessions", "export", &id, "-o", "e.json"]).with(0);
+    let chimera = ["sessions", "export", &id, "-f", "chimera", "-o", "log", "--json"];
+    let written = world.run(&chimera).with(0).json();
+    let folder = written["path"].as_str().unwrap();
+    let name = Path::new(folder).file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("ropewalk-2") && name.ends_with(&id[..8]), "{name}");
+    world.run(&chimera).with(1);
+    let envelope = world.run(&["sessions", "export", &id, "-f", "chimera"]).with(0).out;
+    for imported in [
+        world.run(&["sessions", "import", "e.json"]).with(0),
+        world.run(&["sessions", "import", &format!("log/{name}")]).with(0),
+        world.run_with_input(&["sessions", "import", "-"], &envelope).with(0),
+    ] {
+        assert_eq!(imported.err, "");
+        assert_eq!(world.shown(imported.out.trim()), shown);
+    }
+    let exported = fs::read_to_string(world.project().join("e.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&exported).unwrap()["schema"], "ropewalk.session/1");
+    let html = world.run(&["sessions", "export", &id, "-f", "html"]).with(0).out;
+    assert!(html.starts_with("<!doctype html>"));
+    assert!(world.run(&["sessions", "export", &id, "-f", "markdown"]).with(0).out.starts_with("# "));
+}
+
+#[test]
+fn an_imported_session_may_not_do_more_than_a_new_one() {
+    let world = World::new();
+    let run = world.run(&["run", "--json", "--approval", "full", "hello"]).with(0).json();
+    let id = run["session_id"].as_str().unwrap();
+    world.run(&["sessions", "export", id, "-o", "e.json"]).with(0);
+    let imported = world.run(&["sessions", "import", "e.json", "--json"]).with(0).json();
+    assert!(imported["warnings"][0].as_str().unwrap().contains("approval"), "{imported}");
+    let copy = imported["session_id"].as_str().unwrap();
+    world.run(&["run", "--resume", copy, "run touch b.txt"]).with(0);
+    assert!(!world.project().join("b.txt").exists());
+}
+
+#[test]
+fn a_damaged_log_of_chimeras_gives_what_it_has() {
+    let world = World::new();
+    let id = world.session("hello");
+    world.run(&["sessions", "export", &id, "-f", "chimera", "-o", "log"]).with(0);
+    let folder = fs::read_dir(world.project().join("log")).unwrap().next().unwrap().unwrap().path();
+    let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    fs::write(&files[2], "{").unwrap();
+    fs::remove_file(&files[3]).unwrap();
+    let imported = world.run(&["sessions", "import", folder.to_str().unwrap()]).with(0);
+    assert!(imported.err.contains("1 events are missing: 3"), "{}", imported.err);
+    assert!(imported.err.contains("is left out"), "{}", imported.err);
+    assert!(world.shown(imported.out.trim()).contains("> hello"));
+    world.run(&["sessions", "import", "no.json"]).with(5);
+    world.run_with_input(&["sessions", "import", "-"], "{}").with(1);
+}
+
+#[test]
+fn sessions_are_copied_named_and_removed() {
+    let world = World::new();
+    let id = world.session("the first");
+    let fork = world.run(&["sessions", "fork", "--last", "--json"]).with(0).json();
+    assert_eq!(fork["parent_id"], id.as_str());
+    let copy = fork["session_id"].as_str().unwrap();
+    assert_eq!(world.shown(copy), world.shown(&id));
+    world.run(&["run", "--resume", copy, "apart"]).with(0);
+    assert_ne!(world.shown(copy), world.shown(&id));
+    world.run(&["sessions", "rename", copy, " Another\n one "]).with(0);
+    world.run(&["sessions", "rename", copy, " "]).with(2);
+    assert_eq!(world.titles(&[]), ["Another one", "the first"]);
+    world.run(&["sessions", "delete", &id]).with(2);
+    world.run(&["sessions", "delete", "--yes", &id, copy]).with(0);
+    assert_eq!(world.titles(&[]), Vec::<String>::new());
+    world.run(&["sessions", "show", &id]).with(5);
+}
+
+#[test]
+fn a_session_in_the_middle_of_a_turn_is_left_alone() {
+    let world = World::new();
+    let mut child = world.command(&["run", "--format", "stream-json", "sleep 60000"]).spawn().unwrap();
+    let mut begun = [0; 1];
+    child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    let listed = world.run(&["sessions", "list", "--json"]).with(0).json();
+    assert_eq!(listed["sessions"][0]["status"], "running");
+    let id = listed["sessions"][0]["id"].as_str().unwrap();
+    for arguments in [
+        &["run", "--resume", id, "x"][..],
+        &["sessions", "delete", "--yes", id],
+        &["sessions", "rename", id, "x"],
+    ] {
+        let ended = world.run(arguments).with(1);
+        assert!(ended.err.contains("another ropewalk"), "{}", ended.err);
+    }
+    world.run(&["sessions", "show", id]).with(0);
+    interrupted(child, Signal::INT).with(130);
+}
+
+#[test]
+fn a_beginning_that_several_share_is_not_enough() {
+    let world = World::new();
+    // One more than there are first digits, so that two must share theirs.
+    let ids: Vec<_> = (0..17).map(|_| world.session("hello")).collect();
+    let twice = |digit: &char| ids.iter().filter(|id| id.starts_with(*digit)).count() > 1;
+    let digit = "0123456789abcdef".chars().find(twice).unwrap().to_string();
+    let ended = world.run(&["sessions", "show", &digit]).with(2);
+    let named = ids.iter().filter(|id| id.starts_with(&digit)).all(|id| ended.err.contains(id.as_str()));
+    assert!(named, "{}", ended.err);
+    let error = world.run(&["sessions", "show", "--json", &digit]).with(2).json();
+    assert!(error["error"]["candidates"].as_array().unwrap().len() > 1);
+}
