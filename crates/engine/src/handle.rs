@@ -42,6 +42,8 @@ pub struct Snapshot {
     pub waiting: usize,
     /// History is shown from after this position: where it was last cleared.
     pub replay_from: Seq,
+    /// Where the questions stand that nobody has answered.
+    pub asks: Vec<Seq>,
     pub updated_at: Timestamp,
 }
 

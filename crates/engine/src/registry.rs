@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -73,6 +73,8 @@ pub struct Registry {
     rooms: Mutex<Rooms>,
     /// Rings when a session that was being opened is open, or is not going to be.
     settled: Notify,
+    /// How many sessions were ever opened: whoever watches one that left memory learns of its return.
+    opened: watch::Sender<u64>,
     gates: Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
@@ -103,6 +105,7 @@ impl Seat<'_> {
         rooms.opening -= 1;
         drop(rooms);
         self.registry.settled.notify_waiters();
+        self.registry.opened.send_modify(|count| *count += 1);
         std::mem::forget(self);
     }
 }
@@ -156,6 +159,7 @@ impl Registry {
             rules: OnceCell::new(),
             rooms: Mutex::default(),
             settled: Notify::new(),
+            opened: watch::Sender::new(0),
             gates: Mutex::new(HashMap::new()),
         })
     }
@@ -325,6 +329,18 @@ impl Registry {
         let rooms = self.lock_rooms();
         let live = |id: &SessionId| rooms.live.get(id).is_some_and(|live| !live.handle.is_closed());
         Ok(rows.into_iter().map(|row| Listed { live: live(&row.id), row }).collect())
+    }
+
+    /// Changes whenever a session is opened.
+    pub fn openings(&self) -> watch::Receiver<u64> {
+        self.opened.subscribe()
+    }
+
+    /// The session, if it is in memory. To look is not to use it.
+    pub fn live(&self, owner: &Principal, id: &SessionId) -> Option<SessionHandle> {
+        let rooms = self.lock_rooms();
+        let open = |live: &&Live| live.handle.owner() == owner && !live.handle.is_closed();
+        rooms.live.get(id).filter(open).map(|live| live.handle.clone())
     }
 
     /// Sessions in memory.

@@ -91,6 +91,8 @@ pub(crate) struct Task {
     after_write: VecDeque<(Seq, AfterWrite)>,
     /// Tools that wait for a person.
     waiting: HashMap<AskId, oneshot::Sender<Verdict>>,
+    /// Where the open questions stand in the log.
+    asked_at: BTreeMap<AskId, Seq>,
     deadlines: BTreeMap<AskId, Instant>,
     turn: Option<ActiveTurn>,
     snapshot: watch::Sender<Arc<Snapshot>>,
@@ -162,6 +164,7 @@ impl Task {
             writing: None,
             after_write: VecDeque::new(),
             waiting: HashMap::new(),
+            asked_at: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             turn: None,
             snapshot,
@@ -293,8 +296,13 @@ impl Task {
 
     fn record(&mut self, origin: crate::event::Origin, turn: Option<TurnId>, body: Body) {
         let cleared = matches!(body, Body::Cleared);
+        let asked = if let Body::Asked { ask, .. } = &body { Some(*ask) } else { None };
+        if let Body::Resolved { ask, .. } = &body {
+            self.asked_at.remove(ask);
+        }
         self.updated_at = self.clock.now();
         self.last_seq = self.log.push(self.updated_at, origin, turn, body);
+        self.asked_at.extend(asked.map(|ask| (ask, self.last_seq)));
         if cleared {
             self.replay_from = self.last_seq;
         }
@@ -373,7 +381,8 @@ impl Task {
             if *last.settings == *settings { Arc::clone(&last.settings) } else { Arc::new(settings.clone()) };
         let cwd = self.session.cwd();
         let cwd = if *last.cwd == *cwd { Arc::clone(&last.cwd) } else { Arc::new(cwd.clone()) };
-        snapshot_of(&self.session, &settings, &cwd, self.replay_from, self.updated_at)
+        let asks = self.asked_at.values().copied().collect();
+        Snapshot { asks, ..snapshot_of(&self.session, &settings, &cwd, self.replay_from, self.updated_at) }
     }
 
     fn publish_snapshot(&mut self, next: Snapshot) {
@@ -478,6 +487,7 @@ fn snapshot_of(
         busy: session.busy(),
         waiting: session.waiting(),
         replay_from,
+        asks: Vec::new(),
         updated_at,
     }
 }

@@ -56,6 +56,9 @@ impl Connection {
             debts: Arc::clone(&debts),
             surface,
             slash_commands: parts.registry.abilities().commands.clone(),
+            openings: parts.registry.openings(),
+            registry: Arc::clone(&parts.registry),
+            principal: parts.principal.clone(),
             shown: Shown::default(),
         };
         let tasks = TaskTracker::new();

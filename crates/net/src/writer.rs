@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use engine::{
-    AskId, CallId, CommandSpec, Doorbell, Event, LogReader, Page, Resolution, Seq, SessionHandle, SessionId,
-    Stop, SurfaceId, Taken, Totals, TurnId,
+    AskId, Body, CallId, CommandSpec, Doorbell, Event, LogReader, Page, Principal, Registry, Resolution, Seq,
+    SessionHandle, SessionId, Stop, SurfaceId, Taken, Totals, TurnId,
 };
-use tokio::sync::mpsc;
-use wire::acp::{AskFrame, Piece, Replies, Updates, View, write_cancel_request};
+use tokio::sync::{mpsc, watch};
+use wire::acp::{AskFrame, ClientAbilities, Piece, Replies, Updates, View, write_cancel_request};
 use wire::{Fault, Outcome, RpcId, SessionView};
 
 use crate::debts::Debts;
@@ -81,6 +81,9 @@ pub(crate) struct Writer {
     pub(crate) debts: Arc<Debts>,
     pub(crate) surface: SurfaceId,
     pub(crate) slash_commands: Vec<CommandSpec>,
+    pub(crate) openings: watch::Receiver<u64>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) principal: Principal,
     pub(crate) shown: Shown,
 }
 
@@ -99,6 +102,8 @@ struct Attached {
     updates: Updates,
     replay: Option<Replay>,
     ended: bool,
+    /// Where questions stand that were asked before the client began to see the session.
+    missed: Vec<Seq>,
     owed: BTreeMap<TurnId, RpcId>,
     early: VecDeque<TurnResult>,
     after: Vec<(Seq, RpcId, Outcome)>,
@@ -128,6 +133,7 @@ struct Gone;
 enum Wake {
     Command(Option<Box<Command>>),
     Rung(Vec<u64>),
+    Opened,
 }
 
 impl Writer {
@@ -143,10 +149,12 @@ impl Writer {
                 biased;
                 command = self.commands.recv() => Wake::Command(command.map(Box::new)),
                 keys = self.shown.bell.wait() => Wake::Rung(keys),
+                Ok(()) = self.openings.changed(), if self.shown.any_ended() => Wake::Opened,
                 () = self.outgoing.closed() => return Err(Gone),
             };
             match wake {
                 Wake::Command(Some(command)) => self.command(*command, &mut out),
+                Wake::Opened => self.reopen_all(),
                 Wake::Command(None) => return self.write_rest(out).await,
                 Wake::Rung(keys) => {
                     for key in keys {
@@ -223,8 +231,10 @@ impl Writer {
         };
         let updates = Updates::new(self.debts.client(), &handle);
         let mut replay = None;
+        let mut missed = Vec::new();
         match answer {
             AttachAnswer::First { id, outcome } => {
+                missed = handle.snapshot().asks.iter().copied().filter(|seq| *seq <= after).collect();
                 self.replies.write(&id, Ok(&outcome), out);
                 updates.commands(&self.slash_commands, out);
             }
@@ -234,7 +244,7 @@ impl Writer {
             }
         }
         let reader = handle.read(after);
-        self.shown.show(handle, reader, updates, replay);
+        self.shown.show(handle, reader, updates, replay).missed.extend(missed);
     }
 
     fn owe_turn(&mut self, handle: SessionHandle, turn: TurnId, id: RpcId, out: &mut Vec<u8>) {
@@ -252,11 +262,21 @@ impl Writer {
             return;
         }
         attached.owed.insert(turn, id);
-        if !attached.handle.is_same(&handle) {
-            // It left memory and came back: the same log goes on under another handle.
-            let reader = handle.read(attached.reader.cursor());
-            let updates = Updates::new(client, &handle);
-            self.shown.show(handle, reader, updates, None);
+        self.shown.go_on(handle, client);
+    }
+
+    fn reopen_all(&mut self) {
+        let ended: Vec<_> = self.shown.sessions.values().filter(|attached| attached.ended).collect();
+        let ids: Vec<_> = ended.into_iter().map(|attached| attached.handle.id().clone()).collect();
+        for id in ids {
+            self.reopen(&id);
+        }
+    }
+
+    /// Whoever opened a session again that this client did not close, the client sees it go on.
+    fn reopen(&mut self, id: &SessionId) {
+        if let Some(handle) = self.registry.live(&self.principal, id) {
+            self.shown.go_on(handle, self.debts.client());
         }
     }
 
@@ -264,6 +284,9 @@ impl Writer {
     async fn stream(&mut self, key: u64, out: &mut Vec<u8>) -> bool {
         let Some(attached) = self.shown.sessions.get_mut(&key) else { return false };
         let mut writing = Writing { replies: &self.replies, debts: &self.debts, surface: self.surface };
+        for seq in std::mem::take(&mut attached.missed) {
+            writing.missed(attached, seq, out).await;
+        }
         match attached.reader.take(Page::USUAL).await {
             Ok(Taken::Events(events)) => {
                 writing.events(attached, &events, out);
@@ -280,10 +303,13 @@ impl Writer {
             }
             Ok(Taken::Ended { trouble }) => {
                 writing.end_replay(attached, &self.slash_commands, out);
-                let finished = (!attached.finish.is_empty()).then(|| attached.handle.id().clone());
+                let id = attached.handle.id().clone();
+                let finished = !attached.finish.is_empty();
                 writing.end(attached, trouble.as_deref(), out);
-                if let Some(id) = finished {
+                if finished {
                     self.shown.forget(&id);
+                } else {
+                    self.reopen(&id);
                 }
                 false
             }
@@ -306,8 +332,29 @@ impl Shown {
         }
     }
 
+    fn any_ended(&self) -> bool {
+        self.sessions.values().any(|attached| attached.ended)
+    }
+
+    /// A session left memory and came back: the same log goes on under another handle.
+    fn go_on(&mut self, handle: SessionHandle, client: ClientAbilities) {
+        if let Some(attached) = self.find(handle.id())
+            && !attached.handle.is_same(&handle)
+        {
+            let reader = handle.read(attached.reader.cursor());
+            let updates = Updates::new(client, &handle);
+            self.show(handle, reader, updates, None);
+        }
+    }
+
     /// Shows the session with this reader.
-    fn show(&mut self, handle: SessionHandle, reader: LogReader, updates: Updates, replay: Option<Replay>) {
+    fn show(
+        &mut self,
+        handle: SessionHandle,
+        reader: LogReader,
+        updates: Updates,
+        replay: Option<Replay>,
+    ) -> &mut Attached {
         self.last_key += 1;
         let key = self.last_key;
         let before = self.keys.insert(handle.id().clone(), key).and_then(|old| self.sessions.remove(&old));
@@ -318,6 +365,7 @@ impl Shown {
             updates,
             replay,
             ended: false,
+            missed: Vec::new(),
             owed: BTreeMap::new(),
             early: VecDeque::new(),
             after: Vec::new(),
@@ -327,13 +375,18 @@ impl Shown {
         if let Some(before) = before {
             attached.inherit(before);
         }
-        self.sessions.insert(key, attached);
+        self.sessions.entry(key).insert_entry(attached).into_mut()
     }
 }
 
 impl Attached {
     /// Takes over what the client is owed from the reader that showed it the session so far.
     fn inherit(&mut self, before: Self) {
+        if self.replay.is_none() && self.reader.cursor() == before.reader.cursor() {
+            // The same stream goes on, and with it what was counted so far.
+            self.updates = before.updates;
+        }
+        self.missed = before.missed;
         self.owed = before.owed;
         self.early = before.early;
         self.after = before.after;
@@ -386,6 +439,18 @@ impl Writing<'_> {
                 }
                 None => {}
             }
+        }
+    }
+
+    /// Asks what is open and was asked before the client began to see the session.
+    async fn missed(&mut self, attached: &mut Attached, seq: Seq, out: &mut Vec<u8>) {
+        let page = Page { count_max: 1, ..Page::USUAL };
+        let found = attached.handle.read(Seq(seq.0.saturating_sub(1))).take(page).await;
+        if let Ok(Taken::Events(events)) = found
+            && let Some(Body::Asked { ask, request }) = events.first().map(|event| &event.body)
+        {
+            let frame = attached.updates.ask(request);
+            self.ask(attached, *ask, &frame, out);
         }
     }
 

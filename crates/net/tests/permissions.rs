@@ -218,6 +218,27 @@ async fn a_question_outlives_the_client_that_was_asked() {
     .await;
 }
 
+/// The same for a client that resumes: it is told no history, but it is asked.
+#[tokio::test]
+async fn a_question_is_asked_again_after_a_resume() {
+    check(
+        |setup| setup,
+        async |server, Asking { client, session, .. }| {
+            client.vanish();
+            let mut back = server.client().await;
+            let params = back.open_params(&session);
+            back.call("session/resume", params).await;
+            let ask = back.next_ask().await;
+            back.answer(&ask, "allow_once").await;
+            server.idle(&session).await;
+            back.catch_up(&session).await;
+            assert_eq!((made(server), status(&back)), (1, json!("completed")));
+            assert!(back.updates_of("user_message_chunk").is_empty());
+        },
+    )
+    .await;
+}
+
 /// A client that loads a session it already has is not asked twice.
 #[tokio::test]
 async fn loading_again_does_not_ask_again() {

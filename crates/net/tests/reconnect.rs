@@ -259,3 +259,23 @@ async fn many_clients_of_one_session_are_told_the_same() {
     })
     .await;
 }
+
+/// A session that leaves memory and comes back for one client comes back for all that have it.
+#[tokio::test]
+async fn whoever_watches_a_session_sees_it_come_back_to_memory() {
+    let limits = engine::Limits { sessions_max: 1, ..engine::Limits::default() };
+    run(Setup { limits, ..Setup::offline() }, async |server| {
+        let (mut client, mut watcher) = (server.client().await, server.client().await);
+        let session = client.new_session().await;
+        watcher.load(&session).await;
+        for text in ["one", "two", "three"] {
+            client.new_session().await;
+            client.prompt(&session, text).await;
+            assert_eq!(watcher.next_update_of("user_message_chunk").await["content"]["text"], text);
+        }
+        watcher.catch_up(&session).await;
+        assert_eq!(watcher.story().texts("user_message_chunk"), ["one", "two", "three"]);
+        assert_eq!(watcher.story().texts("agent_message_chunk").concat(), client.said());
+    })
+    .await;
+}

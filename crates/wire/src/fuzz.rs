@@ -102,6 +102,7 @@ fn shown(event: Arc<Event>) {
         busy: false,
         waiting: 0,
         replay_from: Seq::START,
+        asks: Vec::new(),
         updated_at: Timestamp(0),
     };
     for able in [false, true] {

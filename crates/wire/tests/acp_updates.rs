@@ -25,6 +25,7 @@ fn updates(client: ClientAbilities) -> Updates {
         busy: false,
         waiting: 0,
         replay_from: Seq::START,
+        asks: Vec::new(),
         updated_at: Timestamp(0),
     };
     Updates::of(client, &SessionId::parse("s-1").unwrap(), specs, &snapshot)
