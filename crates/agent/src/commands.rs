@@ -15,7 +15,7 @@ const REVIEW_PATH_CHARS_MAX: usize = 512;
 /// Name, argument, what it does.
 const COMMANDS: [(&str, Option<&str>, &str); 6] = [
     ("help", None, "Shows what can be typed here"),
-    ("model", Some("[id]"), "Shows the models, or switches to one"),
+    ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
     ("clear", None, "Forgets the conversation; the session stays"),
     ("compact", None, "Replaces the conversation by a summary, for the model"),
@@ -137,7 +137,8 @@ async fn choose(
         .filter(|spec| spec.id.as_ref() == id)
         .flat_map(|spec| spec.choices.iter().map(|choice| choice.value.as_ref()))
         .collect();
-    let Some(wanted) = wanted else {
+    // The models on offer do not change while the server runs: a refresh shows what there is.
+    let Some(wanted) = wanted.filter(|wanted| !(id == MODEL && *wanted == "refresh")) else {
         return Ok(listing(id, &values, context.settings().get(id)));
     };
     match pick(&values, wanted) {

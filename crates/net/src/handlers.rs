@@ -4,8 +4,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    Event, Input, ListQuery, Listed, OpenError, Page, Principal, Registry, SendError, Sender, Seq,
-    SessionHandle, SessionId, StoreError, Timestamp, Wish,
+    Body, Content, Event, Input, ListQuery, Listed, OpenError, Page, Principal, Refusal, Registry, SendError,
+    Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp, TurnId, Wish,
 };
 use tokio::sync::mpsc;
 use wire::{Call, ChangeAnswer, Fault, Outcome, Place, RpcId, SessionView};
@@ -48,6 +48,7 @@ impl Handlers {
     pub(crate) fn is_slow(call: &Call) -> bool {
         match call {
             Call::Prompt { .. }
+            | Call::Message { .. }
             | Call::Cancel { .. }
             | Call::CancelRequest { .. }
             | Call::Change { .. }
@@ -87,14 +88,10 @@ impl Handlers {
             Call::Close { id: session } => self.close(id, &session).await,
             Call::Delete { id: session } => self.delete(id, &session, Outcome::Done).await,
             Call::Prompt { id: session, content } => {
-                let handle = self.session(&session).await?;
-                let accepted = self.send(&handle, Input::Prompt { by: self.sender.clone(), content }).await?;
-                let Some(turn) = accepted.turn else {
-                    return Err(Fault::Internal("the prompt has no turn".into()));
-                };
-                self.debts.owe_prompt(id.clone(), handle.clone(), turn);
+                let (handle, turn, _) = self.prompt(id, &session, content).await?;
                 self.write(Command::OweTurn { handle, turn, id: id.clone() }).await
             }
+            Call::Message { id: session, content } => self.message(id, &session, content).await,
             Call::Cancel { id: session } => self.cancel(&session).await,
             Call::CancelRequest { request } => self.cancel_request(&request).await,
             Call::Change { id: session, setting, value, answer } => {
@@ -202,10 +199,48 @@ impl Handlers {
         self.write(Command::Finish { session: session.clone(), id: id.clone(), outcome }).await
     }
 
+    /// Hands the prompt to its session. One that left memory in this very moment is opened again.
+    async fn prompt(
+        &self,
+        id: &RpcId,
+        session: &SessionId,
+        content: Vec<Content>,
+    ) -> Result<(SessionHandle, TurnId, Seq), Fault> {
+        let mut handle = self.session(session).await?;
+        let input = |content| Input::Prompt { by: self.sender.clone(), content };
+        let mut sent = handle.send(input(content.clone())).await;
+        if matches!(sent, Err(SendError::Closed | SendError::Refused(Refusal::Closing))) {
+            handle = self.session(session).await?;
+            sent = handle.send(input(content)).await;
+        }
+        let accepted = sent.map_err(|error| refused(&handle, error))?;
+        let Some(turn) = accepted.turn else { return Err(Fault::Internal("the prompt has no turn".into())) };
+        self.debts.owe_prompt(id.clone(), handle.clone(), turn);
+        Ok((handle, turn, accepted.seq))
+    }
+
+    /// The turn's text is read back from the log by a reader of its own, so the answer holds exactly
+    /// what was streamed and waits for nobody.
+    async fn message(&self, id: &RpcId, session: &SessionId, content: Vec<Content>) -> Handled {
+        let (handle, turn, seq) = self.prompt(id, session, content).await?;
+        let (this, id) = (self.clone(), id.clone());
+        drop(self.registry.tracker().spawn(async move {
+            let outcome = said(&handle, turn, seq).await;
+            this.debts.prompt_answered(&id);
+            let command = match outcome {
+                Ok((seq, outcome)) => Command::AnswerAfter { session: handle.id().clone(), seq, id, outcome },
+                Err(fault) => Command::Answer { id, outcome: Err(fault) },
+            };
+            // A writer that is gone took the client with it.
+            drop(this.commands.send(command).await);
+        }));
+        Ok(None)
+    }
+
     async fn cancel(&self, session: &SessionId) -> Handled {
         let handle = self.session(session).await?;
         self.send(&handle, Input::Cancel { by: self.sender.clone(), only: None }).await?;
-        Ok(Some(Outcome::Done))
+        Ok(Some(Outcome::Cancelled { id: session.clone() }))
     }
 
     /// Other requests than prompts are answered so soon that there is nothing to give up.
@@ -232,9 +267,7 @@ impl Handlers {
         let cwd = events
             .iter()
             .rev()
-            .find_map(
-                |event| if let engine::Body::Moved { cwd } = &event.body { Some(cwd.clone()) } else { None },
-            )
+            .find_map(|event| if let Body::Moved { cwd } = &event.body { Some(cwd.clone()) } else { None })
             .unwrap_or_else(|| PathBuf::from("/"));
         let wish = Wish { owner: self.principal.clone(), cwd, roots: Vec::new(), source: "import".into() };
         let handle = self.registry.import(wish, None, events).await.map_err(fault)?;
@@ -340,16 +373,37 @@ impl Handlers {
     }
 
     async fn send(&self, handle: &SessionHandle, input: Input) -> Result<engine::Accepted, Fault> {
-        handle.send(input).await.map_err(|error| match error {
-            SendError::Closed => Fault::NoSuchSession { id: handle.id().to_string() },
-            SendError::Refused(refusal) => Fault::InvalidRequest(refusal.to_string()),
-        })
+        handle.send(input).await.map_err(|error| refused(handle, error))
     }
 
     async fn write(&self, command: Command) -> Handled {
         // A writer that is gone took the client with it.
         drop(self.commands.send(command).await);
         Ok(None)
+    }
+}
+
+/// Reads a turn to its end: where it ended, and what was said in it.
+async fn said(handle: &SessionHandle, turn: TurnId, from: Seq) -> Result<(Seq, Outcome), Fault> {
+    let mut reader = handle.read(from);
+    let mut output = String::new();
+    while let Some(events) = reader.next().await.map_err(|error| Fault::Internal(error.to_string()))? {
+        for event in events.iter().filter(|event| event.turn == Some(turn)) {
+            if let Body::Text { text, .. } = &event.body {
+                output.push_str(text);
+            } else if let Body::TurnEnded { stop, error } = &event.body {
+                let (stop, error) = (*stop, error.clone());
+                return Ok((event.seq, Outcome::Said { id: handle.id().clone(), stop, error, output }));
+            }
+        }
+    }
+    Err(Fault::Internal("the session was closed before the turn ended".into()))
+}
+
+fn refused(handle: &SessionHandle, error: SendError) -> Fault {
+    match error {
+        SendError::Closed => Fault::NoSuchSession { id: handle.id().to_string() },
+        SendError::Refused(refusal) => Fault::InvalidRequest(refusal.to_string()),
     }
 }
 

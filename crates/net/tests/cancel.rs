@@ -35,7 +35,8 @@ async fn cancel_works_as_a_notification_and_as_a_request() {
             client.next_update_of("agent_message_chunk").await;
             let params = json!({ "sessionId": session });
             if as_request {
-                assert_eq!(client.call("session/cancel", params).await, json!({}));
+                let answer = client.call("session/cancel", params).await;
+                assert_eq!(answer, json!({ "sessionId": session, "cancelled": true }));
             } else {
                 client.notify("session/cancel", params).await;
             }

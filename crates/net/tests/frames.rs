@@ -252,11 +252,14 @@ async fn a_request_needs_an_id_and_a_notification_must_not_have_one() {
             r#"{"jsonrpc":"2.0","method":"session/prompt","params":{"sessionId":"s","prompt":[]}}"#,
             r#"{"jsonrpc":"2.0","method":"session/new","params":{"cwd":"/","mcpServers":[]}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"$/cancel_request","params":{"requestId":1}}"#,
+            r#"{"jsonrpc":"2.0","id":2,"method":"initialized"}"#,
+            r#"{"jsonrpc":"2.0","method":"initialized"}"#,
         ],
         expect![[r#"
             null: -32600 session/prompt is a request: send it with an id
             null: -32600 session/new is a request: send it with an id
             1: -32600 $/cancel_request is a notification: send it without id
+            2: -32601 method not found: initialized
         "#]],
     )
     .await;

@@ -81,7 +81,8 @@ fn transcripts(page: &str) -> Vec<Vec<Line>> {
         Some(("<-", rest)) => Line::Expect(rest.to_owned()),
         _ => panic!("a line of a transcript begins with -> or <-: {line}"),
     };
-    let blocks = page.split("```transcript\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
+    let blocks =
+        page.split("```transcript\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
     blocks.map(|block| block.lines().map(line).collect()).collect()
 }
 

@@ -41,6 +41,27 @@ async fn check(blocks: impl FnOnce(&str) -> Vec<Value>, expected: Expect) {
     .await;
 }
 
+/// D2.
+#[tokio::test]
+async fn a_message_is_answered_with_what_was_streamed() {
+    let script = Script::new([
+        vec![testkit::think("hm"), testkit::say("one "), testkit::say("two")],
+        vec![testkit::say("half"), testkit::fail("no more")],
+    ]);
+    run(Setup::script(&script), async |server| {
+        let mut client = server.client().await;
+        let session = client.new_session().await;
+        let answer = client.call("session/message", json!({ "sessionId": session, "message": "go" })).await;
+        assert_eq!(answer, json!({ "sessionId": session, "stopReason": "end_turn", "output": "one two" }));
+        assert_eq!(client.story().texts("agent_message_chunk"), ["one two"]);
+        let answer = client.call("session/message", json!({ "sessionId": session, "text": "go" })).await;
+        assert_eq!((&answer["stopReason"], &answer["output"]), (&json!("error"), &json!("half")));
+        assert!(answer["error"].as_str().is_some_and(|error| error.contains("no more")), "{answer}");
+        assert_eq!(client.refused("session/message", json!({ "sessionId": session })).await.code, -32602);
+    })
+    .await;
+}
+
 /// D1.
 #[tokio::test]
 async fn a_prompt_is_answered_with_a_stop_reason() {

@@ -96,6 +96,7 @@ async fn every_slash_command_is_answered_without_the_model() {
             assert!(help.contains(command), "{help}");
         }
         assert!(said(&mut client, &session, "/model").await.contains("`script:one` (current)"));
+        assert!(said(&mut client, &session, "/model refresh").await.contains("`script:one` (current)"));
         assert!(said(&mut client, &session, "/model script:two").await.contains("now script:two"));
         assert!(said(&mut client, &session, "/model script").await.contains("could be any of"));
         assert!(said(&mut client, &session, "/model nope").await.contains("There is no model"));

@@ -81,7 +81,7 @@ impl Acp {
         params: Option<&RawValue>,
         frame_bytes: usize,
     ) -> Result<Call, Fault> {
-        let large = matches!(method, "session/prompt" | "_session/import");
+        let large = matches!(method, "session/prompt" | "session/message" | "_session/import");
         if !large && frame_bytes > PLAIN_FRAME_BYTES_MAX {
             return Err(Fault::FrameTooLong { limit_bytes: PLAIN_FRAME_BYTES_MAX });
         }

@@ -48,6 +48,11 @@ pub enum Call {
         id: SessionId,
         content: Vec<Content>,
     },
+    /// A prompt whose answer carries the whole text.
+    Message {
+        id: SessionId,
+        content: Vec<Content>,
+    },
     Cancel {
         id: SessionId,
     },
@@ -146,6 +151,16 @@ pub enum Outcome {
         stop: Stop,
         error: Option<Arc<str>>,
         usage: Totals,
+    },
+    /// The end of a turn together with everything the agent said in it.
+    Said {
+        id: SessionId,
+        stop: Stop,
+        error: Option<Arc<str>>,
+        output: String,
+    },
+    Cancelled {
+        id: SessionId,
     },
     ListedAll(Vec<Listed>),
     Got {

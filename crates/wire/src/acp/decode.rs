@@ -62,6 +62,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
             Ok(Call::Delete { id: session_id(&request.session_id)? })
         }
         "session/prompt" => prompt(params),
+        "session/message" => message(params),
         "session/set_mode" => {
             let request: schema::SetSessionModeRequest = read(params)?;
             let id = session_id(&request.session_id)?;
@@ -156,16 +157,36 @@ fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {
 fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
     let request: schema::PromptRequest = read(params)?;
     let content: Vec<_> = request.prompt.into_iter().filter_map(block).collect();
+    check_text(&content)?;
+    if content.is_empty() {
+        return Err(Fault::InvalidParams("the prompt is empty: send at least one content block".into()));
+    }
+    Ok(Call::Prompt { id: session_id(&request.session_id)?, content })
+}
+
+fn check_text(content: &[Content]) -> Result<(), Fault> {
     let text_bytes: usize = content.iter().map(text_bytes).sum();
     if text_bytes > PROMPT_TEXT_BYTES_MAX {
         return Err(Fault::InvalidRequest(format!(
             "prompt too large: {text_bytes} bytes of text, the limit is {PROMPT_TEXT_BYTES_MAX}; put it in a file and name the file"
         )));
     }
-    if content.is_empty() {
-        return Err(Fault::InvalidParams("the prompt is empty: send at least one content block".into()));
+    Ok(())
+}
+
+/// The older dialects' prompt: one text, under either name.
+fn message(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        session_id: String,
+        #[serde(alias = "text")]
+        message: String,
     }
-    Ok(Call::Prompt { id: session_id(&request.session_id)?, content })
+    let params: Params = read(params)?;
+    let content = vec![Content::text(params.message)];
+    check_text(&content)?;
+    Ok(Call::Message { id: session_id(&schema::SessionId::new(params.session_id))?, content })
 }
 
 fn text_bytes(content: &Content) -> usize {

@@ -2,7 +2,7 @@
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Listed, Stop, Totals};
+use engine::{Listed, SessionId, Stop, Totals};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -33,6 +33,12 @@ pub(super) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
                 encode_fault(id, &Fault::Internal(text.into()), out);
             }
         },
+        Outcome::Said { id: session, stop, error, output } => {
+            result(id, &said(session, *stop, error.as_deref(), output), out);
+        }
+        Outcome::Cancelled { id: session } => {
+            result(id, &json!({ "sessionId": session.as_str(), "cancelled": true }), out);
+        }
         Outcome::ListedAll(sessions) => result(id, &ext::listed_all(sessions), out),
         Outcome::Got { session, events } => result(id, &ext::got(session, events), out),
         Outcome::Exported { session, events, at } => result(id, &ext::exported(session, events, *at), out),
@@ -171,6 +177,15 @@ fn prompt_response(reason: schema::StopReason, usage: &Totals) -> schema::Prompt
         .cached_read_tokens(nonzero(usage.cache_read))
         .cached_write_tokens(nonzero(usage.cache_write));
     schema::PromptResponse::new(reason).usage((total > 0).then_some(tokens))
+}
+
+fn said(session: &SessionId, stop: Stop, error: Option<&str>, output: &str) -> Value {
+    let reason = stop_reason(stop).map_or_else(|| json!("error"), |reason| json!(reason));
+    let mut said = json!({ "sessionId": session.as_str(), "stopReason": reason, "output": output });
+    if let (Some(error), Some(said)) = (error, said.as_object_mut()) {
+        said.insert("error".into(), error.into());
+    }
+    said
 }
 
 fn nonzero(count: u64) -> Option<u64> {
