@@ -259,7 +259,7 @@ async fn a_request_needs_an_id_and_a_notification_must_not_have_one() {
             null: -32600 session/prompt is a request: send it with an id
             null: -32600 session/new is a request: send it with an id
             1: -32600 $/cancel_request is a notification: send it without id
-            2: -32601 method not found: initialized
+            2: -32600 initialized is a notification: send it without id
         "#]],
     )
     .await;

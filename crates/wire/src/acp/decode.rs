@@ -76,6 +76,9 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "session/set_config_option" => set_config_option(params),
         // Older clients send these two as requests.
         "session/cancel" => cancel(params),
+        "initialized" => {
+            Err(Fault::InvalidRequest("initialized is a notification: send it without id".into()))
+        }
         "$/cancel_request" => {
             Err(Fault::InvalidRequest("$/cancel_request is a notification: send it without id".into()))
         }
