@@ -74,7 +74,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
             })
         }
         "session/set_config_option" => set_config_option(params),
-        // Older clients send these two as requests.
+        // Older clients send it as a request.
         "session/cancel" => cancel(params),
         "initialized" => {
             Err(Fault::InvalidRequest("initialized is a notification: send it without id".into()))
@@ -113,6 +113,7 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
         | "session/close"
         | "session/delete"
         | "session/prompt"
+        | "session/message"
         | "session/set_mode"
         | "session/set_config_option" => {
             Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")))
