@@ -38,7 +38,7 @@ pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
     SurfaceId, Timestamp, TurnId,
 };
-pub use log::{Doorbell, LogReader, Taken};
+pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
 pub use policy::{Rule, Ruling, decide};
 pub use registry::{Limits, Listed, OpenError, Registry, RegistryParts, Wish};

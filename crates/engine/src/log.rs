@@ -55,7 +55,7 @@ impl EventLog {
             floor,
             head: floor,
             closed: None,
-            bells: Vec::new(),
+            wires: Vec::new(),
         };
         Self {
             shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }),
@@ -131,7 +131,7 @@ struct Ring {
     /// The last visible position.
     head: Seq,
     closed: Option<Option<Arc<str>>>,
-    bells: Vec<(Weak<Doorbell>, u64)>,
+    wires: Vec<Weak<Wire>>,
 }
 
 impl Ring {
@@ -146,9 +146,9 @@ impl Ring {
     }
 
     fn wake(&mut self) {
-        self.bells.retain(|(bell, key)| match bell.upgrade() {
-            Some(bell) => {
-                bell.ring(*key);
+        self.wires.retain(|wire| match wire.upgrade() {
+            Some(wire) => {
+                wire.bell.ring(wire.key);
                 true
             }
             None => false,
@@ -205,11 +205,13 @@ impl LogReader {
         self.cursor = after;
     }
 
-    /// Rings `bell` with `key` whenever there may be something to take, for as long as the bell lives.
-    pub fn subscribe(&self, bell: &Arc<Doorbell>, key: u64) {
-        let mut ring = self.shared.lock();
-        ring.bells.push((Arc::downgrade(bell), key));
+    /// Rings `bell` with `key` whenever there may be something to take, until the answer is dropped.
+    #[must_use = "the bell is silent as soon as this is dropped"]
+    pub fn subscribe(&self, bell: &Arc<Doorbell>, key: u64) -> Subscription {
+        let wire = Arc::new(Wire { bell: Arc::clone(bell), key });
+        self.shared.lock().wires.push(Arc::downgrade(&wire));
         bell.ring(key);
+        Subscription { _wire: wire }
     }
 
     /// Takes at most a page of events and moves past them. Waits for the store, never for the writer.
@@ -233,7 +235,7 @@ impl LogReader {
     /// Waits for the next events; `None` once the log is closed and everything was taken.
     pub async fn next(&mut self) -> Result<Option<Vec<Arc<Event>>>, StoreError> {
         let bell = Arc::new(Doorbell::default());
-        self.subscribe(&bell, 0);
+        let _subscription = self.subscribe(&bell, 0);
         loop {
             match self.take(Page::USUAL).await? {
                 Taken::Events(events) => return Ok(Some(events)),
@@ -274,6 +276,16 @@ impl LogReader {
             },
         })
     }
+}
+
+/// Keeps a log's wire to a bell whole.
+pub struct Subscription {
+    _wire: Arc<Wire>,
+}
+
+struct Wire {
+    bell: Arc<Doorbell>,
+    key: u64,
 }
 
 /// Wakes one waiter for any number of logs. Rings are remembered, so none is lost between two waits.

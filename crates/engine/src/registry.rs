@@ -549,14 +549,14 @@ impl Registry {
     }
 
     async fn rule_book(&self) -> Arc<RuleBook> {
-        let load = async || {
-            let rules = self.store.rules().await.unwrap_or_else(|error| {
+        let load = async || self.store.rules().await.map(|rules| Arc::new(RuleBook::new(rules)));
+        match self.rules.get_or_try_init(load).await {
+            Ok(book) => Arc::clone(book),
+            Err(error) => {
                 tracing::warn!(%error, "stored answers cannot be read; everything is asked again");
-                Vec::new()
-            });
-            Arc::new(RuleBook::new(rules))
-        };
-        Arc::clone(self.rules.get_or_init(load).await)
+                Arc::new(RuleBook::new(Vec::new()))
+            }
+        }
     }
 
     fn gate(&self, id: &SessionId) -> Arc<tokio::sync::Mutex<()>> {

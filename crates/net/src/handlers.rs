@@ -253,12 +253,10 @@ impl Handlers {
 
     async fn changed(&self, id: &RpcId, handle: SessionHandle, seq: Seq, answer: ChangeAnswer) -> Handled {
         let session = handle.id().clone();
+        handle.written(seq).await;
         let outcome = match answer {
             ChangeAnswer::Nothing => Outcome::Done,
-            ChangeAnswer::AllSettings => {
-                handle.written(seq).await;
-                Outcome::Settings(SessionView::of(&handle, Vec::new()))
-            }
+            ChangeAnswer::AllSettings => Outcome::Settings(SessionView::of(&handle, Vec::new())),
         };
         self.write(Command::AnswerAfter { session, seq, id: id.clone(), outcome }).await
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use engine::{
     AskId, Body, CallId, CommandSpec, Doorbell, Event, LogReader, Page, Principal, Registry, Resolution, Seq,
-    SessionHandle, SessionId, Stop, SurfaceId, Taken, Totals, TurnId,
+    SessionHandle, SessionId, Stop, Subscription, SurfaceId, Taken, Totals, TurnId,
 };
 use tokio::sync::{mpsc, watch};
 use wire::acp::{AskFrame, ClientAbilities, Piece, Replies, Updates, View, write_cancel_request};
@@ -99,6 +99,7 @@ pub(crate) struct Shown {
 struct Attached {
     handle: SessionHandle,
     reader: LogReader,
+    _subscription: Subscription,
     updates: Updates,
     replay: Option<Replay>,
     ended: bool,
@@ -118,6 +119,12 @@ struct Replay {
     answers: Vec<(RpcId, Vec<String>)>,
     /// Questions in the history that nobody has answered so far.
     held: BTreeMap<AskId, AskFrame>,
+}
+
+impl Replay {
+    fn until(until: Seq) -> Self {
+        Self { until, answers: Vec::new(), held: BTreeMap::new() }
+    }
 }
 
 struct TurnResult {
@@ -230,6 +237,7 @@ impl Writer {
             (Start::After(after) | Start::Now(after), None) => *after,
         };
         let updates = Updates::new(self.debts.client(), &handle);
+        let reader = handle.read(after);
         let mut replay = None;
         let mut missed = Vec::new();
         match answer {
@@ -237,13 +245,14 @@ impl Writer {
                 missed = handle.snapshot().asks.iter().copied().filter(|seq| *seq <= after).collect();
                 self.replies.write(&id, Ok(&outcome), out);
                 updates.commands(&self.slash_commands, out);
+                if seen.is_none() && after < reader.head() {
+                    replay = Some(Replay::until(reader.head()));
+                }
             }
             AttachAnswer::AfterReplay { id, rules } => {
-                let until = handle.read(after).head();
-                replay = Some(Replay { until, answers: vec![(id, rules)], held: BTreeMap::new() });
+                replay = Some(Replay { answers: vec![(id, rules)], ..Replay::until(reader.head()) });
             }
         }
-        let reader = handle.read(after);
         self.shown.show(handle, reader, updates, replay).missed.extend(missed);
     }
 
@@ -260,6 +269,11 @@ impl Writer {
                 self.replies.write(&id, Ok(&result.outcome()), out);
             }
             return;
+        }
+        if attached.ended && attached.handle.is_same(&handle) {
+            let ended = Fault::Internal("the session ended before the turn began; prompt again".into());
+            self.debts.prompt_answered(&id);
+            return self.replies.write(&id, Err(&ended), out);
         }
         attached.owed.insert(turn, id);
         self.shown.go_on(handle, client);
@@ -340,6 +354,7 @@ impl Shown {
     fn go_on(&mut self, handle: SessionHandle, client: ClientAbilities) {
         if let Some(attached) = self.find(handle.id())
             && !attached.handle.is_same(&handle)
+            && (attached.ended || !handle.is_closed())
         {
             let reader = handle.read(attached.reader.cursor());
             let updates = Updates::new(client, &handle);
@@ -358,9 +373,9 @@ impl Shown {
         self.last_key += 1;
         let key = self.last_key;
         let before = self.keys.insert(handle.id().clone(), key).and_then(|old| self.sessions.remove(&old));
-        reader.subscribe(&self.bell, key);
         let mut attached = Attached {
             handle,
+            _subscription: reader.subscribe(&self.bell, key),
             reader,
             updates,
             replay,
@@ -502,7 +517,9 @@ impl Writing<'_> {
     fn end_replay(&mut self, attached: &mut Attached, commands: &[CommandSpec], out: &mut Vec<u8>) {
         let Some(replay) = attached.replay.take() else { return };
         attached.updates.flush(out);
-        attached.updates.commands(commands, out);
+        if !replay.answers.is_empty() {
+            attached.updates.commands(commands, out);
+        }
         let totals = attached.handle.snapshot().totals;
         if totals.context_size > 0 {
             attached.updates.totals(&totals, out);
@@ -526,8 +543,11 @@ impl Writing<'_> {
     /// No more will come from this log: everything still owed is answered.
     fn end(&mut self, attached: &mut Attached, trouble: Option<&str>, out: &mut Vec<u8>) {
         attached.ended = true;
+        let text = trouble.unwrap_or("the session was closed before this was done");
+        for (id, _) in attached.replay.take().into_iter().flat_map(|replay| replay.answers) {
+            self.replies.write(&id, Err(&Fault::Internal(text.into())), out);
+        }
         for (_, id) in std::mem::take(&mut attached.owed) {
-            let text = trouble.unwrap_or("the session was closed before the turn ended");
             self.debts.prompt_answered(&id);
             self.replies.write(&id, Err(&Fault::Internal(text.into())), out);
         }
