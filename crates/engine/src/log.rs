@@ -24,6 +24,12 @@ use crate::store::{Page, Store, StoreError};
 /// Recent events kept in memory per session. A reader further behind reads from the store.
 const RING_EVENTS_MAX: usize = 2048;
 const RING_BYTES_MAX: usize = 2 << 20;
+/// The same for a log that is closed.
+const CLOSED_EVENTS_MAX: usize = 64;
+const CLOSED_BYTES_MAX: usize = 64 << 10;
+/// Events that may wait for the store before their source has to wait.
+const PENDING_EVENTS_MAX: usize = 2048;
+const PENDING_BYTES_MAX: usize = 8 << 20;
 
 /// How much of the log is kept in memory.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +48,7 @@ impl Default for RingLimits {
 pub(crate) struct EventLog {
     shared: Arc<LogShared>,
     pending: Vec<Arc<Event>>,
+    pending_bytes: usize,
     next: Seq,
 }
 
@@ -60,6 +67,7 @@ impl EventLog {
         Self {
             shared: Arc::new(LogShared { session, store, ring: Mutex::new(ring) }),
             pending: Vec::new(),
+            pending_bytes: 0,
             next,
         }
     }
@@ -68,16 +76,23 @@ impl EventLog {
     pub(crate) fn push(&mut self, at: Timestamp, origin: Origin, turn: Option<TurnId>, body: Body) -> Seq {
         let seq = self.next;
         self.next = seq.next();
+        self.pending_bytes += body.weight();
         self.pending.push(Arc::new(Event { seq, at, origin, turn, body }));
         seq
     }
 
-    pub(crate) fn pending(&self) -> usize {
-        self.pending.len()
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// As much waits for the store as may wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending.len() >= PENDING_EVENTS_MAX || self.pending_bytes >= PENDING_BYTES_MAX
     }
 
     /// Everything pushed and not yet handed to the store.
     pub(crate) fn take_pending(&mut self) -> Vec<Arc<Event>> {
+        self.pending_bytes = 0;
         std::mem::take(&mut self.pending)
     }
 
@@ -98,6 +113,9 @@ impl EventLog {
     pub(crate) fn close(&self, trouble: Option<Arc<str>>) {
         let mut ring = self.shared.lock();
         ring.closed = Some(trouble);
+        // Clients may keep their place in a closed log for days; what they have not read is stored.
+        ring.limits = RingLimits { events_max: CLOSED_EVENTS_MAX, bytes_max: CLOSED_BYTES_MAX };
+        ring.shrink();
         ring.wake();
     }
 

@@ -69,7 +69,8 @@ fn allow(reason: &str) -> Ruling {
 }
 
 fn forbidden_by_mode(mode: &str, class: ToolClass) -> Option<Arc<str>> {
-    let only_reading = matches!(mode, "ask" | "architect");
+    // A mode that is not known to change things only reads; a backend without modes has none.
+    let only_reading = !matches!(mode, "code" | "");
     match class {
         ToolClass::Read => None,
         ToolClass::Edit | ToolClass::Execute | ToolClass::Network => only_reading.then(|| {

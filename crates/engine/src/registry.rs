@@ -23,7 +23,7 @@ use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
 use crate::memory::MemoryStore;
 use crate::rules::RuleBook;
 use crate::session::{Effect, Input, Sender, Session};
-use crate::settings::SettingSpec;
+use crate::settings::{APPROVAL, SettingSpec};
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
 use crate::task::{Task, TaskParts};
 
@@ -131,6 +131,8 @@ pub struct Wish {
 pub enum OpenError {
     #[error("session not found: {0}")]
     NotFound(SessionId),
+    #[error("the server is stopping")]
+    Stopping,
     #[error("session limit reached: all {0} open sessions are busy; wait, or close one")]
     LimitReached(usize),
     #[error(transparent)]
@@ -241,8 +243,11 @@ impl Registry {
         let mut claim = self.store.create(session).await.map_err(OpenError::Store)?;
         // A time to come would keep the session on top of every list, and in memory for ever.
         let now = self.clock.now();
+        // What somebody else allowed elsewhere is not allowed here.
+        let is_grant =
+            |event: &Event| matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL);
         let numbered: Vec<_> = (claim.next_seq.0..)
-            .zip(events)
+            .zip(events.into_iter().filter(|event| !is_grant(event)))
             .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event }))
             .collect();
         for part in numbered.chunks(IMPORT_BATCH) {
@@ -494,6 +499,9 @@ impl Registry {
     async fn make_room(&self) -> Result<Seat<'_>, OpenError> {
         let mut refused = HashSet::new();
         loop {
+            if self.stop.is_cancelled() {
+                return Err(OpenError::Stopping);
+            }
             let settled = self.settled.notified();
             let victim = {
                 let mut rooms = self.lock_rooms();

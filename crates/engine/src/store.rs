@@ -40,6 +40,7 @@ pub trait Store: Send + Sync + 'static {
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim>;
 
     /// Removes a session and its events for good. Unknown ids are not an error: says what happened.
+    /// Refused while a living owner elsewhere is in the middle of a turn.
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool>;
 
     /// Sets the title of a session nobody has open.

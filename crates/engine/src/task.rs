@@ -32,11 +32,9 @@ use crate::store::{Batch, Store, StoreError};
 /// Inputs from surfaces that may wait for the task. More wait in their connections.
 const MAILBOX_MAX: usize = 64;
 /// Reports of the running turn that may wait; a full queue slows the turn down.
-const REPORTS_MAX: usize = 1024;
+const REPORTS_MAX: usize = 256;
 /// Reports handled between two looks at the mailbox.
-const REPORTS_PER_WAKE: usize = 256;
-/// Events waiting for the store before reports are no longer taken.
-const PENDING_MAX: usize = 2048;
+const REPORTS_PER_WAKE: usize = 64;
 /// How long a cancelled turn may take to end by itself.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Message ids of one turn; more messages than this in a turn would share ids with the next.
@@ -206,7 +204,7 @@ impl Task {
     /// Commands go before agent output: a cancel must not queue behind the flood it wants to stop.
     async fn next_wake(&mut self) -> Wake {
         let deadline = self.next_deadline();
-        let take_reports = self.log.pending() < PENDING_MAX;
+        let take_reports = !self.log.is_full();
         tokio::select! {
             biased;
             Some(envelope) = self.mailbox.recv(), if !self.stopping => Wake::Command(envelope),
@@ -346,7 +344,7 @@ impl Task {
     }
 
     fn flush(&mut self) {
-        if self.writing.is_none() && self.log.pending() > 0 {
+        if self.writing.is_none() && self.log.has_pending() {
             let events = self.log.take_pending();
             let sync = events.iter().any(|event| event.body.must_sync());
             let batch = Batch { session: self.id.clone(), epoch: self.epoch, events: events.clone(), sync };

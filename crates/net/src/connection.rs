@@ -85,15 +85,24 @@ impl Connection {
         }
     }
 
-    /// Waits until the client has sent everything it will send and all of it was taken up.
+    /// Waits until the client has sent everything it will send and all of it was taken up, or until
+    /// it no longer reads: nothing should be done for somebody who cannot learn of it.
     pub async fn input_ended(&mut self) {
-        // A reader that panicked has ended too.
-        drop((&mut self.reader).await);
+        // A half that panicked has ended too.
+        tokio::select! {
+            ended = &mut self.reader => drop(ended),
+            ended = &mut self.writer => drop(ended),
+        }
+    }
+
+    /// Takes no more from the client. What was taken is still answered.
+    pub fn stop_reading(&self) {
+        self.stop.cancel();
     }
 
     /// Stops reading, writes what is left and closes the output.
     pub async fn finish(self) {
-        self.stop.cancel();
+        self.stop_reading();
         drop(self.commands);
         self.tasks.close();
         if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
@@ -156,7 +165,7 @@ impl Reader {
             self.handlers.sender.name = Arc::clone(&hello.name);
             self.handlers.debts.set_client(self.acp.client());
         }
-        if !Handlers::is_slow(&call) {
+        if !self.handlers.is_slow(&call) {
             return carry_out(&self.handlers, id, call).await;
         }
         // The semaphore is never closed, so a permit always comes.

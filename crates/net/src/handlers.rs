@@ -45,13 +45,14 @@ type Handled = Result<Option<Outcome>, Fault>;
 
 impl Handlers {
     /// Whether the call may take long, so that others must not wait for it.
-    pub(crate) fn is_slow(call: &Call) -> bool {
+    pub(crate) fn is_slow(&self, call: &Call) -> bool {
         match call {
-            Call::Prompt { .. }
-            | Call::Message { .. }
-            | Call::Cancel { .. }
+            // Quick, unless the session must be brought back to memory first.
+            Call::Prompt { id, .. } | Call::Message { id, .. } | Call::Change { id, .. } => {
+                self.registry.live(&self.principal, id).is_none()
+            }
+            Call::Cancel { .. }
             | Call::CancelRequest { .. }
-            | Call::Change { .. }
             | Call::Initialize(_)
             | Call::Authenticate { .. }
             | Call::Logout
@@ -129,10 +130,9 @@ impl Handlers {
 
     async fn load(&self, id: &RpcId, session: &SessionId, place: Place) -> Handled {
         let handle = self.open(session, place).await?;
-        self.debts.opened(handle.id());
         let answer = AttachAnswer::AfterReplay { id: id.clone(), rules: self.project_rules(&handle) };
         let from = Start::After(handle.snapshot().replay_from);
-        self.write(Command::Attach { handle, from, answer }).await
+        self.attach(handle, from, answer).await
     }
 
     async fn resume(&self, id: &RpcId, session: &SessionId, place: Place, cursor: Option<String>) -> Handled {
@@ -142,17 +142,18 @@ impl Handlers {
             None => Start::Now(head),
             Some(text) => {
                 let served = text.parse().ok().map(Seq).filter(|seq| *seq <= head);
-                Start::After(served.ok_or_else(|| {
+                // What was cleared is not told again.
+                let served = served.map(|seq| seq.max(handle.snapshot().replay_from));
+                Start::Missed(served.ok_or_else(|| {
                     Fault::InvalidParams(format!(
                         "the cursor {text:?} cannot be served; use session/load for the whole history"
                     ))
                 })?)
             }
         };
-        self.debts.opened(handle.id());
         let outcome = Outcome::Opened(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.write(Command::Attach { handle, from, answer }).await
+        self.attach(handle, from, answer).await
     }
 
     async fn fork(&self, id: &RpcId, source: &SessionId, place: Place) -> Handled {
@@ -163,11 +164,17 @@ impl Handlers {
 
     /// Names a new session to the client, then shows it what happens there.
     async fn begin(&self, id: &RpcId, handle: SessionHandle, after: Seq) -> Handled {
-        let from = Start::After(after);
-        self.debts.opened(handle.id());
         let outcome = Outcome::Created(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.write(Command::Attach { handle, from, answer }).await
+        self.attach(handle, Start::After(after), answer).await
+    }
+
+    /// Known to the reading half only when the writer knows it: a prompt that follows finds it shown.
+    async fn attach(&self, handle: SessionHandle, from: Start, answer: AttachAnswer) -> Handled {
+        let session = handle.id().clone();
+        let queued = self.write(Command::Attach { handle, from, answer }).await;
+        self.debts.opened(&session);
+        queued
     }
 
     async fn list(&self, cwd: Option<PathBuf>, cursor: Option<String>) -> Handled {
@@ -199,7 +206,8 @@ impl Handlers {
         self.write(Command::Finish { session: session.clone(), id: id.clone(), outcome }).await
     }
 
-    /// Hands the prompt to its session. One that left memory in this very moment is opened again.
+    /// Hands the prompt to its session. One that left memory in this very moment, or that another
+    /// process took over while it was idle, is opened again: nothing of the prompt was seen by anybody.
     async fn prompt(
         &self,
         id: &RpcId,
@@ -207,16 +215,27 @@ impl Handlers {
         content: Vec<Content>,
     ) -> Result<(SessionHandle, TurnId, Seq), Fault> {
         let mut handle = self.session(session).await?;
-        let input = |content| Input::Prompt { by: self.sender.clone(), content };
-        let mut sent = handle.send(input(content.clone())).await;
+        let mut sent = self.offer(&handle, content.clone()).await;
         if matches!(sent, Err(SendError::Closed | SendError::Refused(Refusal::Closing))) {
             handle = self.session(session).await?;
-            sent = handle.send(input(content)).await;
+            sent = self.offer(&handle, content).await;
         }
         let accepted = sent.map_err(|error| refused(&handle, error))?;
         let Some(turn) = accepted.turn else { return Err(Fault::Internal("the prompt has no turn".into())) };
         self.debts.owe_prompt(id.clone(), handle.clone(), turn);
         Ok((handle, turn, accepted.seq))
+    }
+
+    /// Sends a prompt and waits until it is in the log. A log that ended without it has not taken it.
+    async fn offer(
+        &self,
+        handle: &SessionHandle,
+        content: Vec<Content>,
+    ) -> Result<engine::Accepted, SendError> {
+        let accepted = handle.send(Input::Prompt { by: self.sender.clone(), content }).await?;
+        handle.written(accepted.seq).await;
+        let taken = handle.read(accepted.seq).head() >= accepted.seq;
+        if taken { Ok(accepted) } else { Err(SendError::Closed) }
     }
 
     /// The turn's text is read back from the log by a reader of its own, so the answer holds exactly
@@ -238,8 +257,13 @@ impl Handlers {
     }
 
     async fn cancel(&self, session: &SessionId) -> Handled {
-        let handle = self.session(session).await?;
-        self.send(&handle, Input::Cancel { by: self.sender.clone(), only: None }).await?;
+        if !self.debts.has_open(session) {
+            return Err(Fault::NoSuchSession { id: session.to_string() });
+        }
+        // A session that is not in memory has nothing to cancel.
+        if let Some(handle) = self.registry.live(&self.principal, session) {
+            self.send(&handle, Input::Cancel { by: self.sender.clone(), only: None }).await?;
+        }
         Ok(Some(Outcome::Cancelled { id: session.clone() }))
     }
 
@@ -262,11 +286,8 @@ impl Handlers {
     }
 
     async fn import(&self, events: Vec<Event>) -> Handled {
-        let cwd = events
-            .iter()
-            .rev()
-            .find_map(|event| if let Body::Moved { cwd } = &event.body { Some(cwd.clone()) } else { None })
-            .unwrap_or_else(|| PathBuf::from("/"));
+        // What a file says of folders is another machine's business.
+        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let wish = Wish { owner: self.principal.clone(), cwd, roots: Vec::new(), source: "import".into() };
         let handle = self.registry.import(wish, None, events).await.map_err(fault)?;
         Ok(Some(Outcome::Imported { id: handle.id().clone() }))
@@ -437,6 +458,8 @@ fn fault(error: OpenError) -> Fault {
             "the session is in the middle of a turn in another ropewalk; wait for it or cancel it there"
                 .into(),
         ),
-        OpenError::LimitReached(_) | OpenError::Store(_) => Fault::Internal(error.to_string()),
+        OpenError::Stopping | OpenError::LimitReached(_) | OpenError::Store(_) => {
+            Fault::Internal(error.to_string())
+        }
     }
 }

@@ -57,6 +57,8 @@ pub(crate) enum Command {
 /// Where a client begins to see a session.
 pub(crate) enum Start {
     After(Seq),
+    /// After this too, but what is there by now is history that the client missed.
+    Missed(Seq),
     /// At the head, which was here; a client that sees the session already just goes on.
     Now(Seq),
 }
@@ -233,8 +235,8 @@ impl Writer {
         let after = match (from, seen) {
             (Start::Now(_), Some(seen)) => seen,
             // What is on its way to the client must not be skipped.
-            (Start::After(after), Some(seen)) => seen.min(*after),
-            (Start::After(after) | Start::Now(after), None) => *after,
+            (Start::After(after) | Start::Missed(after), Some(seen)) => seen.min(*after),
+            (Start::After(after) | Start::Missed(after) | Start::Now(after), None) => *after,
         };
         let updates = Updates::new(self.debts.client(), &handle);
         let reader = handle.read(after);
@@ -245,7 +247,7 @@ impl Writer {
                 missed = handle.snapshot().asks.iter().copied().filter(|seq| *seq <= after).collect();
                 self.replies.write(&id, Ok(&outcome), out);
                 updates.commands(&self.slash_commands, out);
-                if seen.is_none() && after < reader.head() {
+                if seen.is_none() && matches!(from, Start::Missed(_)) && after < reader.head() {
                     replay = Some(Replay::until(reader.head()));
                 }
             }

@@ -60,6 +60,7 @@ async fn serve(options: &ServeOptions) -> anyhow::Result<()> {
         _ = terminate.recv() => tracing::info!("asked to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted"),
     }
+    connection.stop_reading();
     registry.shutdown().await;
     connection.finish().await;
     if tokio::time::timeout(OUTPUT_GRACE, written).await.is_err() {

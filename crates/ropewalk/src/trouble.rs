@@ -97,7 +97,7 @@ impl Trouble {
                     .fix("check that you may write to that folder, or choose another with ROPEWALK_HOME")
             }
             OpenError::Store(error) => Self::failed("the session cannot be used").because(error),
-            OpenError::LimitReached(_) => Self::failed(error.to_string()),
+            OpenError::Stopping | OpenError::LimitReached(_) => Self::failed(error.to_string()),
         }
     }
 

@@ -97,7 +97,7 @@ impl Session {
         match decide(&self.settings, request, remembered) {
             Ruling::Ask if self.unattended => Ruling::Deny {
                 mode: "unattended".into(),
-                reason: "nobody is here to ask; allow it beforehand with --approval full or a rule".into(),
+                reason: "nobody is here to ask; allow it beforehand with the approval preset full".into(),
             },
             ruling @ (Ruling::Allow { .. }
             | Ruling::Remembered { .. }

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{APPROVAL, Input, Principal, Registry, Sender, SessionHandle, SurfaceId, Wish};
+use engine::{APPROVAL, Body, Principal, Registry, SessionHandle, Wish};
 use serde_json::{Value, json};
 use wire::archive::{self, ArchiveError, Imported};
 use wire::chimera::{self, EventFile};
@@ -29,12 +29,11 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Tro
             .because("there is nothing that could be shown or gone on with"));
     }
     let cwd = place(options, &mut imported)?;
+    note_approval(&mut imported);
     let count = imported.events.len();
-    let wish =
-        Wish { owner: Principal::local(), cwd: cwd.clone(), roots: Vec::new(), source: "import".into() };
+    let wish = Wish { owner: Principal::local(), cwd, roots: Vec::new(), source: "import".into() };
     let events = std::mem::take(&mut imported.events);
     let handle = registry.import(wish, imported.title.clone(), events).await.map_err(Trouble::open)?;
-    settle(&handle, cwd, &mut imported.warnings).await?;
     tell(options, &handle, count, &imported.warnings)
 }
 
@@ -53,26 +52,16 @@ fn place(options: &ImportOptions, imported: &mut Imported) -> Result<PathBuf, Tr
     Ok(here)
 }
 
-/// Takes back what the log would set that is not for a file to decide.
-async fn settle(handle: &SessionHandle, cwd: PathBuf, warnings: &mut Vec<String>) -> Result<(), Trouble> {
-    let by = Sender { surface: SurfaceId::random(), name: "import".into() };
-    let snapshot = handle.snapshot();
-    let mut inputs = Vec::new();
-    if **snapshot.cwd != *cwd {
-        inputs.push(Input::Move { by: by.clone(), cwd });
-    }
+/// An import never takes over what was allowed elsewhere; the person should know of it.
+fn note_approval(imported: &mut Imported) {
+    let approval = imported.events.iter().rev().find_map(|event| match &event.body {
+        Body::SettingChanged { id, value } if **id == *APPROVAL => Some(Arc::clone(value)),
+        _ => None,
+    });
     let usual = engine::approval_spec().default;
-    if snapshot.settings.get(APPROVAL) == "full" {
-        warnings.push(format!("approval was full there and is {usual} here"));
-        inputs.push(Input::Change { by, id: APPROVAL.into(), value: Arc::clone(&usual) });
+    if let Some(approval) = approval.filter(|approval| *approval != usual) {
+        imported.warnings.push(format!("approval was {approval} there and is {usual} here"));
     }
-    for input in inputs {
-        handle
-            .send(input)
-            .await
-            .map_err(|error| Trouble::failed("the session cannot be set up").because(error))?;
-    }
-    Ok(())
 }
 
 fn tell(

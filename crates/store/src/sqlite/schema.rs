@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-/// Another process may hold the write lock for a group or a checkpoint, hardly longer.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Another process may hold the write lock for a group, a checkpoint or the copy of a long session.
+/// A session whose write is given up ends, so patience is cheaper.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pages in the write-ahead log that cause a checkpoint: 16 MiB. The default of 4 MiB makes a flood
 /// of events wait for the disk four times as often.
 const CHECKPOINT_PAGES: u32 = 4096;

@@ -113,7 +113,18 @@ pub(super) fn release(connection: &Connection, id: &SessionId, epoch: Epoch) -> 
 }
 
 /// Takes the session out of sight and answers the key of what is left to sweep.
-pub(super) fn delete(connection: &Connection, id: &SessionId) -> Result<Option<i64>, Failure> {
+pub(super) fn delete(
+    connection: &Connection,
+    identity: Identity<'_>,
+    id: &SessionId,
+) -> Result<Option<i64>, Failure> {
+    let holder: Option<Option<String>> = connection
+        .prepare_cached("SELECT holder FROM acp_sessions WHERE id = ?1 AND busy")?
+        .query_row([id.as_str()], |row| row.get(0))
+        .optional()?;
+    if holder.flatten().is_some_and(|holder| identity.owners.lives_elsewhere(&holder)) {
+        return Err(StoreError::BusyElsewhere.into());
+    }
     let key: Option<i64> = connection
         .prepare_cached("DELETE FROM acp_sessions WHERE id = ?1 RETURNING key")?
         .query_row([id.as_str()], |row| row.get(0))

@@ -225,7 +225,7 @@ impl Writer {
             }
             Write::Delete { id, answer } => {
                 self.reservations.forget(&id);
-                match session::delete(connection, &id) {
+                match session::delete(connection, identity, &id) {
                     Ok(Some(key)) => (Finish::Sweep { key, answer }, None),
                     Ok(None) => settle(answer, Ok(false)),
                     Err(failure) => settle(answer, Err(failure)),
