@@ -273,3 +273,19 @@ async fn an_import_with_impossible_numbers_is_refused() {
     })
     .await;
 }
+
+/// What was allowed elsewhere is not allowed here, and the folder is ours.
+#[tokio::test]
+async fn an_import_cannot_widen_what_is_allowed() {
+    check(Setup::offline(), async |_, mut client, _| {
+        let grant =
+            json!({ "event_type": "setting_changed", "payload": { "id": "approval", "value": "full" } });
+        let imported = client.call("_session/import", json!({ "events": [grant, event("hello")] })).await;
+        let copy = imported["session_id"].as_str().unwrap().to_owned();
+        let loaded = client.load(&copy).await;
+        let approval =
+            loaded["configOptions"].as_array().unwrap().iter().find(|option| option["id"] == "approval");
+        assert_eq!(approval.unwrap()["currentValue"], "auto");
+    })
+    .await;
+}

@@ -279,3 +279,22 @@ async fn whoever_watches_a_session_sees_it_come_back_to_memory() {
     })
     .await;
 }
+
+/// Every request is answered, also when the session vanishes under it.
+#[tokio::test]
+async fn a_load_of_a_session_that_is_deleted_meanwhile_is_answered() {
+    run(Setup::offline().on_disk(), async |server| {
+        let mut writer = server.client().await;
+        let session = writer.new_session().await;
+        writer.prompt(&session, "stream 20000 200").await;
+        writer.hang_up().await;
+        let mut client = server.client().await;
+        let load = client.send("session/load", client.open_params(&session)).await;
+        let mut other = server.client().await;
+        other.call("session/delete", json!({ "sessionId": session })).await;
+        // Whichever came first, there is an answer.
+        drop(client.reply(load).await);
+        client.forget_updates();
+    })
+    .await;
+}

@@ -33,12 +33,22 @@ impl Drop for Ropewalk {
 }
 
 impl Ropewalk {
-    #[expect(clippy::disallowed_methods, reason = "the test starts the program that it tests")]
     fn start(arguments: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
+        let state = home.path().join("state");
+        Self::start_on(&state, home, arguments)
+    }
+
+    /// A further server on the same sessions.
+    fn beside(other: &Self) -> Self {
+        Self::start_on(&other.home.path().join("state"), tempfile::tempdir().unwrap(), &["serve"])
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the test starts the program that it tests")]
+    fn start_on(state: &std::path::Path, home: TempDir, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
             .args(arguments)
-            .env("ROPEWALK_HOME", home.path().join("state"))
+            .env("ROPEWALK_HOME", state)
             .current_dir(home.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -288,4 +298,24 @@ fn the_log_is_on_standard_error_only() {
     }
     let log = server.log.recv_timeout(DEADLINE).unwrap();
     assert!(log.contains("the client hung up"), "{log}");
+}
+
+#[test]
+fn an_idle_session_goes_to_whoever_prompts_and_back() {
+    let (mut first, session) = Ropewalk::with_session(&["serve"]);
+    let mut second = Ropewalk::beside(&first);
+    second.call("initialize", json!({ "protocolVersion": 1 }));
+    let cwd = first.home.path().to_owned();
+    second.call("session/load", json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    for (first_one, text) in [(true, "one"), (false, "two"), (true, "what did I say?")] {
+        let server = if first_one { &mut first } else { &mut second };
+        let id = server.prompt(&session, text);
+        let answer = server.until(|frame| frame["id"] == id && frame.get("method").is_none());
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    }
+    second.send("session/load", json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    second.until(|frame| {
+        let update = &frame["params"]["update"];
+        update["sessionUpdate"] == "user_message_chunk" && update["content"]["text"] == "what did I say?"
+    });
 }
