@@ -1,7 +1,9 @@
 //! What the model is told before anything else: who it is, where it works, and the project's rules.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use engine::{MODE, Settings};
 
@@ -9,10 +11,12 @@ use engine::{MODE, Settings};
 const FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 /// How much of one such file the model is given.
 const RULES_CHARS_MAX: usize = 10_000;
+/// How much of it is read: no character is longer than four bytes.
+const RULES_BYTES_MAX: u64 = 4 * RULES_CHARS_MAX as u64;
 
 /// Names of the instruction files that are there.
 pub(crate) fn names(cwd: &Path) -> Vec<String> {
-    FILES.iter().filter(|name| cwd.join(name).is_file()).map(|name| (*name).to_owned()).collect()
+    FILES.iter().filter(|name| find(cwd, name).is_some()).map(|name| (*name).to_owned()).collect()
 }
 
 /// The system prompt. Reads the project's rules, so it belongs on a thread that may block.
@@ -28,18 +32,27 @@ pub(crate) fn system_prompt(cwd: &Path, settings: &Settings) -> String {
         writeln!(system, "The session is in {mode} mode: you may read, but change and run nothing.").ok();
     }
     for name in FILES {
-        if let Some(text) = read_rules(&cwd.join(name)) {
+        if let Some(text) = find(cwd, name).and_then(|path| read_rules(&path)) {
             write!(system, "\nThe project's own rules, from {name}:\n\n{text}\n").ok();
         }
     }
     system
 }
 
-fn read_rules(path: &Path) -> Option<String> {
-    if !path.is_file() {
+/// Where the file really is, if it is one of the workspace. A project from elsewhere could otherwise
+/// have any file of this machine told to the model, by a link.
+fn find(cwd: &Path, name: &str) -> Option<PathBuf> {
+    let path = cwd.join(name).canonicalize().ok()?;
+    if !path.starts_with(cwd.canonicalize().ok()?) {
+        tracing::warn!(name, "the rules are a link out of the workspace and are not read");
         return None;
     }
-    let bytes = std::fs::read(path).ok()?;
+    path.is_file().then_some(path)
+}
+
+fn read_rules(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(RULES_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     Some(text.chars().take(RULES_CHARS_MAX).collect())
 }
@@ -57,5 +70,18 @@ mod tests {
         let system = system_prompt(dir.path(), &Settings::default());
         assert!(system.contains("from AGENTS.md:\n\nUse tabs.xxx"));
         assert!(!system.contains("END"));
+    }
+
+    #[test]
+    fn rules_from_outside_the_workspace_are_not_read() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(elsewhere.path().join("secret"), "SECRET").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path().join("secret"), dir.path().join("AGENTS.md")).unwrap();
+        assert!(names(dir.path()).is_empty());
+        assert!(!system_prompt(dir.path(), &Settings::default()).contains("SECRET"));
+        std::fs::write(dir.path().join("rules"), "Use tabs.").unwrap();
+        std::os::unix::fs::symlink("rules", dir.path().join("CLAUDE.md")).unwrap();
+        assert_eq!(names(dir.path()), ["CLAUDE.md"]);
+        assert!(system_prompt(dir.path(), &Settings::default()).contains("Use tabs."));
     }
 }

@@ -2,17 +2,26 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::sessions::Since;
+
+const AFTER_HELP: &str = "\
+Without a command, ropewalk serves the Agent Client Protocol on standard input and output.
+
+Environment:
+  ROPEWALK_HOME   The folder of everything that is kept; without it, $XDG_STATE_HOME/ropewalk
+  XDG_STATE_HOME  Without it, ~/.local/state
+  NO_COLOR        Set to anything, there are no colours";
 
 #[derive(Debug, Parser)]
 #[command(
     name = "ropewalk",
     version,
     about = "Many hands, one line: coding sessions that survive, served to any editor",
-    after_help = "Without a command, ropewalk serves the Agent Client Protocol on standard input and output.",
-    args_conflicts_with_subcommands = true
+    after_help = AFTER_HELP
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -29,8 +38,9 @@ pub struct Cli {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Serve the Agent Client Protocol on standard input and output
-    #[command(alias = "acp")]
     Serve(ServeOptions),
+    #[command(hide = true)]
+    Acp(AcpOptions),
     /// Give the agent one prompt and wait for its answer
     Run(RunOptions),
     /// List, read, copy and remove sessions
@@ -70,9 +80,21 @@ pub struct ServeOptions {
     pub acp: bool,
     #[arg(long, hide = true)]
     pub stdio: bool,
-    /// The word that Bernstein's users type after `acp`.
-    #[arg(hide = true, value_parser = ["serve"])]
-    pub word: Option<String>,
+}
+
+/// `acp`, or `acp serve` as Bernstein's users type it: both are `serve`.
+#[derive(Debug, Clone, Args)]
+pub struct AcpOptions {
+    #[command(subcommand)]
+    command: Option<AcpCommand>,
+
+    #[command(flatten)]
+    serve: ServeOptions,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum AcpCommand {
+    Serve(ServeOptions),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -112,7 +134,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
 
-    /// What may be done without asking, which nobody can be here: read-only, auto, full
+    /// What this run may do without asking, which nobody can be here: read-only, auto, full.
+    /// Afterwards the session has the approval that it had before
     #[arg(long, value_name = "PRESET")]
     pub approval: Option<String>,
 
@@ -190,9 +213,10 @@ pub struct ExportOptions {
     /// The session; the beginning of its id is enough
     pub id: String,
 
-    /// json comes back whole when imported, and chimera too; markdown and html are for reading
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ExportFormat::Json)]
-    pub format: ExportFormat,
+    /// json comes back whole when imported, and chimera too; markdown and html are for reading.
+    /// Without it, what the name of the file ends in, else json
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub format: Option<ExportFormat>,
 
     /// Where to write; without it, to standard output. For chimera the folder to put the session in
     #[arg(short, long, value_name = "FILE|DIR")]
@@ -278,7 +302,84 @@ pub struct EditorOptions {
 }
 
 impl Cli {
+    pub fn read() -> Result<Self, clap::Error> {
+        Self::of(&<Self as CommandFactory>::command().try_get_matches()?)
+    }
+
+    /// Clap could refuse options of `serve` before another command by itself, but would then refuse
+    /// `-v` there as well.
+    fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let Some(name) = matches.subcommand_name() else { return Self::from_arg_matches(matches) };
+        let mut command = <Self as CommandFactory>::command();
+        let given = |id: &clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        let known = |id: &clap::Id| {
+            command.get_arguments().find(|argument| argument.get_id() == id && !argument.is_global_set())
+        };
+        let misplaced = matches.ids().filter(|id| given(id)).find_map(known);
+        if let Some(option) = misplaced.and_then(|argument| argument.get_long()) {
+            let message = format!("--{option} cannot stand before `{name}`");
+            return Err(command.error(ErrorKind::ArgumentConflict, message));
+        }
+        Self::from_arg_matches(matches)
+    }
+
     pub fn command(self) -> Command {
         self.command.unwrap_or(Command::Serve(self.serve))
+    }
+}
+
+impl Command {
+    pub fn serves(&self) -> bool {
+        matches!(self, Self::Serve(_) | Self::Acp(_))
+    }
+}
+
+impl AcpOptions {
+    pub fn serve(self) -> ServeOptions {
+        match self.command {
+            Some(AcpCommand::Serve(options)) => options,
+            None => self.serve,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str) -> Result<Cli, String> {
+        let matches = <Cli as CommandFactory>::command().try_get_matches_from(line.split(' '));
+        matches.and_then(|matches| Cli::of(&matches)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_spelling_of_serve_serves() {
+        for line in [
+            "ropewalk",
+            "ropewalk --acp",
+            "ropewalk --stdio",
+            "ropewalk serve --acp",
+            "ropewalk acp",
+            "ropewalk acp --stdio",
+            "ropewalk acp serve --stdio",
+            "ropewalk -v acp serve",
+        ] {
+            assert!(check(line).unwrap().command().serves(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_option_for_more_logs_stands_anywhere() {
+        for line in ["ropewalk -v sessions list", "ropewalk sessions -v list", "ropewalk sessions list -v"] {
+            assert_eq!(check(line).unwrap().verbose, 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_mistyped_is_said() {
+        let error = check("ropewalk sesions").unwrap_err();
+        assert!(error.contains("unrecognized subcommand") && error.contains("'sessions'"), "{error}");
+        let error = check("ropewalk --max-sessions 3 sessions list").unwrap_err();
+        assert!(error.contains("--max-sessions cannot stand before `sessions`"), "{error}");
     }
 }

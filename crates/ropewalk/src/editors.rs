@@ -35,13 +35,31 @@ fn snippet(editor: &str, program: &str) -> String {
             "JetBrains, in ~/.jetbrains/acp.json:\n\n  {{ \"agent_servers\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [\"serve\"] }} }} }}\n"
         ),
         "neovim" => format!(
-            "Neovim with CodeCompanion, in your setup:\n\n  adapters = {{ acp = {{ ropewalk = function()\n    return require(\"codecompanion.adapters\").extend(\"goose\", {{\n      name = \"ropewalk\", formatted_name = \"Ropewalk\",\n      commands = {{ default = {{ {quoted}, \"serve\" }} }},\n    }})\n  end }} }}\n"
+            "Neovim with CodeCompanion, in your setup:\n\n  adapters = {{ acp = {{ ropewalk = function()\n    return require(\"codecompanion.adapters\").extend(\"goose\", {{\n      name = \"ropewalk\", formatted_name = \"Ropewalk\",\n      commands = {{ default = {{ {quoted}, \"serve\" }} }},\n    }})\n  end }} }},\n  interactions = {{ chat = {{ adapter = \"ropewalk\" }} }},\n"
         ),
         "emacs" => format!(
-            "Emacs with agent-shell, in your init file:\n\n  (setq agent-shell-goose-acp-command '({quoted} \"serve\"))\n  ;; then: M-x agent-shell-goose-start-agent\n"
+            "Emacs with agent-shell, in your init file:\n\n  (with-eval-after-load 'agent-shell\n    (add-to-list 'agent-shell-agent-configs\n      (agent-shell-make-agent-config\n        :identifier 'ropewalk :mode-line-name \"Ropewalk\" :buffer-name \"Ropewalk\"\n        :shell-prompt \"Ropewalk> \" :shell-prompt-regexp \"Ropewalk> \"\n        :client-maker (lambda (buffer)\n          (acp-make-client :command {quoted} :command-params '(\"serve\") :context-buffer buffer)))))\n  ;; then: M-x agent-shell\n"
         ),
         _ => format!(
             "VS Code with the ACP Client extension, in settings.json:\n\n  \"acp.agents\": {{ \"Ropewalk\": {{ \"command\": {quoted}, \"args\": [\"serve\"] }} }}\n"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_editor_is_given_an_agent_of_its_own() {
+        for name in NAMES {
+            let text = snippet(name, "/opt/my tools/ropewalk");
+            assert!(text.contains(r#""/opt/my tools/ropewalk""#) && text.contains("serve"), "{text}");
+            for (open, close) in [('(', ')'), ('{', '}')] {
+                assert_eq!(text.matches(open).count(), text.matches(close).count(), "{text}");
+            }
+        }
+        assert!(snippet("emacs", "r").contains(":identifier 'ropewalk"));
+        assert!(snippet("neovim", "r").contains(r#"chat = { adapter = "ropewalk" }"#));
     }
 }

@@ -14,18 +14,19 @@ mod trouble;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),
     };
-    logging::start(cli.verbose);
-    let outcome = match cli.command() {
+    let verbose = cli.verbose;
+    let command = cli.command();
+    logging::start(verbose, command.serves());
+    let outcome = match command {
         Command::Serve(options) => serve::run(&options),
+        Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
         Command::Editors(options) => editors::run(&options),

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::trouble::Trouble;
+
 /// Variables that commands run by the agent may see. Everything else stays here, above all keys.
 const PASSED_ON: [&str; 14] = [
     "PATH",
@@ -28,17 +30,23 @@ pub fn variable(name: &str) -> Option<OsString> {
 }
 
 /// The folder of everything that outlives the process.
-pub fn state() -> PathBuf {
-    let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| ".".into()));
-    let xdg = || variable("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    variable("ROPEWALK_HOME")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| xdg().unwrap_or_else(|| home().join(".local/state")).join("ropewalk"))
+fn state() -> Result<PathBuf, Trouble> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(chosen) = variable("ROPEWALK_HOME") {
+        return std::path::absolute(&chosen)
+            .map_err(|error| Trouble::failed("ROPEWALK_HOME cannot be used").because(error));
+    }
+    let kept = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    kept.map(|kept| kept.join("ropewalk")).ok_or_else(|| {
+        Trouble::failed("there is no folder to keep sessions in")
+            .because("HOME is not set")
+            .fix("set HOME, or ROPEWALK_HOME to a folder of your choice")
+    })
 }
 
 /// The file with all sessions.
-pub fn sessions() -> PathBuf {
-    state().join("sessions.db")
+pub fn sessions() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("sessions.db"))
 }
 
 pub fn passed_on() -> Vec<(OsString, OsString)> {

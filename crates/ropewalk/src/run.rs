@@ -54,7 +54,7 @@ async fn in_registry(
     content: Vec<Content>,
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
-    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true);
+    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true)?;
     let outcome = one_turn(&registry, options, format, content, &mut stop).await;
     registry.shutdown().await;
     outcome
@@ -70,18 +70,38 @@ async fn one_turn(
     let wishes = wishes(registry, options)?;
     let by = Sender { surface: SurfaceId::random(), name: "run".into() };
     let (handle, after) = open(registry, options, &by).await?;
+    let approval: Arc<str> = handle.snapshot().settings.get(APPROVAL).into();
     for (id, value) in wishes {
         send(&handle, Input::Change { by: by.clone(), id: id.into(), value: value.into() }).await?;
     }
-    let accepted = send(&handle, Input::Prompt { by: by.clone(), content }).await?;
+    let printer = Printer::new(format, handle.clone());
+    let outcome = prompt(registry, printer, (&handle, after), &by, content, stops).await;
+    if options.approval.is_some() {
+        // What was allowed for one prompt is not for whoever opens the session next. If the session
+        // has closed, its log cannot take this or anything else.
+        let back = Input::Change { by, id: APPROVAL.into(), value: approval };
+        drop(handle.send(back).await);
+    }
+    outcome
+}
+
+/// Sends the prompt and prints its turn until that ends or is given up.
+async fn prompt(
+    registry: &Arc<Registry>,
+    printer: Printer,
+    (handle, after): (&SessionHandle, Seq),
+    by: &Sender,
+    content: Vec<Content>,
+    stops: &mut Stops,
+) -> Result<ExitCode, Trouble> {
+    let accepted = send(handle, Input::Prompt { by: by.clone(), content }).await?;
     let Some(turn) = accepted.turn else {
         return Err(Trouble::failed("the session did not take the prompt"));
     };
-    let printer = Printer::new(format, handle.clone());
     let mut printing = registry.tracker().spawn(print(printer, handle.clone(), after, turn, by.clone()));
     let ended = tokio::select! {
         ended = &mut printing => Some(ended),
-        () = stops.recv() => interrupt(&handle, &by, turn, stops, &mut printing).await,
+        () = stops.recv() => interrupt(handle, by, turn, stops, &mut printing).await,
     };
     match ended {
         Some(Ok(Ok(ended))) => exit_code(ended),

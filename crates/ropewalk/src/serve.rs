@@ -2,38 +2,55 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Limits, Principal};
+use engine::{Limits, Principal, Registry};
 use net::{Connection, ConnectionParts, Rules};
 use tokio::signal::unix::{SignalKind, signal};
 use wire::acp::Identity;
 
 use crate::cli::ServeOptions;
-use crate::{editors, paths, server};
+use crate::trouble::Trouble;
+use crate::{editors, paths, run, server};
 
 /// How long the last bytes may take to leave.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
+    let (registry, rules) = match prepare(options) {
+        Ok(prepared) => prepared,
+        Err(trouble) => return Ok(trouble.report(false)),
+    };
     if std::io::stdin().is_terminal() {
         welcome();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(options))?;
+    runtime.block_on(serve(options, registry, rules))?;
     // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(options: &ServeOptions) -> anyhow::Result<()> {
+/// What can be wrong with the options is said before an editor is listened to.
+fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules), Trouble> {
+    let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
+    let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
-        sessions_max: usize::try_from(options.max_sessions)?,
+        sessions_max: usize::try_from(options.max_sessions).unwrap_or(usize::MAX),
         idle_timeout: Duration::from_secs(options.idle_timeout),
         ask_timeout: options.ask_timeout.map(Duration::from_secs),
         attended: true,
     };
-    let registry = server::registry(limits, true);
+    let rules = Rules {
+        allowed_dirs: (!allowed.is_empty()).then_some(allowed),
+        list_max: options.max_history,
+        ..Rules::default()
+    };
+    Ok((server::registry(limits, true)?, rules))
+}
+
+async fn serve(options: &ServeOptions, registry: Arc<Registry>, rules: Rules) -> anyhow::Result<()> {
     registry.start_reaper();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -42,11 +59,7 @@ async fn serve(options: &ServeOptions) -> anyhow::Result<()> {
         ConnectionParts {
             registry: registry.clone(),
             principal: Principal::local(),
-            rules: Rules {
-                allowed_dirs: (!options.allow_dir.is_empty()).then(|| options.allow_dir.clone()),
-                list_max: options.max_history,
-                ..Rules::default()
-            },
+            rules,
             identity: Identity {
                 name: options.agent_name.clone(),
                 title: "Ropewalk".into(),
@@ -72,7 +85,9 @@ async fn serve(options: &ServeOptions) -> anyhow::Result<()> {
 /// A person started this by hand: say what it is for.
 fn welcome() {
     eprintln!("ropewalk {} waits for an editor on standard input.\n", env!("CARGO_PKG_VERSION"));
-    eprintln!("Sessions are kept in {}.", paths::sessions().display());
+    if let Ok(sessions) = paths::sessions() {
+        eprintln!("Sessions are kept in {}.", sessions.display());
+    }
     eprintln!("No model key is needed to try it: the offline model answers.\n");
     eprintln!("{}", editors::all());
     eprintln!("Press Ctrl-D to end.");

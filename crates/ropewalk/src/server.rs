@@ -8,18 +8,17 @@ use store::SqliteStore;
 
 use crate::clock::SystemClock;
 use crate::paths;
+use crate::trouble::Trouble;
 
 /// `warm` for servers, whose first session should not wait for the disk.
-pub fn registry(limits: Limits, warm: bool) -> Arc<Registry> {
+pub fn registry(limits: Limits, warm: bool) -> Result<Arc<Registry>, Trouble> {
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on();
-    Registry::new(RegistryParts {
-        store: Arc::new(SqliteStore::open(
-            paths::sessions(),
-            store::Options { warm, ..store::Options::default() },
-        )),
+    let options = store::Options { warm, ..store::Options::default() };
+    Ok(Registry::new(RegistryParts {
+        store: Arc::new(SqliteStore::open(paths::sessions()?, options)),
         backend: Arc::new(Agent::new(config)),
         clock: Arc::new(SystemClock),
         limits,
-    })
+    }))
 }

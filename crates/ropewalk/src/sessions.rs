@@ -22,7 +22,7 @@ pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let as_json = wants_json(&command);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let registry = server::registry(Limits { attended: false, ..Limits::default() }, false);
+        let registry = server::registry(Limits { attended: false, ..Limits::default() }, false)?;
         let outcome = carry_out(&registry, command).await;
         registry.shutdown().await;
         outcome

@@ -45,10 +45,17 @@ fn wants_colour() -> bool {
 
 /// Text that a terminal only shows.
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_harmful) {
+    if !text.chars().any(|c| c == '\r' || is_harmful(c)) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect())
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        // Alone it would have what follows written over what was there.
+        let returns = c == '\r' && rest.peek() != Some(&'\n');
+        out.push(if returns || is_harmful(c) { '\u{fffd}' } else { c });
+    }
+    Cow::Owned(out)
 }
 
 /// Control characters, and those that turn the direction of what follows.
@@ -75,10 +82,10 @@ pub fn say(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }
 
-/// Writes text for people to standard output.
+/// Writes text for people to standard output. A pager hands on what it is given, so this does not
+/// depend on whether there is a terminal.
 pub fn put(text: &str) -> Result<(), Trouble> {
-    let text = if io::stdout().is_terminal() { harmless(text) } else { Cow::Borrowed(text) };
-    put_bytes(text.as_bytes())
+    put_bytes(harmless(text).as_bytes())
 }
 
 /// Writes one JSON object on a line of its own.
@@ -99,6 +106,7 @@ mod tests {
     fn a_terminal_is_given_nothing_to_obey() {
         assert_eq!(harmless("a\tb\nü"), "a\tb\nü");
         assert_eq!(harmless("\x1b]0;x\x07 \u{9b}1m \u{202e}"), "\u{fffd}]0;x\u{fffd} \u{fffd}1m \u{fffd}");
+        assert_eq!(harmless("a\r\nb\rc\r"), "a\r\nb\u{fffd}c\u{fffd}");
         assert_eq!(one_line(" a\n b\x1b "), "a b\u{fffd}");
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abcd", 4), "abcd");

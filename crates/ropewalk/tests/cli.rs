@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -112,6 +113,79 @@ fn an_answer_is_on_standard_output_and_the_rest_is_not() {
 }
 
 #[test]
+fn what_one_run_is_allowed_ends_with_it() {
+    let world = World::new();
+    world.run(&["run", "--approval", "full", "run touch a.txt"]).with(0);
+    world.run(&["run", "-c", "run touch b.txt"]).with(0);
+    assert!(world.project().join("a.txt").exists() && !world.project().join("b.txt").exists());
+    let arguments = ["run", "-c", "--approval", "full", "--format", "stream-json", "sleep 60000"];
+    interrupted(world.command(&arguments).spawn().unwrap(), Signal::INT).with(130);
+    world.run(&["run", "-c", "run touch c.txt"]).with(0);
+    assert!(!world.project().join("c.txt").exists());
+}
+
+#[test]
+fn a_terminal_is_not_given_what_it_would_obey() {
+    let world = World::new();
+    fs::write(world.project().join("a.txt"), "red \x1b[31mtext\rover\r\n").unwrap();
+    let run = world.run(&["run", "read a.txt && then \x1b]0;title\x07"]).with(0);
+    let shown = world.run(&["sessions", "show", "--full", &only_session(&world)]).with(0).out;
+    assert!(shown.contains("[31mtext"), "{shown}");
+    for text in [run.out, run.err, shown, world.run(&["sessions", "list"]).with(0).out] {
+        assert!(!text.contains(['\x1b', '\x07']) && !text.replace("\r\n", "").contains('\r'), "{text:?}");
+    }
+}
+
+fn only_session(world: &World) -> String {
+    let listed = world.run(&["sessions", "list", "--json"]).with(0).json();
+    listed["sessions"][0]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_export_is_for_its_owner_and_goes_through_no_link() {
+    let world = World::new();
+    let id = world.session("hello");
+    let victim = world.project().join("victim");
+    fs::write(&victim, "mine").unwrap();
+    for (name, beginning) in [("x.html", "<!doctype html>"), ("x.md", "# "), ("x.json", "{")] {
+        let path = world.project().join(name);
+        symlink(&victim, world.project().join(format!(".{name}.part"))).unwrap();
+        symlink(&victim, &path).unwrap();
+        world.run(&["sessions", "export", &id, "-o", name]).with(0);
+        assert!(fs::read_to_string(&path).unwrap().starts_with(beginning), "{name}");
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{name}");
+    }
+    assert_eq!(fs::read_to_string(victim).unwrap(), "mine");
+}
+
+#[test]
+fn without_a_home_nothing_is_written() {
+    let world = World::new();
+    for arguments in [&["sessions", "list"][..], &["run", "hello"], &["serve"]] {
+        let mut command = world.command(arguments);
+        command.env_remove("ROPEWALK_HOME").env_remove("XDG_STATE_HOME").env_remove("HOME");
+        let failed = ended(command.spawn().unwrap()).with(1);
+        assert!(failed.err.contains("set HOME, or ROPEWALK_HOME"), "{}", failed.err);
+    }
+    assert_eq!(fs::read_dir(world.project()).unwrap().count(), 0);
+    let relative = world.command(&["run", "hello"]).env("ROPEWALK_HOME", "here").spawn().unwrap();
+    ended(relative).with(0);
+    assert!(world.project().join("here/sessions.db").exists());
+}
+
+#[test]
+fn troubles_are_told_once_and_not_logged_besides() {
+    let world = World::new();
+    fs::write(world.directory.path().join("home"), "not a folder").unwrap();
+    for arguments in [&["sessions", "list"][..], &["sessions", "show", "abc"]] {
+        let failed = world.run(arguments).with(1);
+        assert!(failed.err.starts_with("error: ") && failed.err.lines().count() <= 3, "{}", failed.err);
+        assert!(!failed.err.contains("WARN") && !failed.err.contains("ERROR"), "{}", failed.err);
+    }
+}
+
+#[test]
 fn a_turn_is_one_object_or_a_line_per_event() {
     let world = World::new();
     let result = world.run(&["run", "--json", "read nothing.txt"]).with(0).json();
@@ -158,6 +232,8 @@ fn what_cannot_be_asked_for_is_said_in_a_few_lines() {
         &["sessions", "fork"],
         &["sessions", "show", "a/b"],
         &["nonsense"],
+        &["--max-sessions", "3", "sessions", "list"],
+        &["serve", "--allow-dir", "/no/such/folder"],
     ] {
         let ended = world.run(arguments).with(2);
         assert_eq!(ended.out, "", "{arguments:?}");
@@ -277,7 +353,10 @@ fn an_imported_session_may_not_do_more_than_a_new_one() {
     let world = World::new();
     let run = world.run(&["run", "--json", "--approval", "full", "hello"]).with(0).json();
     let id = run["session_id"].as_str().unwrap();
-    world.run(&["sessions", "export", id, "-o", "e.json"]).with(0);
+    let mut exported = world.run(&["sessions", "export", id]).with(0).json();
+    let last = exported["events"].as_array_mut().unwrap().pop().unwrap();
+    assert_eq!(last["payload"]["id"], "approval", "{last}");
+    fs::write(world.project().join("e.json"), exported.to_string()).unwrap();
     let imported = world.run(&["sessions", "import", "e.json", "--json"]).with(0).json();
     assert!(imported["warnings"][0].as_str().unwrap().contains("approval"), "{imported}");
     let copy = imported["session_id"].as_str().unwrap();
@@ -313,11 +392,13 @@ fn sessions_are_copied_named_and_removed() {
     assert_eq!(world.shown(copy), world.shown(&id));
     world.run(&["run", "--resume", copy, "apart"]).with(0);
     assert_ne!(world.shown(copy), world.shown(&id));
-    world.run(&["sessions", "rename", copy, " Another\n one "]).with(0);
+    let renamed = world.run(&["sessions", "rename", copy, " Another\n one "]).with(0);
+    assert_eq!(renamed.err, format!("renamed {copy} to Another one\n"));
     world.run(&["sessions", "rename", copy, " "]).with(2);
     assert_eq!(world.titles(&[]), ["Another one", "the first"]);
     world.run(&["sessions", "delete", &id]).with(2);
-    world.run(&["sessions", "delete", "--yes", &id, copy]).with(0);
+    let deleted = world.run(&["sessions", "delete", "--yes", &id, copy]).with(0);
+    assert_eq!(deleted.err, format!("deleted {id}  the first\ndeleted {copy}  Another one\n"));
     assert_eq!(world.titles(&[]), Vec::<String>::new());
     world.run(&["sessions", "show", &id]).with(5);
 }

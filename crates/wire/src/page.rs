@@ -3,6 +3,7 @@
 //! **Invariant:** whatever a session holds reaches the page escaped, through [`escape`] alone; the
 //! page's own policy forbids scripts and every connection besides.
 
+mod ansi;
 mod prose;
 
 use engine::{Content, NoticeLevel, SessionRow};
@@ -38,10 +39,10 @@ pub fn render(row: &SessionRow, transcript: &Transcript) -> String {
     out
 }
 
-/// Text as HTML shows it. Control characters have no meaning there and are left out.
+/// Text as HTML shows it. What a terminal would obey has no meaning there and is left out.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in ansi::strip(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),

@@ -73,7 +73,8 @@ impl Work for Write {
             let change = self.change.ok_or("the write was not prepared")?;
             let lines = change.after.as_ref().map_or(0, |text| text.lines().count());
             let verb = if change.before.is_some() { "replaced" } else { "created" };
-            let told = format!("{verb} {} ({lines} lines)", job.place.shown(&change.path));
+            let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
+            let told = format!("{verb} {} ({lines})", job.place.shown(&change.path));
             put_in_place(&job, change, told, None)
         })
     }

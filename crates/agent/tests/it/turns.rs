@@ -160,10 +160,10 @@ async fn a_replaced_file_keeps_its_mode_and_leaves_no_draft() {
     expect![[r#"
         1 starts: Write run.sh (Edit)
         file DIR/run.sh Some("old") -> Some("new")
-        1 ends:  told "replaced run.sh (1 lines)"
+        1 ends:  told "replaced run.sh (1 line)"
         2 starts: Write deep/er/f (Edit)
         file DIR/deep/er/f None -> Some("f")
-        2 ends:  told "created deep/er/f (1 lines)"
+        2 ends:  told "created deep/er/f (1 line)"
         say the script is over
         title go
         EndTurn

@@ -27,7 +27,6 @@ pub struct Printer {
     paint: Paint,
     /// Both streams end on the same screen, so a line on one must not run into the other.
     one_screen: bool,
-    to_terminal: bool,
     /// Said and not yet written.
     pending: String,
     speaking: Option<MessageId>,
@@ -37,15 +36,13 @@ pub struct Printer {
 
 impl Printer {
     pub fn new(format: RunFormat, handle: SessionHandle) -> Self {
-        let to_terminal = io::stdout().is_terminal();
         Self {
             format,
             handle,
             transcript: Transcript::default(),
             started: Instant::now(),
             paint: terminal::stderr_paint(),
-            one_screen: to_terminal && io::stderr().is_terminal(),
-            to_terminal,
+            one_screen: io::stdout().is_terminal() && io::stderr().is_terminal(),
             pending: String::new(),
             speaking: None,
             mid_line: false,
@@ -79,17 +76,21 @@ impl Printer {
         }
     }
 
-    /// Writes what was observed so far.
+    /// Writes what was observed so far, but for a carriage return whose line feed may yet come: alone
+    /// it would not be harmless.
     fn flush(&mut self) -> Result<(), Trouble> {
-        if self.pending.is_empty() {
+        let mut text = std::mem::take(&mut self.pending);
+        if text.ends_with('\r') {
+            self.pending.extend(text.pop());
+        }
+        if text.is_empty() {
             return Ok(());
         }
-        self.mid_line = !self.pending.ends_with('\n');
-        let text = std::mem::take(&mut self.pending);
-        if self.to_terminal && self.format == RunFormat::Text {
-            return terminal::put(&text);
+        self.mid_line = !text.ends_with('\n');
+        match self.format {
+            RunFormat::Text => terminal::put(&text),
+            RunFormat::Json | RunFormat::StreamJson => terminal::put_bytes(text.as_bytes()),
         }
-        terminal::put_bytes(text.as_bytes())
     }
 
     fn finish(&mut self, stop: Stop, error: Option<&str>) -> Result<(), Trouble> {
@@ -147,7 +148,7 @@ impl Printer {
         }
     }
 
-    /// What a session was allowed once holds for all its turns, so this is said each time.
+    /// A session may have been allowed everything elsewhere, so this is said each time.
     fn warn_of_full_access(&mut self) -> Result<(), Trouble> {
         if self.warned || self.handle.snapshot().settings.get(APPROVAL) != "full" {
             return Ok(());

@@ -50,6 +50,7 @@ pub async fn rename(registry: &Registry, options: &RenameOptions) -> Result<(), 
     if options.json {
         return terminal::put_json(&json!({ "session_id": row.id.as_str(), "title": title }));
     }
+    terminal::say(&format!("renamed {} to {title}", row.id));
     Ok(())
 }
 
@@ -68,6 +69,9 @@ pub async fn delete(registry: &Registry, options: &DeleteOptions) -> Result<(), 
     for row in &rows {
         refuse_busy(registry, row).await?;
         registry.delete(&Principal::local(), &row.id).await.map_err(Trouble::open)?;
+        if !options.json {
+            terminal::say(&format!("deleted {}  {}", row.id, one_line(title_of(row))));
+        }
     }
     if options.json {
         let ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();

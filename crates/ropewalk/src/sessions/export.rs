@@ -2,12 +2,13 @@
 //!
 //! A file appears whole or not at all: it is written beside its place and then moved there.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Event, Registry, SessionRow, Timestamp};
+use engine::{Event, Registry, SessionId, SessionRow, Timestamp};
 use serde_json::{Value, json};
 use wire::transcript::Transcript;
 use wire::{archive, chimera, markdown, page};
@@ -21,15 +22,17 @@ pub async fn run(registry: &Registry, options: &ExportOptions) -> Result<(), Tro
     let row = find::one(registry, &options.id).await?;
     let events = all_events(registry, &row).await?;
     let now = registry.clock().now();
+    let format = options.format.unwrap_or_else(|| guess(options.output.as_deref()));
     let Some(target) = &options.output else {
-        return terminal::put_bytes(render(options.format, &row, &events, now).as_bytes());
+        let text = render(format, &row, &events, now);
+        let to_terminal = io::stdout().is_terminal();
+        return if to_terminal { terminal::put(&text) } else { terminal::put_bytes(text.as_bytes()) };
     };
-    let written = if options.format == ExportFormat::Chimera && !is_json(target) {
+    let written = if format == ExportFormat::Chimera && !is_json(target) {
         write_folder(target, &chimera::write(&row, &events))?
     } else {
-        let file =
-            if target.is_dir() { target.join(file_name(options.format, &row)) } else { target.clone() };
-        let text = render(options.format, &row, &events, now);
+        let file = if target.is_dir() { target.join(file_name(format, &row)) } else { target.clone() };
+        let text = render(format, &row, &events, now);
         write_file(&file, text.as_bytes()).map_err(|error| unwritable(&file, error))?;
         file
     };
@@ -37,8 +40,18 @@ pub async fn run(registry: &Registry, options: &ExportOptions) -> Result<(), Tro
         let report = json!({ "session_id": row.id.as_str(), "events": events.len(), "path": written.to_string_lossy() });
         return terminal::put_json(&report);
     }
-    terminal::say(&format!("wrote {}", written.display()));
+    terminal::say(&format!("wrote {}", terminal::harmless(&written.display().to_string())));
     Ok(())
+}
+
+/// The format that the name of a file asks for.
+fn guess(output: Option<&Path>) -> ExportFormat {
+    let extension = output.and_then(Path::extension).unwrap_or_default().to_ascii_lowercase();
+    match extension.to_str() {
+        Some("html" | "htm") => ExportFormat::Html,
+        Some("md" | "markdown") => ExportFormat::Markdown,
+        _ => ExportFormat::Json,
+    }
 }
 
 fn render(format: ExportFormat, row: &SessionRow, events: &[Arc<Event>], now: Timestamp) -> String {
@@ -76,13 +89,14 @@ fn write_folder(parent: &Path, folder: &chimera::Folder) -> Result<PathBuf, Trou
             .fix("another folder with --output"));
     }
     // The name says that nobody should read it yet.
-    let unfinished = parent.join(format!(".{}.part", folder.name));
+    let unfinished = parent.join(unfinished_name(&folder.name));
     let write = || -> io::Result<()> {
-        fs::create_dir_all(&unfinished)?;
+        fs::create_dir_all(parent)?;
+        DirBuilder::new().mode(0o700).create(&unfinished)?;
         for (name, event) in &folder.events {
-            fs::write(unfinished.join(name), pretty(event))?;
+            write_new(&unfinished.join(name), pretty(event).as_bytes())?;
         }
-        fs::write(unfinished.join("summary.json"), pretty(&folder.summary))?;
+        write_new(&unfinished.join("summary.json"), pretty(&folder.summary).as_bytes())?;
         fs::rename(&unfinished, &place)
     };
     write().map_err(|error| {
@@ -99,13 +113,23 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         return OpenOptions::new().write(true).open(path)?.write_all(bytes);
     }
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let unfinished = path.with_file_name(format!(".{name}.part"));
-    let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path));
+    let unfinished = path.with_file_name(unfinished_name(&name));
+    let written = write_new(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         // It was made by us and is of no use.
         drop(fs::remove_file(&unfinished));
     }
     written
+}
+
+/// A name that nobody can have put a link under beforehand.
+fn unfinished_name(name: &str) -> String {
+    format!(".{name}.{}.part", SessionId::random())
+}
+
+/// A file that was not there, for nobody else to read: a session may hold what is secret.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
 fn unwritable(path: &Path, error: io::Error) -> Trouble {

@@ -3,9 +3,11 @@
 //! Whatever is not understood stays text. There are no links and no raw HTML: what an agent was told
 //! to write by a file it read must not become something to click on.
 
-use super::escape;
+use super::{ansi, escape};
 
 pub(super) fn render(text: &str) -> String {
+    // Before the text is taken apart, which could part a sequence too.
+    let text = ansi::strip(text);
     let mut out = String::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -124,6 +126,16 @@ mod tests {
                 <pre>fn &lt;T&gt;() {}</pre>
                 <p>end</p>
             "#]],
+        );
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_left_out() {
+        check(
+            "\x1b[1m## Done\x1b[0m \x1b]0;`a`\x07**b**",
+            &expect![[r#"
+            <h3>Done <strong>b</strong></h3>
+        "#]],
         );
     }
 

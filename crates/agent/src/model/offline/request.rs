@@ -20,7 +20,7 @@ pub(super) enum Request {
 }
 
 const CHUNK_BYTES: usize = 100;
-const CHUNK_BYTES_MAX: usize = 1 << 20;
+const CHUNK_BYTES_MAX: usize = 65_536;
 
 /// Everything the user asked for in one message, in order. Attached resources are not requests.
 pub(super) fn parse(text: &str) -> Vec<Request> {
@@ -143,6 +143,7 @@ mod tests {
             ),
             ("stream 5", vec![Request::Stream { count: 5, chunk_bytes: 100 }]),
             ("stream 5 7", vec![Request::Stream { count: 5, chunk_bytes: 7 }]),
+            ("stream 5 999999999", vec![Request::Stream { count: 5, chunk_bytes: 65_536 }]),
             ("what did I say?", vec![Request::Recall]),
             ("review src/a.rs\nOnly read.", vec![Request::Review(Some("src/a.rs".into()))]),
             ("hello there", vec![Request::Unknown("hello there".into())]),
