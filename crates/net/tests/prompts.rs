@@ -41,12 +41,13 @@ async fn check(blocks: impl FnOnce(&str) -> Vec<Value>, expected: Expect) {
     .await;
 }
 
-/// D2.
+/// D2, I6.
 #[tokio::test]
 async fn a_message_is_answered_with_what_was_streamed() {
     let script = Script::new([
         vec![testkit::think("hm"), testkit::say("one "), testkit::say("two")],
         vec![testkit::say("half"), testkit::fail("no more")],
+        vec![testkit::say("part"), testkit::Line::Hang],
     ]);
     run(Setup::script(&script), async |server| {
         let mut client = server.client().await;
@@ -57,6 +58,12 @@ async fn a_message_is_answered_with_what_was_streamed() {
         let answer = client.call("session/message", json!({ "sessionId": session, "text": "go" })).await;
         assert_eq!((&answer["stopReason"], &answer["output"]), (&json!("error"), &json!("half")));
         assert!(answer["error"].as_str().is_some_and(|error| error.contains("no more")), "{answer}");
+        let hanging = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
+        client.forget_updates();
+        while client.next_update_of("agent_message_chunk").await["content"]["text"] != "part" {}
+        client.notify("session/cancel", json!({ "sessionId": session })).await;
+        let answer = client.reply(hanging).await.ok().unwrap_or_default();
+        assert_eq!((&answer["stopReason"], &answer["output"]), (&json!("cancelled"), &json!("part")));
         assert_eq!(client.refused("session/message", json!({ "sessionId": session })).await.code, -32602);
     })
     .await;
