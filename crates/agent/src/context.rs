@@ -1,7 +1,8 @@
 //! What the model remembers: the session's log, folded into messages.
 //!
 //! There is one fold. It builds the past from the log at the start of a turn and the present from
-//! what the turn reports, so what the model sees before and after a restart cannot differ. A reply
+//! what the turn reports, so what the model sees before and after a restart cannot differ, except that files which a
+//! prompt links to are read again. A reply
 //! of the model ends with its usage; tool calls that follow belong to that reply.
 //!
 //! **Invariant:** in [`Conversation::messages`] every tool call is followed by its result; one that

@@ -56,7 +56,6 @@ pub struct SessionHandle {
 pub(crate) struct HandleInner {
     pub id: SessionId,
     pub owner: Principal,
-    pub created_at: Timestamp,
     pub roots: Vec<PathBuf>,
     pub specs: Arc<[SettingSpec]>,
     pub mailbox: mpsc::Sender<Envelope>,
@@ -77,10 +76,6 @@ impl SessionHandle {
 
     pub fn owner(&self) -> &Principal {
         &self.inner.owner
-    }
-
-    pub fn created_at(&self) -> Timestamp {
-        self.inner.created_at
     }
 
     pub fn roots(&self) -> &[PathBuf] {

@@ -47,7 +47,8 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// Position of an event in its session's log. Dense from 1; 0 means "before the first".
+/// Position of an event in its session's log. Dense from 1, but for the gap that a power
+/// cut may leave; 0 means "before the first".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Seq(pub u64);
 

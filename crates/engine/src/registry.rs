@@ -424,7 +424,6 @@ impl Registry {
         let parts = TaskParts {
             id: row.id.clone(),
             owner: row.owner,
-            created_at: row.created_at,
             roots: row.roots,
             epoch: claim.epoch,
             next_seq: claim.next_seq,

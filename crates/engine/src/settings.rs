@@ -52,10 +52,6 @@ impl Settings {
     pub fn set(&mut self, id: Arc<str>, value: Arc<str>) {
         self.0.insert(id, value);
     }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
-        self.0.iter()
-    }
 }
 
 /// The approval presets, the same for every backend.

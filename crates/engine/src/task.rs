@@ -53,7 +53,6 @@ enum Wake {
 pub(crate) struct TaskParts {
     pub id: SessionId,
     pub owner: Principal,
-    pub created_at: Timestamp,
     pub roots: Vec<PathBuf>,
     pub epoch: Epoch,
     pub next_seq: Seq,
@@ -136,7 +135,6 @@ impl Task {
             inner: Arc::new(HandleInner {
                 id: parts.id.clone(),
                 owner: parts.owner,
-                created_at: parts.created_at,
                 roots: parts.roots,
                 specs: Arc::clone(parts.session.specs()),
                 mailbox: mailbox_in,

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            // The chain in full: each cause on its own line, the last usually names what to do.
+            // The chain in full: the last cause usually names what to do.
             eprintln!("ropewalk: {error:#}");
             ExitCode::FAILURE
         }

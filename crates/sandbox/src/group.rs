@@ -22,7 +22,8 @@ use crate::command::{Command, Program};
 use crate::confine::confine;
 use crate::run::StartError;
 
-/// Commands waiting for the starting thread. Starting takes about a millisecond; more callers wait.
+/// Commands waiting for the starting thread. Starting takes about a millisecond; more
+/// callers are refused as busy.
 const STARTS_QUEUED_MAX: usize = 16;
 
 pub(crate) struct Group {

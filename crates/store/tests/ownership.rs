@@ -155,3 +155,15 @@ async fn files_of_dead_owners_are_removed() {
     drop(store);
     assert!(names().is_empty());
 }
+
+#[tokio::test]
+async fn a_session_whose_owner_died_in_a_turn_is_not_shown_as_busy() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), "one");
+    turn_started(&store).await;
+    let other = open(directory.path(), "one");
+    assert!(other.find(&session_id("s")).await.unwrap().busy);
+    drop(store);
+    assert!(!other.find(&session_id("s")).await.unwrap().busy);
+    assert!(!other.list(engine::ListQuery::all(engine::Principal::local())).await.unwrap()[0].busy);
+}

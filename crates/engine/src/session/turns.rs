@@ -80,13 +80,8 @@ impl Session {
                 let turn = running.turn;
                 self.cancel_running(turn, effects);
             }
-            None => self.stop(effects),
+            None => effects.push(Effect::Stop),
         }
-    }
-
-    /// The last word of a session: what it cost in all.
-    fn stop(&mut self, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Stop);
     }
 
     pub(super) fn reported(
@@ -146,7 +141,7 @@ impl Session {
         self.running = None;
         self.end(turn, Origin::Agent, stop, error, effects);
         if self.closing {
-            self.stop(effects);
+            effects.push(Effect::Stop);
         } else if let Some(next) = self.queue.pop_front() {
             self.start(next.turn, &next.by, next.content, effects);
         }

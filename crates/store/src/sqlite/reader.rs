@@ -9,12 +9,14 @@ use tokio::sync::mpsc::Receiver;
 use wire::record;
 
 use super::blob::Fetcher;
+use super::owner::Owners;
 use super::request::{Read, damaged, reply};
-use super::row::{SESSION_COLUMNS, path_of, session_row, signed, unsigned};
+use super::row::{HOLDER_COLUMN, SESSION_COLUMNS, path_of, session_row, signed, unsigned};
 use super::schema;
 
 pub(super) struct Reader {
     connection: Connection,
+    owners: Owners,
 }
 
 impl Reader {
@@ -46,7 +48,7 @@ impl Reader {
     fn open(path: &Path) -> Result<Self, String> {
         let connection = schema::open_for_reading(path);
         connection
-            .map(|connection| Self { connection })
+            .map(|connection| Self { connection, owners: Owners::beside(path) })
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
@@ -92,19 +94,29 @@ impl Reader {
     }
 
     fn session(&self, id: &SessionId) -> Result<SessionRow, StoreError> {
-        let select = format!("SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE id = ?1");
+        let select = format!("SELECT {SESSION_COLUMNS}, holder FROM acp_sessions WHERE id = ?1");
         let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
         let mut rows = select.query([id.as_str()]).map_err(|error| damaged(&error))?;
         match rows.next().map_err(|error| damaged(&error))? {
-            Some(row) => session_row(row),
+            Some(row) => self.shown(row),
             None => Err(StoreError::NotFound),
         }
+    }
+
+    /// The row as it is true now: whoever died in the middle of a turn is not busy with it any more.
+    fn shown(&self, row: &Row<'_>) -> Result<SessionRow, StoreError> {
+        let mut shown = session_row(row)?;
+        if shown.busy {
+            let holder: Option<String> = row.get(HOLDER_COLUMN).map_err(|error| damaged(&error))?;
+            shown.busy = holder.is_some_and(|holder| self.owners.lives_elsewhere(&holder));
+        }
+        Ok(shown)
     }
 
     /// The directory is compared here rather than in SQL, where `/a` and `/a/` would differ.
     fn sessions(&self, query: &ListQuery) -> Result<Vec<SessionRow>, StoreError> {
         let select = format!(
-            "SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
+            "SELECT {SESSION_COLUMNS}, holder FROM acp_sessions WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
              ORDER BY updated_at DESC, id DESC"
         );
         let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
@@ -118,7 +130,7 @@ impl Reader {
             let Some(row) = rows.next().map_err(|error| damaged(&error))? else {
                 break;
             };
-            match session_row(row) {
+            match self.shown(row) {
                 Ok(row) if query.admits(&row) => found.push(row),
                 Ok(_) => {}
                 // One row that cannot be read must not hide all the others.

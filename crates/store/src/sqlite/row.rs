@@ -15,6 +15,9 @@ use super::request::damaged;
 pub(super) const SESSION_COLUMNS: &str =
     "id, owner, cwd, roots, parent, source, title, created_at, updated_at, busy, last_seq";
 
+/// Where `holder` stands when it is asked for after them.
+pub(super) const HOLDER_COLUMN: usize = 11;
+
 /// Reads the row's columns, which start at the first.
 pub(super) fn session_row(row: &Row<'_>) -> Result<SessionRow, StoreError> {
     let get = |index| row.get::<_, String>(index).map_err(|error| damaged(&error));

@@ -12,7 +12,7 @@ use wire::record;
 use super::append::BLOCK;
 use super::owner::Owners;
 use super::request::Failure;
-use super::row::{SESSION_COLUMNS, path_value, session_row, signed, unsigned};
+use super::row::{HOLDER_COLUMN, SESSION_COLUMNS, path_value, session_row, signed, unsigned};
 
 /// This process, as a session's row names it.
 pub(super) struct Identity<'a> {
@@ -73,14 +73,14 @@ pub(super) fn claim(
     id: &SessionId,
 ) -> Result<Claim, Failure> {
     let select = format!(
-        "SELECT {SESSION_COLUMNS}, epoch, holder, boot, reserved_seq FROM acp_sessions WHERE id = ?1"
+        "SELECT {SESSION_COLUMNS}, holder, epoch, boot, reserved_seq FROM acp_sessions WHERE id = ?1"
     );
     let mut select = connection.prepare_cached(&select)?;
     let mut rows = select.query([id.as_str()])?;
     let found = rows.next()?.ok_or(StoreError::NotFound)?;
     let row = session_row(found)?;
-    let epoch = Epoch(unsigned(found.get(11)?) + 1);
-    let holder: Option<String> = found.get(12)?;
+    let epoch = Epoch(unsigned(found.get(12)?) + 1);
+    let holder: Option<String> = found.get(HOLDER_COLUMN)?;
     let boot: Option<String> = found.get(13)?;
     let reserved = unsigned(found.get(14)?);
     drop(rows);
