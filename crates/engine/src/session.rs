@@ -28,6 +28,8 @@ use crate::settings::{SettingSpec, Settings};
 
 /// Prompts that may wait behind a running turn.
 pub(crate) const QUEUE_MAX: usize = 32;
+/// What they may hold together: a few big images.
+pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// A connection that sends something, with the name its client gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +165,7 @@ pub enum Effect {
 /// The request cannot be met right now, and nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("{QUEUE_MAX} prompts are waiting already; wait for one to finish or cancel")]
+    #[error("as many prompts are waiting as may wait; wait for one to finish, or cancel")]
     QueueFull,
     #[error("the session is closing")]
     Closing,

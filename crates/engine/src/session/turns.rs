@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Effect, QUEUE_MAX, Queued, Refusal, Running, Sender, Session, TurnReport};
+use super::{Effect, QUEUE_BYTES_MAX, QUEUE_MAX, Queued, Refusal, Running, Sender, Session, TurnReport};
 use crate::content::{Content, ToolContent};
 use crate::event::{Body, NoticeLevel, Origin, Resolution, Resolver, Stop, ToolEnd};
 use crate::ids::TurnId;
@@ -17,7 +17,7 @@ impl Session {
         if self.closing {
             return Err(Refusal::Closing);
         }
-        if self.running.is_some() && self.queue.len() >= QUEUE_MAX {
+        if self.running.is_some() && !self.may_wait(&content) {
             return Err(Refusal::QueueFull);
         }
         let turn = TurnId(self.next_turn);
@@ -30,6 +30,12 @@ impl Session {
             self.start(turn, &by, content, effects);
         }
         Ok(())
+    }
+
+    fn may_wait(&self, content: &[Content]) -> bool {
+        let waiting = self.queue.iter().flat_map(|queued| &queued.content);
+        let bytes: usize = waiting.chain(content).map(Content::weight).sum();
+        self.queue.len() < QUEUE_MAX && bytes <= QUEUE_BYTES_MAX
     }
 
     fn start(&mut self, turn: TurnId, by: &Sender, content: Vec<Content>, effects: &mut Vec<Effect>) {

@@ -3,8 +3,11 @@
 use expect_test::expect;
 
 use super::check;
-use crate::session::QUEUE_MAX;
+use crate::content::Content;
+use crate::ids::{SurfaceId, Timestamp};
 use crate::session::script::Stage;
+use crate::session::{Input, QUEUE_BYTES_MAX, QUEUE_MAX, Refusal, Sender, Session};
+use std::sync::Arc;
 
 #[test]
 fn a_second_cancel_changes_nothing() {
@@ -553,14 +556,28 @@ fn a_full_queue_refuses_and_takes_again_once_there_is_room() {
         stage.line(line);
     }
     expect![[r#"
-        ! 32 prompts are waiting already; wait for one to finish or cancel
+        ! as many prompts are waiting as may wait; wait for one to finish, or cancel
         1 ended by agent: EndTurn
         2 started by editor
         2 editor says: waiting
         > start 2
         > accepted 34
         34 queued by phone
-        ! 32 prompts are waiting already; wait for one to finish or cancel
+        ! as many prompts are waiting as may wait; wait for one to finish, or cancel
     "#]]
     .assert_eq(&stage.shown);
+}
+
+#[test]
+fn prompts_that_wait_are_bounded_in_bytes_too() {
+    let mut session = Session::new(Arc::from([]), "/home".into(), None, false);
+    let mut prompt = |bytes: usize| {
+        let by = Sender { surface: SurfaceId(1), name: "editor".into() };
+        let content = vec![Content::text("x".repeat(bytes))];
+        session.apply(Timestamp(0), Input::Prompt { by, content }).map(drop)
+    };
+    assert_eq!(prompt(QUEUE_BYTES_MAX), Ok(()), "it runs, and does not wait");
+    assert_eq!(prompt(QUEUE_BYTES_MAX / 2), Ok(()));
+    assert_eq!(prompt(QUEUE_BYTES_MAX / 2), Err(Refusal::QueueFull));
+    assert_eq!(prompt(1), Ok(()));
 }
