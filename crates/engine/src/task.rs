@@ -445,8 +445,14 @@ impl Task {
 
     /// The log can no longer be written, so nothing more may be shown. Whoever opens the session
     /// again starts from what is stored.
-    fn give_up(self, error: &StoreError) {
-        tracing::error!(session = %self.id, %error, "the session ends because its log cannot be written");
+    fn give_up(mut self, error: &StoreError) {
+        if matches!(error, StoreError::Fenced) {
+            tracing::info!(session = %self.id, "another process took the session over");
+        } else {
+            tracing::error!(session = %self.id, %error, "the session's log cannot be written");
+        }
+        // Whoever learns of the end from the log must not be sent back here.
+        self.mailbox.close();
         if let Some(turn) = &self.turn {
             turn.cancel.cancel();
             turn.abort.abort();

@@ -4,8 +4,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    Body, Content, Event, Input, ListQuery, Listed, OpenError, Page, Principal, Refusal, Registry, SendError,
-    Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp, TurnId, Wish,
+    Accepted, Body, Content, Event, Input, ListQuery, Listed, OpenError, Page, Principal, Refusal, Registry,
+    SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp, TurnId, Wish,
 };
 use tokio::sync::mpsc;
 use wire::{Call, ChangeAnswer, Fault, Outcome, Place, RpcId, SessionView};
@@ -96,9 +96,12 @@ impl Handlers {
             Call::Cancel { id: session } => self.cancel(&session).await,
             Call::CancelRequest { request } => self.cancel_request(&request).await,
             Call::Change { id: session, setting, value, answer } => {
-                let handle = self.session(&session).await?;
-                let change = Input::Change { by: self.sender.clone(), id: setting, value };
-                let accepted = self.send(&handle, change).await?;
+                let change = || Input::Change {
+                    by: self.sender.clone(),
+                    id: Arc::clone(&setting),
+                    value: Arc::clone(&value),
+                };
+                let (handle, accepted) = self.deliver(&session, change).await?;
                 self.changed(id, handle, accepted.seq, answer).await
             }
             Call::ListAll => {
@@ -206,36 +209,37 @@ impl Handlers {
         self.write(Command::Finish { session: session.clone(), id: id.clone(), outcome }).await
     }
 
-    /// Hands the prompt to its session. One that left memory in this very moment, or that another
-    /// process took over while it was idle, is opened again: nothing of the prompt was seen by anybody.
     async fn prompt(
         &self,
         id: &RpcId,
         session: &SessionId,
         content: Vec<Content>,
     ) -> Result<(SessionHandle, TurnId, Seq), Fault> {
-        let mut handle = self.session(session).await?;
-        let mut sent = self.offer(&handle, content.clone()).await;
-        if matches!(sent, Err(SendError::Closed | SendError::Refused(Refusal::Closing))) {
-            handle = self.session(session).await?;
-            sent = self.offer(&handle, content).await;
-        }
-        let accepted = sent.map_err(|error| refused(&handle, error))?;
+        let prompt = || Input::Prompt { by: self.sender.clone(), content: content.clone() };
+        let (handle, accepted) = self.deliver(session, prompt).await?;
         let Some(turn) = accepted.turn else { return Err(Fault::Internal("the prompt has no turn".into())) };
         self.debts.owe_prompt(id.clone(), handle.clone(), turn);
         Ok((handle, turn, accepted.seq))
     }
 
-    /// Sends a prompt and waits until it is in the log. A log that ended without it has not taken it.
-    async fn offer(
+    /// Hands an input to its session and waits until it is in the log. A session that left memory in
+    /// this very moment, or that another process took over while it was idle, is opened again: nothing
+    /// of the input was seen by anybody.
+    async fn deliver(
         &self,
-        handle: &SessionHandle,
-        content: Vec<Content>,
-    ) -> Result<engine::Accepted, SendError> {
-        let accepted = handle.send(Input::Prompt { by: self.sender.clone(), content }).await?;
-        handle.written(accepted.seq).await;
-        let taken = handle.read(accepted.seq).head() >= accepted.seq;
-        if taken { Ok(accepted) } else { Err(SendError::Closed) }
+        session: &SessionId,
+        input: impl Fn() -> Input,
+    ) -> Result<(SessionHandle, Accepted), Fault> {
+        let mut handle = self.session(session).await?;
+        let mut sent = offer(&handle, input()).await;
+        if matches!(sent, Err(SendError::Closed | SendError::Refused(Refusal::Closing))) {
+            handle = self.session(session).await?;
+            sent = offer(&handle, input()).await;
+        }
+        match sent {
+            Ok(accepted) => Ok((handle, accepted)),
+            Err(error) => Err(refused(&handle, error)),
+        }
     }
 
     /// The turn's text is read back from the log by a reader of its own, so the answer holds exactly
@@ -277,7 +281,6 @@ impl Handlers {
 
     async fn changed(&self, id: &RpcId, handle: SessionHandle, seq: Seq, answer: ChangeAnswer) -> Handled {
         let session = handle.id().clone();
-        handle.written(seq).await;
         let outcome = match answer {
             ChangeAnswer::Nothing => Outcome::Done,
             ChangeAnswer::AllSettings => Outcome::Settings(SessionView::of(&handle, Vec::new())),
@@ -391,7 +394,7 @@ impl Handlers {
         self.registry.list(query).await.map_err(fault)
     }
 
-    async fn send(&self, handle: &SessionHandle, input: Input) -> Result<engine::Accepted, Fault> {
+    async fn send(&self, handle: &SessionHandle, input: Input) -> Result<Accepted, Fault> {
         handle.send(input).await.map_err(|error| refused(handle, error))
     }
 
@@ -417,6 +420,14 @@ async fn said(handle: &SessionHandle, turn: TurnId, from: Seq) -> Result<(Seq, O
         }
     }
     Err(Fault::Internal("the session was closed before the turn ended".into()))
+}
+
+/// A log that ended without the input has not taken it.
+async fn offer(handle: &SessionHandle, input: Input) -> Result<Accepted, SendError> {
+    let accepted = handle.send(input).await?;
+    handle.written(accepted.seq).await;
+    let taken = handle.read(accepted.seq).head() >= accepted.seq;
+    if taken { Ok(accepted) } else { Err(SendError::Closed) }
 }
 
 fn refused(handle: &SessionHandle, error: SendError) -> Fault {

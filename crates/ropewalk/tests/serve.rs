@@ -313,6 +313,10 @@ fn an_idle_session_goes_to_whoever_prompts_and_back() {
         let answer = server.until(|frame| frame["id"] == id && frame.get("method").is_none());
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     }
+    second.prompt(&session, "three");
+    second.until(|frame| frame["result"]["stopReason"] == "end_turn");
+    let changed = first.call("session/set_mode", json!({ "sessionId": session, "modeId": "ask" }));
+    assert_eq!(changed, json!({}));
     second.send("session/load", json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
     second.until(|frame| {
         let update = &frame["params"]["update"];
