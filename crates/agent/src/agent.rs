@@ -4,7 +4,7 @@
 //! back; a turn that is ended by force loses it, and the next one reads the log again.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
@@ -27,7 +27,19 @@ pub struct AgentConfig {
     pub steps_max: usize,
     pub output_tokens_max: Option<u64>,
     pub shell: sandbox::Limits,
-    pub shell_policy: sandbox::Policy,
+    pub reach: Reach,
+}
+
+/// How far the tools of every session reach, fixed when the process starts.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    pub mode: sandbox::Mode,
+    /// Folders that every session may work in besides its own.
+    pub add_dirs: Vec<PathBuf>,
+    /// What no tool and no command may see.
+    pub hidden: Vec<PathBuf>,
+    /// Who builds the fence around commands. Without, they run with the rights of this process.
+    pub helper: Option<sandbox::Helper>,
 }
 
 impl AgentConfig {
@@ -38,7 +50,7 @@ impl AgentConfig {
             steps_max: 50,
             output_tokens_max: None,
             shell: sandbox::Limits::default(),
-            shell_policy: sandbox::Policy::Unconfined,
+            reach: Reach::default(),
         }
     }
 

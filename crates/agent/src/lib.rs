@@ -16,7 +16,7 @@ mod summary;
 mod tools;
 mod turn;
 
-pub use agent::{Agent, AgentConfig};
+pub use agent::{Agent, AgentConfig, Reach};
 pub use model::{
     Image, Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Offline,
     ToolCall, ToolSpec,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::confine::Policy;
+use crate::confine::Fence;
 
 #[derive(Debug, Clone)]
 pub struct Command {
@@ -13,7 +13,8 @@ pub struct Command {
     /// The whole environment of the child. Which variables may be passed on is its giver's decision.
     pub environment: Vec<(OsString, OsString)>,
     pub limits: Limits,
-    pub policy: Policy,
+    /// What the child may reach. Without a fence: whatever the user may.
+    pub fence: Option<Fence>,
 }
 
 #[derive(Debug, Clone)]
@@ -36,6 +37,12 @@ pub struct Limits {
     pub output_bytes_max: u64,
     /// How long the command may take to end by itself once it was told to.
     pub grace: Duration,
+    /// Processes and threads that may live at once.
+    pub processes_max: u32,
+    /// Memory that the command and its children may hold together.
+    pub memory_bytes_max: u64,
+    /// The largest file it may write.
+    pub file_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -45,6 +52,9 @@ impl Default for Limits {
             forward_bytes_max: 1 << 20,
             output_bytes_max: 1 << 30,
             grace: Duration::from_millis(500),
+            processes_max: 512,
+            memory_bytes_max: 4 << 30,
+            file_bytes_max: 4 << 30,
         }
     }
 }

@@ -1,21 +1,31 @@
 //! What a child may reach: the one place where a policy is turned into restrictions.
 //!
-//! **Invariant:** a policy is enforced whole or the command is refused. That is why only what can be
-//! enforced has a variant here.
+//! **Invariant:** a policy is enforced whole or the command is refused.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::policy::Policy;
 use crate::run::StartError;
 
-/// What a child may reach.
+/// What a child may reach, and who builds the fence around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Policy {
-    /// Everything that the user may reach. Only a decision to run the command stands before it.
-    Unconfined,
+pub struct Fence {
+    pub policy: Policy,
+    pub helper: Helper,
 }
 
-/// Puts the policy's restrictions on a command that is about to start.
-pub(crate) fn confine(policy: &Policy, _command: &mut std::process::Command) -> Result<(), StartError> {
-    match policy {
-        Policy::Unconfined => Ok(()),
+/// How this program is started again as the one that builds the fence from within.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Helper {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+}
+
+/// Puts the restrictions on a command that is about to start.
+pub(crate) fn confine(fence: Option<&Fence>, _command: &mut std::process::Command) -> Result<(), StartError> {
+    match fence {
+        None => Ok(()),
+        Some(_) => Err(StartError::NoFence("not built yet".into())),
     }
 }

@@ -133,7 +133,7 @@ fn prepare(command: &Command) -> Result<std::process::Command, StartError> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    confine(&command.policy, &mut prepared)?;
+    confine(command.fence.as_ref(), &mut prepared)?;
     lead_own_group(&mut prepared);
     Ok(prepared)
 }

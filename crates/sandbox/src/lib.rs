@@ -7,9 +7,13 @@
 mod command;
 mod confine;
 mod group;
+mod policy;
 mod run;
 mod signal;
 
 pub use command::{Command, Limits, Program};
-pub use confine::Policy;
+pub use confine::{Fence, Helper};
+pub use policy::{
+    Broken, Mode, PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Policy, UnknownMode, Want, is_protected,
+};
 pub use run::{Cause, Chunk, Ended, StartError, Stream, run};

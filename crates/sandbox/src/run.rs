@@ -68,6 +68,8 @@ pub enum StartError {
     Spawn(#[source] io::Error),
     #[error("too many commands are being started at once")]
     Busy,
+    #[error("this machine cannot enforce the sandbox: {0}; see `ropewalk doctor`")]
+    NoFence(String),
 }
 
 /// Runs the command to its end. Cancelling ends it politely, dropping the future ends it at once.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sandbox::{Cause, Chunk, Command, Ended, Limits, Policy, Program, Stream, run};
+use sandbox::{Cause, Chunk, Command, Ended, Limits, Program, Stream, run};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,7 @@ fn shell(line: &str) -> Command {
         cwd: "/".into(),
         environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
         limits: Limits::default(),
-        policy: Policy::Unconfined,
+        fence: None,
     }
 }
 

@@ -83,7 +83,7 @@ impl Work for Arguments {
                 cwd: job.place.cwd.clone(),
                 environment: config.environment.clone(),
                 limits,
-                policy: config.shell_policy.clone(),
+                fence: None,
             };
             let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
             let cancel = job.context.cancel.clone();

@@ -1,0 +1,236 @@
+//! What may be reached, as one table. The mounts of a child, the file tools of this process and the
+//! report of a refusal are all made from it, so their answers cannot differ.
+//!
+//! **Invariant:** a narrower mode never allows what a wider one refuses.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+/// How far a session's tools and commands reach. Fixed when the process starts; ordered from narrow
+/// to wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Mode {
+    /// Nothing is written, nothing is sent.
+    ReadOnly,
+    /// Writes stay in the workspace, nothing is sent.
+    #[default]
+    WorkspaceWrite,
+    /// Writes stay in the workspace.
+    WorkspaceWriteNetwork,
+    /// No fence at all.
+    Off,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 4] = [Mode::ReadOnly, Mode::WorkspaceWrite, Mode::WorkspaceWriteNetwork, Mode::Off];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::WorkspaceWriteNetwork => "workspace-write-network",
+            Self::Off => "off",
+        }
+    }
+
+    /// Whether the workspace may be written.
+    pub fn writes(self) -> bool {
+        self >= Self::WorkspaceWrite
+    }
+
+    /// Whether other machines may be reached.
+    pub fn network(self) -> bool {
+        self >= Self::WorkspaceWriteNetwork
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a sandbox mode; choose read-only, workspace-write, workspace-write-network or off")]
+pub struct UnknownMode(pub String);
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        match text.to_ascii_lowercase().replace('_', "-").as_str() {
+            "danger-full-access" | "none" => Ok(Self::Off),
+            name => Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or(UnknownMode(text.into())),
+        }
+    }
+}
+
+/// What is wanted of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    Read,
+    /// Create, change, rename or remove.
+    Write,
+}
+
+/// Why a path is out of reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    #[error("it holds secrets and is hidden from tools and commands")]
+    Hidden,
+    #[error("the sandbox is read-only")]
+    ReadOnly,
+    #[error("it is outside the workspace")]
+    Outside,
+    #[error("it could make your editor, your shell or git run something, so only you may change it")]
+    Protected,
+}
+
+/// What a session's tools and commands may reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    pub mode: Mode,
+    /// Real paths of the folders that may be written in the modes that write.
+    pub roots: Vec<PathBuf>,
+    /// Real paths that are neither read nor written, whatever the roots are.
+    pub hidden: Vec<PathBuf>,
+}
+
+/// Names directly below a root that nobody but the person may create or change: whoever writes them
+/// makes an editor, a shell, git or an agent run commands or change its own fence.
+pub const PROTECTED: [&str; 12] = [
+    ".git",
+    ".ropewalk",
+    ".vscode",
+    ".idea",
+    ".zed",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".agents",
+    ".mcp.json",
+    ".envrc",
+];
+
+/// The same, but only where they exist: in a home folder.
+pub const PROTECTED_IN_HOME: [&str; 11] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".gitconfig",
+    ".ssh",
+];
+
+/// Inside `.git` of a repository only these are protected; commits must work.
+pub const PROTECTED_IN_GIT: [&str; 3] = ["hooks", "config", "config.worktree"];
+
+impl Policy {
+    /// Judges a path that has no link left in it.
+    pub fn judge(&self, want: Want, real: &Path) -> Result<(), Broken> {
+        if self.mode == Mode::Off {
+            return Ok(());
+        }
+        if self.hidden.iter().any(|hidden| real.starts_with(hidden)) {
+            return Err(Broken::Hidden);
+        }
+        if want == Want::Read {
+            return Ok(());
+        }
+        if !self.mode.writes() {
+            return Err(Broken::ReadOnly);
+        }
+        let inside: Vec<_> = self.roots.iter().filter_map(|root| real.strip_prefix(root).ok()).collect();
+        if inside.is_empty() {
+            return Err(Broken::Outside);
+        }
+        // Roots may lie in each other; what one of them protects, none gives away.
+        if inside.into_iter().any(is_protected) { Err(Broken::Protected) } else { Ok(()) }
+    }
+}
+
+/// Whether a path below a root is one that only the person may change.
+pub fn is_protected(below_root: &Path) -> bool {
+    let mut names = below_root.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(plain(&name.to_string_lossy())),
+        _ => None,
+    });
+    let Some(first) = names.next() else { return false };
+    if first != ".git" {
+        return PROTECTED.contains(&first.as_str()) || PROTECTED_IN_HOME.contains(&first.as_str());
+    }
+    let inner: Vec<_> = names.collect();
+    match inner.first().map(String::as_str) {
+        // The folder itself: to replace it is to replace its hooks.
+        None => true,
+        // A submodule's repository has hooks and a config of its own, at any depth.
+        Some("modules") => inner.iter().any(|name| PROTECTED_IN_GIT.contains(&name.as_str())),
+        Some(name) => PROTECTED_IN_GIT.contains(&name),
+    }
+}
+
+/// A name as a careless file system or a careless reader takes it: without case, without what cannot
+/// be seen, without what Windows drops.
+fn plain(name: &str) -> String {
+    let ignorable = |c: &char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let seen: String = name.chars().filter(|c| !ignorable(c)).flat_map(char::to_lowercase).collect();
+    let trimmed = seen.trim_end_matches(['.', ' ']);
+    // A stream of a file is the file, and the short name of `.git` is `.git`.
+    let base = trimmed.split(':').next().unwrap_or(trimmed);
+    if base == "git~1" { ".git".into() } else { base.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_have_their_names_and_their_older_ones() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.name().parse(), Ok(mode));
+        }
+        assert_eq!("Danger_Full_Access".parse(), Ok(Mode::Off));
+        assert!("full".parse::<Mode>().is_err());
+    }
+
+    #[test]
+    fn the_table_says_what_may_be_reached() {
+        let policy = |mode| Policy {
+            mode,
+            roots: vec!["/work".into(), "/more".into()],
+            hidden: vec!["/home/me/.ssh".into(), "/work/state".into()],
+        };
+        let judge = |mode, want, path: &str| policy(mode).judge(want, Path::new(path));
+        use Broken::{Hidden, Outside, Protected, ReadOnly};
+        for (path, expected) in [
+            ("/work/a", Ok(())),
+            ("/more/a/.git/hooks/x", Ok(())),
+            ("/workshop/a", Err(Outside)),
+            ("/work/state/sessions.db", Err(Hidden)),
+            ("/work/.git", Err(Protected)),
+            ("/work/.git/index", Ok(())),
+            ("/work/.git/hooks/pre-commit", Err(Protected)),
+            ("/work/.git/config", Err(Protected)),
+            ("/work/.git/modules/a/b/hooks/x", Err(Protected)),
+            ("/work/.GIT./config", Err(Protected)),
+            ("/work/git~1/config", Err(Protected)),
+            ("/work/.g\u{200c}it/config", Err(Protected)),
+            ("/more/.vscode/tasks.json", Err(Protected)),
+            ("/more/.gitignore", Ok(())),
+        ] {
+            assert_eq!(judge(Mode::WorkspaceWrite, Want::Write, path), expected, "{path}");
+            let narrow = judge(Mode::ReadOnly, Want::Write, path);
+            assert!(matches!(narrow, Err(ReadOnly | Hidden)), "{path}");
+            assert_eq!(judge(Mode::Off, Want::Write, path), Ok(()), "{path}");
+        }
+        assert_eq!(judge(Mode::ReadOnly, Want::Read, "/etc/passwd"), Ok(()));
+        assert_eq!(judge(Mode::WorkspaceWriteNetwork, Want::Read, "/home/me/.ssh/id"), Err(Hidden));
+    }
+}
