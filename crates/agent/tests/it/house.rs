@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use agent::{Agent, AgentConfig, Model};
 use engine::{
-    Answer, Body, Clock, Content, Event, Input, Limits, LogReader, MemoryStore, Principal, Registry,
-    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
+    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Principal, Registry, RegistryParts,
+    Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
 };
 
 /// Longer than anything here takes, also on a busy machine.
@@ -38,12 +38,8 @@ fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
     config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     config.steps_max = 12;
-    Registry::new(RegistryParts {
-        store: Arc::clone(store) as Arc<_>,
-        backend: Arc::new(Agent::new(config)),
-        clock: Arc::new(Noon),
-        limits: Limits::default(),
-    })
+    let backend = Arc::new(Agent::new(config));
+    Registry::new(RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon)))
 }
 
 impl House {
