@@ -6,6 +6,7 @@
 
 mod command;
 mod confine;
+mod files;
 mod group;
 mod policy;
 mod run;
@@ -13,6 +14,7 @@ mod signal;
 
 pub use command::{Command, Limits, Program};
 pub use confine::{Fence, Helper};
+pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
 pub use policy::{
     Broken, Mode, PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Policy, UnknownMode, Want, is_protected,
 };
