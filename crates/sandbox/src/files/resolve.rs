@@ -75,16 +75,20 @@ impl Files {
         Ok(walk.real)
     }
 
-    /// The usual case at the cost of one call: an existing path, as written, in a root.
+    /// The usual case at the cost of two calls: a path in a root that is as it is written, and whose
+    /// folder exists.
     fn without_links(&self, path: &Path) -> Option<PathBuf> {
         let root = self.root_of(path)?;
         let below = path.strip_prefix(&root.path).ok()?;
         let (parent, name) = (below.parent()?, below.file_name()?);
         let folder = root.handle.open(parent, FOLDER).ok()?;
-        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {}
+            Err(Errno::NOENT) => {}
+            Ok(_) | Err(_) => return None,
+        }
         // Made of its parts again, so that a slash at its end or a double one is gone.
-        let same = || root.path.components().chain(below.components()).collect();
-        (FileType::from_raw_mode(stat.st_mode) != FileType::Symlink).then(same)
+        Some(root.path.components().chain(below.components()).collect())
     }
 
     /// Turns to an absolute path. A root on it is the folder that was opened, whatever stands at its
