@@ -11,7 +11,7 @@ use engine::{BoxFuture, FileChange, Risk, ToolClass, ToolContent, ToolKind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::write::{current, put_in_place};
+use super::write::{current, put_in_place, refuse_marks};
 use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work};
 
 pub(super) const TOOL: Tool = Tool {
@@ -64,6 +64,7 @@ impl Work for Edit {
     fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
         let path = job.spot()?.real();
         let before = current(job)?.ok_or("the file does not exist; write it instead")?;
+        refuse_marks(&self.new, Some(&before))?;
         let (after, line) = replaced(&before, &self.old, &self.new)?;
         let change =
             FileChange { path: path.to_owned(), before: Some(before.into()), after: Some(after.into()) };

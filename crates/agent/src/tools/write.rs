@@ -11,6 +11,9 @@ use serde_json::json;
 
 use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
 
+/// What stands in the log where a secret was.
+const MARK: &str = "[REDACTED]";
+
 pub(super) const TOOL: Tool = Tool {
     name: "write",
     description: "Writes a whole file; makes it and its folders if they are not there. Prefer edit for changes.",
@@ -58,6 +61,7 @@ impl Work for Write {
     fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
         let path = job.spot()?.real();
         let before = current(job)?;
+        refuse_marks(&self.text, before.as_deref())?;
         let change = FileChange {
             path: path.to_owned(),
             before: before.map(Into::into),
@@ -87,6 +91,18 @@ pub(super) fn current(job: &Job) -> Result<Option<String>, Failure> {
         return Err("the file changed since it was read; read it again first".into());
     }
     as_text(bytes).map(Some)
+}
+
+/// A model that remembers only the mark of a secret would put the mark in the secret's place.
+pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), Failure> {
+    if new.contains(MARK) && !before.is_some_and(|before| before.contains(MARK)) {
+        return Err(format!(
+            "the new text contains {MARK}, which stands for a secret that was taken out of the log; writing \
+             it would destroy the secret. Change only the lines around it, or let the user do it"
+        )
+        .into());
+    }
+    Ok(())
 }
 
 /// Puts a prepared change in place, unless the file became another one in the meantime.

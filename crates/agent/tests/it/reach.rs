@@ -179,6 +179,38 @@ async fn a_link_in_a_prompt_leads_nowhere_that_is_hidden() {
 }
 
 #[tokio::test]
+async fn the_mark_of_a_secret_does_not_take_its_place() {
+    let house = check(
+        Mode::WorkspaceWrite,
+        vec![
+            call("write", r#"{"path":"a.txt","text":"key = [REDACTED]\n"}"#),
+            call("edit", r#"{"path":"a.txt","old":"needle","new":"[REDACTED]"}"#),
+            call("write", r#"{"path":"new.txt","text":"[REDACTED]"}"#),
+        ],
+        expect![[r#"
+            1 starts: Write a.txt (Edit)
+            1 fails: the new text contains [REDACTED], which stands for a secret that was taken out of the log; writing it would destroy the secret. Change only the lines around it, or let the user do it
+            2 starts: Edit a.txt (Edit)
+            2 fails: the new text contains [REDACTED], which stands for a secret that was taken out of the log; writing it would destroy the secret. Change only the lines around it, or let the user do it
+            3 starts: Write new.txt (Edit)
+            3 fails: the new text contains [REDACTED], which stands for a secret that was taken out of the log; writing it would destroy the secret. Change only the lines around it, or let the user do it
+            say the script is over
+            title go
+            EndTurn
+        "#]],
+    )
+    .await;
+    assert_eq!(house.read("a.txt"), "needle\n");
+    assert!(!house.dir.join("new.txt").exists());
+
+    let edit = r#"{"path":"doc.md","old":"a says","new":"we say [REDACTED] or"}"#;
+    let mut house = House::with(Script::new([vec![call("edit", edit)]])).await;
+    house.write("doc.md", "a says [REDACTED]\n");
+    house.prompt("go").await;
+    assert_eq!(house.read("doc.md"), "we say [REDACTED] or [REDACTED]\n");
+}
+
+#[tokio::test]
 async fn the_tools_follow_the_session_and_a_folder_that_comes_back() {
     let list = || vec![call("list", "{}")];
     let mut house = House::with(Script::new([list(), vec![], list(), vec![], list(), vec![]])).await;
