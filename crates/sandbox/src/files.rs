@@ -374,6 +374,8 @@ mod tests {
                 assert_eq!(open(bad, FOLDER).unwrap_err(), Errno::INVAL, "{step} {bad}");
             }
             assert!(handle.make_folders(Path::new("out/new")).is_err(), "{step}");
+            let deep = "x/".repeat(5000);
+            assert_eq!(handle.make_folders(Path::new(&deep)).unwrap_err(), Errno::NAMETOOLONG, "{step}");
             assert!(handle.make_folders(Path::new("a/new/er")).is_ok(), "{step}");
         }
         assert!(work.join("a/new/er").is_dir() && !out.join("new").exists());

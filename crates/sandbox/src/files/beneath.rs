@@ -16,6 +16,9 @@ pub(super) const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
+/// What Linux takes at once. Going in steps could make folders that nobody else can name.
+const PATH_BYTES_MAX: usize = 4096;
+
 const ALWAYS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 #[derive(Debug)]
@@ -45,6 +48,9 @@ impl Handle {
         let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
         if !plain {
             return Err(Errno::INVAL);
+        }
+        if below.as_os_str().len() >= PATH_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG);
         }
         if below.as_os_str().is_empty() {
             return rustix::fs::openat(&self.fd, ".", flags | ALWAYS, Bits::empty());
