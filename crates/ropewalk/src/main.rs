@@ -2,10 +2,13 @@
 
 mod cli;
 mod clock;
+mod config;
 mod editors;
+mod guards;
 mod logging;
 mod paths;
 mod run;
+mod sandboxed;
 mod serve;
 mod server;
 mod sessions;
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
+        Command::Sandbox(command) => sandboxed::run(command),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {

@@ -30,7 +30,7 @@ pub fn variable(name: &str) -> Option<OsString> {
 }
 
 /// The folder of everything that outlives the process.
-fn state() -> Result<PathBuf, Trouble> {
+pub fn state() -> Result<PathBuf, Trouble> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(chosen) = variable("ROPEWALK_HOME") {
         return std::path::absolute(&chosen)
@@ -47,6 +47,25 @@ fn state() -> Result<PathBuf, Trouble> {
 /// The file with all sessions.
 pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
+}
+
+/// The folder of what the person wrote: settings and rules.
+pub fn config_folder() -> Result<PathBuf, Trouble> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if variable("ROPEWALK_HOME").is_some() {
+        return state();
+    }
+    let kept = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    kept.map(|kept| kept.join("ropewalk")).ok_or_else(|| {
+        Trouble::failed("there is no folder for settings")
+            .because("HOME is not set")
+            .fix("set HOME, or ROPEWALK_HOME to a folder of your choice")
+    })
+}
+
+/// The person's settings.
+pub fn config() -> Result<PathBuf, Trouble> {
+    Ok(config_folder()?.join("config.toml"))
 }
 
 pub fn passed_on() -> Vec<(OsString, OsString)> {
