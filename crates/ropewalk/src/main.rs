@@ -3,9 +3,11 @@
 mod cli;
 mod clock;
 mod editors;
+mod environment;
 mod logging;
 mod paths;
 mod run;
+mod secrets;
 mod serve;
 mod server;
 mod sessions;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // The chain in full: the last cause usually names what to do.
-            eprintln!("ropewalk: {error:#}");
+            terminal::say(&format!("ropewalk: {error:#}"));
             ExitCode::FAILURE
         }
     }
