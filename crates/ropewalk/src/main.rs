@@ -9,6 +9,8 @@ mod logging;
 mod paths;
 mod run;
 mod sandboxed;
+mod environment;
+mod secrets;
 mod serve;
 mod server;
 mod sessions;
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // The chain in full: the last cause usually names what to do.
-            eprintln!("ropewalk: {error:#}");
+            terminal::say(&format!("ropewalk: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -3,25 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::environment;
 use crate::trouble::Trouble;
-
-/// Variables that commands run by the agent may see. Everything else stays here, above all keys.
-const PASSED_ON: [&str; 14] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TERM",
-    "TZ",
-    "TMPDIR",
-    "CARGO_HOME",
-    "RUSTUP_HOME",
-    "EDITOR",
-];
 
 /// A variable that is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment, here")]
@@ -68,6 +51,14 @@ pub fn config() -> Result<PathBuf, Trouble> {
     Ok(config_folder()?.join("config.toml"))
 }
 
-pub fn passed_on() -> Vec<(OsString, OsString)> {
-    PASSED_ON.iter().filter_map(|name| variable(name).map(|value| (OsString::from(name), value))).collect()
+/// Every variable whose name and value are text. Nothing in a workspace adds to them: files such as
+/// `.env` are never read.
+pub fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// The environment of the commands that the agent runs, with these names besides the usual ones.
+pub fn passed_on(more: &[String]) -> Vec<(OsString, OsString)> {
+    environment::for_commands(std::env::vars_os(), more)
 }

@@ -8,16 +8,21 @@ use store::SqliteStore;
 
 use crate::clock::SystemClock;
 use crate::guards::Guards;
-use crate::paths;
 use crate::trouble::Trouble;
+use crate::{paths, secrets};
 
 /// `warm` for servers, whose first session should not wait for the disk.
 pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
     let mut config = AgentConfig::offline();
-    config.environment = paths::passed_on();
+    config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
     let options = store::Options { warm, ..store::Options::default() };
     let store = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let parts = RegistryParts::new(store, Arc::new(Agent::new(config)), Arc::new(SystemClock));
-    Ok(Registry::new(RegistryParts { limits, approval: guards.approval.clone(), ..parts }))
+    Ok(Registry::new(RegistryParts {
+        limits,
+        approval: guards.approval.clone(),
+        redactor: Some(secrets::redactor()?),
+        ..parts
+    }))
 }
