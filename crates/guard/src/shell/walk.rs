@@ -107,8 +107,11 @@ impl<'a> Reader<'a> {
     fn block(&mut self, node: Node, at: Range<usize>, place: Place) {
         let mut end = at.start;
         let mut open = false;
-        for child in children(node) {
-            let gap = self.gap(end..child.start_byte(), Gap::Lines);
+        let inside = |child: &Node| at.start <= child.start_byte() && child.end_byte() <= at.end;
+        for child in children(node).into_iter().filter(inside) {
+            if !self.gap(end..child.start_byte(), Gap::Lines) {
+                self.doubt(Unread::Malformed, end..child.start_byte());
+            }
             open &= !self.text.get(end..child.start_byte()).unwrap_or_default().contains('\n');
             end = child.end_byte();
             match child.kind() {
@@ -119,7 +122,7 @@ impl<'a> Reader<'a> {
                 }
                 "comment" => self.comment(child),
                 kind if child.is_named() => {
-                    if open || !gap {
+                    if open {
                         self.doubt(Unread::Malformed, child.byte_range());
                     }
                     open = !kind.starts_with("heredoc");
@@ -146,6 +149,10 @@ impl<'a> Reader<'a> {
     /// Whether a piece of text between two parts is nothing but blanks.
     pub(super) fn gap(&self, at: Range<usize>, allowed: Gap) -> bool {
         let mut rest = self.text.get(at).unwrap_or("?");
+        // The shell takes continuations out before it looks for words: without a blank, two become one.
+        if rest.starts_with('\\') && !rest.contains([' ', '\t']) {
+            return false;
+        }
         while !rest.is_empty() {
             let blanks = rest.trim_start_matches([' ', '\t']);
             let next = blanks.strip_prefix("\\\n");
@@ -253,38 +260,16 @@ impl<'a> Reader<'a> {
     fn group(&mut self, node: Node, place: Place, [open, close]: [&str; 2]) {
         let source = self.source(node);
         let inner = node.start_byte() + open.len()..node.end_byte().saturating_sub(close.len());
-        let plain = source.starts_with(open) && source.ends_with(close) && !source.starts_with("((");
-        if !plain {
+        // `{` is a word like any other unless a blank follows it, and `((` is arithmetic.
+        let brace = source.starts_with("{ ") || source.starts_with("{\n") || source.starts_with("{\t");
+        let plain = (brace || source.starts_with('(') && !source.starts_with("((")) && source.ends_with(close);
+        let body = self.text.get(inner.clone()).unwrap_or_default().trim_end_matches([' ', '\t']);
+        let ended = open == "(" || body.ends_with([';', '\n']) && !body.ends_with("\\\n") && !body.ends_with("\\;");
+        if !plain || !ended || body.trim().is_empty() {
             self.doubt(Unread::Malformed, node.byte_range());
         }
         let within = if place.within == Within::Line { Within::Group } else { place.within };
-        self.inner(node, inner, Place { within, ..place });
-    }
-
-    /// What is between two brackets.
-    fn inner(&mut self, node: Node, at: Range<usize>, place: Place) {
-        let mut end = at.start;
-        let mut open = false;
-        for child in children(node)
-            .into_iter()
-            .filter(|child| at.start <= child.start_byte() && child.end_byte() <= at.end)
-        {
-            let gap = self.text.get(end..child.start_byte()).unwrap_or("?");
-            open &= !gap.contains('\n');
-            let blank = self.gap(end..child.start_byte(), Gap::Lines);
-            end = child.end_byte();
-            match child.kind() {
-                ";" | "\n" => open = false,
-                _ if child.is_named() && blank && !open => {
-                    open = true;
-                    self.statement(child, place);
-                }
-                _ => {
-                    self.doubt(Unread::Malformed, child.byte_range());
-                    self.descend(child, place);
-                }
-            }
-        }
+        self.block(node, inner, Place { within, ..place });
     }
 
     /// Something that is not understood, with whatever commands are in it.

@@ -1,5 +1,10 @@
 //! The guard from outside: what it says of commands that people and agents type.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod corpus;
+mod paths;
+mod scope;
+mod shells;
+mod speed;
 mod table;
 mod tables;
