@@ -13,7 +13,8 @@ pub fn shell(data: &[u8]) {
     let Ok(line) = std::str::from_utf8(data) else { return };
     let script = shell::read(line);
     let cwd = PathBuf::from("/home/ada/project");
-    let place = Workplace { cwd: &cwd, roots: std::slice::from_ref(&cwd), home: Some(Path::new("/home/ada")) };
+    let place =
+        Workplace { cwd: &cwd, roots: std::slice::from_ref(&cwd), home: Some(Path::new("/home/ada")) };
     let said = assess_command(line, &place);
     assert!(!said.reason.chars().any(char::is_control), "the reason can be shown: {:?}", said.reason);
     let control = line.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
@@ -24,7 +25,8 @@ pub fn shell(data: &[u8]) {
         assert!(words().all(|word| word.literal().is_some()), "an unknown word is never harmless: {line:?}");
         for command in &script.commands {
             assert!(command.assignments.is_empty(), "an assignment is never harmless: {line:?}");
-            let quiet = command.redirects.iter().all(|redirect| redirect.way != Way::Here && !redirect.writes());
+            let quiet =
+                command.redirects.iter().all(|redirect| redirect.way != Way::Here && !redirect.writes());
             assert!(quiet, "a redirection into a file is never harmless: {line:?}");
         }
     }

@@ -32,7 +32,7 @@ fn no_known_bypass_is_harmless() {
 #[test]
 fn the_last_of_many_commands_counts_as_much_as_the_first() {
     for operator in ["; ", " && ", " | ", "\n"] {
-        for count in [60, 2_000] {
+        for count in [60, 1_000] {
             let mut line = vec!["ls -la"; count].join(operator);
             assert_eq!(assess(&line).risk, Risk::Low, "{count} joined by {operator:?}");
             line.push_str(operator);
@@ -48,6 +48,15 @@ fn a_line_that_is_too_long_or_too_deep_is_never_harmless() {
     assert_eq!(assess(&longest).risk, Risk::Low);
     assert_eq!(assess(&format!("{longest}a")).risk, Risk::Medium);
     assert_eq!(assess(&format!("{longest}; rm -rf x")).risk, Risk::Critical);
+    let words = format!("echo{}", " a".repeat(10_000));
+    assert_eq!(assess(&words).risk, Risk::Medium);
+    let text = format!("cat > ~/.bashrc <<'EOF'\n{}EOF", "some more words\n".repeat(10_000));
+    assert_eq!(
+        assess(&text).risk,
+        Risk::High,
+        "the beginning of a long line is read: {}",
+        assess(&text).reason
+    );
     for depth in [100, 5_000] {
         let deep = format!("{}ls{}", "(".repeat(depth), ")".repeat(depth));
         assert!(assess(&deep).risk > Risk::Low);
