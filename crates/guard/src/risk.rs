@@ -54,7 +54,8 @@ pub struct Workplace<'a> {
 
 /// Judges a whole line of shell.
 pub fn assess_command(line: &str, place: &Workplace) -> Assessment {
-    let mut judge = Judge { place, worst: Finding::low("only reads", line), nesting: 0, scripts: 0 };
+    let mut judge =
+        Judge { place, worst: Finding::low("only reads", line), nesting: 0, scripts: 0, moved: false };
     judge.line(line);
     let Finding { risk, what, quote } = judge.worst;
     Assessment { risk, reason: format!("{what}: {}", shown(&quote)) }
@@ -114,6 +115,8 @@ struct Judge<'a> {
     worst: Finding,
     nesting: usize,
     scripts: usize,
+    /// What [`Around::moved`] is for the scripts inside the command that is looked at.
+    moved: bool,
 }
 
 impl<'a> Around<'a> {
@@ -169,11 +172,14 @@ impl<'a> Judge<'a> {
     }
 
     fn script(&mut self, script: &Script, line: &str) {
-        let mut moved = false;
+        let began = self.moved;
+        let mut moved = began;
         for (index, command) in script.commands.iter().enumerate() {
+            self.moved = moved;
             self.command(Around { script, command, index, moved, place: self.place });
             moved |= targets::moves_away(command, self.place);
         }
+        self.moved = began;
         for doubt in &script.doubts {
             self.found(doubtful(doubt, line));
         }
