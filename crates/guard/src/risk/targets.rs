@@ -122,8 +122,10 @@ pub(super) fn clean(path: &Path) -> PathBuf {
     out
 }
 
+/// Whoever works at `/` works inside nothing: the system's files are still the system's.
 fn is_inside(path: &Path, place: &Workplace) -> bool {
-    path.starts_with(place.cwd) || place.roots.iter().any(|root| path.starts_with(root))
+    let roots = std::iter::once(place.cwd).chain(place.roots.iter().map(PathBuf::as_path));
+    roots.filter(|root| root.parent().is_some()).any(|root| path.starts_with(root))
 }
 
 fn is_scratch(path: &Path) -> bool {

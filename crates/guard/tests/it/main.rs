@@ -3,6 +3,7 @@
 
 mod corpus;
 mod paths;
+mod reading;
 mod scope;
 mod shells;
 mod speed;

@@ -1,7 +1,9 @@
 //! What is said of every command of the tables.
 
+use std::path::{Path, PathBuf};
+
 use engine::Risk;
-use guard::shell;
+use guard::{Workplace, assess_command, shell};
 use proptest::prelude::*;
 
 use crate::table::{assess, bypasses, commands, low_commands};
@@ -63,6 +65,23 @@ fn a_line_that_is_too_long_or_too_deep_is_never_harmless() {
         let deep = format!("echo {}ls{}", "$(echo ".repeat(depth), ")".repeat(depth));
         assert!(assess(&deep).risk > Risk::Low);
     }
+}
+
+#[test]
+fn where_it_runs_decides_what_is_outside() {
+    let at = |cwd: &str, roots: &[&str], line: &str| {
+        let roots: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
+        assess_command(line, &Workplace { cwd: Path::new(cwd), roots: &roots, home: None }).risk
+    };
+    assert_eq!(at("/p", &[], "echo x > y"), Risk::Medium);
+    assert_eq!(at("/p", &[], "echo x > ../y"), Risk::High);
+    assert_eq!(at("/p", &["/q"], "echo x > /q/y"), Risk::Medium);
+    assert_eq!(at("/opt/p", &["/opt/p"], "echo x > /opt/p/y"), Risk::Medium);
+    assert_eq!(at("/", &["/"], "cat /etc/passwd"), Risk::High);
+    assert_eq!(at("/p", &["/q"], "cd /q && git status"), Risk::Low);
+    assert_eq!(at("/p", &["/q"], "cd /q/sub && git status"), Risk::Medium);
+    assert_eq!(at("/p", &[], "cd /q && ls"), Risk::Medium);
+    assert_eq!(at("/p", &[], "echo x > ~/y"), Risk::High);
 }
 
 #[test]
