@@ -4,6 +4,8 @@
 //! Nothing here enforces anything: the kernel does, through the sandbox. This decides what is asked.
 
 mod redact;
+#[doc(hidden)]
+pub mod fuzz;
 mod risk;
 pub mod shell;
 
