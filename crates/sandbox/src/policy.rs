@@ -130,7 +130,8 @@ pub const PROTECTED_IN_HOME: [&str; 11] = [
 ];
 
 /// Inside `.git` of a repository only these are protected; commits must work.
-pub const PROTECTED_IN_GIT: [&str; 3] = ["hooks", "config", "config.worktree"];
+/// `commondir` names another folder whose hooks and settings count instead.
+pub const PROTECTED_IN_GIT: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
 impl Policy {
     /// Judges a path that has no link left in it.
@@ -218,6 +219,7 @@ mod tests {
             ("/work/.git/index", Ok(())),
             ("/work/.git/hooks/pre-commit", Err(Protected)),
             ("/work/.git/config", Err(Protected)),
+            ("/work/.git/commondir", Err(Protected)),
             ("/work/.git/modules/a/b/hooks/x", Err(Protected)),
             ("/work/.GIT./config", Err(Protected)),
             ("/work/git~1/config", Err(Protected)),
