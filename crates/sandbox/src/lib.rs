@@ -6,6 +6,7 @@
 //!
 //! A child with a fence is started by a helper, which is this program once more: see `docs/sandbox.md`.
 
+mod ability;
 #[cfg(target_os = "linux")]
 mod cage;
 mod command;
@@ -19,6 +20,7 @@ mod spec;
 mod violation;
 mod wire;
 
+pub use ability::{Ability, Backend, probe};
 #[cfg(target_os = "linux")]
 pub use cage::helper_main;
 pub use command::{Command, Limits, Program};

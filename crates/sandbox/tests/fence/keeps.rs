@@ -466,3 +466,15 @@ async fn too_many_processes_end_the_command_and_it_says_so() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_probe_tries_what_the_fence_promises() {
+    let space = Workspace::new();
+    let ability = sandbox::probe(&space.helper, space.root()).await;
+    assert!(ability.holds(), "{ability:?}");
+    assert!(ability.landlock_abi.unwrap() >= 3);
+    let none = sandbox::Helper { program: "/bin/false".into(), arguments: vec![] };
+    let ability = sandbox::probe(&none, space.root()).await;
+    assert!(!ability.holds() && ability.backend.is_err());
+    assert_eq!(fs::read_dir(space.root()).unwrap().count(), 0);
+}
