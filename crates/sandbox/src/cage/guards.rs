@@ -108,11 +108,14 @@ impl Guards<'_> {
     fn repository(&mut self, root: usize, folder: &Path, depth: usize) -> Result<(), Trouble> {
         self.hold(root, folder, Hold::Pinned);
         for name in PROTECTED_IN_GIT {
-            let kind = if name == "hooks" { Kind::Folder } else { Kind::File };
+            let kind = match name {
+                "hooks" => Kind::Folder,
+                // Says that the repository is where it is, which git takes for granted otherwise.
+                "commondir" => Kind::File(".\n"),
+                _ => Kind::File(""),
+            };
             self.guard(root, &folder.join(name), Free::Take(kind))?;
         }
-        // Names another folder whose hooks and settings count instead.
-        self.guard(root, &folder.join("commondir"), Free::Leave)?;
         let tree = self.roots[root].path.clone();
         for named in git::named_paths(&tree.join(folder).join("config"), &tree) {
             self.guard_named(&named)?;

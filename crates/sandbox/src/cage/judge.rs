@@ -164,7 +164,7 @@ impl<'a> Judge<'a> {
         }
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
         let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
-        if !writes && !creates && self.scene.hidden.is_empty() {
+        if !writes && !creates && !self.may_be_hidden(waiting, at) {
             return None;
         }
         let keeps_link = flags & libc::O_NOFOLLOW != 0
@@ -182,6 +182,26 @@ impl<'a> Judge<'a> {
             (true, true, _) => self.change(Op::Write, resolved),
             (false, _, true) => self.refused(Op::Create, resolved.path),
         }
+    }
+
+    /// Whether to look closer at a file that is opened to be read. A quick look at the names, because
+    /// this is asked for every such file; a link of another name to a hidden place is not seen here, and
+    /// leads nowhere all the same.
+    fn may_be_hidden(&self, waiting: &Waiting, at: At) -> bool {
+        let names_one = |path: &Path| {
+            let hidden = || self.scene.hidden.iter().filter_map(|hidden| hidden.path.file_name());
+            path.components().any(|part| hidden().any(|name| part.as_os_str() == name))
+        };
+        let Some(path) = read_path(waiting.pid, waiting.arguments[at.path]) else { return false };
+        let path = Path::new(&path);
+        if path.is_absolute() || names_one(path) {
+            return names_one(path);
+        }
+        let base = match at.folder.map(|nth| waiting.number(nth)) {
+            None | Some(libc::AT_FDCWD) => std::fs::read_link(format!("/proc/{}/cwd", waiting.pid)).ok(),
+            Some(fd) => open_file(waiting.pid, fd),
+        };
+        base.is_some_and(|base| names_one(&base))
     }
 
     fn one(&self, waiting: &Waiting, op: Op, at: At, target: Target, links: Links) -> Option<Refusal> {
