@@ -3,9 +3,9 @@
 //!
 //! Nothing here enforces anything: the kernel does, through the sandbox. This decides what is asked.
 
-mod redact;
 #[doc(hidden)]
 pub mod fuzz;
+mod redact;
 mod risk;
 pub mod shell;
 

@@ -49,6 +49,8 @@ pub enum Command {
     /// List, read, copy and remove sessions
     #[command(subcommand, alias = "session")]
     Sessions(SessionsCommand),
+    /// Say what this machine can enforce, and what is wrong
+    Doctor(DoctorOptions),
     /// Try the sandbox
     #[command(subcommand)]
     Sandbox(SandboxCommand),

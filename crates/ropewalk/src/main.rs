@@ -3,13 +3,14 @@
 mod cli;
 mod clock;
 mod config;
+mod doctor;
 mod editors;
+mod environment;
 mod guards;
 mod logging;
 mod paths;
 mod run;
 mod sandboxed;
-mod environment;
 mod secrets;
 mod serve;
 mod server;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Sandbox(command) => sandboxed::run(command),
         Command::Editors(options) => editors::run(&options),
     };

@@ -56,6 +56,7 @@ async fn in_registry(
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
     let guards = Guards::of(&options.guard)?;
+    guards.must_hold_here(&options.guard).await?;
     let registry = server::registry(Limits { attended: false, ..Limits::default() }, true, &guards)?;
     let outcome = one_turn(&registry, (options, &guards), format, content, &mut stop).await;
     registry.shutdown().await;

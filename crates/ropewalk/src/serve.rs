@@ -37,6 +37,7 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
 /// What can be wrong with the options is said before an editor is listened to.
 fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules, Mode), Trouble> {
     let guards = Guards::of(&options.guard)?;
+    guards.must_hold(&options.guard)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {

@@ -134,11 +134,16 @@ impl Trouble {
         self.kind.exit()
     }
 
-    fn as_json(&self) -> serde_json::Value {
-        let message = match &self.because {
+    /// What is wrong and why, in one line.
+    pub fn text(&self) -> String {
+        match &self.because {
             Some(because) => format!("{}: {because}", self.what),
             None => self.what.clone(),
-        };
+        }
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        let message = self.text();
         let message = secrets::without(&message);
         let mut error = json!({ "code": self.kind.code(), "message": message, "fix": self.fix });
         if !self.candidates.is_empty() {
