@@ -70,8 +70,8 @@ mod tests {
         let kept = Kept::default();
         let logger = tracing_subscriber::fmt().with_writer(kept.clone()).with_ansi(false).finish();
         tracing::subscriber::with_default(logger, || {
-            let token = "ghp_4fGh7Jk2Lm9Np3Qr5St8";
-            tracing::warn!(token, "refused Bearer {}", "abc123def456");
+            let given = "ghp_4fGh7Jk2Lm9Np3Qr5St8";
+            tracing::warn!(given, "refused Bearer {}", "abc123def456");
             tracing::warn!(url = "https://me:s3cr3t@host/", "password=hunter2 is wrong");
         });
         let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
