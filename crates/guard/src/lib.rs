@@ -2,3 +2,12 @@
 //! the person's rules say of it, and which parts of a text are secrets.
 //!
 //! Nothing here enforces anything: the kernel does, through the sandbox. This decides what is asked.
+
+mod risk;
+mod rules;
+pub mod shell;
+
+pub use risk::{
+    Assessment, Scope, Want, Workplace, assess_command, assess_path, covers, scope_of_always, touches,
+};
+pub use rules::{Changed, ListedRule, RuleError, RulePaths, RuleSource, Rulebook, Where};

@@ -36,7 +36,6 @@ pub(super) struct RuleFile {
 pub(super) struct Entry {
     /// As it counts, which may be less than was written.
     pub(super) effect: RuleEffect,
-    pub(super) written_effect: RuleEffect,
     pub(super) text: Arc<str>,
     /// Nothing if the entry does not count.
     pub(super) rule: Option<Arc<Rule>>,
@@ -144,7 +143,6 @@ impl Reader<'_> {
         };
         let mut entry = Entry {
             effect,
-            written_effect: effect,
             text: text.into(),
             rule: None,
             project: project.cloned(),
@@ -163,7 +161,7 @@ impl Reader<'_> {
             Err(Malformed { reason, whole_tool: Some(rule) }) if effect != RuleEffect::Allow => {
                 entry.effect = RuleEffect::Ask;
                 self.warn_at(line, &format!("{text}: {reason}. Until then every use of this tool is asked"));
-                entry.rule = Some(Arc::new(Rule { text: text.into(), ..rule }));
+                entry.rule = Some(Arc::new(rule));
             }
             Err(Malformed { reason, .. }) => {
                 self.warn_at(line, &format!("{text}: {reason}. Until then it is ignored"));

@@ -133,7 +133,7 @@ impl Rule {
         if let Some(colon) = argument(&body) {
             body.insert(colon, '\\');
         }
-        let text = format!("{}({body})", known.map_or(tool, Tool::name));
+        let text = format!("{}({body})", known.map_or(tool, |known| known.name()));
         let rule = Self::parse(&text, RuleEffect::Allow).ok()?;
         let same = match &rule.content {
             Content::Command(Pattern::Exact(text, _)) => *text == subject,

@@ -170,7 +170,8 @@ fn table<'a>(document: &'a mut DocumentMut, project: Option<&Path>, make: bool) 
     let tables = document.get_mut("project").and_then(Item::as_array_of_tables_mut);
     let tables = tables.ok_or("`project` is written in another way; write it as [[project]] first")?;
     let same = |table: &Table| table.get("path").and_then(Item::as_str) == Some(project);
-    let at = match tables.iter().position(same) {
+    let found = tables.iter().position(same);
+    let at = match found {
         Some(at) => at,
         None if make => {
             let mut table = Table::new();
