@@ -10,4 +10,4 @@ pub mod shell;
 pub use risk::{
     Assessment, Scope, Want, Workplace, assess_command, assess_path, covers, scope_of_always, touches,
 };
-pub use rules::{Changed, ListedRule, RuleError, RulePaths, RuleSource, Rulebook, Where};
+pub use rules::{Changed, ListedRule, RuleError, RulePaths, RuleSource, Rulebook, Where, imagined};

@@ -10,6 +10,7 @@
 mod chimera;
 mod file;
 mod glob;
+mod imagined;
 mod judge;
 mod kept;
 mod line;
@@ -27,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{AskRequest, BoxFuture, Remembered, RuleEffect, RuleHit, Rules};
+
+pub use self::imagined::imagined;
 
 use self::chimera::ChimeraFile;
 use self::file::{Entry, Owner, RuleFile};

@@ -106,7 +106,7 @@ async fn commands_are_announced_once_the_session_has_a_name() {
             assert!(
                 names
                     .map(|command| &command["name"])
-                    .eq(["help", "model", "mode", "clear", "compact", "review"])
+                    .eq(["help", "model", "mode", "clear", "compact", "review", "permissions"])
             );
             params["cwd"] = json!(server.workspace());
         }

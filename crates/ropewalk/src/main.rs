@@ -5,6 +5,7 @@ mod clock;
 mod editors;
 mod logging;
 mod paths;
+mod permissions;
 mod run;
 mod serve;
 mod server;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
+        Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {

@@ -49,6 +49,28 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
 }
 
+/// The files of rules: the person's own, and those of other agents, which are only read.
+pub fn rules() -> Result<guard::RulePaths, Trouble> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = absolute("HOME");
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let named = |name| variable(name).map(std::path::absolute).and_then(Result::ok);
+    let user = named("ROPEWALK_PERMISSIONS")
+        .or_else(|| named("ROPEWALK_HOME").map(|folder| folder.join("permissions.toml")))
+        .or_else(|| Some(config.as_ref()?.join("ropewalk/permissions.toml")));
+    let zeph = named("ZEPH_ACP_PERMISSION_FILE")
+        .or_else(|| Some(config.as_ref()?.join("zeph/acp-permissions.toml")));
+    let chimera = named("CHIMERA_PERMISSIONS_FILE")
+        .or_else(|| named("CHIMERA_HOME").map(|folder| folder.join("permissions.json")))
+        .or_else(|| Some(home.as_ref()?.join(".chimera/permissions.json")));
+    let Some(user) = user else {
+        return Err(Trouble::failed("there is no folder to keep rules in")
+            .because("HOME is not set")
+            .fix("set HOME, or ROPEWALK_PERMISSIONS to a file of your choice"));
+    };
+    Ok(guard::RulePaths { user, zeph, chimera, home })
+}
+
 pub fn passed_on() -> Vec<(OsString, OsString)> {
     PASSED_ON.iter().filter_map(|name| variable(name).map(|value| (OsString::from(name), value))).collect()
 }

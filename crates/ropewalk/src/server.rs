@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agent::{Agent, AgentConfig};
 use engine::{Limits, Registry, RegistryParts};
+use guard::Rulebook;
 use store::SqliteStore;
 
 use crate::clock::SystemClock;
@@ -14,8 +15,10 @@ use crate::trouble::Trouble;
 pub fn registry(limits: Limits, warm: bool) -> Result<Arc<Registry>, Trouble> {
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on();
+    let rules = Arc::new(Rulebook::new(paths::rules()?));
+    config.rules = Some(Arc::clone(&rules));
     let options = store::Options { warm, ..store::Options::default() };
     let store = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let parts = RegistryParts::new(store, Arc::new(Agent::new(config)), Arc::new(SystemClock));
-    Ok(Registry::new(RegistryParts { limits, ..parts }))
+    Ok(Registry::new(RegistryParts { limits, rules, ..parts }))
 }
