@@ -50,7 +50,7 @@ pub(super) fn change(path: &Path, owner: Owner, project: Option<&Path>, change: 
     let _held = lock(folder)?;
     let text = match text::read(&path).1 {
         Text::Missing if matches!(change, Change::Take(_)) => return Ok(Done { changed: false, before: None }),
-        Text::Missing => HEADER.to_owned(),
+        Text::Missing => String::new(),
         Text::Here { text, .. } => text,
         Text::Unusable(reason) => return Err(format!("{}: {reason}; repair it first", path.display())),
     };
@@ -60,7 +60,8 @@ pub(super) fn change(path: &Path, owner: Owner, project: Option<&Path>, change: 
     })?;
     let done = apply(&mut document, project, change)?;
     if done.changed {
-        replace(&path, &document.to_string(), owner)
+        let header = if text.is_empty() { HEADER } else { "" };
+        replace(&path, &format!("{header}{document}"), owner)
             .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
     }
     Ok(done)
@@ -96,18 +97,21 @@ fn lock(folder: &Path) -> Result<File, String> {
 
 /// Called with the lock held, so the name of the new file can be fixed: one that a killed program left
 /// is taken away here.
-fn replace(path: &Path, text: &str, owner: Owner) -> io::Result<()> {
+fn replace(path: &Path, content: &str, owner: Owner) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.new"));
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+    if content.len() as u64 > text::FILE_BYTES_MAX {
+        return Err(io::Error::other("it would be larger than 1 MiB; take old rules out"));
+    }
     let mode = if owner == Owner::User { 0o600 } else { 0o644 };
     let written = (|| {
         let mut file = File::options().write(true).create_new(true).mode(mode).open(&new)?;
         file.set_permissions(Permissions::from_mode(mode))?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(content.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&new, path)
     })();
@@ -198,15 +202,19 @@ fn list<'a>(table: &'a mut Table, key: &str) -> Result<Option<&'a mut Array>, St
 /// Keeps the look of a list that has a rule per line, and gives it to one that grows long.
 fn push(list: &mut Array, rule: &str) {
     const ONE_LINE_CHARS_MAX: usize = 80;
-    let spread = list.iter().any(|value| value.decor().prefix().and_then(|raw| raw.as_str()).is_some_and(|raw| raw.contains('\n')));
+    let end = list.trailing().as_str().unwrap_or_default().trim_end().to_owned();
+    let starts_line = |value: &Value| value.decor().prefix().and_then(|raw| raw.as_str()).is_some_and(|raw| raw.contains('\n'));
+    let spread = list.iter().any(starts_line);
     let long = list.iter().filter_map(Value::as_str).map(|text| text.len() + 4).sum::<usize>() + rule.len();
     list.push(rule);
-    if spread {
-        if let Some(last) = list.iter_mut().last() {
-            last.decor_mut().set_prefix("\n    ");
-        }
-    } else if long > ONE_LINE_CHARS_MAX {
+    if !spread && long > ONE_LINE_CHARS_MAX {
         list.iter_mut().for_each(|value| value.decor_mut().set_prefix("\n    "));
+    }
+    if spread || long > ONE_LINE_CHARS_MAX {
+        // What stood before the closing bracket, a comment perhaps, belongs to the rule before.
+        if let Some(last) = list.iter_mut().last() {
+            last.decor_mut().set_prefix(format!("{end}\n    "));
+        }
         list.set_trailing("\n");
     }
     list.set_trailing_comma(spread || long > ONE_LINE_CHARS_MAX);
