@@ -3,6 +3,8 @@
 //!
 //! Nothing here enforces anything: the kernel does, through the sandbox. This decides what is asked.
 
+#[doc(hidden)]
+pub mod fuzz;
 mod risk;
 mod rules;
 pub mod shell;

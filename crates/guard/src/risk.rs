@@ -30,6 +30,10 @@ pub use scope::{Scope, covers, scope_of_always, touches};
 
 /// `bash -c "bash -c .."`: deeper is not looked through.
 const NESTING_MAX: usize = 8;
+/// Scripts inside a line that are looked through; more of them are not harmless whatever they are.
+const SCRIPTS_MAX: usize = 256;
+/// In a longer line commands are not compared with each other: that takes the square of the time.
+const COMPARED_MAX: usize = 256;
 const QUOTE_CHARS_MAX: usize = 80;
 
 /// What a person is told of a wish.
@@ -51,7 +55,8 @@ pub struct Workplace<'a> {
 
 /// Judges a whole line of shell.
 pub fn assess_command(line: &str, place: &Workplace) -> Assessment {
-    let mut judge = Judge { place, worst: Finding::low("only reads", line), nesting: 0 };
+    let mut judge =
+        Judge { place, worst: Finding::low("only reads", line), nesting: 0, scripts: 0, moved: false };
     judge.line(line);
     let Finding { risk, what, quote } = judge.worst;
     Assessment { risk, reason: format!("{what}: {}", shown(&quote)) }
@@ -110,6 +115,21 @@ struct Judge<'a> {
     place: &'a Workplace<'a>,
     worst: Finding,
     nesting: usize,
+    scripts: usize,
+    /// What [`Around::moved`] is for the scripts inside the command that is looked at.
+    moved: bool,
+}
+
+impl<'a> Around<'a> {
+    /// The commands of the line that this one may have to do with.
+    fn others(&self) -> impl Iterator<Item = &'a Simple> {
+        let commands = if self.is_crowded() { &[] } else { self.script.commands.as_slice() };
+        commands.iter()
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.script.commands.len() > COMPARED_MAX
+    }
 }
 
 /// What stands around the command that is looked at.
@@ -138,6 +158,14 @@ impl<'a> Judge<'a> {
                 line,
             ));
         }
+        self.scripts += 1;
+        if self.scripts > SCRIPTS_MAX {
+            return self.found(Finding::text(
+                Risk::High,
+                "has more scripts in it than can be looked through",
+                line,
+            ));
+        }
         self.nesting += 1;
         let script = shell::read(line);
         self.script(&script, line);
@@ -145,13 +173,24 @@ impl<'a> Judge<'a> {
     }
 
     fn script(&mut self, script: &Script, line: &str) {
-        let mut moved = false;
+        let began = self.moved;
+        let mut moved = began;
         for (index, command) in script.commands.iter().enumerate() {
+            self.moved = moved;
             self.command(Around { script, command, index, moved, place: self.place });
             moved |= targets::moves_away(command, self.place);
         }
+        self.moved = began;
         for doubt in &script.doubts {
             self.found(doubtful(doubt, line));
+        }
+        let unread = |doubt: &shell::Doubt| {
+            matches!(doubt.reason, Unread::TooLong | Unread::TooDeep | Unread::Malformed | Unread::Invisible)
+        };
+        if script.doubts.iter().any(unread)
+            && let Some(finding) = dangers::by_words(line)
+        {
+            self.found(finding);
         }
         if script.commands.is_empty()
             && script.doubts.is_empty()
@@ -200,6 +239,13 @@ impl<'a> Judge<'a> {
             ));
         }
         self.nesting += 1;
+        if around.is_crowded() && dangers::depends_on_others(name) {
+            self.found(Finding::new(
+                Risk::High,
+                "stands among too many commands to be looked through",
+                words,
+            ));
+        }
         if !self.wrapper(name, words, arguments, around) {
             let worst = dangers::finding(name, words, arguments, around);
             match worst {
@@ -254,11 +300,6 @@ fn doubtful(doubt: &shell::Doubt, line: &str) -> Finding {
         Unread::Background => (Risk::Medium, "leaves something running"),
         Unread::Other => (Risk::Medium, "has a part that is not known to be harmless"),
     };
-    let unread =
-        matches!(doubt.reason, Unread::TooLong | Unread::TooDeep | Unread::Malformed | Unread::Invisible);
-    if unread && let Some(worse) = dangers::by_words(line) {
-        return worse;
-    }
     Finding::text(risk, what, if doubt.source.is_empty() { line } else { &doubt.source })
 }
 

@@ -20,7 +20,7 @@ mod words;
 pub(crate) use walk::is_invisible;
 pub use walk::read;
 
-/// A longer line is not read at all.
+/// Of a longer line only the beginning is read.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A line as a shell would take it apart.

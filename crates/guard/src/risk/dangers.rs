@@ -81,10 +81,15 @@ fn tools(name: &str, words: &[Word], arguments: &[Word], around: Around) -> Opti
         {
             found(Risk::High, "publishes a package")
         }
-        "psql" | "mysql" | "mariadb" | "sqlite3" | "sqlite" | "mongo" | "mongosh" | "clickhouse-client"
-        | "duckdb" | "sqlcmd" | "cockroach" | "pgcli" | "mycli" | "cqlsh" | "bq" | "sqlplus" => {
-            statements(words, arguments, around)
-        }
+        _ if is_database(name) => statements(words, arguments, around),
+        _ => carriers(name, words, arguments, around),
+    }
+}
+
+/// Programs that carry data, and may be made to run others or to show secrets.
+fn carriers(name: &str, words: &[Word], arguments: &[Word], around: Around) -> Option<Finding> {
+    let found = |risk, what| Some(Finding::new(risk, what, words));
+    match name {
         "dropdb" | "dropuser" => found(Risk::Critical, "removes a database"),
         "mysqladmin" if names(arguments, &["drop"]) => found(Risk::Critical, "removes a database"),
         "redis-cli"
@@ -144,7 +149,7 @@ fn tools(name: &str, words: &[Word], arguments: &[Word], around: Around) -> Opti
         {
             found(Risk::High, "asks the cloud for credentials")
         }
-        "source" | "." if around.script.commands.iter().any(|other| feeds_words(other, around)) => {
+        "source" | "." if around.others().any(|other| feeds_words(other, around)) => {
             found(Risk::Critical, "runs what another machine sends")
         }
         _ if interprets(name) => code(name, words, arguments, around),
@@ -286,12 +291,7 @@ fn statements(words: &[Word], arguments: &[Word], around: Around) -> Option<Find
         .iter()
         .filter(|redirect| redirect.way == Way::Here)
         .map(|redirect| redirect.target.text());
-    let piped = around
-        .script
-        .commands
-        .iter()
-        .filter(|other| same_pipe(other, around))
-        .flat_map(|other| texts(&other.argv));
+    let piped = around.others().filter(|other| same_pipe(other, around)).flat_map(|other| texts(&other.argv));
     let destroys = texts(arguments).chain(here).chain(piped).any(|text| {
         text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| {
             ["drop", "delete", "truncate", "dropdatabase", "deletemany", "deleteone"]
@@ -352,16 +352,14 @@ pub(super) fn interprets(name: &str) -> bool {
 fn code(name: &str, words: &[Word], arguments: &[Word], around: Around) -> Option<Finding> {
     let fed = operands(arguments).next().is_none_or(|first| first.text() == "-")
         && !has(arguments, "ceEr", &["eval", "version", "print"]);
-    let before = || around.script.commands.iter().filter(|other| same_pipe(other, around));
-    if fed && !name.contains("awk") && before().any(|other| is_download(other)) {
+    let before = || around.others().filter(|other| same_pipe(other, around));
+    if fed && !name.contains("awk") && before().any(is_download) {
         return Some(Finding::new(Risk::Critical, "runs what another machine sends", words));
     }
-    if fed && before().any(|other| decodes(other)) {
+    if fed && before().any(decodes) {
         return Some(Finding::new(Risk::Critical, "runs a script that was hidden from view", words));
     }
-    if around.script.commands.iter().any(|other| feeds_words(other, around))
-        && has(arguments, "ceEr", &["eval"])
-    {
+    if around.others().any(|other| feeds_words(other, around)) && has(arguments, "ceEr", &["eval"]) {
         return Some(Finding::new(Risk::Critical, "runs what another machine sends", words));
     }
     let text: String = texts(arguments)
@@ -394,6 +392,36 @@ fn code(name: &str, words: &[Word], arguments: &[Word], around: Around) -> Optio
         .iter()
         .any(|deed| text.contains(deed))
         .then(|| Finding::new(Risk::High, "its code removes files or starts programs", words))
+}
+
+/// Whether what a program does is decided by the commands around it.
+pub(super) fn depends_on_others(name: &str) -> bool {
+    interprets(name)
+        || is_database(name)
+        || super::wrappers::is_shell(name)
+        || matches!(name, "eval" | "source" | "." | "xargs")
+}
+
+fn is_database(name: &str) -> bool {
+    matches!(
+        name,
+        "psql"
+            | "mysql"
+            | "mariadb"
+            | "sqlite3"
+            | "sqlite"
+            | "mongo"
+            | "mongosh"
+            | "clickhouse-client"
+            | "duckdb"
+            | "sqlcmd"
+            | "cockroach"
+            | "pgcli"
+            | "mycli"
+            | "cqlsh"
+            | "bq"
+            | "sqlplus"
+    )
 }
 
 /// Whether a command brings something from another machine.

@@ -34,6 +34,10 @@ pub(super) fn only_reads(arguments: &[Word]) -> bool {
         return matches!(arguments, [only] if only.text() == "--version");
     }
     let Some((name, rest)) = subcommand(arguments) else { return false };
+    // Signatures are checked by a program that the repository's settings name.
+    if texts(rest).any(|text| text.contains("%G")) {
+        return false;
+    }
     match name {
         "branch" => branch_lists(rest),
         "tag" => {

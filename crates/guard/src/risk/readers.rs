@@ -21,7 +21,17 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
         "sed" => sed(arguments),
         "jq" => arguments.iter().all(|word| !reads_elsewhere(word.text())) && listed(name, arguments),
         "echo" => true,
-        "printf" => arguments.first().is_some_and(|format| !format.text().starts_with('-')),
+        "printf" => {
+            // Some shells calculate what they print as a number.
+            let plain = |word: &Word| !word.text().contains("$(") && !word.text().contains('`');
+            arguments.first().is_some_and(|format| !format.text().starts_with('-'))
+                && arguments.iter().all(plain)
+        }
+        // Without a dash, `e` shows the environment of other programs.
+        "ps" => {
+            listed(name, arguments)
+                && super::options::operands(arguments).all(|word| !word.text().contains(['e', 'E']))
+        }
         "cd" => !super::targets::leaves(arguments, around),
         // What these print is looked up in the shell's own tables.
         "command" | "type" => {
@@ -32,9 +42,12 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
             listed(name, arguments)
                 && super::options::operands(arguments).all(|word| word.text().starts_with('+'))
         }
-        "cargo" | "node" | "npm" | "python" | "python3" | "rustc" | "go" | "rustup" | "java" | "gcc"
-        | "clang" | "cmake" | "pip" | "pip3" | "docker" | "kubectl" | "gh" | "yarn" | "pnpm" | "deno"
-        | "bun" | "ruby" | "php" | "perl" | "bash" | "make" | "tsc" | "uv" => asks_version(name, arguments),
+        // Not those that look for another version of themselves in the project, which may be anything:
+        // cargo, rustc, go, yarn, pnpm.
+        "node" | "npm" | "python" | "python3" | "java" | "gcc" | "clang" | "cmake" | "pip" | "pip3"
+        | "docker" | "kubectl" | "gh" | "ruby" | "php" | "perl" | "bash" | "make" | "uv" => {
+            asks_version(name, arguments)
+        }
         _ => listed(name, arguments),
     }
 }
@@ -46,11 +59,7 @@ fn listed(name: &str, arguments: &[Word]) -> bool {
 /// `cargo --version`: with exactly this one word nothing else happens.
 fn asks_version(name: &str, arguments: &[Word]) -> bool {
     match arguments {
-        [only] => {
-            only.text() == "--version"
-                || (matches!(name, "node" | "npm") && only.text() == "-v")
-                || (name == "go" && only.text() == "version")
-        }
+        [only] => only.text() == "--version" || (matches!(name, "node" | "npm") && only.text() == "-v"),
         _ => false,
     }
 }
@@ -129,6 +138,14 @@ fn test(name: &str, arguments: &[Word]) -> bool {
         ("[", _) => return false,
         _ => arguments,
     };
+    let counts =
+        words.iter().any(|word| matches!(word.text(), "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"));
+    // Some shells calculate what is compared as a number, which may run commands.
+    if counts
+        && !words.iter().all(|word| OPERATORS.contains(&word.text()) || word.text().parse::<i64>().is_ok())
+    {
+        return false;
+    }
     // Longer expressions are read in ways that even shells disagree about.
     words.len() <= 4
         && words.iter().all(|word| !word.text().starts_with('-') || OPERATORS.contains(&word.text()))
@@ -296,7 +313,7 @@ fn harmless(name: &str) -> Option<Harmless> {
         ),
         "which" | "whereis" => table("as", "", &["all"]),
         "file" => table(
-            "bhiLkNprsv0",
+            "bhiLkNrsv0",
             "Fe",
             &["brief", "mime", "mime-type", "mime-encoding", "dereference", "help", "version"],
         ),

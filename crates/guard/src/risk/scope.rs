@@ -43,11 +43,11 @@ const TALK: [&str; 14] = [
 /// What "always allow" on this line may cover.
 pub fn scope_of_always(line: &str) -> Scope {
     let script = shell::read(line);
-    let place = Workplace { cwd: Path::new("/"), roots: &[], home: None };
+    let place = Workplace { cwd: Path::new("/somewhere"), roots: &[], home: None };
     if assess_command(line, &place).risk >= Risk::High {
         return Scope::Exact;
     }
-    let mut scopes = script.commands.iter().map(|command| prefix(command));
+    let mut scopes = script.commands.iter().map(prefix);
     let Some(Some(first)) = scopes.next() else { return Scope::Exact };
     let same = scopes.all(|scope| scope.as_ref() == Some(&first));
     if same && covers(&first, line) { Scope::Program(first) } else { Scope::Exact }

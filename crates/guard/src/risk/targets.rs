@@ -122,8 +122,10 @@ pub(super) fn clean(path: &Path) -> PathBuf {
     out
 }
 
+/// Whoever works at `/` works inside nothing: the system's files are still the system's.
 fn is_inside(path: &Path, place: &Workplace) -> bool {
-    path.starts_with(place.cwd) || place.roots.iter().any(|root| path.starts_with(root))
+    let roots = std::iter::once(place.cwd).chain(place.roots.iter().map(PathBuf::as_path));
+    roots.filter(|root| root.parent().is_some()).any(|root| path.starts_with(root))
 }
 
 fn is_scratch(path: &Path) -> bool {
@@ -142,12 +144,13 @@ pub(super) fn leaves(arguments: &[Word], around: Around) -> bool {
 
 /// Whether the commands that follow are not where the line began, nor at the top of a root.
 pub(super) fn moves_away(command: &Simple, place: &Workplace) -> bool {
-    match command.argv.first().map(Word::text) {
+    let words = super::wrappers::behind(&command.argv);
+    match words.first().map(Word::text) {
         Some("cd") => {}
         Some("pushd" | "popd") => return true,
         _ => return false,
     }
-    let [_, Word::Literal(target)] = command.argv.as_slice() else { return true };
+    let [_, Word::Literal(target)] = words else { return true };
     let target = clean(&place.cwd.join(target));
     target != place.cwd && !place.roots.contains(&target)
 }
@@ -165,6 +168,8 @@ pub(super) fn named_files(name: &str, words: &[Word], arguments: &[Word], place:
             .filter(|_| text.starts_with('-') || name == "dd")
             .map_or(text, |(_, value)| value);
         let value = value.strip_prefix('@').unwrap_or(value);
+        // `git show HEAD:.env`
+        let value = value.rsplit_once(':').filter(|_| name == "git").map_or(value, |(_, file)| file);
         if value.is_empty() || value.len() > 4096 || (value.contains([' ', '\n']) && !value.contains('/')) {
             continue;
         }

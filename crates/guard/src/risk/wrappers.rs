@@ -196,7 +196,7 @@ impl Judge<'_> {
         if matches!(name, "rm" | "unlink" | "shred") {
             self.found(Finding::new(Risk::High, "removes whatever its input names", words));
         }
-        if is_shell(name) && around.script.commands.iter().any(|other| dangers::is_source(other, around)) {
+        if is_shell(name) && around.others().any(|other| dangers::is_source(other, around)) {
             self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
         self.words(rest, around);
@@ -216,7 +216,7 @@ impl Judge<'_> {
     }
 
     fn evaluated(&mut self, words: &[Word], arguments: &[Word], around: Around) {
-        if around.script.commands.iter().any(|other| dangers::feeds_words(other, around)) {
+        if around.others().any(|other| dangers::feeds_words(other, around)) {
             self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
         if arguments.iter().any(|word| word.literal().is_none()) {
@@ -229,7 +229,7 @@ impl Judge<'_> {
 
     /// `bash -c 'script'`, `bash file`, `bash` with its input.
     fn shell(&mut self, words: &[Word], arguments: &[Word], around: Around) {
-        let downloaded = around.script.commands.iter().any(|other| dangers::feeds_words(other, around));
+        let downloaded = around.others().any(|other| dangers::feeds_words(other, around));
         if downloaded {
             self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
@@ -272,10 +272,10 @@ impl Judge<'_> {
         let before = |other: &&crate::shell::Simple| {
             other.place.pipe.is_some_and(|its| its.number == pipe.number && its.stage < pipe.stage)
         };
-        if around.script.commands.iter().filter(before).any(dangers::is_download) {
+        if around.others().filter(before).any(dangers::is_download) {
             return self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
         }
-        if around.script.commands.iter().filter(before).any(dangers::decodes) {
+        if around.others().filter(before).any(dangers::decodes) {
             return self.found(Finding::new(
                 Risk::Critical,
                 "runs a script that was hidden from view",
@@ -284,7 +284,7 @@ impl Judge<'_> {
         }
         self.found(Finding::new(Risk::High, "runs what another command prints", words));
         // What is only printed can be read here.
-        for other in around.script.commands.iter().filter(before) {
+        for other in around.others().filter(before) {
             if let [name, printed @ ..] = other.argv.as_slice()
                 && matches!(name.text(), "echo" | "printf")
             {

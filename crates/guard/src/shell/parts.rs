@@ -9,9 +9,9 @@ use super::words::decode;
 use super::{Place, Redirect, Simple, Unread, Way, Within, Word};
 
 /// Words that begin something else than a command when they stand first.
-const RESERVED: [&str; 20] = [
+const RESERVED: [&str; 21] = [
     "!", "{", "}", "[[", "]]", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while",
-    "until", "do", "done", "function", "coproc",
+    "until", "do", "done", "function", "coproc", "in",
 ];
 
 /// Word parts that touch each other, and so are one word.
@@ -155,7 +155,8 @@ impl Reader<'_> {
             joined && (source.ends_with('}') || source.bytes().all(|byte| byte.is_ascii_digit()));
         let assigns = first && looks_like_assignment(source);
         let word = decode(source).filter(|_| !descriptor && !assigns);
-        if first && RESERVED.contains(&source) {
+        // `%1` as a command wakes a job; `sh -c` takes a line that begins with a sign for an option.
+        if first && (RESERVED.contains(&source) || source.starts_with(['%', '-', '+'])) {
             self.doubt(Unread::Other, run.at.clone());
         }
         if descriptor || assigns {
@@ -203,6 +204,10 @@ impl Reader<'_> {
 
     /// What follows the target of a redirection is a word of the command again.
     fn redirect<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        // Shells disagree about `2>&1>&2`.
+        if draft.run.is_none() && draft.end == node.start_byte() && !draft.command.redirects.is_empty() {
+            self.doubt(Unread::Malformed, node.byte_range());
+        }
         self.begin(node, draft);
         draft.end = node.start_byte();
         let mut way = None;
@@ -210,7 +215,9 @@ impl Reader<'_> {
         let mut words = Vec::new();
         for child in children(node) {
             match child.kind() {
-                "file_descriptor" if way.is_none() => {}
+                // sh knows no more than one digit, and the grammar takes some words for descriptors.
+                "file_descriptor" if way.is_none() && is_digit(self.source(child)) => {}
+                "file_descriptor" => self.doubt(Unread::Malformed, child.byte_range()),
                 operator if !child.is_named() && way.is_none() => {
                     way = Some(operator);
                     operator_end = child.end_byte();
@@ -231,14 +238,17 @@ impl Reader<'_> {
         draft.end = draft.end.max(node.end_byte());
         let mut taken = std::mem::replace(&mut draft.command.argv, argv).into_iter();
         let Some(target) = taken.next() else {
-            // `2>&-` closes a descriptor and has no target.
-            if !self.source(node).ends_with("&-") {
-                self.doubt(Unread::Malformed, node.byte_range());
-            }
+            // `2>&-` closes a descriptor and has no target; the program may not even start then.
+            let closes = self.source(node).ends_with("&-");
+            self.doubt(if closes { Unread::Other } else { Unread::Malformed }, node.byte_range());
             return;
         };
         draft.command.argv.extend(taken);
         let way = direction(way.unwrap_or_default(), &target);
+        // Others may not be open, and then the command does not run.
+        if way == Way::Duplicate && !matches!(target.text(), "0" | "1" | "2") {
+            self.doubt(Unread::Other, node.byte_range());
+        }
         draft.command.redirects.push(Redirect { way, target });
     }
 
@@ -263,6 +273,10 @@ impl Reader<'_> {
         }
         draft.later.push(node);
     }
+}
+
+fn is_digit(text: &str) -> bool {
+    matches!(text.as_bytes(), [digit] if digit.is_ascii_digit())
 }
 
 fn is_simple(kind: &str) -> bool {

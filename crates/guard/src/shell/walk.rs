@@ -9,6 +9,11 @@ use super::{Doubt, LINE_BYTES_MAX, Pipe, Place, Script, Unread, Within};
 
 /// Deeper nesting is not looked through; people nest five deep at most.
 const DEPTH_MAX: usize = 64;
+/// The parser takes the square of this in time when a mistake comes last, and cannot be interrupted
+/// meanwhile: 4000 take it a quarter of a second in a debug build.
+const PIECES_MAX: usize = 4096;
+/// What is read of a line that is too long.
+const BEGINNING_BYTES_MAX: usize = 2048;
 /// The parser reports about every hundredth step; a line of the greatest length needs far fewer.
 const PARSER_REPORTS_MAX: u32 = 20_000;
 /// What a doubt quotes of the line.
@@ -18,21 +23,41 @@ thread_local! {
     static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };
 }
 
-/// Takes a line apart.
+/// Takes a line apart. Of a line that is too long the beginning is read, and the rest is a doubt.
 pub fn read(line: &str) -> Script {
-    let mut reader = Reader { text: line, script: Script::default(), pipes: 0, depth: 0 };
-    if line.len() > LINE_BYTES_MAX {
-        reader.doubt(Unread::TooLong, 0..0);
-        return reader.script;
+    let whole = line.len() <= LINE_BYTES_MAX && pieces(line) <= PIECES_MAX;
+    let text = if whole { line } else { beginning(line) };
+    let mut reader = Reader { text, script: Script::default(), pipes: 0, stages: 0, depth: 0 };
+    if !whole {
+        reader.doubt(Unread::TooLong, 0..text.len());
     }
     if line.chars().any(is_invisible) {
-        reader.doubt(Unread::Invisible, 0..line.len());
+        reader.doubt(Unread::Invisible, 0..text.len());
     }
-    match parse(line) {
+    match parse(text) {
         Some(tree) => reader.program(&tree),
-        None => reader.doubt(Unread::Malformed, 0..line.len()),
+        None => reader.doubt(Unread::Malformed, 0..text.len()),
     }
     reader.script
+}
+
+/// About how many tokens a line has, and not fewer.
+fn pieces(line: &str) -> usize {
+    let mut pieces = 0;
+    let mut blank = true;
+    for byte in line.bytes() {
+        let operator = b"|&;<>(){}$`\"'\n".contains(&byte);
+        let next = matches!(byte, b' ' | b'\t');
+        pieces += usize::from(operator || (blank && !next));
+        blank = next || operator;
+    }
+    pieces
+}
+
+/// The first line, which has the commands that get the rest as their input.
+fn beginning(line: &str) -> &str {
+    let first = line.trim_start().lines().next().unwrap_or_default();
+    first.get(..first.floor_char_boundary(BEGINNING_BYTES_MAX)).unwrap_or_default()
 }
 
 fn parse(line: &str) -> Option<Tree> {
@@ -75,6 +100,8 @@ pub(super) struct Reader<'a> {
     pub(super) text: &'a str,
     pub(super) script: Script,
     pipes: usize,
+    /// How many stages the pipe that is read has so far.
+    stages: usize,
     depth: usize,
 }
 
@@ -107,8 +134,11 @@ impl<'a> Reader<'a> {
     fn block(&mut self, node: Node, at: Range<usize>, place: Place) {
         let mut end = at.start;
         let mut open = false;
-        for child in children(node) {
-            let gap = self.gap(end..child.start_byte(), Gap::Lines);
+        let inside = |child: &Node| at.start <= child.start_byte() && child.end_byte() <= at.end;
+        for child in children(node).into_iter().filter(inside) {
+            if !self.gap(end..child.start_byte(), Gap::Lines) {
+                self.doubt(Unread::Malformed, end..child.start_byte());
+            }
             open &= !self.text.get(end..child.start_byte()).unwrap_or_default().contains('\n');
             end = child.end_byte();
             match child.kind() {
@@ -119,7 +149,7 @@ impl<'a> Reader<'a> {
                 }
                 "comment" => self.comment(child),
                 kind if child.is_named() => {
-                    if open || !gap {
+                    if open {
                         self.doubt(Unread::Malformed, child.byte_range());
                     }
                     open = !kind.starts_with("heredoc");
@@ -146,6 +176,10 @@ impl<'a> Reader<'a> {
     /// Whether a piece of text between two parts is nothing but blanks.
     pub(super) fn gap(&self, at: Range<usize>, allowed: Gap) -> bool {
         let mut rest = self.text.get(at).unwrap_or("?");
+        // The shell takes continuations out before it looks for words: without a blank, two become one.
+        if rest.starts_with('\\') && !rest.contains([' ', '\t']) {
+            return false;
+        }
         while !rest.is_empty() {
             let blanks = rest.trim_start_matches([' ', '\t']);
             let next = blanks.strip_prefix("\\\n");
@@ -200,6 +234,7 @@ impl<'a> Reader<'a> {
             Some(outer) => outer,
             None => {
                 self.pipes += 1;
+                self.stages = 0;
                 Pipe { number: self.pipes, stage: 0 }
             }
         };
@@ -233,58 +268,28 @@ impl<'a> Reader<'a> {
                 continue;
             }
             if let Some(pipe) = &mut place.pipe {
-                pipe.stage = self.stages(pipe.number);
+                pipe.stage = self.stages;
+                self.stages += 1;
             }
             self.statement(child, place);
         }
     }
 
-    /// How many commands of a pipe were read: the number of the next stage.
-    fn stages(&self, number: usize) -> usize {
-        let of_pipe = |command: &&super::Simple| command.place.pipe.is_some_and(|pipe| pipe.number == number);
-        self.script
-            .commands
-            .iter()
-            .rev()
-            .find(of_pipe)
-            .map_or(0, |last| last.place.pipe.map_or(0, |pipe| pipe.stage + 1))
-    }
-
     fn group(&mut self, node: Node, place: Place, [open, close]: [&str; 2]) {
         let source = self.source(node);
         let inner = node.start_byte() + open.len()..node.end_byte().saturating_sub(close.len());
-        let plain = source.starts_with(open) && source.ends_with(close) && !source.starts_with("((");
-        if !plain {
+        // `{` is a word like any other unless a blank follows it, and `((` is arithmetic.
+        let brace = source.starts_with("{ ") || source.starts_with("{\n") || source.starts_with("{\t");
+        let plain =
+            (brace || source.starts_with('(') && !source.starts_with("((")) && source.ends_with(close);
+        let body = self.text.get(inner.clone()).unwrap_or_default().trim_end_matches([' ', '\t']);
+        let ended =
+            open == "(" || body.ends_with([';', '\n']) && !body.ends_with("\\\n") && !body.ends_with("\\;");
+        if !plain || !ended || body.trim().is_empty() {
             self.doubt(Unread::Malformed, node.byte_range());
         }
         let within = if place.within == Within::Line { Within::Group } else { place.within };
-        self.inner(node, inner, Place { within, ..place });
-    }
-
-    /// What is between two brackets.
-    fn inner(&mut self, node: Node, at: Range<usize>, place: Place) {
-        let mut end = at.start;
-        let mut open = false;
-        for child in children(node)
-            .into_iter()
-            .filter(|child| at.start <= child.start_byte() && child.end_byte() <= at.end)
-        {
-            let gap = self.text.get(end..child.start_byte()).unwrap_or("?");
-            open &= !gap.contains('\n');
-            let blank = self.gap(end..child.start_byte(), Gap::Lines);
-            end = child.end_byte();
-            match child.kind() {
-                ";" | "\n" => open = false,
-                _ if child.is_named() && blank && !open => {
-                    open = true;
-                    self.statement(child, place);
-                }
-                _ => {
-                    self.doubt(Unread::Malformed, child.byte_range());
-                    self.descend(child, place);
-                }
-            }
-        }
+        self.block(node, inner, Place { within, ..place });
     }
 
     /// Something that is not understood, with whatever commands are in it.

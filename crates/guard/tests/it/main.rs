@@ -1,5 +1,11 @@
 //! The guard from outside: what it says of commands that people and agents type.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod corpus;
+mod paths;
+mod reading;
+mod scope;
+mod shells;
+mod speed;
 mod table;
 mod tables;

@@ -1,7 +1,9 @@
 //! What is said of every command of the tables.
 
+use std::path::{Path, PathBuf};
+
 use engine::Risk;
-use guard::shell;
+use guard::{Workplace, assess_command, shell};
 use proptest::prelude::*;
 
 use crate::table::{assess, bypasses, commands, low_commands};
@@ -32,7 +34,7 @@ fn no_known_bypass_is_harmless() {
 #[test]
 fn the_last_of_many_commands_counts_as_much_as_the_first() {
     for operator in ["; ", " && ", " | ", "\n"] {
-        for count in [60, 2_000] {
+        for count in [60, 1_000] {
             let mut line = vec!["ls -la"; count].join(operator);
             assert_eq!(assess(&line).risk, Risk::Low, "{count} joined by {operator:?}");
             line.push_str(operator);
@@ -48,12 +50,38 @@ fn a_line_that_is_too_long_or_too_deep_is_never_harmless() {
     assert_eq!(assess(&longest).risk, Risk::Low);
     assert_eq!(assess(&format!("{longest}a")).risk, Risk::Medium);
     assert_eq!(assess(&format!("{longest}; rm -rf x")).risk, Risk::Critical);
+    let words = format!("echo{}", " a".repeat(10_000));
+    assert_eq!(assess(&words).risk, Risk::Medium);
+    let text = format!("cat > ~/.bashrc <<'EOF'\n{}EOF", "some more words\n".repeat(10_000));
+    assert_eq!(
+        assess(&text).risk,
+        Risk::High,
+        "the beginning of a long line is read: {}",
+        assess(&text).reason
+    );
     for depth in [100, 5_000] {
         let deep = format!("{}ls{}", "(".repeat(depth), ")".repeat(depth));
         assert!(assess(&deep).risk > Risk::Low);
         let deep = format!("echo {}ls{}", "$(echo ".repeat(depth), ")".repeat(depth));
         assert!(assess(&deep).risk > Risk::Low);
     }
+}
+
+#[test]
+fn where_it_runs_decides_what_is_outside() {
+    let at = |cwd: &str, roots: &[&str], line: &str| {
+        let roots: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
+        assess_command(line, &Workplace { cwd: Path::new(cwd), roots: &roots, home: None }).risk
+    };
+    assert_eq!(at("/p", &[], "echo x > y"), Risk::Medium);
+    assert_eq!(at("/p", &[], "echo x > ../y"), Risk::High);
+    assert_eq!(at("/p", &["/q"], "echo x > /q/y"), Risk::Medium);
+    assert_eq!(at("/opt/p", &["/opt/p"], "echo x > /opt/p/y"), Risk::Medium);
+    assert_eq!(at("/", &["/"], "cat /etc/passwd"), Risk::High);
+    assert_eq!(at("/p", &["/q"], "cd /q && git status"), Risk::Low);
+    assert_eq!(at("/p", &["/q"], "cd /q/sub && git status"), Risk::Medium);
+    assert_eq!(at("/p", &[], "cd /q && ls"), Risk::Medium);
+    assert_eq!(at("/p", &[], "echo x > ~/y"), Risk::High);
 }
 
 #[test]

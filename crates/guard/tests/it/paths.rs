@@ -1,0 +1,90 @@
+//! Files that are special by their names.
+
+use std::path::Path;
+
+use engine::Risk;
+use guard::{Want, assess_path};
+
+fn check(want: Want, expected: Option<Risk>, paths: &[&str]) {
+    for path in paths {
+        assert_eq!(assess_path(want, Path::new(path)).map(|said| said.risk), expected, "{want:?} {path}");
+    }
+}
+
+#[test]
+fn secrets_are_risky_to_read_and_to_write() {
+    for want in [Want::Read, Want::Write] {
+        check(
+            want,
+            Some(Risk::High),
+            &[
+                ".env",
+                "/p/.env",
+                "a/.env.local",
+                ".ENV",
+                "./x/../.env",
+                "server.pem",
+                "/p/tls.key",
+                "/p/.envrc",
+            ],
+        );
+        let critical = [
+            "/h/.ssh/id_rsa",
+            "/h/.ssh",
+            ".ssh/config",
+            "/h/.aws/credentials",
+            "/h/.netrc",
+            "/h/.gnupg/x",
+            "id_ed25519",
+            "/etc/shadow",
+        ];
+        check(want, Some(Risk::Critical), &critical);
+        for stem in ["credentials", "secrets", "tokens"] {
+            for extension in ["json", "yaml", "yml", "toml"] {
+                check(want, Some(Risk::Critical), &[&format!("/p/{stem}.{extension}")]);
+            }
+        }
+        check(
+            want,
+            Some(Risk::High),
+            &["/etc/passwd", "/etc", "/x/../etc/hosts", "/proc/self/root/etc/hosts"],
+        );
+        check(want, Some(Risk::Medium), &[".git/config", "/p/.git/config"]);
+    }
+}
+
+#[test]
+fn ordinary_files_are_not_special() {
+    let ordinary = [
+        "src/main.rs",
+        "/home/ada/project/x",
+        ".env.example",
+        "environment",
+        "tokens.rs",
+        "etc/x",
+        "a.env.rs",
+        ".gitignore",
+        "README.md",
+        "",
+    ];
+    check(Want::Read, None, &ordinary);
+    check(Want::Write, None, &ordinary[..4]);
+    check(Want::Write, None, &["/tmp/x", "/dev/null"]);
+    check(Want::Read, None, &["/usr/include/stdio.h", "/dev/null", ".git/HEAD", ".bashrc"]);
+}
+
+#[test]
+fn what_steers_the_machine_is_risky_to_write() {
+    check(
+        Want::Write,
+        Some(Risk::High),
+        &[".git/hooks/pre-commit", "/h/.bashrc", "/h/.zshrc", "/usr/bin/ls", "/boot/x", "/proc/sys/x"],
+    );
+    check(Want::Write, Some(Risk::Critical), &["/dev/sda", "/h/.ssh/authorized_keys"]);
+}
+
+#[test]
+fn the_reason_can_be_shown() {
+    let said = assess_path(Want::Read, Path::new("x\u{1b}[2J/.env")).unwrap();
+    assert_eq!(said.reason, "touches a file of secrets: x\\u{1b}[2J/.env");
+}
