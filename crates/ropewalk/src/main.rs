@@ -2,11 +2,14 @@
 
 mod cli;
 mod clock;
+mod config;
 mod editors;
+mod guards;
 mod logging;
 mod paths;
 mod permissions;
 mod run;
+mod sandboxed;
 mod serve;
 mod server;
 mod sessions;
@@ -18,6 +21,10 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // Before anything else: the helper must be a single thread, and quick.
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == sandbox::HELPER_ARGUMENT) {
+        return sandbox::helper_main();
+    }
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),
@@ -31,6 +38,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
         Command::Permissions(command) => Ok(permissions::run(&command)),
+        Command::Sandbox(command) => sandboxed::run(command),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {

@@ -30,7 +30,7 @@ pub fn variable(name: &str) -> Option<OsString> {
 }
 
 /// The folder of everything that outlives the process.
-fn state() -> Result<PathBuf, Trouble> {
+pub fn state() -> Result<PathBuf, Trouble> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(chosen) = variable("ROPEWALK_HOME") {
         return std::path::absolute(&chosen)
@@ -49,25 +49,40 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
 }
 
+/// The folder of what the person wrote: settings and rules.
+pub fn config_folder() -> Result<PathBuf, Trouble> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if variable("ROPEWALK_HOME").is_some() {
+        return state();
+    }
+    let kept = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    kept.map(|kept| kept.join("ropewalk")).ok_or_else(|| {
+        Trouble::failed("there is no folder for settings")
+            .because("HOME is not set")
+            .fix("set HOME, or ROPEWALK_HOME to a folder of your choice")
+    })
+}
+
+/// The person's settings.
+pub fn config() -> Result<PathBuf, Trouble> {
+    Ok(config_folder()?.join("config.toml"))
+}
+
 /// The files of rules: the person's own, and those of other agents, which are only read.
 pub fn rules() -> Result<guard::RulePaths, Trouble> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let named = |name| variable(name).map(std::path::absolute).and_then(Result::ok);
+    let user = match named("ROPEWALK_PERMISSIONS") {
+        Some(file) => file,
+        None => config_folder()?.join("permissions.toml"),
+    };
     let home = absolute("HOME");
     let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
-    let named = |name| variable(name).map(std::path::absolute).and_then(Result::ok);
-    let user = named("ROPEWALK_PERMISSIONS")
-        .or_else(|| named("ROPEWALK_HOME").map(|folder| folder.join("permissions.toml")))
-        .or_else(|| Some(config.as_ref()?.join("ropewalk/permissions.toml")));
     let zeph = named("ZEPH_ACP_PERMISSION_FILE")
         .or_else(|| Some(config.as_ref()?.join("zeph/acp-permissions.toml")));
     let chimera = named("CHIMERA_PERMISSIONS_FILE")
         .or_else(|| named("CHIMERA_HOME").map(|folder| folder.join("permissions.json")))
         .or_else(|| Some(home.as_ref()?.join(".chimera/permissions.json")));
-    let Some(user) = user else {
-        return Err(Trouble::failed("there is no folder to keep rules in")
-            .because("HOME is not set")
-            .fix("set HOME, or ROPEWALK_PERMISSIONS to a file of your choice"));
-    };
     Ok(guard::RulePaths { user, zeph, chimera, home })
 }
 

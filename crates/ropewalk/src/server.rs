@@ -8,17 +8,19 @@ use guard::Rulebook;
 use store::SqliteStore;
 
 use crate::clock::SystemClock;
+use crate::guards::Guards;
 use crate::paths;
 use crate::trouble::Trouble;
 
 /// `warm` for servers, whose first session should not wait for the disk.
-pub fn registry(limits: Limits, warm: bool) -> Result<Arc<Registry>, Trouble> {
+pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on();
+    config.reach = guards.reach.clone();
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     config.rules = Some(Arc::clone(&rules));
     let options = store::Options { warm, ..store::Options::default() };
     let store = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let parts = RegistryParts::new(store, Arc::new(Agent::new(config)), Arc::new(SystemClock));
-    Ok(Registry::new(RegistryParts { limits, rules, ..parts }))
+    Ok(Registry::new(RegistryParts { limits, rules, approval: guards.approval.clone(), ..parts }))
 }

@@ -148,7 +148,12 @@ impl Server {
             registry: Arc::clone(self.registry.as_ref().expect("the server runs")),
             principal,
             rules: self.setup.rules.clone(),
-            identity: Identity { name: "ropewalk".into(), title: "Ropewalk".into(), version: "1.2.3".into() },
+            identity: Identity {
+                name: "ropewalk".into(),
+                title: "Ropewalk".into(),
+                version: "1.2.3".into(),
+                sandbox: "workspace-write".into(),
+            },
         }
     }
 
