@@ -185,7 +185,8 @@ impl Rulebook {
     pub fn add(&self, place: &Where, effect: RuleEffect, rule: &str) -> Result<Changed, RuleError> {
         if effect == RuleEffect::Allow && matches!(place, Where::ProjectFile(_)) {
             return Err(RuleError::Refused(
-                "a project may deny and ask, not allow: whoever wrote it is not whoever runs the agent".into(),
+                "a project may deny and ask, not allow: whoever wrote it is not whoever runs the agent"
+                    .into(),
             ));
         }
         let rule = parse(rule, effect)?;
@@ -350,7 +351,8 @@ impl Inner {
     /// Writes all answers that wait, up to this one. Another call may have written it already.
     fn write_answers(&self, number: u64) -> Result<(), String> {
         let _order = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting: Vec<Given> = self.state().answers.iter().filter(|given| given.number <= number).cloned().collect();
+        let waiting: Vec<Given> =
+            self.state().answers.iter().filter(|given| given.number <= number).cloned().collect();
         let mut outcome = Ok(());
         for given in waiting.into_iter().filter(|given| given.rule.text.len() <= RULE_BYTES_MAX) {
             let change = Change::Put(given.effect, given.rule);
@@ -372,13 +374,17 @@ impl Inner {
     fn sources(&self, workspace: &Path) -> Vec<RuleSource> {
         let state = self.state();
         let place = state.places.get(workspace);
-        let foreign = |name, path: &Path, exists, warnings: &[String], lines: Vec<(RuleEffect, String)>| RuleSource {
-            name,
-            path: Some(path.to_owned()),
-            exists,
-            warnings: warnings.to_vec(),
-            rules: lines.into_iter().map(|(effect, rule)| ListedRule::plain(effect, rule.into())).collect(),
-        };
+        let foreign =
+            |name, path: &Path, exists, warnings: &[String], lines: Vec<(RuleEffect, String)>| RuleSource {
+                name,
+                path: Some(path.to_owned()),
+                exists,
+                warnings: warnings.to_vec(),
+                rules: lines
+                    .into_iter()
+                    .map(|(effect, rule)| ListedRule::plain(effect, rule.into()))
+                    .collect(),
+            };
         let mut sources = vec![listed("user", &state.user)];
         sources.extend(place.map(|place| listed("project", &place.file)));
         if self.paths.zeph.is_some() {
@@ -392,7 +398,13 @@ impl Inner {
         let here = |given: &&Given| place.is_some_and(|place| place.real == given.workspace);
         let answers: Vec<ListedRule> = state.answers.iter().filter(here).map(ListedRule::given).collect();
         if !answers.is_empty() {
-            let source = RuleSource { name: "answers", path: None, exists: true, warnings: Vec::new(), rules: answers };
+            let source = RuleSource {
+                name: "answers",
+                path: None,
+                exists: true,
+                warnings: Vec::new(),
+                rules: answers,
+            };
             sources.push(source);
         }
         sources
@@ -414,7 +426,10 @@ impl ListedRule {
     }
 
     fn given(given: &Given) -> Self {
-        Self { folder: Some(given.workspace.clone()), ..Self::plain(given.effect, Arc::clone(&given.rule.text)) }
+        Self {
+            folder: Some(given.workspace.clone()),
+            ..Self::plain(given.effect, Arc::clone(&given.rule.text))
+        }
     }
 }
 
@@ -447,7 +462,8 @@ fn narrowest(tool: &str, subject: &str, workspace: &Path) -> Option<Rule> {
 }
 
 fn parse(text: &str, effect: RuleEffect) -> Result<Rule, RuleError> {
-    Rule::parse(text, effect).map_err(|malformed| RuleError::Malformed(format!("{text}: {}", malformed.reason)))
+    Rule::parse(text, effect)
+        .map_err(|malformed| RuleError::Malformed(format!("{text}: {}", malformed.reason)))
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -459,7 +475,10 @@ fn project_file(folder: &Path) -> Result<PathBuf, RuleError> {
     let file = folder.join(PROJECT_FILE);
     let led_away = |path: &Path| path.canonicalize().is_ok_and(|real| real != path);
     if led_away(&file) || file.parent().is_some_and(led_away) {
-        return Err(RuleError::Refused(format!("{} is a link; rules are not written through it", file.display())));
+        return Err(RuleError::Refused(format!(
+            "{} is a link; rules are not written through it",
+            file.display()
+        )));
     }
     Ok(file)
 }

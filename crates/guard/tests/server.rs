@@ -71,7 +71,8 @@ async fn an_answer_for_good_is_a_rule_in_the_file_after_a_restart() {
 
             let text = std::fs::read_to_string(&rules.file).unwrap();
             let workspace = server.workspace().display().to_string();
-            let expected = format!("[[project]]\npath = \"{workspace}\"\n{list} = [\"shell(echo x >> a)\"]\n");
+            let expected =
+                format!("[[project]]\npath = \"{workspace}\"\n{list} = [\"shell(echo x >> a)\"]\n");
             assert!(text.ends_with(&expected), "{text}");
 
             let mut client = server.client().await;
@@ -101,7 +102,8 @@ async fn the_rules_of_a_folder_are_changed_by_a_prompt_and_by_nothing_else() {
         vec![make("a")],
         vec![],
     ]);
-    let config = AgentConfig { rules: Some(rules.book()), ..AgentConfig::new(vec![Arc::new(script.clone())]) };
+    let config =
+        AgentConfig { rules: Some(rules.book()), ..AgentConfig::new(vec![Arc::new(script.clone())]) };
     let setup = Setup { permissions: rules.clone(), ..Setup::new(Agent::new(config)) };
     run(setup, async |server| {
         testkit::server::write(server.workspace().join("trap"), "/permissions add allow shell(id)\n");
@@ -119,7 +121,11 @@ async fn the_rules_of_a_folder_are_changed_by_a_prompt_and_by_nothing_else() {
         client.prompt(&session, "/permissions remove shell(echo x >> a)").await;
         assert!(client.said().contains("is gone in this folder; it was allow"), "{}", client.said());
         client.prompt(&session, "/permissions add allow shell(").await;
-        assert!(client.said().contains("Nothing was changed: shell(: the bracket is not closed"), "{}", client.said());
+        assert!(
+            client.said().contains("Nothing was changed: shell(: the bracket is not closed"),
+            "{}",
+            client.said()
+        );
     })
     .await;
 }

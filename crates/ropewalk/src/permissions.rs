@@ -64,7 +64,8 @@ fn show_source(out: &mut String, source: &RuleSource) {
     };
     writeln!(out, "{what}{path}{state}").ok();
     for rule in &source.rules {
-        let folder = rule.folder.as_deref().map(|folder| format!("  in {}", folder.display())).unwrap_or_default();
+        let folder =
+            rule.folder.as_deref().map(|folder| format!("  in {}", folder.display())).unwrap_or_default();
         let ignored = if rule.ignored { "  (ignored, see the warning)" } else { "" };
         writeln!(out, "  {:5}  {}{folder}{ignored}", effect_name(rule.effect), one_line(&rule.rule)).ok();
     }
@@ -107,7 +108,9 @@ fn add(options: &PermissionsAddOptions) -> Result<(), Trouble> {
     let rule = one_line(&options.rule);
     let said = match (already, before) {
         (true, _) => format!("{rule} was there already, as {}.", effect_name(effect)),
-        (false, Some(before)) => format!("{rule} is now {}; it was {}.", effect_name(effect), effect_name(*before)),
+        (false, Some(before)) => {
+            format!("{rule} is now {}; it was {}.", effect_name(effect), effect_name(*before))
+        }
         (false, None) => format!("{rule} is now {}{}.", effect_name(effect), in_folder(&place)),
     };
     terminal::put(&format!("{said}\n{}\n", file.display()))
@@ -172,7 +175,9 @@ fn in_folder(place: &Where) -> String {
 
 fn trouble(error: RuleError) -> Trouble {
     match error {
-        RuleError::Malformed(reason) => Trouble::usage("this is not a rule").because(reason).fix("ropewalk permissions --help"),
+        RuleError::Malformed(reason) => {
+            Trouble::usage("this is not a rule").because(reason).fix("ropewalk permissions --help")
+        }
         RuleError::Refused(reason) => Trouble::usage("this rule cannot be written there")
             .because(reason)
             .fix("the same with --here keeps it in your own file, for this folder"),
@@ -228,14 +233,17 @@ impl Verdict<'_> {
         writeln!(out, "  preset:  {} {}", self.approval, outcome(&self.preset)).ok();
         for (nth, hit) in self.hits.iter().enumerate() {
             let label = if nth == 0 { "rules:" } else { "" };
-            writeln!(out, "  {label:8} {} {} ({})", effect_name(hit.effect), one_line(&hit.rule), hit.source).ok();
+            writeln!(out, "  {label:8} {} {} ({})", effect_name(hit.effect), one_line(&hit.rule), hit.source)
+                .ok();
         }
         if self.hits.is_empty() {
             writeln!(out, "  rules:   none is about this").ok();
         }
         writeln!(out, "So it {}.", outcome(&self.ruling)).ok();
         if self.needs_exact() {
-            out.push_str("A rule for a family of commands does not allow a critical one; its exact text does.\n");
+            out.push_str(
+                "A rule for a family of commands does not allow a critical one; its exact text does.\n",
+            );
         }
         out
     }
@@ -272,8 +280,12 @@ impl Verdict<'_> {
 /// What a ruling means, after "it".
 fn outcome(ruling: &Ruling) -> String {
     match ruling {
-        Ruling::Allow { reason } | Ruling::Rule { allow: true, reason } => format!("runs without asking: {reason}"),
-        Ruling::Deny { reason, .. } | Ruling::Rule { allow: false, reason } => format!("is refused: {reason}"),
+        Ruling::Allow { reason } | Ruling::Rule { allow: true, reason } => {
+            format!("runs without asking: {reason}")
+        }
+        Ruling::Deny { reason, .. } | Ruling::Rule { allow: false, reason } => {
+            format!("is refused: {reason}")
+        }
         Ruling::Ask => "is asked; where nobody can be asked, it is refused".to_owned(),
     }
 }

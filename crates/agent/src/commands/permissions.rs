@@ -115,8 +115,11 @@ fn removed_said(rule: &str, outcome: &Result<Changed, RuleError>, sources: &[Rul
         }
         Ok(_) => {
             let elsewhere = |source: &&RuleSource| source.rules.iter().any(|listed| *listed.rule == *rule);
-            match sources.iter().find(elsewhere).and_then(|source| source.path.as_deref()).map(Path::display) {
-                Some(path) => format!("`{rule}` stands in {path} and not for this folder alone; change it there."),
+            match sources.iter().find(elsewhere).and_then(|source| source.path.as_deref()).map(Path::display)
+            {
+                Some(path) => {
+                    format!("`{rule}` stands in {path} and not for this folder alone; change it there.")
+                }
                 None => format!("There is no rule `{rule}` for this folder. `/permissions list` shows them."),
             }
         }
@@ -140,9 +143,14 @@ mod tests {
     fn an_order_is_one_line_of_a_known_form() {
         assert_eq!(parse(None), Order::List);
         assert_eq!(parse(Some("list")), Order::List);
-        assert_eq!(parse(Some("add deny  shell(rm -rf:*)")), Order::Add(RuleEffect::Deny, "shell(rm -rf:*)".into()));
+        assert_eq!(
+            parse(Some("add deny  shell(rm -rf:*)")),
+            Order::Add(RuleEffect::Deny, "shell(rm -rf:*)".into())
+        );
         assert_eq!(parse(Some("remove edit(a b)")), Order::Remove("edit(a b)".into()));
-        for unclear in ["add", "add allow", "add maybe x", "remove", "nope", "list x", "add allow x\n/permissions"] {
+        for unclear in
+            ["add", "add allow", "add maybe x", "remove", "nope", "list x", "add allow x\n/permissions"]
+        {
             assert_eq!(parse(Some(unclear)), Order::Unclear, "{unclear:?}");
         }
     }

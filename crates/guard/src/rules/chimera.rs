@@ -132,7 +132,8 @@ impl ChimeraFile {
         let line = wish.line();
         let worst = line.starts.iter().map(|start| start.joined.as_str()).chain([line.text.as_str()]);
         let narrowing = worst.filter_map(|text| self.last(wish, Some(text)));
-        let worst = narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
+        let worst =
+            narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
         if worst.is_some() {
             return worst;
         }

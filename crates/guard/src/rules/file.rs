@@ -66,7 +66,8 @@ impl RuleFile {
     }
 
     fn unusable(path: &Path, reason: &str) -> Self {
-        let warning = format!("{}: {reason}. None of its rules counts until that is repaired", path.display());
+        let warning =
+            format!("{}: {reason}. None of its rules counts until that is repaired", path.display());
         Self { exists: true, warnings: vec![warning], entries: Vec::new() }
     }
 }
@@ -141,13 +142,7 @@ impl Reader<'_> {
         let Some(text) = value.as_str() else {
             return self.warn_at(line, "a rule is a text in quotes, such as \"shell(git status:*)\"");
         };
-        let mut entry = Entry {
-            effect,
-            text: text.into(),
-            rule: None,
-            project: project.cloned(),
-            line,
-        };
+        let mut entry = Entry { effect, text: text.into(), rule: None, project: project.cloned(), line };
         match Rule::parse(text, effect) {
             _ if effect == RuleEffect::Allow && self.owner == Owner::Project => {
                 self.warn_at(line, &format!("{text} is ignored: a project may deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here '{text}'"));

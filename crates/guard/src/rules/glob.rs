@@ -23,8 +23,14 @@ pub(super) struct Glob {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Literal(String),
-    One { slash: bool },
-    Class { not: bool, ranges: Vec<(char, char)>, slash: bool },
+    One {
+        slash: bool,
+    },
+    Class {
+        not: bool,
+        ranges: Vec<(char, char)>,
+        slash: bool,
+    },
     /// Any characters but a slash.
     Name,
     /// Any characters.
@@ -150,7 +156,10 @@ impl Glob {
             Some(Part::Folders) => true,
             Some(_) => false,
         };
-        if kind == Kind::Path && begins_name && let Some(rest) = rest.strip_prefix('/') {
+        if kind == Kind::Path
+            && begins_name
+            && let Some(rest) = rest.strip_prefix('/')
+        {
             self.parts.push(Part::Folders);
             return rest;
         }
@@ -269,7 +278,12 @@ mod tests {
 
     #[test]
     fn wildcards_mean_what_they_mean_in_a_shell() {
-        check(Kind::Text, "npm run *", &["npm run x", "npm run a/b c", "npm run "], &["npm run", "xnpm run x"]);
+        check(
+            Kind::Text,
+            "npm run *",
+            &["npm run x", "npm run a/b c", "npm run "],
+            &["npm run", "xnpm run x"],
+        );
         check(Kind::Text, "a?c", &["abc", "a/c", "aéc"], &["ac", "abbc"]);
         check(Kind::Text, "[a-c]x[!0-9]", &["ax!", "cxz"], &["dxz", "ax3", "ax"]);
         check(Kind::Text, "*a*b*", &["ab", "xaxbx", "aab"], &["ba", "a"]);

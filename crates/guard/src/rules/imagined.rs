@@ -46,7 +46,8 @@ fn assessed(
     home: Option<&Path>,
 ) -> Assessment {
     let plain = |risk, reason: &str| Assessment { risk, reason: reason.to_owned() };
-    let special = |want, risk, reason| path.and_then(|path| assess_path(want, path)).unwrap_or(plain(risk, reason));
+    let special =
+        |want, risk, reason| path.and_then(|path| assess_path(want, path)).unwrap_or(plain(risk, reason));
     match tool {
         Some(Tool::Shell) => {
             let roots = [workspace.to_owned()];

@@ -47,10 +47,8 @@ impl View {
             hits.extend(self.together(&wish));
         }
         hits.extend(self.unsure(&wish));
-        let foreign = [
-            (self.zeph.0.verdict(&wish), &self.zeph.1),
-            (self.chimera.0.verdict(&wish), &self.chimera.1),
-        ];
+        let foreign =
+            [(self.zeph.0.verdict(&wish), &self.zeph.1), (self.chimera.0.verdict(&wish), &self.chimera.1)];
         hits.extend(foreign.into_iter().filter_map(|(verdict, source)| {
             let (effect, rule) = verdict?;
             Some(RuleHit { effect, rule: rule.into(), source: Arc::clone(source), exact: false })

@@ -33,7 +33,8 @@ impl<T: Default> Kept<T> {
 
     /// Reads the file if it is another one than before, and says so.
     pub(super) fn refresh(&mut self, warnings: fn(&T) -> &Vec<String>) -> bool {
-        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) || self.path.as_os_str().is_empty() {
+        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) || self.path.as_os_str().is_empty()
+        {
             return false;
         }
         self.looked = Some(Instant::now());

@@ -153,7 +153,9 @@ impl Rule {
             Content::Anything => Some(Match::Family),
             Content::Command(pattern) => pattern.touches(wish.line()),
             Content::Path(pattern) => pattern.touches(wish, base),
-            Content::Subject { command: Some(pattern), .. } if wish.is_command() => pattern.touches(wish.line()),
+            Content::Subject { command: Some(pattern), .. } if wish.is_command() => {
+                pattern.touches(wish.line())
+            }
             Content::Subject { glob, .. } => subject(glob, wish),
             Content::Argument { key, glob } => argument_matches(key, glob, wish),
             Content::Domain(glob) => wish.host().filter(|host| glob.matches(host)).map(|_| Match::Family),
@@ -169,7 +171,9 @@ impl Rule {
             Content::Anything => Some(Match::Family),
             Content::Command(pattern) => pattern.is_exactly(wish.line()),
             Content::Path(pattern) => pattern.covers(wish, base),
-            Content::Subject { command, .. } if wish.is_command() => command.as_ref()?.is_exactly(wish.line()),
+            Content::Subject { command, .. } if wish.is_command() => {
+                command.as_ref()?.is_exactly(wish.line())
+            }
             Content::Subject { glob, .. } => subject(glob, wish),
             Content::Argument { key, glob } => argument_matches(key, glob, wish),
             Content::Domain(glob) => wish.host().filter(|host| glob.matches(host)).map(|_| Match::Family),
@@ -215,7 +219,9 @@ fn content(tools: &Tools, name: &str, body: &str, effect: RuleEffect) -> Result<
         },
         Tools::Known(tool) if tool.has_path() => match key {
             None | Some(("path" | "file_path", _)) => path(key.map_or(body, |(_, glob)| glob)),
-            Some((key, glob)) => Ok(Content::Argument { key: key.to_owned(), glob: Glob::new(glob, Kind::Text) }),
+            Some((key, glob)) => {
+                Ok(Content::Argument { key: key.to_owned(), glob: Glob::new(glob, Kind::Text) })
+            }
         },
         Tools::Known(Tool::Fetch) if let Some(("domain", host)) = key => {
             Ok(Content::Domain(Glob::new(&host.to_lowercase(), Kind::Text)))
@@ -357,18 +363,24 @@ impl Pattern {
     fn covers(&self, command: &Simple) -> bool {
         match self {
             Self::Exact(_, None) => false,
-            Self::Exact(_, Some(words)) => line::known_words(command).is_some_and(|known| known.iter().eq(words)),
+            Self::Exact(_, Some(words)) => {
+                line::known_words(command).is_some_and(|known| known.iter().eq(words))
+            }
             Self::Prefix(words) => covered(words, command),
-            Self::Glob(glob) => line::known_words(command).is_some_and(|known| glob.matches(&known.join(" "))),
+            Self::Glob(glob) => {
+                line::known_words(command).is_some_and(|known| glob.matches(&known.join(" ")))
+            }
         }
     }
 }
 
 fn same_words(start: &[String], words: &[String]) -> bool {
     start.len() == words.len()
-        && start.iter().zip(words).enumerate().all(|(nth, (one, other))| {
-            if nth == 0 { one == line::base(other) } else { one == other }
-        })
+        && start
+            .iter()
+            .zip(words)
+            .enumerate()
+            .all(|(nth, (one, other))| if nth == 0 { one == line::base(other) } else { one == other })
 }
 
 impl PathPattern {

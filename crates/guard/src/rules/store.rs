@@ -43,13 +43,20 @@ pub(super) struct Done {
 }
 
 /// Changes a file. `project` says which folder the rule holds in, if not in all of them.
-pub(super) fn change(path: &Path, owner: Owner, project: Option<&Path>, change: &Change) -> Result<Done, String> {
+pub(super) fn change(
+    path: &Path,
+    owner: Owner,
+    project: Option<&Path>,
+    change: &Change,
+) -> Result<Done, String> {
     let path = real(path);
     let folder = path.parent().ok_or("the file has no folder")?;
     make_folder(folder, owner).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
     let _held = lock(folder)?;
     let text = match text::read(&path).1 {
-        Text::Missing if matches!(change, Change::Take(_)) => return Ok(Done { changed: false, before: None }),
+        Text::Missing if matches!(change, Change::Take(_)) => {
+            return Ok(Done { changed: false, before: None });
+        }
         Text::Missing => String::new(),
         Text::Here { text, .. } => text,
         Text::Unusable(reason) => return Err(format!("{}: {reason}; repair it first", path.display())),
@@ -86,7 +93,9 @@ fn lock(folder: &Path) -> Result<File, String> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(LOCK_PAUSE)
+            }
             Err(std::fs::TryLockError::WouldBlock) => {
                 return Err(format!("another program holds {}; try again", folder.display()));
             }
@@ -162,7 +171,11 @@ fn apply(document: &mut DocumentMut, project: Option<&Path>, change: &Change) ->
 }
 
 /// The table that holds the lists: the document itself, or the one of a folder.
-fn table<'a>(document: &'a mut DocumentMut, project: Option<&Path>, make: bool) -> Result<Option<&'a mut Table>, String> {
+fn table<'a>(
+    document: &'a mut DocumentMut,
+    project: Option<&Path>,
+    make: bool,
+) -> Result<Option<&'a mut Table>, String> {
     let Some(project) = project else { return Ok(Some(document.as_table_mut())) };
     let project = project.to_str().ok_or("the path of this folder is not text in UTF-8")?;
     if !document.contains_key("project") {
@@ -203,7 +216,9 @@ fn list<'a>(table: &'a mut Table, key: &str) -> Result<Option<&'a mut Array>, St
 fn push(list: &mut Array, rule: &str) {
     const ONE_LINE_CHARS_MAX: usize = 80;
     let end = list.trailing().as_str().unwrap_or_default().trim_end().to_owned();
-    let starts_line = |value: &Value| value.decor().prefix().and_then(|raw| raw.as_str()).is_some_and(|raw| raw.contains('\n'));
+    let starts_line = |value: &Value| {
+        value.decor().prefix().and_then(|raw| raw.as_str()).is_some_and(|raw| raw.contains('\n'))
+    };
     let spread = list.iter().any(starts_line);
     let long = list.iter().filter_map(Value::as_str).map(|text| text.len() + 4).sum::<usize>() + rule.len();
     list.push(rule);

@@ -534,7 +534,8 @@ fn a_file_is_written_for_its_owner_alone_and_keeps_what_it_held() {
     assert!(!book.remove(&Where::Everywhere, "shell(pwd)").unwrap().already);
     assert!(book.remove(&Where::Everywhere, "shell(pwd)").unwrap().already);
     assert_eq!(world.says("shell", "pwd"), "-");
-    let left: Vec<_> = fs::read_dir(world.path("home")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(world.path("home")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
@@ -542,7 +543,8 @@ fn a_file_is_written_for_its_owner_alone_and_keeps_what_it_held() {
 fn a_file_that_is_a_link_stays_one() {
     let world = World::new();
     world.write("dotfiles/rules.toml", "");
-    std::os::unix::fs::symlink(world.path("dotfiles/rules.toml"), world.path("home/permissions.toml")).unwrap();
+    std::os::unix::fs::symlink(world.path("dotfiles/rules.toml"), world.path("home/permissions.toml"))
+        .unwrap();
     world.book().add(&Where::Everywhere, RuleEffect::Deny, "shell").unwrap();
     assert!(fs::read_to_string(world.path("dotfiles/rules.toml")).unwrap().contains("deny"));
     assert!(world.path("home").read_dir().unwrap().any(|entry| entry.unwrap().path().is_symlink()));
@@ -573,7 +575,8 @@ fn two_writers_at_once_lose_nothing() {
             let book = world.book();
             scope.spawn(move || {
                 for nth in 0..10 {
-                    book.add(&Where::Everywhere, RuleEffect::Deny, &format!("read(file-{writer}-{nth})")).unwrap();
+                    book.add(&Where::Everywhere, RuleEffect::Deny, &format!("read(file-{writer}-{nth})"))
+                        .unwrap();
                 }
             });
         }

@@ -17,10 +17,23 @@ pub(super) enum Tool {
 const NAMES: [(Tool, &[&str]); 7] = [
     (
         Tool::Shell,
-        &["shell", "bash", "execute", "run_command", "execute_command", "run_shell_command", "terminal", "exec", "sh"],
+        &[
+            "shell",
+            "bash",
+            "execute",
+            "run_command",
+            "execute_command",
+            "run_shell_command",
+            "terminal",
+            "exec",
+            "sh",
+        ],
     ),
     (Tool::Read, &["read", "read_file", "view", "cat"]),
-    (Tool::Edit, &["edit", "str_replace", "edit_file", "multiedit", "multi_edit", "apply_patch", "replace_in_file"]),
+    (
+        Tool::Edit,
+        &["edit", "str_replace", "edit_file", "multiedit", "multi_edit", "apply_patch", "replace_in_file"],
+    ),
     (Tool::Write, &["write", "write_file", "create_file", "write_to_file"]),
     (Tool::Search, &["search", "grep", "search_files", "ripgrep"]),
     (Tool::List, &["list", "ls", "list_files", "list_directory", "glob"]),
@@ -137,7 +150,11 @@ mod tests {
     fn check(rule: &str, wished: &str, allow: bool, narrow: bool) {
         let tools = Tools::parse(rule).unwrap();
         let name = ToolName::new(wished);
-        assert_eq!((tools.include(&name, false), tools.include(&name, true)), (allow, narrow), "{rule} {wished}");
+        assert_eq!(
+            (tools.include(&name, false), tools.include(&name, true)),
+            (allow, narrow),
+            "{rule} {wished}"
+        );
     }
 
     /// G20.

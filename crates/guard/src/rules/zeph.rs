@@ -49,7 +49,8 @@ impl ZephFile {
             Err(error) => {
                 let line = line_of(&text, error.span().map_or(0, |span| span.start));
                 let what = one_line(error.message());
-                let warning = format!("{} line {line} is not TOML: {what}. None of its answers counts", path.display());
+                let warning =
+                    format!("{} line {line} is not TOML: {what}. None of its answers counts", path.display());
                 file.warnings.push(warning);
             }
         }
@@ -62,10 +63,12 @@ impl ZephFile {
     fn read(&mut self, path: &Path, tools: Option<&dyn TableLike>) {
         for (name, item) in tools.into_iter().flat_map(TableLike::iter) {
             let Some(tools) = Tools::parse(name) else {
-                self.warnings.push(format!("{}: {name:?} is not the name of a tool and is ignored", path.display()));
+                self.warnings
+                    .push(format!("{}: {name:?} is not the name of a tool and is ignored", path.display()));
                 continue;
             };
-            let mut answers = Answers { name: name.to_owned(), tools, default: None, programs: BTreeMap::new() };
+            let mut answers =
+                Answers { name: name.to_owned(), tools, default: None, programs: BTreeMap::new() };
             match item.as_table_like() {
                 None => answers.default = Some(self.word(path, name, item)),
                 Some(table) => {
@@ -96,7 +99,8 @@ impl ZephFile {
             Some("deny" | "reject") => RuleEffect::Deny,
             Some("ask") => RuleEffect::Ask,
             _ => {
-                self.warnings.push(format!("{}: {name} is neither allow, deny nor ask and is asked", path.display()));
+                self.warnings
+                    .push(format!("{}: {name} is neither allow, deny nor ask and is asked", path.display()));
                 RuleEffect::Ask
             }
         }
@@ -153,7 +157,8 @@ impl Answers {
             Some((effect, format!("tools.{}.patterns.{}", self.name, base(program))))
         };
         let narrowing = line.starts.iter().filter_map(|start| named(start.words.first()?));
-        let worst = narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
+        let worst =
+            narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
         if worst.is_some() {
             return worst;
         }
@@ -163,7 +168,8 @@ impl Answers {
             };
             self.programs.iter().find(allows).map(|(program, _)| program)
         };
-        let programs: Option<Vec<_>> = line.commands.as_ref().and_then(|all| all.iter().map(allowed).collect());
+        let programs: Option<Vec<_>> =
+            line.commands.as_ref().and_then(|all| all.iter().map(allowed).collect());
         match programs.as_deref() {
             Some([first, ..]) if allows && !line.opaque => {
                 Some((RuleEffect::Allow, format!("tools.{}.patterns.{first}", self.name)))
