@@ -29,6 +29,8 @@ pub struct AgentConfig {
     pub output_tokens_max: Option<u64>,
     pub shell: sandbox::Limits,
     pub reach: Reach,
+    /// The person's rules, for the command that shows and changes them. Without, there is none.
+    pub rules: Option<Arc<guard::Rulebook>>,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -56,6 +58,7 @@ impl AgentConfig {
             output_tokens_max: None,
             shell: sandbox::Limits::default(),
             reach: Reach::default(),
+            rules: None,
         }
     }
 

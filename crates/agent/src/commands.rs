@@ -3,23 +3,27 @@
 //! A command is a prompt that begins with `/word`. `/review` alone goes on to the model, as a prompt
 //! of ours and with nothing but reading allowed.
 
+mod permissions;
+
 use std::fmt::Write;
 
 use engine::{Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext};
 
+use crate::agent::Shared;
 use crate::context::Conversation;
 use crate::summary;
 
 const REVIEW_PATH_CHARS_MAX: usize = 512;
 
 /// Name, argument, what it does.
-const COMMANDS: [(&str, Option<&str>, &str); 6] = [
+const COMMANDS: [(&str, Option<&str>, &str); 7] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
     ("clear", None, "Forgets the conversation; the session stays"),
     ("compact", None, "Replaces the conversation by a summary, for the model"),
     ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
+    ("permissions", Some("[list|add|remove]"), "Shows or changes what may be done here without asking"),
 ];
 
 /// A command as it was typed.
@@ -31,6 +35,7 @@ pub(crate) enum Slash {
     Clear,
     Compact,
     Review(Result<Option<String>, &'static str>),
+    Permissions(permissions::Order),
     Unknown(String),
 }
 
@@ -60,6 +65,7 @@ pub(crate) fn parse(content: &[Content]) -> Option<Slash> {
         "clear" => Slash::Clear,
         "compact" => Slash::Compact,
         "review" => Slash::Review(review_path(argument)),
+        "permissions" => Slash::Permissions(permissions::parse(argument.as_deref())),
         other => Slash::Unknown(other.to_owned()),
     })
 }
@@ -88,9 +94,10 @@ pub(crate) fn review_prompt(path: Option<&str>) -> String {
 pub(crate) async fn answer(
     slash: Slash,
     past: &Conversation,
-    settings: &[SettingSpec],
+    shared: &Shared,
     context: &TurnContext,
 ) -> Result<(), SessionGone> {
+    let settings = &shared.settings;
     let reply = match slash {
         Slash::Help => help(),
         Slash::Unknown(word) => format!("There is no command /{word}.\n\n{}", help()),
@@ -98,6 +105,10 @@ pub(crate) async fn answer(
         Slash::Review(Ok(_)) => return Ok(()),
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
         Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
+        Slash::Permissions(order) => {
+            let cwd = context.cwd().as_ref().clone();
+            permissions::answer(order, shared.config.rules.as_ref(), cwd).await
+        }
         Slash::Clear => {
             context.emit(Body::Cleared).await?;
             "The conversation is cleared. The session goes on.".to_owned()

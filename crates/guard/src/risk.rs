@@ -25,6 +25,7 @@ mod targets;
 mod wrappers;
 
 pub use paths::{Want, assess_path};
+pub(crate) use scope::covered;
 pub use scope::{Scope, covers, scope_of_always, touches};
 
 /// `bash -c "bash -c .."`: deeper is not looked through.

@@ -103,11 +103,15 @@ async fn commands_are_announced_once_the_session_has_a_name() {
             assert_eq!(kinds, expected, "{method}");
             let commands = client.updates_of("available_commands_update");
             let names = commands.last().unwrap()["availableCommands"].as_array().unwrap().iter();
-            assert!(
-                names
-                    .map(|command| &command["name"])
-                    .eq(["help", "model", "mode", "clear", "compact", "review"])
-            );
+            assert!(names.map(|command| &command["name"]).eq([
+                "help",
+                "model",
+                "mode",
+                "clear",
+                "compact",
+                "review",
+                "permissions"
+            ]));
             params["cwd"] = json!(server.workspace());
         }
     })

@@ -9,6 +9,7 @@ mod environment;
 mod guards;
 mod logging;
 mod paths;
+mod permissions;
 mod run;
 mod sandboxed;
 mod secrets;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),
         Command::Editors(options) => editors::run(&options),
     };

@@ -51,6 +51,24 @@ pub fn config() -> Result<PathBuf, Trouble> {
     Ok(config_folder()?.join("config.toml"))
 }
 
+/// The files of rules: the person's own, and those of other agents, which are only read.
+pub fn rules() -> Result<guard::RulePaths, Trouble> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let named = |name| variable(name).map(std::path::absolute).and_then(Result::ok);
+    let user = match named("ROPEWALK_PERMISSIONS") {
+        Some(file) => file,
+        None => config_folder()?.join("permissions.toml"),
+    };
+    let home = absolute("HOME");
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let zeph = named("ZEPH_ACP_PERMISSION_FILE")
+        .or_else(|| Some(config.as_ref()?.join("zeph/acp-permissions.toml")));
+    let chimera = named("CHIMERA_PERMISSIONS_FILE")
+        .or_else(|| named("CHIMERA_HOME").map(|folder| folder.join("permissions.json")))
+        .or_else(|| Some(home.as_ref()?.join(".chimera/permissions.json")));
+    Ok(guard::RulePaths { user, zeph, chimera, home })
+}
+
 /// Every variable whose name and value are text. Nothing in a workspace adds to them: files such as
 /// `.env` are never read.
 pub fn variables() -> impl Iterator<Item = (String, String)> {

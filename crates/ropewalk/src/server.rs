@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agent::{Agent, AgentConfig};
 use engine::{Limits, Registry, RegistryParts};
+use guard::Rulebook;
 use store::SqliteStore;
 
 use crate::clock::SystemClock;
@@ -16,11 +17,14 @@ pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Regis
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
+    let rules = Arc::new(Rulebook::new(paths::rules()?));
+    config.rules = Some(Arc::clone(&rules));
     let options = store::Options { warm, ..store::Options::default() };
     let store = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let parts = RegistryParts::new(store, Arc::new(Agent::new(config)), Arc::new(SystemClock));
     Ok(Registry::new(RegistryParts {
         limits,
+        rules,
         approval: guards.approval.clone(),
         redactor: Some(secrets::redactor()?),
         ..parts

@@ -67,7 +67,8 @@ pub fn touches(scope_tokens: &[String], line: &str) -> bool {
     !scope_tokens.is_empty() && touches_within(scope_tokens, line, 0)
 }
 
-fn covered(tokens: &[String], command: &Simple) -> bool {
+/// Whether one command begins with these words, and does nothing besides.
+pub(crate) fn covered(tokens: &[String], command: &Simple) -> bool {
     let quiet = command
         .assignments
         .iter()

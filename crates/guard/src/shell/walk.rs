@@ -1,5 +1,6 @@
 //! From a syntax tree to commands and doubts: statements, lists, pipes and groups.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::{ControlFlow, Range};
 
@@ -61,6 +62,7 @@ fn beginning(line: &str) -> &str {
 }
 
 fn parse(line: &str) -> Option<Tree> {
+    let line = &masked(line);
     PARSER.with_borrow_mut(|kept| {
         let mut parser = match kept.take() {
             Some(parser) => parser,
@@ -82,6 +84,17 @@ fn parse(line: &str) -> Option<Tree> {
         *kept = Some(parser);
         tree
     })
+}
+
+/// The same line, byte for byte, with a plain sign for everything that is not ASCII. To a shell these
+/// bytes are parts of words and nothing else. The grammar's scanner asks `isdigit` about any character,
+/// which reads outside of the C library's table and ends the process: `echo {\u{10ffff}`.
+fn masked(line: &str) -> Cow<'_, str> {
+    if line.is_ascii() {
+        return Cow::Borrowed(line);
+    }
+    let mask = |c: char| std::iter::repeat_n(if c.is_ascii() { c } else { '%' }, c.len_utf8());
+    Cow::Owned(line.chars().flat_map(mask).collect())
 }
 
 /// Characters that a person cannot see, or that change how the rest is shown.

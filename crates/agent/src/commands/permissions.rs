@@ -1,0 +1,157 @@
+//! `/permissions`: the rules of this folder, shown and changed by whoever writes the prompt.
+//!
+//! **Invariant:** only a prompt gets here. What a model or a tool writes is never read as a command,
+//! so nothing that the agent reads can allow anything.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::RuleEffect;
+use guard::{Changed, ListedRule, RuleError, RuleSource, Rulebook, Where};
+
+use crate::tools::blocking;
+
+const USAGE: &str = "Write `/permissions list`, `/permissions add allow|ask|deny RULE` or `/permissions remove RULE`; \
+    a rule is for example `shell(cargo test:*)` or `edit(src/**)`.";
+
+/// What is to be done with the rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    List,
+    Add(RuleEffect, String),
+    Remove(String),
+    /// It was not understood.
+    Unclear,
+}
+
+pub(super) fn parse(argument: Option<&str>) -> Order {
+    let argument = argument.unwrap_or("list");
+    // A rule is one line. A second one was pasted along and is not meant.
+    if argument.contains('\n') {
+        return Order::Unclear;
+    }
+    let (verb, rest) = split(argument);
+    match verb {
+        "list" if rest.is_empty() => Order::List,
+        "remove" if !rest.is_empty() => Order::Remove(rest.to_owned()),
+        "add" => {
+            let (effect, rule) = split(rest);
+            let effect = match effect {
+                "allow" => RuleEffect::Allow,
+                "ask" => RuleEffect::Ask,
+                "deny" => RuleEffect::Deny,
+                _ => return Order::Unclear,
+            };
+            if rule.is_empty() { Order::Unclear } else { Order::Add(effect, rule.to_owned()) }
+        }
+        _ => Order::Unclear,
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim())
+}
+
+/// Carries an order out and says what came of it. Changes hold in this folder, in the person's file.
+pub(super) async fn answer(order: Order, rules: Option<&Arc<Rulebook>>, cwd: PathBuf) -> String {
+    let Some(rules) = rules.cloned() else { return "No rules are kept here.".to_owned() };
+    let done = blocking(move || match order {
+        Order::Unclear => USAGE.to_owned(),
+        Order::List => listing(&rules.sources(&cwd)),
+        Order::Add(effect, rule) => added(effect, &rule, rules.add(&Where::Folder(cwd), effect, &rule)),
+        Order::Remove(rule) => {
+            let removed = rules.remove(&Where::Folder(cwd.clone()), &rule);
+            removed_said(&rule, &removed, &rules.sources(&cwd))
+        }
+    });
+    done.await.unwrap_or_else(|error| error)
+}
+
+fn listing(sources: &[RuleSource]) -> String {
+    let mut out = String::new();
+    for source in sources.iter().filter(|source| source.exists) {
+        let place = source.path.as_deref().map(|path| path.display().to_string());
+        writeln!(out, "{}:", place.as_deref().unwrap_or("Answers that are not written down")).ok();
+        for rule in &source.rules {
+            writeln!(out, "- {}", line(rule)).ok();
+        }
+        for warning in &source.warnings {
+            writeln!(out, "- Warning: {warning}").ok();
+        }
+        if source.rules.is_empty() && source.warnings.is_empty() {
+            out.push_str("- no rules\n");
+        }
+    }
+    if out.is_empty() {
+        return format!("There are no rules. {USAGE}");
+    }
+    out
+}
+
+fn line(rule: &ListedRule) -> String {
+    let folder = rule.folder.as_deref().map(|folder| format!(" in {}", folder.display())).unwrap_or_default();
+    let ignored = if rule.ignored { " (ignored)" } else { "" };
+    format!("{} `{}`{folder}{ignored}", name(rule.effect), rule.rule)
+}
+
+fn added(effect: RuleEffect, rule: &str, outcome: Result<Changed, RuleError>) -> String {
+    let effect = name(effect);
+    match outcome {
+        Ok(Changed { already: true, .. }) => format!("`{rule}` was there already, as {effect}."),
+        Ok(Changed { before: Some(before), .. }) => {
+            format!("`{rule}` is now {effect} in this folder; it was {}.", name(before))
+        }
+        Ok(Changed { before: None, .. }) => format!("`{rule}` is now {effect} in this folder."),
+        Err(error) => format!("Nothing was changed: {error}."),
+    }
+}
+
+fn removed_said(rule: &str, outcome: &Result<Changed, RuleError>, sources: &[RuleSource]) -> String {
+    match outcome {
+        Ok(Changed { already: false, before, .. }) => {
+            format!("`{rule}` is gone in this folder; it was {}.", before.map_or("a rule", name))
+        }
+        Ok(_) => {
+            let elsewhere = |source: &&RuleSource| source.rules.iter().any(|listed| *listed.rule == *rule);
+            match sources.iter().find(elsewhere).and_then(|source| source.path.as_deref()).map(Path::display)
+            {
+                Some(path) => {
+                    format!("`{rule}` stands in {path} and not for this folder alone; change it there.")
+                }
+                None => format!("There is no rule `{rule}` for this folder. `/permissions list` shows them."),
+            }
+        }
+        Err(error) => format!("Nothing was changed: {error}."),
+    }
+}
+
+fn name(effect: RuleEffect) -> &'static str {
+    match effect {
+        RuleEffect::Allow => "allow",
+        RuleEffect::Ask => "ask",
+        RuleEffect::Deny => "deny",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_one_line_of_a_known_form() {
+        assert_eq!(parse(None), Order::List);
+        assert_eq!(parse(Some("list")), Order::List);
+        assert_eq!(
+            parse(Some("add deny  shell(rm -rf:*)")),
+            Order::Add(RuleEffect::Deny, "shell(rm -rf:*)".into())
+        );
+        assert_eq!(parse(Some("remove edit(a b)")), Order::Remove("edit(a b)".into()));
+        for unclear in
+            ["add", "add allow", "add maybe x", "remove", "nope", "list x", "add allow x\n/permissions"]
+        {
+            assert_eq!(parse(Some(unclear)), Order::Unclear, "{unclear:?}");
+        }
+    }
+}

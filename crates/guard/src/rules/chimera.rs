@@ -1,0 +1,173 @@
+//! The rules that chimera's otter and ferret keep in `permissions.json`: the last that matches counts.
+//! They are read and never written.
+//!
+//! A pattern of theirs for commands is matched against a text, where `git *` matches `git x; rm y`.
+//! Here it is matched against every command of the line: all must be allowed, one denied is enough.
+
+use std::path::Path;
+
+use engine::RuleEffect;
+use serde_json::Value;
+
+use super::glob::{Glob, Kind};
+use super::line::known_words;
+use super::text::Text;
+use super::tool::Tool;
+use super::wish::Wish;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct ChimeraFile {
+    pub(super) exists: bool,
+    pub(super) warnings: Vec<String>,
+    default: Option<RuleEffect>,
+    rules: Vec<Listed>,
+}
+
+#[derive(Debug, Clone)]
+struct Listed {
+    tool: Glob,
+    argument: Option<(String, Glob)>,
+    effect: RuleEffect,
+    text: String,
+}
+
+impl ChimeraFile {
+    pub(super) fn new(path: &Path, text: Text) -> Self {
+        let mut file = Self { exists: text != Text::Missing, ..Self::default() };
+        let (text, loose) = match text {
+            Text::Missing => return file,
+            Text::Unusable(reason) => return file.unusable(path, &reason),
+            Text::Here { text, loose } => (text, loose),
+        };
+        let value: Value = match serde_json::from_str(&text) {
+            Ok(value @ Value::Object(_)) => value,
+            Ok(_) => return file.unusable(path, "it is not a JSON object"),
+            Err(error) => return file.unusable(path, &format!("it is not JSON: {error}")),
+        };
+        file.default = value.get("default").and_then(|default| file.action(path, "default", default));
+        // Asking is what happens anyway; as a rule it would beat every answer given here.
+        file.default = file.default.filter(|effect| *effect != RuleEffect::Ask);
+        match value.get("rules") {
+            None => {}
+            Some(Value::Array(rules)) => {
+                for (nth, rule) in rules.iter().enumerate() {
+                    file.rule(path, nth, rule);
+                }
+            }
+            Some(_) => return file.unusable(path, "rules is not a list"),
+        }
+        if loose {
+            file.drop_allows(path);
+        }
+        file
+    }
+
+    fn unusable(mut self, path: &Path, reason: &str) -> Self {
+        self.warnings.push(format!("{}: {reason}. None of its rules counts", path.display()));
+        self
+    }
+
+    fn rule(&mut self, path: &Path, nth: usize, rule: &Value) {
+        let part = |key: &str| rule.get(key).and_then(Value::as_str).map(str::trim);
+        let Some(tool) = part("tool").filter(|tool| !tool.is_empty()) else {
+            self.warnings.push(format!("{}: rule {nth} names no tool and is ignored", path.display()));
+            return;
+        };
+        let action = rule.get("action").unwrap_or(&Value::Null);
+        let effect = self.action(path, &format!("rule {nth}"), action).unwrap_or(RuleEffect::Ask);
+        let argument = part("arg_key").zip(part("arg_pattern"));
+        let text = match argument {
+            Some((key, pattern)) => format!("{tool}({key}:{pattern})"),
+            None => tool.to_owned(),
+        };
+        self.rules.push(Listed {
+            tool: Glob::new(&tool.to_lowercase(), Kind::Text),
+            argument: argument.map(|(key, pattern)| (key.to_owned(), fnmatch(pattern))),
+            effect,
+            text,
+        });
+    }
+
+    fn action(&mut self, path: &Path, of: &str, action: &Value) -> Option<RuleEffect> {
+        let word = action.as_str().map(|word| word.trim().to_lowercase());
+        match word.as_deref() {
+            Some("allow" | "permit") => Some(RuleEffect::Allow),
+            Some("deny" | "block") => Some(RuleEffect::Deny),
+            Some("ask" | "prompt" | "confirm") => Some(RuleEffect::Ask),
+            _ => {
+                self.warnings.push(format!(
+                    "{}: {of} is neither allow, deny nor ask (permit, block, prompt, confirm) and is asked",
+                    path.display()
+                ));
+                None
+            }
+        }
+    }
+
+    fn drop_allows(&mut self, path: &Path) {
+        let path = path.display();
+        self.warnings.push(format!(
+            "{path}: others may write this file, so none of its rules allows anything. Run: chmod 600 {path}"
+        ));
+        // An exception from a denial must not leave the denial out: it is asked.
+        for rule in self.rules.iter_mut().filter(|rule| rule.effect == RuleEffect::Allow) {
+            rule.effect = RuleEffect::Ask;
+        }
+        self.default = self.default.filter(|effect| *effect != RuleEffect::Allow);
+    }
+
+    pub(super) fn lines(&self) -> Vec<(RuleEffect, String)> {
+        let default = self.default.map(|effect| (effect, "default".to_owned()));
+        self.rules.iter().map(|rule| (rule.effect, rule.text.clone())).chain(default).collect()
+    }
+
+    /// What the file says of a wish, and which rule of it.
+    pub(super) fn verdict(&self, wish: &Wish) -> Option<(RuleEffect, String)> {
+        if !self.exists {
+            return None;
+        }
+        if !wish.is_command() {
+            return self.last(wish, None);
+        }
+        let line = wish.line();
+        let worst = line.starts.iter().map(|start| start.joined.as_str()).chain([line.text.as_str()]);
+        let narrowing = worst.filter_map(|text| self.last(wish, Some(text)));
+        let worst =
+            narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
+        if worst.is_some() {
+            return worst;
+        }
+        let mut verdict = None;
+        for command in line.commands.as_ref()? {
+            verdict = Some(self.last(wish, Some(&known_words(command)?.join(" ")))?);
+        }
+        verdict.filter(|_| !line.opaque)
+    }
+
+    /// The last rule that matches, with this as the command.
+    fn last(&self, wish: &Wish, command: Option<&str>) -> Option<(RuleEffect, String)> {
+        let matching = self.rules.iter().rev().find(|rule| rule.matches(wish, command));
+        let named = matching.map(|rule| (rule.effect, rule.text.clone()));
+        named.or_else(|| self.default.map(|effect| (effect, "default".to_owned())))
+    }
+}
+
+impl Listed {
+    fn matches(&self, wish: &Wish, command: Option<&str>) -> bool {
+        let tool = &wish.tool;
+        let by_alias = |known: Tool| known.names().iter().any(|name| self.tool.matches(name));
+        if !self.tool.matches(&tool.lower) && !tool.known.is_some_and(by_alias) {
+            return false;
+        }
+        match (&self.argument, command) {
+            (None, _) => true,
+            (Some((key, glob)), Some(command)) if key == "command" => glob.matches(command),
+            (Some((key, glob)), _) => wish.argument(key).is_some_and(|value| glob.matches(&value)),
+        }
+    }
+}
+
+/// Python's fnmatch knows no `\`.
+fn fnmatch(pattern: &str) -> Glob {
+    Glob::new(&pattern.replace('\\', "\\\\"), Kind::Text)
+}

@@ -1,0 +1,183 @@
+//! `permissions.toml` as it is read: the user's, which may say anything, and a project's, which may
+//! only narrow.
+//!
+//! **Invariant:** what is not understood never allows. An entry that would deny or ask and names a
+//! tool is asked about; the rest is left out, and a warning says so.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::RuleEffect;
+use toml_edit::{Document, Item, TableLike, Value};
+
+use super::rule::{Malformed, Rule};
+use super::text::{Text, line_of};
+
+/// The lists of a file, by the name of their key.
+pub(super) const LISTS: [(&str, RuleEffect); 3] =
+    [("deny", RuleEffect::Deny), ("ask", RuleEffect::Ask), ("allow", RuleEffect::Allow)];
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    User,
+    Project,
+}
+
+/// A file of rules, in the order that it has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RuleFile {
+    pub(super) exists: bool,
+    pub(super) warnings: Vec<String>,
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// As it counts, which may be less than was written.
+    pub(super) effect: RuleEffect,
+    pub(super) text: Arc<str>,
+    /// Nothing if the entry does not count.
+    pub(super) rule: Option<Arc<Rule>>,
+    /// It holds in this folder only.
+    pub(super) project: Option<Arc<Path>>,
+    pub(super) line: usize,
+}
+
+impl RuleFile {
+    pub(super) fn new(path: &Path, text: Text, owner: Owner) -> Self {
+        let (text, loose) = match text {
+            Text::Missing => return Self::default(),
+            Text::Unusable(reason) => return Self::unusable(path, &reason),
+            Text::Here { text, loose } => (text, loose),
+        };
+        let document = match Document::parse(text.as_str()) {
+            Ok(document) => document,
+            Err(error) => {
+                let line = line_of(&text, error.span().map_or(0, |span| span.start));
+                let reason = format!("line {line} is not TOML: {}", one_line(error.message()));
+                return Self::unusable(path, &reason);
+            }
+        };
+        let file = Self { exists: true, ..Self::default() };
+        let mut reader = Reader { path, text: &text, owner, loose: loose && owner == Owner::User, file };
+        reader.document(document.as_table());
+        reader.file
+    }
+
+    fn unusable(path: &Path, reason: &str) -> Self {
+        let warning =
+            format!("{}: {reason}. None of its rules counts until that is repaired", path.display());
+        Self { exists: true, warnings: vec![warning], entries: Vec::new() }
+    }
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+    owner: Owner,
+    loose: bool,
+    file: RuleFile,
+}
+
+impl Reader<'_> {
+    fn document(&mut self, table: &dyn TableLike) {
+        if self.loose {
+            let path = self.path.display();
+            self.file.warnings.push(format!(
+                "{path}: others may write this file, so none of its rules allows anything. Run: chmod 600 {path}"
+            ));
+        }
+        for (key, item) in table.iter() {
+            match key {
+                "project" => self.projects(item),
+                _ => self.list(key, item, None),
+            }
+        }
+    }
+
+    fn projects(&mut self, item: &Item) {
+        if self.owner == Owner::Project {
+            return self.warn(item, "[[project]] counts in your own file only and is ignored here");
+        }
+        if let Some(tables) = item.as_array_of_tables() {
+            tables.iter().for_each(|table| self.project(item, table));
+        } else if let Some(array) = item.as_array() {
+            for value in array {
+                match value.as_inline_table() {
+                    Some(table) => self.project(item, table),
+                    None => self.warn(item, "project is a list of tables; write [[project]] with a path"),
+                }
+            }
+        } else {
+            self.warn(item, "project is a list of tables; write [[project]] with a path");
+        }
+    }
+
+    fn project(&mut self, item: &Item, table: &dyn TableLike) {
+        let path = table.get("path").and_then(Item::as_str).map(PathBuf::from);
+        let Some(path) = path.filter(|path| path.is_absolute()) else {
+            return self.warn(item, "a [[project]] needs the whole path of its folder; write path = \"/..\"");
+        };
+        let path: Arc<Path> = path.into();
+        for (key, item) in table.iter().filter(|(key, _)| *key != "path") {
+            self.list(key, item, Some(&path));
+        }
+    }
+
+    fn list(&mut self, key: &str, item: &Item, project: Option<&Arc<Path>>) {
+        let Some((_, effect)) = LISTS.iter().find(|(name, _)| *name == key) else {
+            return self.warn(item, &format!("{key:?} is not known here; the lists are deny, ask and allow"));
+        };
+        match item.as_value() {
+            Some(Value::Array(array)) => array.iter().for_each(|value| self.entry(*effect, value, project)),
+            // One rule without brackets around it is clear enough.
+            Some(value @ Value::String(_)) => self.entry(*effect, value, project),
+            _ => self.warn(item, &format!("{key} is a list; write {key} = [\"shell(git status:*)\"]")),
+        }
+    }
+
+    fn entry(&mut self, effect: RuleEffect, value: &Value, project: Option<&Arc<Path>>) {
+        let line = self.line(value.span());
+        let Some(text) = value.as_str() else {
+            return self.warn_at(line, "a rule is a text in quotes, such as \"shell(git status:*)\"");
+        };
+        let mut entry = Entry { effect, text: text.into(), rule: None, project: project.cloned(), line };
+        match Rule::parse(text, effect) {
+            _ if effect == RuleEffect::Allow && self.owner == Owner::Project => {
+                self.warn_at(line, &format!("{text} is ignored: a project may deny and ask, not allow. To allow it, run: ropewalk permissions add allow --here '{text}'"));
+            }
+            Ok(rule) => {
+                if rule.is_strange() {
+                    self.warn_at(line, &format!("{text}: there is no tool of this name here; is it a slip?"));
+                }
+                entry.rule = (effect != RuleEffect::Allow || !self.loose).then(|| Arc::new(rule));
+            }
+            Err(Malformed { reason, whole_tool: Some(rule) }) if effect != RuleEffect::Allow => {
+                entry.effect = RuleEffect::Ask;
+                self.warn_at(line, &format!("{text}: {reason}. Until then every use of this tool is asked"));
+                entry.rule = Some(Arc::new(rule));
+            }
+            Err(Malformed { reason, .. }) => {
+                self.warn_at(line, &format!("{text}: {reason}. Until then it is ignored"));
+            }
+        }
+        self.file.entries.push(entry);
+    }
+
+    fn warn(&mut self, item: &Item, what: &str) {
+        self.warn_at(self.line(item.span()), what);
+    }
+
+    fn warn_at(&mut self, line: usize, what: &str) {
+        self.file.warnings.push(format!("{} line {line}: {what}", self.path.display()));
+    }
+
+    fn line(&self, span: Option<std::ops::Range<usize>>) -> usize {
+        line_of(self.text, span.map_or(0, |span| span.start))
+    }
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

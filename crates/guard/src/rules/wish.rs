@@ -1,0 +1,87 @@
+//! A wish as rules look at it. What takes time is worked out when a rule first needs it, once.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::path::Path;
+
+use engine::{AskRequest, ToolClass};
+use serde_json::Value;
+
+use super::line::Line;
+use super::tool::{Tool, ToolName};
+
+pub(super) struct Wish<'a> {
+    pub(super) request: &'a AskRequest,
+    pub(super) tool: ToolName,
+    pub(super) home: Option<&'a Path>,
+    workspace: &'a Path,
+    line: OnceCell<Line>,
+    input: OnceCell<Option<Value>>,
+    path: OnceCell<Option<Cow<'a, str>>>,
+}
+
+impl<'a> Wish<'a> {
+    /// `workspace` by its real path.
+    pub(super) fn new(request: &'a AskRequest, workspace: &'a Path, home: Option<&'a Path>) -> Self {
+        Self {
+            request,
+            tool: ToolName::new(&request.tool),
+            home,
+            workspace,
+            line: OnceCell::new(),
+            input: OnceCell::new(),
+            path: OnceCell::new(),
+        }
+    }
+
+    /// What it is about is a command line.
+    pub(super) fn is_command(&self) -> bool {
+        match self.tool.known {
+            Some(known) => known == Tool::Shell,
+            None => self.request.class == ToolClass::Execute && self.request.path.is_none(),
+        }
+    }
+
+    pub(super) fn line(&self) -> &Line {
+        self.line.get_or_init(|| Line::new(&self.request.subject))
+    }
+
+    /// The file that it is about; a tool for files that names none works on the whole workspace.
+    pub(super) fn path(&self) -> Option<&str> {
+        let of = || {
+            let path = self.request.path.as_deref();
+            let whole = || self.tool.known.is_some_and(Tool::has_path).then_some(self.workspace);
+            path.or_else(whole).map(Path::to_string_lossy)
+        };
+        self.path.get_or_init(of).as_deref()
+    }
+
+    /// Two different paths cannot look the same.
+    pub(super) fn path_is_text(&self) -> bool {
+        self.request.path.as_deref().is_none_or(|path| path.to_str().is_some())
+    }
+
+    pub(super) fn argument(&self, key: &str) -> Option<Cow<'_, str>> {
+        Some(match self.input()?.get(key)? {
+            Value::String(text) => Cow::Borrowed(text.as_str()),
+            other => Cow::Owned(other.to_string()),
+        })
+    }
+
+    /// The host of the address that it is about, in lower case.
+    pub(super) fn host(&self) -> Option<String> {
+        let url = self.argument("url").unwrap_or(Cow::Borrowed(&self.request.subject));
+        let rest = url.split_once("://").map_or(url.as_ref(), |(_, rest)| rest);
+        let authority = rest.split(['/', '?', '#', '\\']).next()?;
+        let host = authority.rsplit('@').next()?;
+        let host = match host.strip_prefix('[') {
+            Some(v6) => v6.split(']').next()?,
+            None => host.split(':').next()?,
+        };
+        (!host.is_empty()).then(|| host.trim_end_matches('.').to_lowercase())
+    }
+
+    fn input(&self) -> Option<&Value> {
+        self.input.get_or_init(|| serde_json::from_str(&self.request.input.0).ok()).as_ref()
+    }
+}
