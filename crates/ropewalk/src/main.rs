@@ -1,5 +1,6 @@
 //! The binary: reads the command line and the environment, wires the crates together, runs.
 
+mod audit;
 mod cli;
 mod clock;
 mod editors;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
+        Command::Audit(command) => audit::run(command),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {

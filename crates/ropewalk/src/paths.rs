@@ -49,6 +49,21 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
 }
 
+/// The folder of the audit's files.
+pub fn audit() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("audit"))
+}
+
+/// The file with the audit's key: not in that folder, so that whoever may write there cannot sign.
+pub fn audit_key() -> Result<PathBuf, Trouble> {
+    let named = variable("ROPEWALK_AUDIT_KEY_PATH").or_else(|| variable("BERNSTEIN_AUDIT_KEY_PATH"));
+    match named {
+        Some(path) => std::path::absolute(&path)
+            .map_err(|error| Trouble::failed("the audit key's path cannot be used").because(error)),
+        None => Ok(state()?.join("audit.key")),
+    }
+}
+
 pub fn passed_on() -> Vec<(OsString, OsString)> {
     PASSED_ON.iter().filter_map(|name| variable(name).map(|value| (OsString::from(name), value))).collect()
 }

@@ -21,9 +21,9 @@ use tokio::task::JoinHandle;
 
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
-use crate::server;
 use crate::sessions::find;
 use crate::trouble::Trouble;
+use crate::{server, terminal};
 
 /// How long an interrupted turn may take to end, and its last words to be printed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
@@ -54,9 +54,13 @@ async fn in_registry(
     content: Vec<Content>,
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
-    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true)?;
+    let (registry, audit) = server::audited(Limits { attended: false, ..Limits::default() }, true)?;
     let outcome = one_turn(&registry, options, format, content, &mut stop).await;
     registry.shutdown().await;
+    if let Some(trouble) = audit.trouble() {
+        let paint = terminal::stderr_paint();
+        terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
+    }
     outcome
 }
 

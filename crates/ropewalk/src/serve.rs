@@ -6,19 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Limits, Principal, Registry};
-use net::{Connection, ConnectionParts, Rules};
+use net::{Connection, ConnectionParts, Greeted, Rules};
+use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::acp::Identity;
 
 use crate::cli::ServeOptions;
 use crate::trouble::Trouble;
-use crate::{editors, paths, run, server};
+use crate::{audit, editors, paths, run, server};
 
 /// How long the last bytes may take to leave.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    let (registry, rules) = match prepare(options) {
+    let (registry, audit, rules) = match prepare(options) {
         Ok(prepared) => prepared,
         Err(trouble) => return Ok(trouble.report(false)),
     };
@@ -26,14 +27,14 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
         welcome();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(options, registry, rules))?;
+    runtime.block_on(serve(options, registry, audit, rules))?;
     // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
-fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules), Trouble> {
+fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Arc<Audit>, Rules), Trouble> {
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
@@ -47,11 +48,21 @@ fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules), Trouble> {
         list_max: options.max_history,
         ..Rules::default()
     };
-    Ok((server::registry(limits, true)?, rules))
+    let (registry, audit) = server::audited(limits, true)?;
+    Ok((registry, audit, rules))
 }
 
-async fn serve(options: &ServeOptions, registry: Arc<Registry>, rules: Rules) -> anyhow::Result<()> {
+async fn serve(
+    options: &ServeOptions,
+    registry: Arc<Registry>,
+    audit: Arc<Audit>,
+    rules: Rules,
+) -> anyhow::Result<()> {
     registry.start_reaper();
+    let catching_up = registry.tracker().spawn({
+        let audit = Arc::clone(&audit);
+        async move { audit.catch_up(Principal::local()).await }
+    });
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (link, written) = net::stdio::open()?;
@@ -65,6 +76,7 @@ async fn serve(options: &ServeOptions, registry: Arc<Registry>, rules: Rules) ->
                 title: "Ropewalk".into(),
                 version: env!("CARGO_PKG_VERSION").into(),
             },
+            greeted: Some(greeted(&registry, &audit)),
         },
         link,
     );
@@ -74,12 +86,20 @@ async fn serve(options: &ServeOptions, registry: Arc<Registry>, rules: Rules) ->
         _ = interrupt.recv() => tracing::info!("interrupted"),
     }
     connection.stop_reading();
+    // What it has not come to is there at the next start.
+    catching_up.abort();
     registry.shutdown().await;
     connection.finish().await;
     if tokio::time::timeout(OUTPUT_GRACE, written).await.is_err() {
         tracing::info!("the client did not take the last bytes");
     }
     Ok(())
+}
+
+/// Every client that says who it is stands in the audit.
+fn greeted(registry: &Registry, audit: &Arc<Audit>) -> Greeted {
+    let (clock, audit) = (Arc::clone(registry.clock()), Arc::clone(audit));
+    Arc::new(move |hello| audit.post(audit::initialized(clock.now(), hello)))
 }
 
 /// A person started this by hand: say what it is for.

@@ -3,19 +3,47 @@
 use std::sync::Arc;
 
 use agent::{Agent, AgentConfig};
-use engine::{Limits, Registry, RegistryParts};
+use engine::{Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
 use store::SqliteStore;
+use store::audit::{Audit, AuditParts, Key, RETENTION_DAYS};
 
 use crate::clock::SystemClock;
 use crate::paths;
 use crate::trouble::Trouble;
 
-/// `warm` for servers, whose first session should not wait for the disk.
+/// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
+/// first session should not wait for the disk.
 pub fn registry(limits: Limits, warm: bool) -> Result<Arc<Registry>, Trouble> {
+    let (parts, _) = parts(limits, warm)?;
+    Ok(Registry::new(parts))
+}
+
+/// A registry for working with sessions. Without a sound audit key there is none.
+pub fn audited(limits: Limits, warm: bool) -> Result<(Arc<Registry>, Arc<Audit>), Trouble> {
+    let folder = paths::audit()?;
+    let key = Key::load_or_create(&paths::audit_key()?, &folder).map_err(Trouble::key)?;
+    let (parts, sandbox) = parts(limits, warm)?;
+    let audit = Audit::start(AuditParts {
+        folder,
+        key,
+        store: Arc::clone(&parts.store),
+        clock: Arc::clone(&parts.clock),
+        settings: Settings::defaults(&parts.backend.abilities().settings),
+        sandbox: sandbox.into(),
+        retention_days: RETENTION_DAYS,
+    });
+    let followers = vec![Arc::clone(&audit) as Arc<dyn Follower>];
+    Ok((Registry::new(RegistryParts { followers, ..parts }), audit))
+}
+
+/// What every registry is made from, and the name of the sandbox mode.
+fn parts(limits: Limits, warm: bool) -> Result<(RegistryParts, &'static str), Trouble> {
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on();
+    let sandbox = config.reach.mode.name();
     let options = store::Options { warm, ..store::Options::default() };
-    let store = Arc::new(SqliteStore::open(paths::sessions()?, options));
-    let parts = RegistryParts::new(store, Arc::new(Agent::new(config)), Arc::new(SystemClock));
-    Ok(Registry::new(RegistryParts { limits, ..parts }))
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
+    let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    Ok((RegistryParts { limits, ..RegistryParts::new(store, backend, clock) }, sandbox))
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use engine::{OpenError, SessionId, StoreError};
 use serde_json::json;
+use store::audit::KeyError;
 
 use crate::terminal::{self, one_line};
 
@@ -98,6 +99,15 @@ impl Trouble {
             }
             OpenError::Store(error) => Self::failed("the session cannot be used").because(error),
             OpenError::Stopping | OpenError::LimitReached(_) => Self::failed(error.to_string()),
+        }
+    }
+
+    /// The audit's key cannot be used, so nothing that must be audited may be done.
+    pub fn key(error: KeyError) -> Self {
+        let trouble = Self::failed(error.to_string()).fix(error.fix());
+        match std::error::Error::source(&error) {
+            Some(source) => trouble.because(source),
+            None => trouble.because("a key that others know proves nothing"),
         }
     }
 

@@ -149,6 +149,7 @@ impl Server {
             principal,
             rules: self.setup.rules.clone(),
             identity: Identity { name: "ropewalk".into(), title: "Ropewalk".into(), version: "1.2.3".into() },
+            greeted: None,
         }
     }
 
