@@ -57,7 +57,7 @@ async fn in_registry(
     let (registry, audit) = server::audited(Limits { attended: false, ..Limits::default() }, true)?;
     let outcome = one_turn(&registry, options, format, content, &mut stop).await;
     registry.shutdown().await;
-    if let Some(trouble) = audit.trouble() {
+    if let Some(trouble) = audit.and_then(|audit| audit.trouble()) {
         let paint = terminal::stderr_paint();
         terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
     }

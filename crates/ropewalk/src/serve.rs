@@ -34,7 +34,7 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
-fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Arc<Audit>, Rules), Trouble> {
+fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Option<Arc<Audit>>, Rules), Trouble> {
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
@@ -55,14 +55,13 @@ fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Arc<Audit>, Rules),
 async fn serve(
     options: &ServeOptions,
     registry: Arc<Registry>,
-    audit: Arc<Audit>,
+    audit: Option<Arc<Audit>>,
     rules: Rules,
 ) -> anyhow::Result<()> {
     registry.start_reaper();
-    let catching_up = registry.tracker().spawn({
-        let audit = Arc::clone(&audit);
-        async move { audit.catch_up(Principal::local()).await }
-    });
+    let catching_up = audit
+        .clone()
+        .map(|audit| registry.tracker().spawn(async move { audit.catch_up(Principal::local()).await }));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (link, written) = net::stdio::open()?;
@@ -76,7 +75,7 @@ async fn serve(
                 title: "Ropewalk".into(),
                 version: env!("CARGO_PKG_VERSION").into(),
             },
-            greeted: Some(greeted(&registry, &audit)),
+            greeted: audit.as_ref().map(|audit| greeted(&registry, audit)),
         },
         link,
     );
@@ -87,7 +86,9 @@ async fn serve(
     }
     connection.stop_reading();
     // What it has not come to is there at the next start.
-    catching_up.abort();
+    if let Some(catching_up) = catching_up {
+        catching_up.abort();
+    }
     registry.shutdown().await;
     connection.finish().await;
     if tokio::time::timeout(OUTPUT_GRACE, written).await.is_err() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent::{Agent, AgentConfig};
 use engine::{Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
 use store::SqliteStore;
-use store::audit::{Audit, AuditParts, Key, RETENTION_DAYS};
+use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
 
 use crate::clock::SystemClock;
 use crate::paths;
@@ -19,10 +19,19 @@ pub fn registry(limits: Limits, warm: bool) -> Result<Arc<Registry>, Trouble> {
 }
 
 /// A registry for working with sessions. Without a sound audit key there is none.
-pub fn audited(limits: Limits, warm: bool) -> Result<(Arc<Registry>, Arc<Audit>), Trouble> {
+pub fn audited(limits: Limits, warm: bool) -> Result<(Arc<Registry>, Option<Arc<Audit>>), Trouble> {
     let folder = paths::audit()?;
-    let key = Key::load_or_create(&paths::audit_key()?, &folder).map_err(Trouble::key)?;
+    let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let (parts, sandbox) = parts(limits, warm)?;
+    let key = match key {
+        // Where nothing can be kept, neither can sessions: they last as long as the process does.
+        Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
+            let error = Trouble::key(error);
+            error.warn("nothing is audited");
+            return Ok((Registry::new(parts), None));
+        }
+        key => key.map_err(Trouble::key)?,
+    };
     let audit = Audit::start(AuditParts {
         folder,
         key,
@@ -33,7 +42,7 @@ pub fn audited(limits: Limits, warm: bool) -> Result<(Arc<Registry>, Arc<Audit>)
         retention_days: RETENTION_DAYS,
     });
     let followers = vec![Arc::clone(&audit) as Arc<dyn Follower>];
-    Ok((Registry::new(RegistryParts { followers, ..parts }), audit))
+    Ok((Registry::new(RegistryParts { followers, ..parts }), Some(audit)))
 }
 
 /// What every registry is made from, and the name of the sandbox mode.

@@ -119,6 +119,13 @@ impl Trouble {
         Self::failed("the output cannot be written").because(error)
     }
 
+    /// Says it as a warning: something is not done, and the rest goes on.
+    pub fn warn(&self, consequence: &str) {
+        let because = self.because.as_deref().unwrap_or_default();
+        let text = one_line(&format!("{consequence}: {}: {because}", self.what));
+        terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
+    }
+
     /// Tells the user, and answers how the program is to end.
     pub fn report(&self, as_json: bool) -> ExitCode {
         if self.kind == Kind::Unheard {

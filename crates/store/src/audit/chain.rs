@@ -29,7 +29,7 @@ const TORN: &str = "torn";
 /// Rows after which the sessions' places are written down anew.
 const CURSORS_EVERY: u64 = 512;
 /// A row is shorter: what it quotes is cut.
-const ROW_BYTES_MAX: u64 = 256 << 10;
+const ROW_BYTES_MAX: u64 = 128 << 10;
 /// The place of a session that is gone: nothing more is written of it.
 const GONE: u64 = u64::MAX;
 

@@ -137,9 +137,10 @@ impl Key {
 }
 
 fn lies_in(path: &Path, log: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = path.parent().map(real).unwrap_or_default();
-    folder.starts_with(real(log)) || real(path).starts_with(real(log))
+    let Ok(log) = log.canonicalize() else { return path.starts_with(log) };
+    // A file that is not there yet would be made in its folder, or in the nearest that there is.
+    let nearest = path.ancestors().find_map(|place| place.canonicalize().ok());
+    nearest.is_some_and(|place| place.starts_with(log))
 }
 
 /// The file appears whole or not at all, so that whoever starts at the same moment never reads half a

@@ -15,6 +15,10 @@ use super::key::Key;
 /// What the first row follows.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
+/// Characters of a text that is quoted in a row.
+const TEXT_CHARS_MAX: usize = 512;
+/// Items of a list in a row.
+const ITEMS_MAX: usize = 8;
 const HMAC_CHARS: usize = 64;
 const HMAC_FIELD: &[u8] = b", \"hmac\": \"";
 const PREV_FIELD: &[u8] = b", \"prev_hmac\": \"";
@@ -31,6 +35,35 @@ pub struct Entry {
     pub resource_id: String,
     /// No fractions. `seq` is kept for positions in a session's log.
     pub details: Map<String, Value>,
+}
+
+impl Entry {
+    /// The same with nothing in it that is longer than a row should quote: names come from clients.
+    pub(super) fn bounded(mut self) -> Self {
+        cut(&mut self.actor);
+        cut(&mut self.resource_id);
+        self.details.values_mut().for_each(cut_all);
+        self
+    }
+}
+
+fn cut_all(value: &mut Value) {
+    match value {
+        Value::String(text) => cut(text),
+        Value::Array(items) => {
+            items.truncate(ITEMS_MAX);
+            items.iter_mut().for_each(cut_all);
+        }
+        Value::Object(fields) => fields.values_mut().for_each(cut_all),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn cut(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
 }
 
 /// A row as it stands in a file.

@@ -18,10 +18,6 @@ use super::chain::SESSION;
 use super::hex;
 use super::row::Entry;
 
-/// Characters of a title, a command or a reason in a row.
-const TEXT_CHARS_MAX: usize = 512;
-/// Paths in a row.
-const PATHS_MAX: usize = 8;
 /// The actor of what clients do, under the name that such rows have in the chain ours is read beside.
 const CLIENTS: &str = "acp_bridge";
 
@@ -49,6 +45,7 @@ impl<'a> Teller<'a> {
             resource_id: self.session.to_string(),
             details,
         }
+        .bounded()
     }
 }
 
@@ -141,13 +138,13 @@ impl Story {
             Body::PolicyBlocked { call, tool, path, mode, reason } => {
                 let details = json!({
                     "call": call.as_ref().map(|call| &*call.0), "mode": **mode, "path": path.as_deref().map(shown),
-                    "reason": cut(reason), "tool": **tool,
+                    "reason": **reason, "tool": **tool,
                 });
                 ("sandbox.refused", peer, details)
             }
             Body::ToolEnded(end) => ("tool.call", "agent", self.called(end)),
             Body::TurnEnded { stop, error } => {
-                ("turn.ended", peer, json!({ "error": error.as_deref().map(cut), "stop": stop_word(*stop) }))
+                ("turn.ended", peer, json!({ "error": error.as_deref(), "stop": stop_word(*stop) }))
             }
             Body::Title { title } if matches!(event.origin, Origin::Surface { .. }) => {
                 ("session.renamed", peer, json!({ "chars": title.chars().count(), "peer": peer }))
@@ -182,7 +179,7 @@ impl Story {
         let asked = self.asks.get(&ask);
         let started = call.and_then(|call| self.calls.get(call));
         let reason = match by {
-            Resolver::Policy { reason } | Resolver::Rule { reason } => Some(cut(reason)),
+            Resolver::Policy { reason } | Resolver::Rule { reason } => Some(&**reason),
             Resolver::Surface { .. } | Resolver::Engine => None,
         };
         let peer = if let Resolver::Surface { name, .. } = by { name } else { resolver_word(by) };
@@ -192,7 +189,7 @@ impl Story {
             "call": call.map(|call| &*call.0), "decision": if resolution.allows() { "approved" } else { "rejected" },
             "mode": self.settings.get(MODE), "peer": peer, "promptId": ask.0.to_string(), "reason": reason,
             "resolution": resolution_word(resolution), "resolver": resolver_word(by),
-            "risk": asked.map(|ask| risk_word(ask.risk)), "subject": subject.map(cut), "tool": tool,
+            "risk": asked.map(|ask| risk_word(ask.risk)), "subject": subject, "tool": tool,
         })
     }
 
@@ -200,8 +197,7 @@ impl Story {
         let call = self.calls.get(&end.call);
         let decision = call.and_then(|call| call.decision);
         let outcome = if end.failed { "failed" } else { "done" };
-        let paths =
-            call.map(|call| call.paths.iter().take(PATHS_MAX).map(|path| shown(path)).collect::<Vec<_>>());
+        let paths = call.map(|call| call.paths.iter().map(|path| shown(path)).collect::<Vec<_>>());
         json!({
             "call": &*end.call.0,
             "decision": decision.map(|(resolution, _)| resolution_word(resolution)),
@@ -212,7 +208,7 @@ impl Story {
             "paths": paths,
             "resolver": decision.map(|(_, resolver)| resolver),
             "signal": end.exit.as_ref().and_then(|exit| exit.signal.as_deref()),
-            "title": call.map(|call| cut(&call.title)),
+            "title": call.map(|call| &*call.title),
             "tool": call.map(|call| &*call.tool),
         })
     }
@@ -234,8 +230,8 @@ impl Ask {
 fn asked(ask: AskId, request: &AskRequest) -> Value {
     json!({
         "call": request.call.as_ref().map(|call| &*call.0), "path": request.path.as_deref().map(shown),
-        "promptId": ask.0.to_string(), "reason": cut(&request.reason), "risk": risk_word(request.risk),
-        "subject": cut(&request.subject), "tool": *request.tool,
+        "promptId": ask.0.to_string(), "reason": *request.reason, "risk": risk_word(request.risk),
+        "subject": *request.subject, "tool": *request.tool,
     })
 }
 
@@ -270,13 +266,6 @@ fn peer_of(origin: &Origin) -> &str {
 
 fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(TEXT_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 fn resolver_word(by: &Resolver) -> &'static str {

@@ -109,7 +109,9 @@ impl Desk {
         for job in &batch {
             match job {
                 Job::Rows { drafts: rows, .. } => drafts.extend(rows.iter().cloned()),
-                Job::Record { entry, .. } => drafts.push(Draft { entry: entry.clone(), when: When::Always }),
+                Job::Record { entry, .. } => {
+                    drafts.push(Draft { entry: entry.clone().bounded(), when: When::Always });
+                }
                 Job::Cursor { .. } => {}
             }
         }

@@ -32,10 +32,10 @@ fn nothing_is_written_of_a_session_that_is_gone() {
     world.check_whole(4);
 }
 
-/// Wherever the bytes of a batch end, whichever of the files beside the chain is older: the rows that
+/// Wherever the bytes of a batch end (around every row's end, and each thirteenth byte within), whichever of the files beside the chain is older: the rows that
 /// are missing are written, the others are not written again.
 #[test]
-fn a_kill_at_any_byte_of_a_batch_loses_nothing_and_doubles_nothing() {
+fn a_kill_within_a_batch_loses_nothing_and_doubles_nothing() {
     let world = World::new();
     let batch = [at(3, "a"), at(5, "a"), at(9, "a")];
     world.chain().append(START, &[first("a"), at(1, "a")]).unwrap();
@@ -44,6 +44,10 @@ fn a_kill_at_any_byte_of_a_batch_loses_nothing_and_doubles_nothing() {
     world.chain().append(START, &batch).unwrap();
     let whole = fs::read(&file).unwrap();
     for end in (usize::try_from(before).unwrap()..=whole.len()).rev() {
+        let near_an_end = whole[end.saturating_sub(2)..].iter().take(4).any(|byte| *byte == b'\n');
+        if end % 13 != 0 && !near_an_end {
+            continue;
+        }
         fs::write(&file, &whole[..end]).unwrap();
         fs::write(&head, &old_head).unwrap();
         fs::remove_file(world.folder().join("cursors.json")).ok();
