@@ -35,7 +35,7 @@ pub use event::{
     AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd,
     ToolStart, Usage,
 };
-pub use handle::{Accepted, SendError, SessionHandle, Snapshot};
+pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
 pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
     SurfaceId, Timestamp, TurnId,

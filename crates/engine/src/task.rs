@@ -21,7 +21,7 @@ use crate::backend::{
 };
 use crate::content::Content;
 use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Stop};
-use crate::handle::{Accepted, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
+use crate::handle::{Accepted, Birth, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
 use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
@@ -56,6 +56,7 @@ pub(crate) struct TaskParts {
     pub id: SessionId,
     pub owner: Principal,
     pub roots: Vec<PathBuf>,
+    pub birth: Birth,
     pub epoch: Epoch,
     pub next_seq: Seq,
     pub replay_from: Seq,
@@ -142,6 +143,7 @@ impl Task {
                 id: parts.id.clone(),
                 owner: parts.owner,
                 roots: parts.roots,
+                birth: parts.birth,
                 specs: Arc::clone(parts.session.specs()),
                 mailbox: mailbox_in,
                 log: log.shared(),

@@ -1,5 +1,6 @@
 //! The binary: reads the command line and the environment, wires the crates together, runs.
 
+mod audit;
 mod cli;
 mod clock;
 mod config;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),
+        Command::Audit(command) => audit::run(command),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {

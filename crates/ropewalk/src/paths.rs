@@ -32,6 +32,29 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
 }
 
+/// The folder of the audit's files.
+pub fn audit() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("audit"))
+}
+
+/// Whether somebody chose where the audit's key is.
+pub fn names_audit_key() -> bool {
+    named_audit_key().is_some()
+}
+
+fn named_audit_key() -> Option<OsString> {
+    variable("ROPEWALK_AUDIT_KEY_PATH").or_else(|| variable("BERNSTEIN_AUDIT_KEY_PATH"))
+}
+
+/// The file with the audit's key: not in that folder, so that whoever may write there cannot sign.
+pub fn audit_key() -> Result<PathBuf, Trouble> {
+    match named_audit_key() {
+        Some(path) => std::path::absolute(&path)
+            .map_err(|error| Trouble::failed("the audit key's path cannot be used").because(error)),
+        None => Ok(state()?.join("audit.key")),
+    }
+}
+
 /// The folder of what the person wrote: settings and rules.
 pub fn config_folder() -> Result<PathBuf, Trouble> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -156,6 +156,7 @@ impl Server {
                 version: "1.2.3".into(),
                 sandbox: "workspace-write".into(),
             },
+            greeted: None,
         }
     }
 
