@@ -1,0 +1,81 @@
+"""What is expected of each attempt: the contract of the sandbox, one line per attempt.
+
+`root` and `user` say what happens without a fence: S it succeeds, R it does not (the kernel keeps it for
+root, or we refuse it in every mode), A either. With a fence nothing succeeds but what `allowed` names.
+`event` says whether a refusal by a fence leaves its line in the session's log. Where nothing is asked
+of the kernel (an environment that was cleaned, a handle that was closed, a limit) there is none.
+"""
+
+from dataclasses import dataclass
+
+READ_ONLY, WRITE, NETWORK, OFF = "read-only", "workspace-write", "workspace-write-network", "off"
+MODES = (READ_ONLY, WRITE, NETWORK, OFF)
+WRITING, ONLINE = (WRITE, NETWORK), (NETWORK,)
+
+
+@dataclass(frozen=True)
+class Row:
+    key: str
+    root: str = "S"
+    user: str = "S"
+    allowed: tuple = ()
+    event: bool = True
+    # Which folder the session works in.
+    session: str = "project"
+
+
+def rows(numbers, **options):
+    return [Row(str(number), **options) for number in numbers]
+
+
+TABLE = [
+    *rows([0], allowed=WRITING),
+    *rows(range(1, 16)),
+    # The same through our own tools, which no kernel fences.
+    *rows(["1t", "2t", "3t", "4t", "5t", "16t", "17t", "20t", "47t", "48t"], root="A", user="A"),
+    *rows(range(16, 21)),
+    *rows(range(21, 24), allowed=ONLINE),
+    *rows([24, 25], user="R"),
+    *rows([26]),
+    *rows([27]),
+    *rows([28, 29]),
+    *rows([30], allowed=ONLINE),
+    *rows([31]),
+    *rows([32, 33, 34, 35, 36, 37]),
+    *rows([38], root="R", user="R", event=False),
+    *rows([39], event=False),
+    *rows([40]),
+    *rows([41]),
+    *rows([42], user="R"),
+    *rows([43], root="R", event=False),
+    *rows([44]),
+    *rows([45, 46], user="R"),
+    *rows([47, "47b", 48]),
+    *rows([49], user="R"),
+    *rows([50, 51]),
+    *rows([52], root="A", user="R", event=False),
+    *rows([53]),
+    *rows(["53t"], root="A", user="A", event=False),
+    *rows([54], root="R", user="R", event=False),
+    *rows([55, 56]),
+    *rows([57, 58, 59], user="R"),
+    *rows(range(60, 67)),
+    *rows([67, 68, "69a", "69b", "69d"]),
+    *rows(["69c"], session="worktree"),
+    *rows([70], session="plain"),
+    *rows([71], session="linked"),
+    *rows([72, 73, "73b", "73c"]),
+    *rows([74], session="race74", event=False),
+    *rows([75], session="root75", event=False),
+    *rows([76]),
+    *rows([77]),
+    *rows([78]),
+    *rows(["78t"], root="R", user="R", event=False),
+    *rows([79], root="A", user="A", event=False),
+    *rows([80, 81, 82, "82b"], root="A", user="A", event=False),
+    *rows([83, 84, 85, 86, 87], root="R", user="R", event=False),
+    *rows([88, 89, 90], allowed=ONLINE),
+    *rows([91], allowed=ONLINE),
+    *rows([92]),
+    *rows([93, 94], root="R", user="R", event=False),
+]
