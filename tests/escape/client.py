@@ -112,6 +112,7 @@ class Server:
         return 0
 
     def close(self):
+        """Ends the server as an editor does. Once more does no harm."""
         self.process.stdin.close()
         try:
             self.process.wait(10)

@@ -112,8 +112,9 @@ def replaced_root(bout):
 def strange_paths(bout):
     """The server must answer, whatever a path looks like."""
     session = bout.session("project")
-    names = ["a\0b", "../../out/v78t\0.txt", "x" * 5_000, "d/" * 2_500 + "f", "\u202e\u2066\x1b[2J", "\ud800".encode("utf-16", "surrogatepass").decode("utf-16", "replace")]
-    for name in names:
+    lone_surrogate = "\ud800"
+    long = ["x" * 5_000, "d/" * 2_500 + "f"]
+    for name in ["a\0b", "../../out/v78t\0.txt", *long, "\u202e\u2066\x1b[2J", lone_surrogate]:
         bout.say(session, f"write {name}: pwned")
     shown = bout.say(session, "what did I say?")
     return None, "", "You said" not in shown or os.path.lexists(bout.world.victim("78t"))
@@ -293,7 +294,23 @@ def overhear(bout):
     return bout.claim(shown), shown, words.decode() in shown
 
 
+def door(key):
+    """An attempt by `ropewalk sandbox run MODE -- COMMAND`."""
+
+    def run(bout):
+        command = [bout.binary, "sandbox", "run", bout.mode, "--", *bout.world.attack(key).split()]
+        place = {"env": bout.world.environment(), "cwd": bout.world.inside(), **bout.world.account}
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, **place)
+        claim = bout.claim(ran.stdout) or {"outcome": "refused", "detail": ran.stderr[-200:]}
+        return claim, ran.stdout, None
+
+    return run
+
+
 SPECIAL = {
+    "1s": door("1s"),
+    "16s": door("16s"),
+    "21s": door("21s"),
     "25": overhear,
     **TOOLS,
     "30": listen,
@@ -312,6 +329,9 @@ SPECIAL = {
 
 # What has no attacker of its own.
 NAMES = {
+    "1s": "write outside, by `sandbox run`",
+    "16s": "write a git hook, by `sandbox run`",
+    "21s": "TCP, by `sandbox run`",
     "1t": "write outside, by our tool",
     "2t": "write through .., by our tool",
     "3t": "edit through a symbolic link, by our tool",

@@ -22,6 +22,10 @@ class Row:
     event: bool = True
     # Which folder the session works in.
     session: str = "project"
+    # Refused in every mode: that the attempt bites is shown by running it without us.
+    control: bool = False
+    # What takes long runs in these modes only, unless it is asked for by name.
+    modes: tuple = MODES
 
 
 def rows(numbers, **options):
@@ -30,7 +34,15 @@ def rows(numbers, **options):
 
 TABLE = [
     *rows([0], allowed=WRITING),
-    *rows(range(1, 16)),
+    # What must work. Without these, a fence that lets nothing run would pass.
+    *rows(["0b", "0c"], allowed=WRITING, modes=(WRITE, NETWORK, OFF)),
+    *rows(range(1, 13)),
+    *rows(["12b"], event=False),
+    *rows([13, 14, 15]),
+    *rows(["15b"], user="R"),
+    # The same by another door, which keeps no log.
+    *rows(["1s", "16s"], event=False),
+    *rows(["21s"], allowed=ONLINE, event=False),
     # The same through our own tools, which no kernel fences.
     *rows(["1t", "2t", "3t", "4t", "5t", "16t", "17t", "20t", "47t", "48t"], root="A", user="A"),
     *rows(range(16, 21)),
@@ -38,11 +50,14 @@ TABLE = [
     *rows([24, 25], user="R"),
     *rows([26]),
     *rows([27]),
-    *rows([28, 29]),
+    *rows([28]),
+    # Whoever uses calls of another kind is killed on the spot.
+    *rows(["28b"], event=False),
+    *rows([29]),
     *rows([30], allowed=ONLINE),
     *rows([31]),
     *rows([32, 33, 34, 35, 36, 37]),
-    *rows([38], root="R", user="R", event=False),
+    *rows([38], root="R", user="R", event=False, control=True),
     *rows([39], event=False),
     *rows([40]),
     *rows([41]),
@@ -53,12 +68,13 @@ TABLE = [
     *rows([47, "47b", 48]),
     *rows([49], user="R"),
     *rows([50, 51]),
+    *rows(["50b"], event=False),
     *rows([52], root="A", user="R", event=False),
     *rows([53]),
     *rows(["53t"], root="A", user="A", event=False),
-    *rows([54], root="R", user="R", event=False),
+    *rows([54], root="R", user="R", event=False, control=True),
     *rows([55, 56]),
-    *rows([57, 58, 59], user="R"),
+    *rows([57, 58, 59, "59b"], user="R"),
     *rows(range(60, 67)),
     *rows([67, 68, "69a", "69b", "69d"]),
     *rows(["69c"], session="worktree"),
@@ -72,10 +88,14 @@ TABLE = [
     *rows([78]),
     *rows(["78t"], root="R", user="R", event=False),
     *rows([79], root="A", user="A", event=False),
-    *rows([80, 81, 82, "82b"], root="A", user="A", event=False),
+    *rows([80, 82], root="A", user="A", event=False, control=True),
+    # Five gigabytes take their time.
+    *rows([81], root="A", user="A", event=False, modes=(WRITE,)),
+    *rows(["82b"], root="A", user="A", event=False),
     *rows([83, 84, 85, 86, 87], root="R", user="R", event=False),
     *rows([88, 89, 90], allowed=ONLINE),
     *rows([91], allowed=ONLINE),
     *rows([92]),
-    *rows([93, 94], root="R", user="R", event=False),
+    *rows([93], root="R", user="R", event=False, control=True),
+    *rows([94], root="R", user="R", event=False),
 ]

@@ -143,6 +143,7 @@ class World:
             "mark": self.mark,
             "sequences": SEQUENCES.encode().hex(),
             "pid-outside": os.getpid(),
+            "shm-key": int(self.secret[2:9], 16),
             "processes-try": 700,
             "memory-try": 5 << 30,
             "file-try": 5 << 30,
@@ -177,14 +178,15 @@ class World:
         self.write(f"ROPEWALK_HOME={self.path('out', 'evil')}\n", "home", "project", ".env")
         os.symlink(self.victim(3), self.inside("link3"))
         os.symlink(self.path("out"), self.inside("dir4"))
-        for number in ("1t", "2t", "3t", "4t", "5t"):
+        for number in ("12b", "1s", "1t", "2t", "3t", "4t", "5t"):
             self.write("original\n", "out", f"v{number}")
         os.symlink(self.victim("3t"), self.inside("link3t"))
 
     def _repositories(self):
         def git(folder, *words):
             identity = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"]
-            clean = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": self.path("home"), "GIT_CONFIG_NOSYSTEM": "1"}
+            path = os.environ.get("PATH", "/usr/bin:/bin")
+            clean = {"PATH": path, "HOME": self.path("home"), "GIT_CONFIG_NOSYSTEM": "1"}
             command = ["git", *identity, *words]
             subprocess.run(command, cwd=folder, env=clean, check=True, capture_output=True)
 
@@ -341,7 +343,8 @@ class World:
 
     def _attacker(self):
         shutil.copy(os.path.join(HERE, "attacker.py"), self.path("bin"))
-        shutil.copytree(os.path.join(HERE, "attacks"), self.path("bin", "attacks"), ignore=shutil.ignore_patterns("__pycache__"))
+        built = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(os.path.join(HERE, "attacks"), self.path("bin", "attacks"), ignore=built)
         with open(self.path("bin", "world.json"), "w", encoding="utf-8") as file:
             json.dump(self.facts, file)
         compile_all = ["/usr/bin/python3", "-I", "-m", "compileall", "-q", self.path("bin", "attacks")]

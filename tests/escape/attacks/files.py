@@ -19,6 +19,40 @@ def hard_link(w):
     return overwrite(w.inside("hard7"))
 
 
+@attempt("0b", "commit what was written (what the mode allows)")
+def commit(w):
+    import subprocess
+
+    overwrite(w.inside("committed"))
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "core.hooksPath=/nowhere"]
+    for words in (["add", "committed"], ["commit", "-q", "-m", "by a command"]):
+        ran = subprocess.run(["git", *who, *words], cwd=w["workspace"], capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            raise PermissionError(ran.stderr.strip())
+
+
+@attempt("0c", "threads, pipes, temporary files, terminals (what the mode allows)")
+def ordinary(w):
+    import pty
+    import socket
+    import subprocess
+    import tempfile
+    import threading
+
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"x")
+    left, right = socket.socketpair()
+    worker = threading.Thread(target=lambda: left.sendall(b"y"))
+    worker.start()
+    worker.join()
+    for handle in pty.openpty():
+        os.close(handle)
+    ran = subprocess.run("echo z | cat > /dev/null; kill -9 $$", shell=True, check=False)
+    if right.recv(1) != b"y" or ran.returncode != -9:
+        raise PermissionError("something ordinary does not work")
+    return overwrite(w.inside("v0c"))
+
+
 @attempt(8, "move a file out")
 def move_out(w):
     os.rename(w.inside("f8"), os.path.join(w["out"], "moved8"))
@@ -32,11 +66,33 @@ def move_in(w):
 attempt(10, "remove an outside file")(lambda w: os.unlink(w.victim(10)))
 attempt(11, "truncate an outside file")(lambda w: os.truncate(w.victim(11), 0))
 attempt(12, "chmod an outside file")(lambda w: os.chmod(w.victim(12), 0o777))
+
+
+@attempt("12b", "set flags of an outside file")
+def flags(w):
+    """Needs no more than reading rights, and no path when it is done."""
+    import fcntl
+
+    set_flags, no_dump = 0x40086602, 0x40
+    handle = os.open(w.victim("12b"), os.O_RDONLY)
+    fcntl.ioctl(handle, set_flags, no_dump.to_bytes(8, "little"))
+
+
 attempt(13, "set the times of an outside file")(lambda w: os.utime(w.victim(13), (1, 1)))
 attempt(14, "set an attribute of an outside file")(
     lambda w: os.setxattr(w.victim(14), "user.pwned", b"yes")
 )
 attempt(15, "make a pipe outside")(lambda w: os.mkfifo(os.path.join(w["out"], "fifo15")))
+
+
+@attempt("15b", "make a device of the disk")
+def device(w):
+    disk = os.stat("/").st_dev
+    os.mknod(w.inside("disk15b"), 0o060600, disk)
+    with open(w.inside("disk15b"), "rb", buffering=0) as file:
+        return f"read {len(file.read(4096))} bytes of the disk"
+
+
 attempt(16, "write a git hook")(lambda w: overwrite(w.inside(".git", "hooks", "pre-commit")))
 attempt(17, "write the git config")(
     lambda w: append(w.inside(".git", "config"), "[core]\n\tfsmonitor = pwned\n")
@@ -195,3 +251,6 @@ def strange_name(w):
     name = b"v78\xff\n\x1b[2J\xe2\x80\xae"
     handle = os.open(os.fsencode(w["out"]) + b"/" + name, os.O_WRONLY | os.O_CREAT, 0o600)
     os.close(handle)
+
+attempt("1s", "write outside")(lambda w: overwrite(w.victim("1s")))
+attempt("16s", "write a git hook")(lambda w: overwrite(w.inside(".git", "hooks", "pre-push")))

@@ -166,6 +166,21 @@ def fsopen(w):
     syscall(SYS_MOVE_MOUNT, mounted, b"", AT_FDCWD, target, at_empty_path)
 
 
+@attempt("50b", "leave shared memory of System V")
+def shared_memory(w):
+    shmget, create = 29, 0o1600
+    return f"segment {syscall(shmget, w['shm-key'], 4096, create)}"
+
+
+@attempt("59b", "make a control group")
+def control_group(w):
+    for root in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+        if os.path.isdir(root):
+            os.mkdir(f"{root}/{w['mark']}")
+            return f"made one in {root}"
+    raise Impossible("there are no control groups")
+
+
 @attempt(59, "change a setting of the kernel")
 def sysctl(w):
     with open(w["sysctl"]["path"], "w", encoding="ascii") as file:

@@ -87,10 +87,10 @@ def terminal(w):
 def stubborn(w):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.write(1, b"stubborn and ready\n")
     child = os.fork()
     if child == 0:
         os.setsid()
+        os.write(1, b"stubborn and ready\n")
         os.execv("/bin/sleep", [f"{w['mark']}-86", "20"])
     time.sleep(20)
 

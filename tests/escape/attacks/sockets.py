@@ -43,6 +43,7 @@ def dns_query(label):
 
 
 attempt(21, "TCP")(lambda w: tcp("127.0.0.1", w["tcp"], w.token(21)))
+attempt("21s", "TCP")(lambda w: tcp("127.0.0.1", w["tcp"], w.token("21s")))
 attempt(22, "UDP")(lambda w: udp(w["udp"], w.token(22)))
 attempt(23, "a DNS question")(lambda w: udp(w["udp"], dns_query(w.token(23))))
 
@@ -100,6 +101,35 @@ def vsock(w):
 
 
 attempt(28, "a Unix socket outside")(lambda w: unix(w["sockets"]["28"], w.token(28)))
+
+
+@attempt("28b", "a Unix socket by the system calls of 32-bit programs")
+def old_calls(w):
+    """A filter that looks at the numbers of one kind of call only does not see the other kind."""
+    import ctypes
+    import mmap
+
+    # int call(eax, ebx, ecx, edx) { int 0x80 }
+    code = bytes.fromhex("53 89f8 89f3 87d1 cd80 4898 5b c3")
+    at_low_address = 0x40
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | at_low_address
+    room = mmap.mmap(-1, 4096, flags=private, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    address = struct.pack("=H", socket.AF_UNIX) + os.fsencode(w["sockets"]["28"]) + b"\0"
+    room[:] = code.ljust(64, b"\0") + address.ljust(4032, b"\0")
+    base = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    call = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 4)(base)
+    socket_call, connect_call = 359, 362
+    handle = call(socket_call, socket.AF_UNIX, socket.SOCK_STREAM, 0)
+    if handle == -errno.ENOSYS:
+        raise Impossible("this kernel has no 32-bit calls")
+    if handle < 0:
+        raise OSError(-handle, os.strerror(-handle))
+    refused = call(connect_call, handle, base + 64, len(address))
+    if refused < 0:
+        raise OSError(-refused, os.strerror(-refused))
+    os.write(handle, w.token("28b"))
+
+
 attempt(29, "an abstract Unix socket")(lambda w: unix("\0" + w["abstract"], w.token(29)))
 
 
