@@ -14,6 +14,7 @@ use engine::{
 
 use crate::context::Memory;
 use crate::model::{Model, ModelInfo, Offline};
+use crate::place::Place;
 use crate::seen::Seen;
 use crate::{commands, rules, tools, turn};
 
@@ -111,7 +112,7 @@ impl Backend for Agent {
     }
 
     fn project_rules(&self, cwd: &Path) -> Vec<String> {
-        rules::names(cwd)
+        rules::names(cwd, &self.shared.config.reach.hidden)
     }
 }
 
@@ -138,6 +139,12 @@ impl BackendSession for AgentSession {
 }
 
 impl AgentSession {
+    /// Opens the folders of the session.
+    pub(crate) async fn place(&self, cwd: PathBuf) -> Result<Place, String> {
+        let (shared, roots) = (Arc::clone(&self.shared), self.spec.roots.clone());
+        tools::blocking(move || Place::open(cwd, &roots, &shared.config.reach)).await
+    }
+
     fn take_memory(&self) -> Option<Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** every call that is shown ends, whatever happens in between.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,12 +13,13 @@ use engine::{
     AskRequest, Body, CallId, Content, Exit, Location, Opaque, SessionGone, ToolClass, ToolContent, ToolEnd,
     ToolKind, ToolStart, TurnContext, Verdict,
 };
+use sandbox::{Spot, Want};
 
 use crate::agent::{AgentSession, Shared};
-use crate::place::{Place, PlaceError};
+use crate::place::Place;
 use crate::seen::Seen;
 use crate::summary::{cut, one_line};
-use crate::tools::{self, Intent, Job, Outcome, Tool, Work};
+use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Work};
 
 const TITLE_CHARS_MAX: usize = 120;
 
@@ -45,27 +46,27 @@ pub(crate) struct Guard {
 
 /// Why a call is not carried out.
 enum Stopped {
-    Failed(String),
-    /// It would have left the workspace.
-    Blocked {
-        path: PathBuf,
-        reason: String,
-    },
+    Failed(Failure),
     Gone(SessionGone),
 }
 
-impl From<SessionGone> for Stopped {
-    fn from(gone: SessionGone) -> Self {
-        Self::Gone(gone)
+impl<T: Into<Failure>> From<T> for Stopped {
+    fn from(failure: T) -> Self {
+        Self::Failed(failure.into())
     }
 }
 
 impl Guard {
-    pub(crate) fn new(session: &AgentSession, context: &TurnContext, only_reading: bool) -> Self {
+    pub(crate) fn new(
+        session: &AgentSession,
+        context: &TurnContext,
+        place: &Place,
+        only_reading: bool,
+    ) -> Self {
         Self {
             shared: Arc::clone(&session.shared),
             seen: Arc::clone(&session.seen),
-            place: Place { cwd: context.cwd().as_ref().clone(), roots: session.spec.roots.clone() },
+            place: place.clone(),
             context: context.clone(),
             only_reading,
         }
@@ -82,18 +83,17 @@ impl Guard {
         self.context.emit(Body::ToolStarted(Box::new(start.clone()))).await?;
         let outcome = match (tool, intent) {
             (Some(tool), Ok(intent)) => self.carry_out(tool, intent, &start).await,
-            (_, Err(reason)) => Err(Stopped::Failed(reason)),
-            (None, Ok(_)) => Err(Stopped::Failed("there is no such tool".into())),
+            (_, Err(reason)) => Err(reason.into()),
+            (None, Ok(_)) => Err("there is no such tool".into()),
         };
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(Stopped::Failed(reason)) => Outcome::failed(reason),
-            Err(Stopped::Blocked { path, reason }) => {
-                self.report_block(&start, path, &reason).await?;
-                Outcome::failed(reason)
-            }
+            Err(Stopped::Failed(failure)) => failure.into(),
             Err(Stopped::Gone(gone)) => return Err(gone),
         };
+        if let Some(path) = &outcome.blocked {
+            self.report_block(&start, path.clone(), outcome.text.as_deref().unwrap_or_default()).await?;
+        }
         let end = self.end(&start.call, outcome, began).await?;
         Ok(Ran { start, end })
     }
@@ -122,15 +122,14 @@ impl Guard {
 
     async fn carry_out(&self, tool: &Tool, intent: Intent, start: &ToolStart) -> Result<Outcome, Stopped> {
         if self.only_reading && tool.class != ToolClass::Read {
-            return Err(Stopped::Failed(format!(
-                "{} is not available here: only reading is allowed",
-                tool.name
-            )));
+            return Err(format!("{} is not available here: only reading is allowed", tool.name).into());
         }
-        let path = self.resolve(intent.path.as_deref()).await?;
+        let want = if tool.class == ToolClass::Edit { Want::Write } else { Want::Read };
+        let spot = self.find(intent.path.as_deref(), want).await?;
+        let path = spot.as_ref().map(|spot| spot.real().to_owned());
         let job = Arc::new(Job {
             call: start.call.clone(),
-            path: path.clone(),
+            spot,
             place: self.place.clone(),
             seen: Arc::clone(&self.seen),
             context: self.context.clone(),
@@ -154,7 +153,7 @@ impl Guard {
         };
         match self.ask(request).await? {
             Verdict::Allowed => Ok(work.run(job).await),
-            Verdict::Denied { reason, .. } => Err(Stopped::Failed(format!("not allowed: {reason}"))),
+            Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
     }
 
@@ -162,24 +161,15 @@ impl Guard {
     async fn ask(&self, request: AskRequest) -> Result<Verdict, Stopped> {
         tokio::select! {
             biased;
-            () = self.context.cancel.cancelled() => Err(Stopped::Failed("the turn was cancelled".into())),
-            verdict = self.context.ask(request) => Ok(verdict?),
+            () = self.context.cancel.cancelled() => Err("the turn was cancelled".into()),
+            verdict = self.context.ask(request) => verdict.map_err(Stopped::Gone),
         }
     }
 
-    async fn resolve(&self, path: Option<&str>) -> Result<Option<PathBuf>, Stopped> {
+    async fn find(&self, path: Option<&str>, want: Want) -> Result<Option<Spot>, Stopped> {
         let Some(path) = path.map(PathBuf::from) else { return Ok(None) };
         let place = self.place.clone();
-        match tools::blocking(move || place.resolve(Path::new(&path))).await {
-            Ok(Ok(real)) => Ok(Some(real)),
-            Ok(Err(error @ PlaceError::Outside(_))) => {
-                let reason = error.to_string();
-                let PlaceError::Outside(path) = error else { return Err(Stopped::Failed(reason)) };
-                Err(Stopped::Blocked { path, reason })
-            }
-            Ok(Err(error)) => Err(Stopped::Failed(error.to_string())),
-            Err(reason) => Err(Stopped::Failed(reason)),
-        }
+        Ok(Some(tools::blocking(move || place.find(&path, want)).await??))
     }
 
     async fn report_block(&self, start: &ToolStart, path: PathBuf, reason: &str) -> Result<(), SessionGone> {
@@ -187,7 +177,7 @@ impl Guard {
             call: Some(start.call.clone()),
             tool: Arc::clone(&start.tool),
             path: Some(path),
-            mode: "workspace".into(),
+            mode: self.shared.config.reach.mode.name().into(),
             reason: reason.into(),
         };
         self.context.emit(blocked).await
@@ -220,5 +210,5 @@ async fn prepared(work: Box<dyn Work>, job: &Arc<Job>) -> Result<(Box<dyn Work>,
         let mut work = work;
         work.prepare(&job).map(|preview| (work, preview))
     });
-    looked.await.and_then(|outcome| outcome).map_err(Stopped::Failed)
+    Ok(looked.await??)
 }

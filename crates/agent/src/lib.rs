@@ -15,6 +15,7 @@ mod seen;
 mod summary;
 mod tools;
 mod turn;
+mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use model::{

@@ -1,60 +1,60 @@
-//! Where a session may work: its folder and further roots, and the one check that a path is inside.
+//! Where a session may work: its folder and further roots, opened as handles that cannot be left.
 //!
-//! **Invariant:** a path that [`Place::resolve`] returns has no symbolic link left in it, so what was
-//! checked is what is used.
+//! A place is opened for a turn. Its handles stay the folders that were there then; a session whose
+//! working folder moves gets a new place.
 
-use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-#[derive(Debug, Clone)]
+use sandbox::{FileError, Files, Policy, Spot, Unfit, Want};
+
+use crate::agent::Reach;
+
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) cwd: PathBuf,
-    pub(crate) roots: Vec<PathBuf>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PlaceError {
-    #[error("{} is outside the workspace", .0.display())]
-    Outside(PathBuf),
-    #[error("{} cannot be used: {reason}", .path.display())]
-    Unusable { path: PathBuf, reason: String },
+    files: Result<Arc<Files>, FileError>,
 }
 
 impl Place {
-    /// The real path of a file, existing or not, if it is inside. Touches the disk.
-    pub(crate) fn resolve(&self, path: &Path) -> Result<PathBuf, PlaceError> {
-        let absolute = self.cwd.join(path);
-        let real = real_path(&absolute)
-            .map_err(|error| PlaceError::Unusable { path: absolute.clone(), reason: error.to_string() })?;
-        let inside = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
-        if inside(&self.cwd) || self.roots.iter().any(inside) {
-            Ok(real)
-        } else {
-            Err(PlaceError::Outside(real))
-        }
+    /// Opens the folders. Touches the disk. A folder that cannot be opened is no reason to end the
+    /// turn: whoever wants a file is told.
+    pub(crate) fn open(cwd: PathBuf, roots: &[PathBuf], reach: &Reach) -> Self {
+        let further = roots.iter().chain(&reach.add_dirs).cloned();
+        let policy = Policy {
+            mode: reach.mode,
+            roots: std::iter::once(cwd.clone()).chain(further).collect(),
+            hidden: reach.hidden.clone(),
+        };
+        Self { cwd, files: Files::open(policy).map(Arc::new).map_err(with_advice) }
+    }
+
+    pub(crate) fn files(&self) -> Result<&Files, FileError> {
+        self.files.as_deref().map_err(Clone::clone)
+    }
+
+    /// Where a path leads, existing or not, if that may be reached. Touches the disk.
+    pub(crate) fn find(&self, path: &Path, want: Want) -> Result<Spot, FileError> {
+        self.files()?.find(&self.cwd.join(path), want)
     }
 
     /// A path as people write it: relative where it is below the working folder.
     pub(crate) fn shown(&self, path: &Path) -> String {
-        let cwd = self.cwd.canonicalize().unwrap_or_else(|_| self.cwd.clone());
-        let relative = path.strip_prefix(&cwd).or_else(|_| path.strip_prefix(&self.cwd)).unwrap_or(path);
+        let real = self.files.as_ref().ok().and_then(|files| files.policy().roots.first());
+        let cwd = real.unwrap_or(&self.cwd);
+        let relative = path.strip_prefix(cwd).or_else(|_| path.strip_prefix(&self.cwd)).unwrap_or(path);
         if relative.as_os_str().is_empty() { ".".into() } else { relative.display().to_string() }
     }
 }
 
-/// Resolves links up to the nearest existing parent. What does not exist may only be plain names.
-fn real_path(path: &Path) -> io::Result<PathBuf> {
-    match path.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        outcome => return outcome,
+fn with_advice(error: FileError) -> FileError {
+    match error {
+        FileError::Unusable { path, reason } => {
+            let advice = format!("{reason}; make the folder again or start a session without it");
+            FileError::Unusable { path, reason: Unfit::System(advice) }
+        }
+        refused @ FileError::Refused { .. } => refused,
     }
-    if path.symlink_metadata().is_ok() {
-        return Err(io::Error::other("it is a link that leads nowhere"));
-    }
-    let (Some(parent), Some(Component::Normal(name))) = (path.parent(), path.components().next_back()) else {
-        return Err(io::Error::other("it has no existing parent"));
-    };
-    Ok(real_path(parent)?.join(name))
 }
 
 #[cfg(test)]
@@ -62,33 +62,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_really_inside_is_inside() {
+    fn paths_start_from_the_working_folder_and_stay_in_the_roots() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
-        let (work, extra, out) = (base.join("work"), base.join("extra"), base.join("out"));
-        for folder in [&work, &extra, &out, &base.join("work-2")] {
+        let [work, extra, more, out] = ["work", "extra", "more", "out"].map(|name| base.join(name));
+        for folder in [&work, &extra, &more, &out] {
             std::fs::create_dir(folder).unwrap();
         }
-        std::fs::write(out.join("secret"), "s").unwrap();
-        std::os::unix::fs::symlink(&out, work.join("link")).unwrap();
-        std::os::unix::fs::symlink(out.join("missing"), work.join("dangling")).unwrap();
-        let place = Place { cwd: work.clone(), roots: vec![extra.clone()] };
-
-        for good in ["a", "new/deep/file", "./x/../y", ".", &extra.join("f").to_string_lossy()] {
-            assert!(place.resolve(Path::new(good)).is_ok() || good.contains("x/.."), "{good}");
+        std::os::unix::fs::symlink(&work, base.join("way")).unwrap();
+        let reach =
+            Reach { add_dirs: vec![more.clone()], hidden: vec![work.join("state")], ..Reach::default() };
+        let place = Place::open(base.join("way"), std::slice::from_ref(&extra), &reach);
+        let find = |path: &Path| place.find(path, Want::Write).map(|spot| spot.real().to_owned());
+        assert_eq!(find(Path::new("new/file")).unwrap(), work.join("new/file"));
+        for inside in [&extra, &more] {
+            assert_eq!(find(&inside.join("f")).unwrap(), inside.join("f"));
         }
-        for bad in [
-            "../out/secret",
-            "link/secret",
-            "link/new",
-            "dangling",
-            "/etc/passwd",
-            "../work-2/a",
-            "no/../../out",
-        ] {
-            assert!(place.resolve(Path::new(bad)).is_err(), "{bad}");
+        for bad in [Path::new("../out/f"), Path::new("state/x"), &out, Path::new(".vscode/x")] {
+            assert!(matches!(find(bad), Err(FileError::Refused { .. })), "{}", bad.display());
         }
-        assert_eq!(place.resolve(Path::new("new/file")).unwrap(), work.join("new/file"));
         assert_eq!(place.shown(&work.join("new/file")), "new/file");
+        assert_eq!(place.shown(&work), ".");
+        assert_eq!(place.shown(&more), more.display().to_string());
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_named_to_whoever_wants_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = dir.path().join("gone");
+        let place = Place::open(gone.clone(), &[], &Reach::default());
+        let error = place.find(Path::new("a"), Want::Read).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&gone.display().to_string()) && error.contains("make the folder again"),
+            "{error}"
+        );
     }
 }

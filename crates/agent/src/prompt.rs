@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Content, Link};
+use sandbox::{Broken, FileError, Unfit, Want};
 
 use crate::model::Image;
 use crate::place::Place;
@@ -100,16 +101,20 @@ async fn read_link(link: &Link, place: Place) -> Result<String, String> {
 }
 
 fn read_file(path: &Path, place: &Place) -> Result<String, String> {
-    let real = place.resolve(path).map_err(|_| "it is outside the workspace or not there".to_owned())?;
+    const NEVER: &str = "files there are never given to a model";
+    let spot = place.find(path, Want::Read).map_err(|error| match error {
+        FileError::Refused { broken: Broken::Hidden, .. } => NEVER,
+        FileError::Refused { .. } | FileError::Unusable { .. } => "it is outside the workspace or not there",
+    })?;
     let blocked = |part: Component<'_>| BLOCKED.iter().any(|name| part.as_os_str() == *name);
-    if real.components().any(blocked) {
-        return Err("files there are never given to a model".into());
+    if spot.real().components().any(blocked) {
+        return Err(NEVER.into());
     }
-    let metadata = real.metadata().map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("it is not a file".into());
-    }
-    let file = std::fs::File::open(&real).map_err(|error| error.to_string())?;
+    let file = place.files().and_then(|files| files.open_file(&spot)).map_err(|error| match error {
+        FileError::Unusable { reason: Unfit::Folder | Unfit::Special, .. } => "it is not a file".to_owned(),
+        FileError::Unusable { reason, .. } => reason.to_string(),
+        FileError::Refused { broken, .. } => broken.to_string(),
+    })?;
     let mut bytes = Vec::new();
     file.take(LINK_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > LINK_BYTES_MAX {
@@ -195,7 +200,7 @@ mod tests {
         std::fs::write(base.join("outside"), "o").unwrap();
         std::os::unix::fs::symlink(base.join("outside"), work.join("link")).unwrap();
         let shown = work.to_string_lossy().into_owned();
-        let place = Place { cwd: work, roots: vec![] };
+        let place = Place::open(work, &[], &crate::agent::Reach::default());
         let prompt = render(&blocks(&shown), &place).await;
         let images: String = prompt.images.iter().map(|image| format!("image {}\n", image.mime)).collect();
         let warnings: String = prompt.warnings.iter().map(|warning| format!("! {warning}\n")).collect();

@@ -12,10 +12,11 @@ mod shell;
 mod write;
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use engine::{BoxFuture, CallId, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind, TurnContext};
+use sandbox::{FileError, Files, Spot, Unfit};
 use serde::de::DeserializeOwned;
 
 use crate::agent::Shared;
@@ -55,7 +56,7 @@ pub(crate) struct Intent {
 /// The part of a call that only its tool knows.
 pub(crate) trait Work: Send + 'static {
     /// Looks at the world before permission is asked, and shows what would change. May block.
-    fn prepare(&mut self, _job: &Job) -> Result<Vec<ToolContent>, String> {
+    fn prepare(&mut self, _job: &Job) -> Result<Vec<ToolContent>, Failure> {
         Ok(Vec::new())
     }
 
@@ -66,8 +67,8 @@ pub(crate) trait Work: Send + 'static {
 /// What a call works with.
 pub(crate) struct Job {
     pub(crate) call: CallId,
-    /// Resolved and inside the workspace.
-    pub(crate) path: Option<PathBuf>,
+    /// Where the path of the intent leads, judged for what the tool wants.
+    pub(crate) spot: Option<Spot>,
     pub(crate) place: Place,
     pub(crate) seen: Arc<Seen>,
     pub(crate) context: TurnContext,
@@ -75,8 +76,45 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    fn path(&self) -> Result<&Path, String> {
-        self.path.as_deref().ok_or_else(|| "a path is missing".to_owned())
+    fn spot(&self) -> Result<&Spot, Failure> {
+        self.spot.as_ref().ok_or_else(|| "a path is missing".into())
+    }
+
+    fn files(&self) -> Result<&Files, Failure> {
+        Ok(self.place.files()?)
+    }
+}
+
+/// Why nothing came of a call.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Failed(String),
+    /// The sandbox does not let it happen.
+    Blocked {
+        path: PathBuf,
+        reason: String,
+    },
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(reason: &str) -> Self {
+        Self::Failed(reason.to_owned())
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let reason = error.to_string();
+        match error {
+            FileError::Refused { path, .. } => Self::Blocked { path, reason },
+            FileError::Unusable { .. } => Self::Failed(reason),
+        }
     }
 }
 
@@ -84,6 +122,8 @@ impl Job {
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) failed: bool,
+    /// What the sandbox did not let it reach.
+    pub(crate) blocked: Option<PathBuf>,
     /// Shown to people, and told to the model if `told` is not.
     pub(crate) text: Option<String>,
     pub(crate) told: Option<String>,
@@ -99,6 +139,15 @@ impl Outcome {
 
     fn text(text: String) -> Self {
         Self { text: Some(text), ..Self::default() }
+    }
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Failed(reason) => Self::failed(reason),
+            Failure::Blocked { path, reason } => Self { blocked: Some(path), ..Self::failed(reason) },
+        }
     }
 }
 
@@ -134,8 +183,13 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// File work as a tool's run.
-fn file_work(work: impl FnOnce() -> Result<Outcome, String> + Send + 'static) -> BoxFuture<'static, Outcome> {
-    Box::pin(async move { blocking(work).await.and_then(|outcome| outcome).unwrap_or_else(Outcome::failed) })
+fn file_work(
+    work: impl FnOnce() -> Result<Outcome, Failure> + Send + 'static,
+) -> BoxFuture<'static, Outcome> {
+    Box::pin(async move {
+        let outcome = blocking(work).await.map_err(Failure::from).and_then(|outcome| outcome);
+        outcome.unwrap_or_else(Outcome::from)
+    })
 }
 
 fn arguments<T: DeserializeOwned>(text: &str) -> Result<T, String> {
@@ -145,27 +199,31 @@ fn arguments<T: DeserializeOwned>(text: &str) -> Result<T, String> {
         .map_err(|error| format!("the arguments are not as the tool needs them: {error}"))
 }
 
-/// A whole file, if it is one and not too large.
-fn read_whole(path: &Path) -> Result<Vec<u8>, String> {
-    let metadata = path.metadata().map_err(|error| format!("it cannot be read: {error}"))?;
-    if metadata.is_dir() {
-        return Err("it is a folder; list it".into());
-    }
-    if !metadata.is_file() {
-        return Err("it is not a regular file".into());
-    }
-    let file = std::fs::File::open(path).map_err(|error| format!("it cannot be read: {error}"))?;
+/// A whole file, if there is one and it is not too large.
+fn read_whole(files: &Files, spot: &Spot) -> Result<Option<Vec<u8>>, Failure> {
+    let file = match files.open_file(spot) {
+        Ok(file) => file,
+        Err(FileError::Unusable { reason: Unfit::Missing, .. }) => return Ok(None),
+        Err(FileError::Unusable { reason: Unfit::Folder, .. }) => {
+            return Err("it is a folder; list it".into());
+        }
+        Err(FileError::Unusable { reason: reason @ Unfit::Special, .. }) => {
+            return Err(reason.to_string().into());
+        }
+        Err(FileError::Unusable { reason, .. }) => return Err(format!("it cannot be read: {reason}").into()),
+        Err(refused @ FileError::Refused { .. }) => return Err(refused.into()),
+    };
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| format!("it cannot be read: {error}"))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it is larger than {} MiB; search in it instead", FILE_BYTES_MAX >> 20));
+        return Err(format!("it is larger than {} MiB; search in it instead", FILE_BYTES_MAX >> 20).into());
     }
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
-fn as_text(bytes: Vec<u8>) -> Result<String, String> {
+fn as_text(bytes: Vec<u8>) -> Result<String, Failure> {
     if bytes.contains(&0) {
         return Err("it is not a text file".into());
     }

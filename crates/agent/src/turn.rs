@@ -54,7 +54,8 @@ async fn begin(
     input: TurnInput,
     context: TurnContext,
 ) -> Result<Stop, Broken> {
-    let place = Place { cwd: context.cwd().as_ref().clone(), roots: session.spec.roots.clone() };
+    let opened = unless_cancelled(&context, session.place(context.cwd().as_ref().clone())).await?;
+    let place = opened.map_err(Broken::Failed)?;
     let caught_up = unless_cancelled(&context, memory.catch_up(&context.history, input.turn, &place)).await?;
     caught_up.map_err(|error| Broken::Failed(error.to_string()))?;
 
@@ -73,7 +74,7 @@ async fn begin(
     let mut live = memory.past.clone();
     live.open(input.turn, Opening::Prompt(prompt));
 
-    let mut turn = Turn { session: Arc::clone(session), context, live, only_reading, messages: 0 };
+    let mut turn = Turn { session: Arc::clone(session), context, place, live, only_reading, messages: 0 };
     let stop = turn.think().await?;
     if !input.titled && !turn.context.cancel.is_cancelled() {
         turn.name_session().await?;
@@ -92,6 +93,7 @@ async fn unless_cancelled<T>(context: &TurnContext, work: impl Future<Output = T
 struct Turn {
     session: Arc<AgentSession>,
     context: TurnContext,
+    place: Place,
     /// What the model remembers, this turn included.
     live: Conversation,
     only_reading: bool,
@@ -127,8 +129,10 @@ impl Turn {
             .shared
             .model(&id)
             .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
-        let cwd = self.context.cwd();
-        let system = tokio::task::spawn_blocking(move || rules::system_prompt(&cwd, &settings));
+        let (cwd, shared) = (self.context.cwd(), Arc::clone(&self.session.shared));
+        let system = tokio::task::spawn_blocking(move || {
+            rules::system_prompt(&cwd, &shared.config.reach.hidden, &settings)
+        });
         let system = unless_cancelled(&self.context, system).await?;
         let request = ModelRequest {
             model: Arc::clone(&info.id),
@@ -194,6 +198,7 @@ impl Turn {
             if self.context.cancel.is_cancelled() {
                 return Err(Broken::Cancelled);
             }
+            self.follow_cwd().await?;
             for ran in self.run_side_by_side(group).await? {
                 let turn = Some(self.context.turn());
                 self.live.apply(turn, &Body::ToolStarted(Box::new(ran.start)));
@@ -203,10 +208,20 @@ impl Turn {
         Ok(())
     }
 
+    /// The working folder may move, and what could not be opened may be there by now.
+    async fn follow_cwd(&mut self) -> Result<(), Broken> {
+        let cwd = self.context.cwd();
+        if self.place.cwd != *cwd || self.place.files().is_err() {
+            let opened = unless_cancelled(&self.context, self.session.place(cwd.as_ref().clone())).await?;
+            self.place = opened.map_err(Broken::Failed)?;
+        }
+        Ok(())
+    }
+
     async fn run_side_by_side(&self, calls: Vec<Wanted>) -> Result<Vec<Ran>, Broken> {
         let mut running = JoinSet::new();
         for (at, wanted) in calls.into_iter().enumerate() {
-            let guard = Guard::new(&self.session, &self.context, self.only_reading);
+            let guard = Guard::new(&self.session, &self.context, &self.place, self.only_reading);
             running.spawn(async move { (at, guard.perform(wanted).await) });
         }
         let mut done = Vec::new();

@@ -12,6 +12,7 @@ mod ids;
 mod log;
 mod memory;
 mod policy;
+mod redactor;
 mod registry;
 mod rules;
 mod session;
@@ -40,8 +41,12 @@ pub use ids::{
 };
 pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
-pub use policy::{Rule, Ruling, decide};
-pub use registry::{Limits, Listed, OpenError, Registry, RegistryParts, Wish};
+pub use policy::{Ruling, decide};
+pub use redactor::Redactor;
+pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
+pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 pub use session::{Answer, Effect, Input, Refusal, Sender, Session, Totals, TurnReport};
-pub use settings::{APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, approval_spec};
+pub use settings::{
+    APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, approval_spec, full_name,
+};
 pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};

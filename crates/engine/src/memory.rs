@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event::{Body, Event};
 use crate::ids::{Epoch, Seq, SessionId};
-use crate::policy::Rule;
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
 
 #[derive(Default)]
@@ -18,7 +17,6 @@ pub struct MemoryStore {
 struct Inner {
     sessions: BTreeMap<SessionId, Kept>,
     deleted: BTreeSet<SessionId>,
-    rules: Vec<Rule>,
 }
 
 struct Kept {
@@ -171,18 +169,5 @@ impl Store for MemoryStore {
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
         ready(self.lock().kept(id).map(|kept| kept.row.title = Some(title.into())))
-    }
-
-    fn rules(&self) -> StoreResult<'_, Vec<Rule>> {
-        ready(Ok(self.lock().rules.clone()))
-    }
-
-    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()> {
-        let mut inner = self.lock();
-        inner.rules.retain(|kept| {
-            (&kept.workspace, &kept.tool, &kept.subject) != (&rule.workspace, &rule.tool, &rule.subject)
-        });
-        inner.rules.push(rule);
-        ready(Ok(()))
     }
 }

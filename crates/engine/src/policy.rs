@@ -3,26 +3,11 @@
 //! **Invariant:** a denial beats everything, and a mode that forbids a class of tools cannot be
 //! talked out of it by a rule or a preset.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::event::{AskRequest, ToolClass};
+use crate::event::{AskRequest, Risk, ToolClass};
+use crate::rules::{RuleEffect, RuleHit};
 use crate::settings::{APPROVAL, MODE, Settings};
-
-/// An answer that a person gave once and for all, for exactly this wish in this workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    pub workspace: PathBuf,
-    pub tool: Arc<str>,
-    pub subject: Arc<str>,
-    pub allow: bool,
-}
-
-impl Rule {
-    pub fn matches(&self, workspace: &std::path::Path, request: &AskRequest) -> bool {
-        self.workspace == workspace && self.tool == request.tool && self.subject == request.subject
-    }
-}
 
 /// What the policy says of a wish before any person is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +15,10 @@ pub enum Ruling {
     Allow {
         reason: Arc<str>,
     },
-    /// A person said "always" or "never" earlier.
-    Remembered {
+    /// A rule of the person decided it.
+    Rule {
         allow: bool,
+        reason: Arc<str>,
     },
     Deny {
         mode: Arc<str>,
@@ -41,27 +27,46 @@ pub enum Ruling {
     Ask,
 }
 
-/// Decides a wish from the session's settings and a rule that matches it, if there is one.
-pub fn decide(settings: &Settings, request: &AskRequest, remembered: Option<bool>) -> Ruling {
+/// Decides a wish from the session's settings and what the rules say of it: deny before ask before
+/// the preset before allow.
+pub fn decide(settings: &Settings, request: &AskRequest, hit: Option<&RuleHit>) -> Ruling {
     let mode = settings.get(MODE);
-    let approval = settings.get(APPROVAL);
     if let Some(reason) = forbidden_by_mode(mode, request.class) {
         return Ruling::Deny { mode: mode.into(), reason };
     }
-    if remembered == Some(false) {
-        return Ruling::Remembered { allow: false };
+    if let Some(hit) = hit.filter(|hit| hit.effect == RuleEffect::Deny) {
+        return Ruling::Rule { allow: false, reason: format!("refused by the rule {}", hit.shown()).into() };
     }
-    match (approval, request.class) {
-        (_, ToolClass::Read) => allow("reading is allowed"),
-        ("full", _) => allow("approval is set to full"),
-        ("read-only", ToolClass::Edit | ToolClass::Execute | ToolClass::Network) => Ruling::Deny {
+    let approval = settings.get(APPROVAL);
+    if approval == "read-only" && request.class != ToolClass::Read {
+        return Ruling::Deny {
             mode: approval.into(),
             reason: "approval is set to read-only: only reading is allowed".into(),
-        },
-        (_, _) if remembered == Some(true) => Ruling::Remembered { allow: true },
+        };
+    }
+    if hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) {
+        return Ruling::Ask;
+    }
+    if approval == "full" {
+        return allow("approval is set to full");
+    }
+    if let Some(hit) = hit.filter(|hit| covers(hit, request.risk)) {
+        return Ruling::Rule { allow: true, reason: format!("allowed by the rule {}", hit.shown()).into() };
+    }
+    match (approval, request.class) {
+        ("strict", _) => Ruling::Ask,
+        // What holds secrets is asked for, even to look at it.
+        (_, _) if request.risk >= Risk::High => Ruling::Ask,
+        (_, ToolClass::Read) => allow("reading is allowed"),
         ("auto", ToolClass::Edit) => allow("edits inside the workspace are allowed"),
+        ("auto", ToolClass::Execute) if request.risk == Risk::Low => allow("the command only looks"),
         (_, ToolClass::Edit | ToolClass::Execute | ToolClass::Network) => Ruling::Ask,
     }
+}
+
+/// A rule for a family of commands was not written with a disaster in mind: that takes its exact text.
+fn covers(hit: &RuleHit, risk: Risk) -> bool {
+    hit.effect == RuleEffect::Allow && (risk < Risk::Critical || hit.exact)
 }
 
 fn allow(reason: &str) -> Ruling {
@@ -76,5 +81,85 @@ fn forbidden_by_mode(mode: &str, class: ToolClass) -> Option<Arc<str>> {
         ToolClass::Edit | ToolClass::Execute | ToolClass::Network => only_reading.then(|| {
             format!("the session is in {mode} mode: only reading is allowed; switch to code mode").into()
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::{Opaque, ToolKind};
+    use crate::settings::full_name;
+
+    fn request(class: ToolClass, risk: Risk) -> AskRequest {
+        AskRequest {
+            call: None,
+            tool: "tool".into(),
+            title: "".into(),
+            kind: ToolKind::Other,
+            class,
+            path: None,
+            subject: "subject".into(),
+            input: Opaque("{}".into()),
+            risk,
+            reason: "".into(),
+            preview: Vec::new(),
+        }
+    }
+
+    fn settings(approval: &str) -> Settings {
+        let mut settings = Settings::default();
+        settings.set(APPROVAL.into(), full_name(APPROVAL, approval.into()));
+        settings
+    }
+
+    fn check(approval: &str, class: ToolClass, risk: Risk, hit: Option<(RuleEffect, bool)>) -> &'static str {
+        let hit = hit.map(|(effect, exact)| RuleHit { effect, rule: "r".into(), source: "s".into(), exact });
+        match decide(&settings(approval), &request(class, risk), hit.as_ref()) {
+            Ruling::Allow { .. } | Ruling::Rule { allow: true, .. } => "allow",
+            Ruling::Deny { .. } | Ruling::Rule { allow: false, .. } => "deny",
+            Ruling::Ask => "ask",
+        }
+    }
+
+    #[test]
+    fn each_preset_allows_asks_and_denies_what_it_says() {
+        use Risk::{Critical, High, Low, Medium};
+        use ToolClass::{Edit, Execute, Network, Read};
+        let wishes = [
+            (Read, Low),
+            (Read, High),
+            (Edit, Medium),
+            (Edit, High),
+            (Execute, Low),
+            (Execute, Medium),
+            (Execute, Critical),
+            (Network, Medium),
+        ];
+        for (presets, expected) in [
+            (&["read-only", "readonly"][..], "allow ask deny deny deny deny deny deny"),
+            (&["strict"], "ask ask ask ask ask ask ask ask"),
+            (&["suggest", "manual", "Ask"], "allow ask ask ask ask ask ask ask"),
+            (&["auto", "auto-edit", "acceptEdits"], "allow ask allow ask allow ask ask ask"),
+            (&["full", "yolo", "full_auto"], "allow allow allow allow allow allow allow allow"),
+        ] {
+            for preset in presets {
+                let ruled = wishes.map(|(class, risk)| check(preset, class, risk, None)).join(" ");
+                assert_eq!(ruled, expected, "{preset}");
+            }
+        }
+    }
+
+    #[test]
+    fn deny_comes_before_ask_before_the_preset_before_allow() {
+        use RuleEffect::{Allow, Ask, Deny};
+        let run = |approval, risk, hit| check(approval, ToolClass::Execute, risk, Some(hit));
+        for approval in ["auto", "full", "suggest"] {
+            assert_eq!(run(approval, Risk::Low, (Deny, false)), "deny", "{approval}");
+            assert_eq!(run(approval, Risk::Low, (Ask, false)), "ask", "{approval}");
+            assert_eq!(run(approval, Risk::High, (Allow, false)), "allow", "{approval}");
+        }
+        assert_eq!(run("read-only", Risk::Low, (Allow, true)), "deny");
+        assert_eq!(run("auto", Risk::Critical, (Allow, false)), "ask");
+        assert_eq!(run("auto", Risk::Critical, (Allow, true)), "allow");
     }
 }

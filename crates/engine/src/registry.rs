@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OnceCell, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Abilities, Backend, SessionSpec};
+use crate::backend::{Abilities, Backend, BoxFuture, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::SessionHandle;
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
 use crate::memory::MemoryStore;
-use crate::rules::RuleBook;
+use crate::redactor::Redactor;
+use crate::rules::{MemoryRules, Rules};
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::{APPROVAL, SettingSpec};
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
@@ -57,6 +58,37 @@ pub struct RegistryParts {
     pub backend: Arc<dyn Backend>,
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
+    pub rules: Arc<dyn Rules>,
+    /// Takes secrets out of everything before it is written.
+    pub redactor: Option<Arc<dyn Redactor>>,
+    /// Whoever reads along on every session: the audit, the metrics.
+    pub followers: Vec<Arc<dyn Follower>>,
+    /// What the approval of a new session is, if not the usual.
+    pub approval: Option<Arc<str>>,
+}
+
+impl RegistryParts {
+    pub fn new(store: Arc<dyn Store>, backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            store,
+            backend,
+            clock,
+            limits: Limits::default(),
+            rules: Arc::new(MemoryRules::default()),
+            redactor: None,
+            followers: Vec::new(),
+            approval: None,
+        }
+    }
+}
+
+/// A reader of every session that this process opens, with a position of its own in each log.
+pub trait Follower: Send + Sync + 'static {
+    /// Reads the session's log until it ends, which is when the session leaves memory.
+    fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()>;
+
+    /// The session and its log are gone for good.
+    fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()>;
 }
 
 pub struct Registry {
@@ -69,7 +101,9 @@ pub struct Registry {
     limits: Limits,
     tracker: TaskTracker,
     stop: CancellationToken,
-    rules: OnceCell<Arc<RuleBook>>,
+    rules: Arc<dyn Rules>,
+    redactor: Option<Arc<dyn Redactor>>,
+    followers: Vec<Arc<dyn Follower>>,
     rooms: Mutex<Rooms>,
     /// Rings when a session that was being opened is open, or is not going to be.
     settled: Notify,
@@ -150,7 +184,7 @@ pub struct Listed {
 impl Registry {
     pub fn new(parts: RegistryParts) -> Arc<Self> {
         Arc::new(Self {
-            specs: parts.backend.abilities().settings.clone().into(),
+            specs: specs_of(parts.backend.as_ref(), parts.approval),
             store: parts.store,
             fallback: Arc::new(MemoryStore::default()),
             backend: parts.backend,
@@ -158,7 +192,9 @@ impl Registry {
             limits: parts.limits,
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
-            rules: OnceCell::new(),
+            rules: parts.rules,
+            redactor: parts.redactor,
+            followers: parts.followers,
             rooms: Mutex::default(),
             settled: Notify::new(),
             opened: watch::Sender::new(0),
@@ -285,7 +321,13 @@ impl Registry {
             Err(error) => return Err(error),
         };
         self.end(id).await;
-        store.delete(&row.id).await.map_err(OpenError::Store)
+        let deleted = store.delete(&row.id).await.map_err(OpenError::Store)?;
+        if deleted {
+            for follower in &self.followers {
+                follower.deleted(&row.id).await;
+            }
+        }
+        Ok(deleted)
     }
 
     pub async fn rename(
@@ -433,7 +475,8 @@ impl Registry {
             store,
             backend: self.backend.open(spec),
             clock: Arc::clone(&self.clock),
-            rules: self.rule_book().await,
+            rules: Arc::clone(&self.rules),
+            redactor: self.redactor.clone(),
             tracker: self.tracker.clone(),
             ask_timeout: self.limits.ask_timeout,
         };
@@ -442,6 +485,9 @@ impl Registry {
         seat.fill(row.id, live);
         let recovered = task.last_seq();
         drop(self.tracker.spawn(task.run()));
+        for follower in &self.followers {
+            drop(self.tracker.spawn(follower.follow(handle.clone())));
+        }
         // History ends with what recovery wrote; nobody may read it without.
         handle.written(recovered).await;
         Ok(handle)
@@ -555,17 +601,6 @@ impl Registry {
         })
     }
 
-    async fn rule_book(&self) -> Arc<RuleBook> {
-        let load = async || self.store.rules().await.map(|rules| Arc::new(RuleBook::new(rules)));
-        match self.rules.get_or_try_init(load).await {
-            Ok(book) => Arc::clone(book),
-            Err(error) => {
-                tracing::warn!(%error, "stored answers cannot be read; everything is asked again");
-                Arc::new(RuleBook::new(Vec::new()))
-            }
-        }
-    }
-
     fn gate(&self, id: &SessionId) -> Arc<tokio::sync::Mutex<()>> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gate) = gates.get(id).and_then(Weak::upgrade) {
@@ -592,6 +627,15 @@ impl Live {
     fn last_used(&self) -> Timestamp {
         self.touched.max(self.handle.snapshot().updated_at)
     }
+}
+
+/// What the backend offers, with the approval that this process was started with as the default.
+fn specs_of(backend: &dyn Backend, approval: Option<Arc<str>>) -> Arc<[SettingSpec]> {
+    let mut specs = backend.abilities().settings.clone();
+    if let (Some(value), Some(spec)) = (approval, specs.iter_mut().find(|spec| *spec.id == *APPROVAL)) {
+        spec.default = value;
+    }
+    specs.into()
 }
 
 /// Rebuilds the state from the log; returns where its history was last cleared.

@@ -1,28 +1,82 @@
-//! The answers that people gave once and for all, as every session of this process sees them.
+//! The wall between a session and the answers that people gave once and for all.
+//!
+//! Where rules are kept and how they are written is not the engine's business. It asks what they say
+//! of a wish, and hands over what a person wants to be remembered.
 
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::backend::BoxFuture;
 use crate::event::AskRequest;
-use crate::policy::Rule;
 
-/// The answers that people gave once and for all, shared by every session.
-pub(crate) struct RuleBook {
-    rules: Mutex<Vec<Rule>>,
+/// What a rule does with a wish. The later ones win over the earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RuleEffect {
+    Allow,
+    Ask,
+    Deny,
 }
 
-impl RuleBook {
-    pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        Self { rules: Mutex::new(rules) }
+/// The rule that decides a wish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleHit {
+    pub effect: RuleEffect,
+    /// As it is written where it is kept.
+    pub rule: Arc<str>,
+    /// Where it is kept, in words: a file, an earlier answer.
+    pub source: Arc<str>,
+    /// It names this very wish, not a family of wishes.
+    pub exact: bool,
+}
+
+impl RuleHit {
+    pub(crate) fn shown(&self) -> String {
+        format!("{} ({})", self.rule, self.source)
+    }
+}
+
+/// What a person said once and for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    pub workspace: PathBuf,
+    pub tool: Arc<str>,
+    pub subject: Arc<str>,
+    pub allow: bool,
+}
+
+pub trait Rules: Send + Sync + 'static {
+    /// What the rules say of a wish: the strongest effect of all that match. Called for every tool
+    /// call, so it must not wait for a disk.
+    fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit>;
+
+    /// Keeps an answer as the narrowest rule that means it. It counts from the moment of the call; the
+    /// future says whether it will also count after a restart, and names the rule.
+    fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>>;
+}
+
+/// Answers for exactly the same wish, until the process stops.
+#[derive(Default)]
+pub struct MemoryRules {
+    answers: Mutex<Vec<Remembered>>,
+}
+
+impl Rules for MemoryRules {
+    fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |answer: &&Remembered| {
+            answer.workspace == workspace && answer.tool == request.tool && answer.subject == request.subject
+        };
+        answers.iter().rev().find(same).map(|answer| RuleHit {
+            effect: if answer.allow { RuleEffect::Allow } else { RuleEffect::Deny },
+            rule: format!("{}({})", answer.tool, answer.subject).into(),
+            source: "an earlier answer".into(),
+            exact: true,
+        })
     }
 
-    /// What the newest matching rule says.
-    pub(crate) fn find(&self, workspace: &Path, request: &AskRequest) -> Option<bool> {
-        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        rules.iter().rev().find(|rule| rule.matches(workspace, request)).map(|rule| rule.allow)
-    }
-
-    pub(crate) fn add(&self, rule: Rule) {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
+    fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
+        let rule = format!("{}({})", answer.tool, answer.subject).into();
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        Box::pin(std::future::ready(Ok(rule)))
     }
 }

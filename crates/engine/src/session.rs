@@ -22,9 +22,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::content::Content;
-use crate::event::{AskRequest, Body, Origin, Resolution, Resolver, Stop, Usage};
+use crate::event::{AskRequest, Body, NoticeLevel, Origin, Resolution, Resolver, Stop, Usage};
 use crate::ids::{AskId, CallId, SurfaceId, Timestamp, TurnId};
-use crate::settings::{SettingSpec, Settings};
+use crate::rules::RuleHit;
+use crate::settings::{APPROVAL, SettingSpec, Settings, full_name};
 
 /// Prompts that may wait behind a running turn.
 pub(crate) const QUEUE_MAX: usize = 32;
@@ -104,10 +105,10 @@ pub enum Answer {
 #[derive(Debug)]
 pub enum TurnReport {
     Emit(Body),
-    /// `remembered` is what a stored rule says of this wish.
+    /// `hit` is what the rules say of this wish.
     Ask {
         request: Box<AskRequest>,
-        remembered: Option<bool>,
+        hit: Option<RuleHit>,
     },
     Change {
         id: Arc<str>,
@@ -230,6 +231,8 @@ pub struct Session {
     open_turns: BTreeSet<TurnId>,
     open_calls: BTreeMap<CallId, TurnId>,
     open_asks: BTreeMap<AskId, OpenAsk>,
+    /// How often a person refused a wish (tool and subject) in this session.
+    denials: BTreeMap<(Arc<str>, Arc<str>), u32>,
     next_turn: u64,
     next_ask: u64,
 }
@@ -268,6 +271,7 @@ impl Session {
             open_turns: BTreeSet::new(),
             open_calls: BTreeMap::new(),
             open_asks: BTreeMap::new(),
+            denials: BTreeMap::new(),
             next_turn: 1,
             next_ask: 1,
         }
@@ -321,8 +325,10 @@ impl Session {
                 self.open_asks.insert(*ask, open);
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
-            Body::Resolved { ask, .. } => {
-                self.open_asks.remove(ask);
+            Body::Resolved { ask, resolution, by, .. } => {
+                if let Some(open) = self.open_asks.remove(ask) {
+                    self.count_denial(&open, *resolution, by);
+                }
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
@@ -446,12 +452,19 @@ impl Session {
             let known: Vec<_> = self.specs.iter().map(|spec| spec.id.as_ref()).collect();
             return Err(Refusal::UnknownSetting(id, known.join(", ")));
         };
+        let value = full_name(&id, value);
         if !spec.choices.iter().any(|choice| choice.value == value) {
             let choices: Vec<_> = spec.choices.iter().map(|choice| choice.value.as_ref()).collect();
             return Err(Refusal::UnknownChoice { id, value, choices: choices.join(", ") });
         }
         if self.settings.get(&id) != value.as_ref() {
+            let unasked = *id == *APPROVAL && *value == *"full";
             self.record(origin, turn, Body::SettingChanged { id, value }, effects);
+            if unasked {
+                let text = "approval is full: from here on nothing is asked before it is done".into();
+                let banner = Body::Notice { level: NoticeLevel::Warning, text };
+                self.record(Origin::Engine, turn, banner, effects);
+            }
         }
         Ok(())
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 pub const MODE: &str = "mode";
 /// The setting that decides which model thinks.
 pub const MODEL: &str = "model";
-/// The setting that decides what is asked, allowed and refused (read-only, auto, full).
+/// The setting that decides what is asked, allowed and refused (read-only, strict, suggest,
+/// auto, full).
 pub const APPROVAL: &str = "approval";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,24 @@ impl Settings {
     }
 }
 
+/// The name of a choice that is also known by others: the presets of other agents.
+pub fn full_name(id: &str, value: Arc<str>) -> Arc<str> {
+    if id != APPROVAL {
+        return value;
+    }
+    let folded = value.to_lowercase().replace('_', "-");
+    match folded.as_str() {
+        "readonly" | "read-only" => "read-only".into(),
+        "manual" | "ask" | "default" | "suggest" => "suggest".into(),
+        "auto-edit" | "accept-edits" | "acceptedits" | "auto" => "auto".into(),
+        "yolo" | "full-auto" | "bypass-permissions" | "bypasspermissions" | "danger-full-access" | "full" => {
+            "full".into()
+        }
+        "strict" => "strict".into(),
+        _ => value,
+    }
+}
+
 /// The approval presets, the same for every backend.
 pub fn approval_spec() -> SettingSpec {
     let choice = |value: &str, name: &str, description: &str| Choice {
@@ -68,7 +87,13 @@ pub fn approval_spec() -> SettingSpec {
         category: Category::Other,
         choices: vec![
             choice("read-only", "Read only", "Reading is allowed, everything else is refused without asking"),
-            choice("auto", "Auto", "Reading and edits in the workspace run, anything else is asked"),
+            choice("strict", "Strict", "Everything is asked, reading too"),
+            choice("suggest", "Suggest", "Reading runs, edits and commands are asked"),
+            choice(
+                "auto",
+                "Auto",
+                "Reading, edits in the workspace and commands that only look run, the rest is asked",
+            ),
             choice("full", "Full access", "Nothing is asked"),
         ],
         default: "auto".into(),

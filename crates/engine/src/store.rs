@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::backend::BoxFuture;
 use crate::event::Event;
 use crate::ids::{Epoch, Principal, Seq, SessionId, Timestamp};
-use crate::policy::Rule;
 
 pub type StoreResult<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
@@ -45,10 +44,6 @@ pub trait Store: Send + Sync + 'static {
 
     /// Sets the title of a session nobody has open.
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()>;
-
-    fn rules(&self) -> StoreResult<'_, Vec<Rule>>;
-
-    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

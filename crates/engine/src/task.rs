@@ -24,7 +24,8 @@ use crate::event::{Body, Event, Resolution, Stop};
 use crate::handle::{Accepted, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
 use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{EventLog, RingLimits};
-use crate::rules::RuleBook;
+use crate::redactor::Redactor;
+use crate::rules::{Remembered, Rules};
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
@@ -62,7 +63,8 @@ pub(crate) struct TaskParts {
     pub store: Arc<dyn Store>,
     pub backend: Arc<dyn BackendSession>,
     pub clock: Arc<dyn Clock>,
-    pub rules: Arc<RuleBook>,
+    pub rules: Arc<dyn Rules>,
+    pub redactor: Option<Arc<dyn Redactor>>,
     pub tracker: TaskTracker,
     pub ask_timeout: Option<Duration>,
 }
@@ -75,7 +77,7 @@ pub(crate) struct Task {
     store: Arc<dyn Store>,
     backend: Arc<dyn BackendSession>,
     clock: Arc<dyn Clock>,
-    rules: Arc<RuleBook>,
+    rules: Arc<dyn Rules>,
     tracker: TaskTracker,
     ask_timeout: Option<Duration>,
     mailbox: mpsc::Receiver<Envelope>,
@@ -224,8 +226,8 @@ impl Task {
             let (report, reply) = match kind {
                 ReportKind::Emit(body) => (TurnReport::Emit(body), Reply::None),
                 ReportKind::Ask { request, reply } => {
-                    let remembered = self.rules.find(self.session.cwd(), &request);
-                    (TurnReport::Ask { request, remembered }, Reply::Verdict(reply))
+                    let hit = self.rules.find(self.session.cwd(), &request);
+                    (TurnReport::Ask { request, hit }, Reply::Verdict(reply))
                 }
                 ReportKind::Change { id, value, reply } => {
                     (TurnReport::Change { id, value }, Reply::Change(reply))
@@ -311,12 +313,14 @@ impl Task {
     }
 
     fn remember(&mut self, tool: Arc<str>, subject: Arc<str>, allow: bool) {
-        let rule = crate::policy::Rule { workspace: self.session.cwd().clone(), tool, subject, allow };
-        self.rules.add(rule.clone());
-        let store = Arc::clone(&self.store);
+        let workspace = self.session.cwd().clone();
+        let kept = self.rules.remember(Remembered { workspace, tool, subject, allow });
         self.tracker.spawn(async move {
-            if let Err(error) = store.add_rule(rule).await {
-                tracing::warn!(%error, "the answer is remembered only until this server stops");
+            match kept.await {
+                Ok(rule) => tracing::info!(%rule, allow, "an answer is remembered as a rule"),
+                Err(error) => {
+                    tracing::warn!(%error, "the answer is remembered only until this server stops");
+                }
             }
         });
     }

@@ -16,7 +16,6 @@ use crate::event::{AskRequest, Body, Event, Risk, Stop, ToolClass, ToolEnd, Tool
 use crate::handle::SessionHandle;
 use crate::ids::{CallId, Clock, Epoch, Seq, SessionId, SurfaceId, Timestamp};
 use crate::memory::MemoryStore;
-use crate::policy::Rule;
 use crate::session::{Input, Sender};
 use crate::settings::approval_spec;
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
@@ -96,14 +95,6 @@ impl Store for Switched {
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
         slow(self.inner.rename(id, title))
-    }
-
-    fn rules(&self) -> StoreResult<'_, Vec<Rule>> {
-        slow(self.inner.rules())
-    }
-
-    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()> {
-        slow(self.inner.add_rule(rule))
     }
 }
 

@@ -2,3 +2,10 @@
 //! the person's rules say of it, and which parts of a text are secrets.
 //!
 //! Nothing here enforces anything: the kernel does, through the sandbox. This decides what is asked.
+
+mod risk;
+pub mod shell;
+
+pub use risk::{
+    Assessment, Scope, Want, Workplace, assess_command, assess_path, covers, scope_of_always, touches,
+};

@@ -59,7 +59,7 @@ async fn a_model_is_used_from_the_very_next_prompt_and_an_unknown_one_is_refused
         let change = |id: &str, value: &str| json!({ "sessionId": session, "configId": id, "value": value });
         client.call("session/set_config_option", change("model", "script:two")).await;
         client.prompt(&session, "b").await;
-        for (id, value) in [("model", "script:three"), ("nonsense", "x"), ("approval", "yolo")] {
+        for (id, value) in [("model", "script:three"), ("nonsense", "x"), ("approval", "whatever")] {
             let refused = client.refused("session/set_config_option", change(id, value)).await;
             assert_eq!(refused.code, -32600, "{refused:?}");
         }

@@ -15,10 +15,7 @@ pub fn registry(limits: Limits, warm: bool) -> Result<Arc<Registry>, Trouble> {
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on();
     let options = store::Options { warm, ..store::Options::default() };
-    Ok(Registry::new(RegistryParts {
-        store: Arc::new(SqliteStore::open(paths::sessions()?, options)),
-        backend: Arc::new(Agent::new(config)),
-        clock: Arc::new(SystemClock),
-        limits,
-    }))
+    let store = Arc::new(SqliteStore::open(paths::sessions()?, options));
+    let parts = RegistryParts::new(store, Arc::new(Agent::new(config)), Arc::new(SystemClock));
+    Ok(Registry::new(RegistryParts { limits, ..parts }))
 }

@@ -204,24 +204,24 @@ mod tests {
     fn the_table_says_what_may_be_reached() {
         let policy = |mode| Policy {
             mode,
-            roots: vec!["/work".into(), "/more".into()],
-            hidden: vec!["/home/me/.ssh".into(), "/work/state".into()],
+            roots: vec!["/home/work".into(), "/more".into()],
+            hidden: vec!["/home/me/.ssh".into(), "/home/work/state".into()],
         };
         let judge = |mode, want, path: &str| policy(mode).judge(want, Path::new(path));
         use Broken::{Hidden, Outside, Protected, ReadOnly};
         for (path, expected) in [
-            ("/work/a", Ok(())),
+            ("/home/work/a", Ok(())),
             ("/more/a/.git/hooks/x", Ok(())),
-            ("/workshop/a", Err(Outside)),
-            ("/work/state/sessions.db", Err(Hidden)),
-            ("/work/.git", Err(Protected)),
-            ("/work/.git/index", Ok(())),
-            ("/work/.git/hooks/pre-commit", Err(Protected)),
-            ("/work/.git/config", Err(Protected)),
-            ("/work/.git/modules/a/b/hooks/x", Err(Protected)),
-            ("/work/.GIT./config", Err(Protected)),
-            ("/work/git~1/config", Err(Protected)),
-            ("/work/.g\u{200c}it/config", Err(Protected)),
+            ("/home/workshop/a", Err(Outside)),
+            ("/home/work/state/sessions.db", Err(Hidden)),
+            ("/home/work/.git", Err(Protected)),
+            ("/home/work/.git/index", Ok(())),
+            ("/home/work/.git/hooks/pre-commit", Err(Protected)),
+            ("/home/work/.git/config", Err(Protected)),
+            ("/home/work/.git/modules/a/b/hooks/x", Err(Protected)),
+            ("/home/work/.GIT./config", Err(Protected)),
+            ("/home/work/git~1/config", Err(Protected)),
+            ("/home/work/.g\u{200c}it/config", Err(Protected)),
             ("/more/.vscode/tasks.json", Err(Protected)),
             ("/more/.gitignore", Ok(())),
         ] {

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use engine::{
-    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Rule, Seq, SessionId, SessionRow, Store,
-    StoreError, StoreResult,
+    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store, StoreError,
+    StoreResult,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -166,13 +166,5 @@ impl Store for SqliteStore {
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
         self.write(|answer| Write::Rename { id: id.clone(), title: title.to_owned(), answer })
-    }
-
-    fn rules(&self) -> StoreResult<'_, Vec<Rule>> {
-        self.read(|answer| Read::Rules { answer })
-    }
-
-    fn add_rule(&self, rule: Rule) -> StoreResult<'_, ()> {
-        self.write(|answer| Write::AddRule { rule, answer })
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use engine::{Body, Content, ListQuery, NewSession, Page, Principal, Rule, Seq, Store, StoreError};
+use engine::{Body, Content, ListQuery, NewSession, Page, Principal, Seq, Store, StoreError};
 use rusqlite::Connection;
 use store::{Options, SqliteStore};
 use testkit::store_suite::{append, new_session, session_id, text, texts};
@@ -64,7 +64,6 @@ async fn a_path_that_cannot_be_used_is_named_by_every_call() {
             unavailable(store.find(&id).await),
             unavailable(store.read(&id, Seq::START, Page::USUAL).await),
             unavailable(store.list(ListQuery::all(Principal::local())).await),
-            unavailable(store.rules().await),
         ];
         for reason in reasons {
             assert!(reason.contains(&path.display().to_string()), "{reason}");
@@ -192,12 +191,9 @@ async fn paths_that_are_not_unicode_survive() {
     let store = open(&path);
     let new = NewSession { cwd: odd.clone(), roots: vec![odd.clone(), "/plain".into()], ..new_session("s") };
     let claim = store.create(new).await.unwrap();
-    let rule = Rule { workspace: odd.clone(), tool: "t".into(), subject: "s".into(), allow: true };
-    store.add_rule(rule.clone()).await.unwrap();
     drop(store);
     let store = open(&path);
     assert_eq!(store.find(&session_id("s")).await.unwrap(), claim.row);
-    assert_eq!(store.rules().await.unwrap(), [rule]);
     let here = ListQuery { cwd: Some(odd), ..ListQuery::all(Principal::local()) };
     assert_eq!(store.list(here).await.unwrap().len(), 1);
 }

@@ -38,6 +38,7 @@ pub struct Setup {
     pub backend: Arc<dyn Backend>,
     pub limits: Limits,
     pub rules: Rules,
+    pub permissions: Arc<dyn engine::Rules>,
     pub keep: Keep,
 }
 
@@ -55,6 +56,7 @@ impl Setup {
             backend: Arc::new(backend),
             limits: Limits::default(),
             rules: Rules::default(),
+            permissions: Arc::new(engine::MemoryRules::default()),
             keep: Keep::Memory(Arc::default()),
         }
     }
@@ -205,11 +207,12 @@ impl Server {
                 open_file(self.folder.path().join("file/sessions.db"))
             }
         };
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let parts = RegistryParts::new(store, Arc::clone(&self.setup.backend), clock);
         let registry = Registry::new(RegistryParts {
-            store,
-            backend: Arc::clone(&self.setup.backend),
-            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             limits: self.setup.limits.clone(),
+            rules: Arc::clone(&self.setup.permissions),
+            ..parts
         });
         registry.start_reaper();
         registry

@@ -46,7 +46,6 @@ macro_rules! store_suite {
             a_fork_of_an_empty_session_is_empty
             deletion_says_whether_there_was_something
             renaming_changes_the_title_alone
-            a_rule_replaces_the_one_about_the_same_wish
         }
     };
     (@checks $make:expr; $($check:ident)*) => {

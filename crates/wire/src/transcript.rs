@@ -192,7 +192,8 @@ impl Transcript {
 
     fn tool_ended(&mut self, end: &ToolEnd) {
         let Some(row) = self.tool(&end.call) else { return };
-        if row.state == ToolState::Running {
+        // A command that ran has an end of its own, whatever was refused to it on the way.
+        if row.state == ToolState::Running || end.exit.is_some() {
             row.state = if end.failed { ToolState::Failed } else { ToolState::Done };
         }
         row.exit.clone_from(&end.exit);

@@ -11,8 +11,8 @@ use engine::{BoxFuture, FileChange, Risk, ToolClass, ToolContent, ToolKind};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::write::{current, put_in_place};
-use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
+use super::write::{current, put_in_place, refuse_marks};
+use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "edit",
@@ -61,9 +61,10 @@ struct Edit {
 }
 
 impl Work for Edit {
-    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, String> {
-        let path = job.path()?;
-        let before = current(job, path)?.ok_or("the file does not exist; write it instead")?;
+    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
+        let path = job.spot()?.real();
+        let before = current(job)?.ok_or("the file does not exist; write it instead")?;
+        refuse_marks(&self.new, Some(&before))?;
         let (after, line) = replaced(&before, &self.old, &self.new)?;
         let change =
             FileChange { path: path.to_owned(), before: Some(before.into()), after: Some(after.into()) };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::{BoxFuture, Risk, ToolClass, ToolKind};
+use sandbox::{Entry, FileError, Kind};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -47,13 +48,17 @@ fn intend(text: &str) -> Result<Intent, String> {
 impl Work for Arguments {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         file_work(move || {
-            let cannot = |error: std::io::Error| format!("the folder cannot be listed: {error}");
-            let mut names = Vec::new();
-            for entry in std::fs::read_dir(job.path()?).map_err(cannot)? {
-                let entry = entry.map_err(cannot)?;
-                let slash = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { "/" } else { "" };
-                names.push(format!("{}{slash}\n", entry.file_name().to_string_lossy()));
-            }
+            let shown = |entry: Entry| {
+                let slash = if entry.kind == Kind::Folder { "/" } else { "" };
+                format!("{}{slash}\n", entry.name.to_string_lossy())
+            };
+            let entries = match job.files()?.entries(job.spot()?) {
+                Err(FileError::Unusable { reason, .. }) => {
+                    return Err(format!("the folder cannot be listed: {reason}").into());
+                }
+                outcome => outcome?,
+            };
+            let mut names: Vec<_> = entries.into_iter().map(shown).collect();
             names.sort();
             let more = names.len().saturating_sub(ENTRIES_MAX);
             names.truncate(ENTRIES_MAX);

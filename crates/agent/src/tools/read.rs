@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::{BoxFuture, Location, Risk, ToolClass, ToolKind};
+use sandbox::Unfit;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -54,8 +55,9 @@ fn intend(text: &str) -> Result<Intent, String> {
 impl Work for Arguments {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         file_work(move || {
-            let path = job.path()?;
-            let bytes = read_whole(path)?;
+            let (spot, path) = (job.spot()?, job.spot()?.real());
+            let missing = || format!("it cannot be read: {}", Unfit::Missing);
+            let bytes = read_whole(job.files()?, spot)?.ok_or_else(missing)?;
             job.seen.remember(path, &bytes);
             let text = excerpt(&as_text(bytes)?, self.start_line, self.line_count);
             let location = Location { path: path.to_owned(), line: self.start_line };

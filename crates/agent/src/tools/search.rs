@@ -1,17 +1,18 @@
 //! `search`: text or a regular expression in the files of a folder, leaving out what git ignores.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::io::Read as _;
 use std::sync::Arc;
 
 use engine::{BoxFuture, Location, Risk, ToolClass, ToolKind};
-use ignore::WalkBuilder;
 use regex::bytes::{Regex, RegexBuilder};
+use sandbox::{Files, Spot};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
 use crate::summary::cut;
+use crate::walk::Walk;
 
 const HITS_MAX: usize = 1000;
 const LINE_CHARS_MAX: usize = 300;
@@ -90,11 +91,14 @@ impl Work for Search {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         file_work(move || {
             let mut hits = Hits::default();
-            for entry in files(job.path()?) {
+            let files = job.files()?;
+            for spot in Walk::new(files, job.spot()?) {
                 if job.context.cancel.is_cancelled() {
                     return Err("the turn was cancelled".into());
                 }
-                search_file(&entry, &self.pattern, &job, &mut hits);
+                if let Some(bytes) = read(files, &spot) {
+                    search_bytes(&bytes, &spot, &self.pattern, &job, &mut hits);
+                }
                 if hits.count >= HITS_MAX {
                     hits.text.push_str("[there may be more; look for something narrower]\n");
                     break;
@@ -108,27 +112,19 @@ impl Work for Search {
     }
 }
 
-/// The files to look into, in order. Links are not followed, so none leads out of the workspace.
-fn files(root: &Path) -> impl Iterator<Item = std::path::PathBuf> {
-    WalkBuilder::new(root)
-        .hidden(false)
-        .require_git(false)
-        .follow_links(false)
-        .filter_entry(|entry| entry.file_name() != ".git")
-        .sort_by_file_name(|a, b| a.cmp(b))
-        .build()
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
-        .filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.len() <= FILE_BYTES_MAX))
-        .map(ignore::DirEntry::into_path)
+/// A file that cannot be read, or is no text, holds nothing that can be found.
+fn read(files: &Files, spot: &Spot) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    files.open_file(spot).ok()?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
+    let text = bytes.len() as u64 <= FILE_BYTES_MAX && bytes.iter().take(8192).all(|byte| *byte != 0);
+    text.then_some(bytes)
 }
 
-fn search_file(path: &Path, pattern: &Regex, job: &Job, hits: &mut Hits) {
-    // A file that cannot be read holds nothing that can be found.
-    let Ok(bytes) = std::fs::read(path) else { return };
-    if bytes.iter().take(8192).any(|byte| *byte == 0) || !pattern.is_match(&bytes) {
+fn search_bytes(bytes: &[u8], spot: &Spot, pattern: &Regex, job: &Job, hits: &mut Hits) {
+    if !pattern.is_match(bytes) {
         return;
     }
+    let path = spot.real();
     let shown = job.place.shown(path);
     for (number, line) in (1u32..).zip(bytes.split(|byte| *byte == b'\n')) {
         if hits.count >= HITS_MAX {

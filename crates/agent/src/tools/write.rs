@@ -2,15 +2,17 @@
 //!
 //! A file is replaced by renaming a finished one over it, so nobody ever reads half of it.
 
-use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use engine::{BoxFuture, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind};
+use sandbox::{FileError, Want};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
+use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
+
+/// What stands in the log where a secret was.
+const MARK: &str = "[REDACTED]";
 
 pub(super) const TOOL: Tool = Tool {
     name: "write",
@@ -56,9 +58,10 @@ struct Write {
 }
 
 impl Work for Write {
-    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, String> {
-        let path = job.path()?;
-        let before = current(job, path)?;
+    fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
+        let path = job.spot()?.real();
+        let before = current(job)?;
+        refuse_marks(&self.text, before.as_deref())?;
         let change = FileChange {
             path: path.to_owned(),
             before: before.map(Into::into),
@@ -81,15 +84,25 @@ impl Work for Write {
 }
 
 /// What the file holds, if it is there. Refuses one that changed since the agent last saw it.
-pub(super) fn current(job: &Job, path: &Path) -> Result<Option<String>, String> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let bytes = read_whole(path)?;
-    if job.seen.differs(path, &bytes) {
+pub(super) fn current(job: &Job) -> Result<Option<String>, Failure> {
+    let spot = job.spot()?;
+    let Some(bytes) = read_whole(job.files()?, spot)? else { return Ok(None) };
+    if job.seen.differs(spot.real(), &bytes) {
         return Err("the file changed since it was read; read it again first".into());
     }
     as_text(bytes).map(Some)
+}
+
+/// A model that remembers only the mark of a secret would put the mark in the secret's place.
+pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), Failure> {
+    if new.contains(MARK) && !before.is_some_and(|before| before.contains(MARK)) {
+        return Err(format!(
+            "the new text contains {MARK}, which stands for a secret that was taken out of the log; writing \
+             it would destroy the secret. Change only the lines around it, or let the user do it"
+        )
+        .into());
+    }
+    Ok(())
 }
 
 /// Puts a prepared change in place, unless the file became another one in the meantime.
@@ -98,38 +111,22 @@ pub(super) fn put_in_place(
     change: FileChange,
     told: String,
     line: Option<u32>,
-) -> Result<Outcome, String> {
-    let path = change.path.as_path();
+) -> Result<Outcome, Failure> {
+    let (files, path) = (job.files()?, change.path.as_path());
     // Folders and links may have changed while permission was asked.
-    let real = job.place.resolve(path).map_err(|error| error.to_string())?;
-    let now = if path.exists() { Some(as_text(read_whole(path)?)?) } else { None };
-    if real != path || now.as_deref() != change.before.as_deref() {
+    let spot = files.find(path, Want::Write)?;
+    let now = read_whole(files, &spot)?.map(as_text).transpose()?;
+    if spot.real() != path || now.as_deref() != change.before.as_deref() {
         return Err("the file changed while permission was asked; read it again first".into());
     }
     let after = change.after.clone().unwrap_or_default();
-    replace(path, after.as_bytes(), &job.call.0)
-        .map_err(|error| format!("the file cannot be written: {error}"))?;
+    match files.replace(&spot, after.as_bytes(), &format!(".ropewalk-{}.tmp", job.call.0)) {
+        Err(FileError::Unusable { reason, .. }) => {
+            return Err(format!("the file cannot be written: {reason}").into());
+        }
+        outcome => outcome?,
+    }
     job.seen.remember(path, after.as_bytes());
     let location = Location { path: path.to_owned(), line };
     Ok(Outcome { told: Some(told), change: Some(change), locations: vec![location], ..Outcome::default() })
-}
-
-fn replace(path: &Path, bytes: &[u8], unique: &str) -> std::io::Result<()> {
-    let parent = path.parent().ok_or_else(|| std::io::Error::other("it has no folder"))?;
-    std::fs::create_dir_all(parent)?;
-    let draft = parent.join(format!(".ropewalk-{unique}.tmp"));
-    let outcome = write_draft(&draft, path, bytes).and_then(|()| std::fs::rename(&draft, path));
-    if outcome.is_err() {
-        std::fs::remove_file(&draft).ok();
-    }
-    outcome
-}
-
-fn write_draft(draft: &Path, target: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(draft)?;
-    if let Ok(metadata) = target.metadata() {
-        file.set_permissions(metadata.permissions())?;
-    }
-    file.write_all(bytes)?;
-    file.sync_all()
 }

@@ -1,14 +1,14 @@
 //! A whole house in process: the agent behind a real registry, a folder to work in, and a person who
 //! prompts, answers and reads what happened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig, Model};
+use agent::{Agent, AgentConfig, Model, Reach};
 use engine::{
-    Answer, Body, Clock, Content, Event, Input, Limits, LogReader, MemoryStore, Principal, Registry,
-    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
+    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Principal, Registry, RegistryParts,
+    Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
 };
 
 /// Longer than anything here takes, also on a busy machine.
@@ -28,43 +28,48 @@ pub struct House {
     pub answer: Answer,
     store: Arc<MemoryStore>,
     model: Arc<dyn Model>,
+    reach: Reach,
     registry: Arc<Registry>,
     reader: LogReader,
     me: Sender,
     _folder: tempfile::TempDir,
 }
 
-fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>) -> Arc<Registry> {
+fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>, reach: &Reach) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
     config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     config.steps_max = 12;
-    Registry::new(RegistryParts {
-        store: Arc::clone(store) as Arc<_>,
-        backend: Arc::new(Agent::new(config)),
-        clock: Arc::new(Noon),
-        limits: Limits::default(),
-    })
+    config.reach = reach.clone();
+    let backend = Arc::new(Agent::new(config));
+    Registry::new(RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon)))
 }
 
 impl House {
     pub async fn with(model: impl Model) -> Self {
+        Self::reaching(model, |_| Reach::default()).await
+    }
+
+    /// A house whose tools reach as far as is said, given the folder around the workspace.
+    pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> Reach) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().canonicalize().unwrap().join("work");
         std::fs::create_dir(&dir).unwrap();
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
-        let registry = registry(&store, &model);
+        let reach = reach(dir.parent().unwrap());
+        let registry = registry(&store, &model, &reach);
         let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
         let me = Sender { surface: SurfaceId(1), name: "me".into() };
-        Self { dir, session, answer: Answer::AllowOnce, store, model, registry, reader, me, _folder: folder }
+        let answer = Answer::AllowOnce;
+        Self { dir, session, answer, store, model, reach, registry, reader, me, _folder: folder }
     }
 
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model);
+        self.registry = registry(&self.store, &self.model, &self.reach);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);
@@ -87,6 +92,10 @@ impl House {
 
     pub async fn send(&self, content: Vec<Content>) {
         self.session.send(Input::Prompt { by: self.me.clone(), content }).await.unwrap();
+    }
+
+    pub async fn move_to(&self, cwd: PathBuf) {
+        self.session.send(Input::Move { by: self.me.clone(), cwd }).await.unwrap();
     }
 
     pub async fn cancel(&self) {
@@ -141,7 +150,7 @@ impl House {
                 }
             }
         }
-        let shown = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        let shown = |path: &Path| path.to_str().unwrap().to_owned();
         lines.replace(&shown(&self.dir), "DIR").replace(&shown(self.dir.parent().unwrap()), "TOP")
     }
 }

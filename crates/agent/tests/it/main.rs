@@ -3,4 +3,5 @@
 
 mod house;
 mod offline;
+mod reach;
 mod turns;

@@ -79,11 +79,11 @@ async fn nothing_outside_the_workspace_is_touched() {
         Answer::AllowOnce,
         expect![[r#"
             1 starts: Read /etc/passwd (Read)
-            blocked read /etc/passwd workspace
-            1 fails: /etc/passwd is outside the workspace
+            blocked read /etc/passwd workspace-write
+            1 fails: /etc/passwd is outside the workspace; to work there too, start with --add-dir and its folder
             2 starts: Write ../out.txt (Edit)
-            blocked write TOP/out.txt workspace
-            2 fails: TOP/out.txt is outside the workspace
+            blocked write TOP/out.txt workspace-write
+            2 fails: TOP/out.txt is outside the workspace; to work there too, start with --add-dir and its folder
             3 starts: nonsense (Other)
             3 fails: there is no tool "nonsense"; the tools are read, list, search, edit, write, shell, update_plan
             4 starts: read (Read)

@@ -26,12 +26,8 @@ impl House {
     }
 
     fn on(store: Arc<Switched>, limits: Limits) -> Self {
-        let parts = RegistryParts {
-            store: Arc::<Switched>::clone(&store),
-            backend: Obedient::new(),
-            clock: TestClock::new(),
-            limits,
-        };
+        let parts = RegistryParts::new(Arc::<Switched>::clone(&store), Obedient::new(), TestClock::new());
+        let parts = RegistryParts { limits, ..parts };
         Self { store, registry: Registry::new(parts) }
     }
 

@@ -6,6 +6,12 @@ use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
 use crate::event::{AskRequest, Body, Origin, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide};
+use crate::rules::RuleHit;
+
+/// After so many refusals of the same wish by a person it is refused without asking.
+const DENIALS_MAX: u32 = 3;
+/// Different refused wishes that are counted.
+const DENIED_WISHES_MAX: usize = 256;
 
 impl Session {
     pub(super) fn answer(
@@ -52,12 +58,12 @@ impl Session {
         &mut self,
         turn: TurnId,
         request: Box<AskRequest>,
-        remembered: Option<bool>,
+        hit: Option<&RuleHit>,
         effects: &mut Vec<Effect>,
     ) {
         let ask = AskId(self.next_ask);
         self.next_ask += 1;
-        let (resolution, by) = match self.ruling(&request, remembered) {
+        let (resolution, by) = match self.ruling(&request, hit) {
             _ if self.cancelling() => (Resolution::Cancelled, Resolver::Engine),
             Ruling::Ask => {
                 self.record(Origin::Agent, Some(turn), Body::Asked { ask, request }, effects);
@@ -65,15 +71,9 @@ impl Session {
                 return;
             }
             Ruling::Allow { reason } => (Resolution::AllowedOnce, Resolver::Policy { reason }),
-            Ruling::Remembered { allow } => {
+            Ruling::Rule { allow, reason } => {
                 let resolution = if allow { Resolution::AllowedAlways } else { Resolution::DeniedAlways };
-                let word = if allow { "allowed" } else { "refused" };
-                (
-                    resolution,
-                    Resolver::Rule {
-                        reason: format!("{word} by an earlier answer for {}", request.subject).into(),
-                    },
-                )
+                (resolution, Resolver::Rule { reason })
             }
             Ruling::Deny { mode, reason } => {
                 let blocked = Body::PolicyBlocked {
@@ -93,16 +93,41 @@ impl Session {
         effects.push(Effect::Settle { resolution, reason });
     }
 
-    fn ruling(&self, request: &AskRequest, remembered: Option<bool>) -> Ruling {
-        match decide(&self.settings, request, remembered) {
+    fn ruling(&self, request: &AskRequest, hit: Option<&RuleHit>) -> Ruling {
+        match decide(&self.settings, request, hit) {
+            Ruling::Ask if self.denied_often(request) => Ruling::Rule {
+                allow: false,
+                reason: format!("refused {DENIALS_MAX} times in this session, so it is not asked again")
+                    .into(),
+            },
             Ruling::Ask if self.unattended => Ruling::Deny {
                 mode: "unattended".into(),
                 reason: "nobody is here to ask; allow it beforehand with the approval preset full".into(),
             },
-            ruling @ (Ruling::Allow { .. }
-            | Ruling::Remembered { .. }
-            | Ruling::Deny { .. }
-            | Ruling::Ask) => ruling,
+            ruling @ (Ruling::Allow { .. } | Ruling::Rule { .. } | Ruling::Deny { .. } | Ruling::Ask) => {
+                ruling
+            }
+        }
+    }
+
+    fn denied_often(&self, request: &AskRequest) -> bool {
+        let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject));
+        self.denials.get(&wish).is_some_and(|count| *count >= DENIALS_MAX)
+    }
+
+    /// Counts what people refuse, so that an agent that insists does not wear them down.
+    pub(super) fn count_denial(&mut self, open: &OpenAsk, resolution: Resolution, by: &Resolver) {
+        let wish = (Arc::clone(&open.tool), Arc::clone(&open.subject));
+        match (resolution, by) {
+            (Resolution::DeniedOnce, Resolver::Surface { .. }) => {
+                if self.denials.len() < DENIED_WISHES_MAX || self.denials.contains_key(&wish) {
+                    *self.denials.entry(wish).or_default() += 1;
+                }
+            }
+            (Resolution::AllowedOnce | Resolution::AllowedAlways, Resolver::Surface { .. }) => {
+                self.denials.remove(&wish);
+            }
+            (_, _) => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::script::{Stage, ended, new_session, sender, started, wish};
+use super::script::{Stage, ended, new_session, rule, sender, started, wish};
 use super::{Answer, Effect, Input, Session, TurnReport};
 use crate::content::{Content, OutputStream};
 use crate::event::{Body, Stop, ToolClass, Usage};
@@ -112,7 +112,8 @@ fn report(said: Said) -> TurnReport {
         }
         Said::End(call) => TurnReport::Emit(ended(call)),
         Said::Ask(class, remembered) => {
-            TurnReport::Ask { request: Box::new(wish("tool", "subject", class)), remembered }
+            let hit = remembered.map(rule);
+            TurnReport::Ask { request: Box::new(wish("tool", "subject", class)), hit }
         }
         Said::Change(mode) => TurnReport::Change { id: "mode".into(), value: mode.into() },
         Said::Usage(input) => {

@@ -12,6 +12,7 @@ use crate::event::{
     AskRequest, Body, NoticeLevel, Origin, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart, Usage,
 };
 use crate::ids::{AskId, CallId, MessageId, SurfaceId, Timestamp, TurnId};
+use crate::rules::{RuleEffect, RuleHit};
 use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
 
 pub(super) struct Stage {
@@ -118,8 +119,8 @@ impl Stage {
                 let known = |(tool, subject, _): &&(Arc<str>, Arc<str>, bool)| {
                     (tool, subject) == (&request.tool, &request.subject)
                 };
-                let remembered = self.rules.iter().rev().find(known).map(|(_, _, allow)| *allow);
-                TurnReport::Ask { request, remembered }
+                let hit = self.rules.iter().rev().find(known).map(|(_, _, allow)| rule(*allow));
+                TurnReport::Ask { request, hit }
             }
             (None, "set") => {
                 let (id, value) = words.split_once(' ').unwrap();
@@ -152,6 +153,11 @@ pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
         reason: "".into(),
         preview: Vec::new(),
     }
+}
+
+pub(super) fn rule(allow: bool) -> RuleHit {
+    let effect = if allow { RuleEffect::Allow } else { RuleEffect::Deny };
+    RuleHit { effect, rule: "r".into(), source: "test".into(), exact: false }
 }
 
 pub(super) fn started(call: &str) -> Body {

@@ -104,7 +104,7 @@ impl Session {
                 self.check_emit(&body)?;
                 self.record(Origin::Agent, Some(turn), body, effects);
             }
-            TurnReport::Ask { request, remembered } => self.ask(turn, request, remembered, effects),
+            TurnReport::Ask { request, hit } => self.ask(turn, request, hit.as_ref(), effects),
             TurnReport::Change { id, value } => self.change(Origin::Agent, Some(turn), id, value, effects)?,
             TurnReport::Ended { stop, error } => self.turn_ended(turn, stop, error, effects),
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Event, ListQuery, Page, Rule, Seq, SessionId, SessionRow, StoreError, Timestamp, TurnId};
+use engine::{Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, Timestamp, TurnId};
 use rusqlite::{Connection, OptionalExtension, Row};
 use tokio::sync::mpsc::Receiver;
 use wire::record;
@@ -11,7 +11,7 @@ use wire::record;
 use super::blob::Fetcher;
 use super::owner::Owners;
 use super::request::{Read, damaged, reply};
-use super::row::{HOLDER_COLUMN, SESSION_COLUMNS, path_of, session_row, signed, unsigned};
+use super::row::{HOLDER_COLUMN, SESSION_COLUMNS, session_row, signed, unsigned};
 use super::schema;
 
 pub(super) struct Reader {
@@ -57,7 +57,6 @@ impl Reader {
             Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
             Read::Session { id, answer } => reply(answer, self.session(&id)),
             Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
-            Read::Rules { answer } => reply(answer, self.rules()),
         }
     }
 
@@ -138,25 +137,6 @@ impl Reader {
             }
         }
         Ok(found)
-    }
-
-    fn rules(&self) -> Result<Vec<Rule>, StoreError> {
-        let mut select = self
-            .connection
-            .prepare_cached("SELECT workspace, tool, subject, allow FROM rules ORDER BY number")
-            .map_err(|error| damaged(&error))?;
-        let mut rows = select.query([]).map_err(|error| damaged(&error))?;
-        let mut rules = Vec::new();
-        while let Some(row) = rows.next().map_err(|error| damaged(&error))? {
-            let text = |index| row.get::<_, String>(index).map_err(|error| damaged(&error));
-            rules.push(Rule {
-                workspace: path_of(row.get_ref(0).map_err(|error| damaged(&error))?)?,
-                tool: text(1)?.into(),
-                subject: text(2)?.into(),
-                allow: row.get(3).map_err(|error| damaged(&error))?,
-            });
-        }
-        Ok(rules)
     }
 }
 

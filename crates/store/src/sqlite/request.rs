@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{
-    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Rule, Seq, SessionId, SessionRow, StoreError,
+    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, StoreError,
 };
 use tokio::sync::oneshot;
 
@@ -17,7 +17,6 @@ pub(super) enum Write {
     Fork { source: SessionId, session: NewSession, answer: Answer<Claim> },
     Delete { id: SessionId, answer: Answer<bool> },
     Rename { id: SessionId, title: String, answer: Answer<()> },
-    AddRule { rule: Rule, answer: Answer<()> },
 }
 
 impl Write {
@@ -26,10 +25,9 @@ impl Write {
             Self::Create { answer, .. } | Self::Claim { answer, .. } | Self::Fork { answer, .. } => {
                 reply(answer, Err(error));
             }
-            Self::Release { answer, .. }
-            | Self::Append { answer, .. }
-            | Self::Rename { answer, .. }
-            | Self::AddRule { answer, .. } => reply(answer, Err(error)),
+            Self::Release { answer, .. } | Self::Append { answer, .. } | Self::Rename { answer, .. } => {
+                reply(answer, Err(error));
+            }
             Self::Delete { answer, .. } => reply(answer, Err(error)),
         }
     }
@@ -43,8 +41,7 @@ impl Write {
             | Self::Release { .. }
             | Self::Fork { .. }
             | Self::Delete { .. }
-            | Self::Rename { .. }
-            | Self::AddRule { .. } => 1,
+            | Self::Rename { .. } => 1,
         }
     }
 }
@@ -53,7 +50,6 @@ pub(super) enum Read {
     Events { id: SessionId, after: Seq, page: Page, answer: Answer<Vec<Arc<Event>>> },
     Session { id: SessionId, answer: Answer<SessionRow> },
     Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
-    Rules { answer: Answer<Vec<Rule>> },
 }
 
 impl Read {
@@ -62,7 +58,6 @@ impl Read {
             Self::Events { answer, .. } => reply(answer, Err(error)),
             Self::Session { answer, .. } => reply(answer, Err(error)),
             Self::Sessions { answer, .. } => reply(answer, Err(error)),
-            Self::Rules { answer } => reply(answer, Err(error)),
         }
     }
 }

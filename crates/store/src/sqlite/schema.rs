@@ -24,7 +24,7 @@ const READER_CACHE_KIB: i32 = 512;
 const STATEMENTS_MAX: usize = 48;
 
 /// Each entry leads from the layout of its index to the next.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     "CREATE TABLE acp_sessions (
         key INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -78,6 +78,8 @@ const STEPS: [&str; 2] = [
     CREATE INDEX deleted_unswept ON deleted (key) WHERE key IS NOT NULL;",
     "ALTER TABLE acp_sessions ADD COLUMN parent TEXT;
     ALTER TABLE acp_sessions ADD COLUMN source TEXT NOT NULL DEFAULT 'acp';",
+    // Answers for good are kept in a file that people can read and change.
+    "DROP TABLE rules;",
 ];
 
 const LAYOUT: usize = STEPS.len();

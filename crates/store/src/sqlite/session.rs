@@ -1,11 +1,11 @@
-//! The life of a session's row: created, claimed, released, copied, renamed, deleted. And the rules.
+//! The life of a session's row: created, claimed, released, copied, renamed, deleted.
 //!
 //! **Invariant:** a claim lowers the reserved position to just below the next one, so the first append
 //! after any claim is synced, and the claim with it. A power cut then finds either the state before
 //! the claim, in which nothing of it was shown, or the claim itself. A new session needs no such
 //! care: if its creation is lost, so is its id, and no position can be given twice.
 
-use engine::{Claim, Epoch, NewSession, Rule, Seq, SessionId, StoreError};
+use engine::{Claim, Epoch, NewSession, Seq, SessionId, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 use wire::record;
 
@@ -142,15 +142,6 @@ pub(super) fn rename(connection: &Connection, id: &SessionId, title: &str) -> Re
         .prepare_cached("UPDATE acp_sessions SET title = ?2 WHERE id = ?1")?
         .execute((id.as_str(), title))?;
     if renamed == 0 { Err(StoreError::NotFound.into()) } else { Ok(()) }
-}
-
-pub(super) fn add_rule(connection: &Connection, rule: &Rule) -> Result<(), Failure> {
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO rules (workspace, tool, subject, allow) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute((path_value(&rule.workspace), &*rule.tool, &*rule.subject, rule.allow))?;
-    Ok(())
 }
 
 fn refuse_known(connection: &Connection, id: &SessionId) -> Result<(), Failure> {

@@ -183,11 +183,7 @@ impl Writer {
             // A lost creation takes its id along, and the first append after a claim is synced, and the
             // claim with it.
             Write::Create { .. } | Write::Claim { .. } => false,
-            Write::Release { .. }
-            | Write::Fork { .. }
-            | Write::Delete { .. }
-            | Write::Rename { .. }
-            | Write::AddRule { .. } => true,
+            Write::Release { .. } | Write::Fork { .. } | Write::Delete { .. } | Write::Rename { .. } => true,
         }
     }
 
@@ -232,7 +228,6 @@ impl Writer {
                 }
             }
             Write::Rename { id, title, answer } => settle(answer, session::rename(connection, &id, &title)),
-            Write::AddRule { rule, answer } => settle(answer, session::add_rule(connection, &rule)),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Creating, claiming, copying, renaming and deleting sessions, and the rules.
+//! Creating, claiming, copying, renaming and deleting sessions.
 #![expect(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::path::{Path, PathBuf};
 
 use engine::{
-    Batch, Body, Claim, Epoch, ListQuery, NewSession, Page, Principal, Rule, Seq, SessionRow, Stop, Store,
+    Batch, Body, Claim, Epoch, ListQuery, NewSession, Page, Principal, Seq, SessionRow, Stop, Store,
     StoreError, Timestamp,
 };
 
@@ -144,21 +144,4 @@ pub async fn renaming_changes_the_title_alone(store: &dyn Store) {
     assert_eq!(row.title.as_deref(), Some("a \"title\""));
     assert_eq!(SessionRow { title: None, ..row }, claim.row);
     append(store, &claim, 1, vec![text("still its owner")]).await.unwrap();
-}
-
-pub async fn a_rule_replaces_the_one_about_the_same_wish(store: &dyn Store) {
-    let rule = |tool: &str, subject: &str, allow| Rule {
-        workspace: "/home/project".into(),
-        tool: tool.into(),
-        subject: subject.into(),
-        allow,
-    };
-    assert!(store.rules().await.unwrap().is_empty());
-    for added in [rule("shell", "ls", true), rule("shell", "rm", true), rule("shell", "ls", false)] {
-        store.add_rule(added).await.unwrap();
-    }
-    let elsewhere = Rule { workspace: "/other".into(), ..rule("shell", "ls", true) };
-    store.add_rule(elsewhere.clone()).await.unwrap();
-    let rules = store.rules().await.unwrap();
-    assert_eq!(rules, [rule("shell", "rm", true), rule("shell", "ls", false), elsewhere]);
 }

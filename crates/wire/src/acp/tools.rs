@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, StepStatus, ToolContent,
-    ToolEnd, ToolKind, ToolStart,
+    AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, Risk, StepStatus,
+    ToolContent, ToolEnd, ToolKind, ToolStart,
 };
 use serde_json::{Map, Value, json};
 
@@ -69,8 +69,10 @@ pub(super) fn permission(
         .kind(kind(request.kind))
         .status(schema::ToolCallStatus::Pending)
         .raw_input(opaque(&request.input));
-    if !request.preview.is_empty() {
-        fields = fields.content(request.preview.iter().map(content).collect::<Vec<_>>());
+    let shown_content: Vec<_> =
+        warning(request).into_iter().chain(request.preview.iter().map(content)).collect();
+    if !shown_content.is_empty() {
+        fields = fields.content(shown_content);
     }
     if let Some(path) = &request.path {
         fields = fields.locations(vec![schema::ToolCallLocation::new(shown(path))]);
@@ -83,9 +85,42 @@ pub(super) fn permission(
         option("reject_once", "Reject", schema::PermissionOptionKind::RejectOnce),
         option("reject_always", "Never allow", schema::PermissionOptionKind::RejectAlways),
     ];
-    let reason = Map::from_iter([("reason".to_string(), request.reason.as_ref().into())]);
+    let meta = Map::from_iter([
+        ("reason".to_string(), request.reason.as_ref().into()),
+        ("risk".to_string(), risk_name(request.risk).into()),
+    ]);
     schema::RequestPermissionRequest::new(session, schema::ToolCallUpdate::new(call, fields), options)
-        .meta(reason)
+        .meta(meta)
+}
+
+/// Clients show what is in the request and nothing of what is beside it, so a danger stands in it.
+fn warning(request: &AskRequest) -> Option<schema::ToolCallContent> {
+    let loud = match request.risk {
+        Risk::Low | Risk::Medium => None,
+        Risk::High => Some("High risk"),
+        Risk::Critical => Some("Critical risk"),
+    };
+    loud.map(|loud| text(format!("{loud}: {}", request.reason)))
+}
+
+pub(crate) fn risk_name(risk: Risk) -> &'static str {
+    match risk {
+        Risk::Low => "low",
+        Risk::Medium => "medium",
+        Risk::High => "high",
+        Risk::Critical => "critical",
+    }
+}
+
+/// What a fence or the policy refused, for clients that want to show it in a way of its own.
+pub(super) fn refused(
+    call: &CallId,
+    (tool, mode, reason): (&str, &str, &str),
+    path: Option<&Path>,
+) -> schema::ToolCallUpdate {
+    let violation = json!({ "tool": tool, "path": path.map(shown), "mode": mode, "reason": reason });
+    schema::ToolCallUpdate::new(Arc::clone(&call.0), schema::ToolCallUpdateFields::new())
+        .meta(Map::from_iter([("sandboxViolation".to_string(), violation)]))
 }
 
 pub(super) fn plan(entries: &[PlanEntry]) -> schema::Plan {

@@ -200,6 +200,10 @@ impl Updates {
                 self.update(schema::SessionUpdate::SessionInfoUpdate(update), out);
             }
             Body::Notice { level, text } => self.notice(*level, text, event, view, out),
+            Body::PolicyBlocked { call: Some(call), tool, path, mode, reason } => {
+                let update = tools::refused(call, (tool, mode, reason), path.as_deref());
+                self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
+            }
             Body::Compacted { summary } => self.compacted(event, summary, out),
             Body::Foreign { payload } => self.foreign(&payload.0, out),
             Body::TurnStarted => self.turn_usage = Totals::default(),
@@ -216,7 +220,7 @@ impl Updates {
             | Body::FileEdited { call: None, .. }
             | Body::FileShown { .. }
             | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
+            | Body::PolicyBlocked { call: None, .. }
             | Body::Cleared
             | Body::Moved { .. } => {}
         }

@@ -170,7 +170,7 @@ fn always_writes_a_rule_and_the_same_wish_is_not_asked_again() {
             1 ask 1: AllowedAlways by editor
             > wake 1 AllowedAlways: the user allowed it
             1 ask 2: AllowedAlways by rule
-            > tell the tool AllowedAlways: allowed by an earlier answer for git push
+            > tell the tool AllowedAlways: allowed by the rule r (test)
             1 ask 3: git push --force?
             > wait for 3
         "#]],
@@ -197,10 +197,11 @@ fn never_writes_a_rule_and_the_same_wish_is_refused_at_once() {
             1 ask 1: DeniedAlways by editor
             > wake 1 DeniedAlways: the user refused it and never wants to be asked again
             1 ask 2: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused by an earlier answer for rm -rf
+            > tell the tool DeniedAlways: refused by the rule r (test)
             - approval = full by editor
+            - notice: approval is full: from here on nothing is asked before it is done
             1 ask 3: DeniedAlways by rule
-            > tell the tool DeniedAlways: refused by an earlier answer for rm -rf
+            > tell the tool DeniedAlways: refused by the rule r (test)
         "#]],
     );
 }
@@ -227,14 +228,14 @@ fn a_mode_beats_an_allowing_rule() {
             1 ask 1: AllowedAlways by editor
             > wake 1 AllowedAlways: the user allowed it
             1 ask 2: AllowedAlways by rule
-            > tell the tool AllowedAlways: allowed by an earlier answer for make
+            > tell the tool AllowedAlways: allowed by the rule r (test)
             - mode = ask by editor
             1 blocked by ask
             1 ask 3: DeniedOnce by policy
             > tell the tool DeniedOnce: the session is in ask mode: only reading is allowed; switch to code mode
             - mode = code by editor
             1 ask 4: AllowedAlways by rule
-            > tell the tool AllowedAlways: allowed by an earlier answer for make
+            > tell the tool AllowedAlways: allowed by the rule r (test)
         "#]],
     );
 }
@@ -330,6 +331,7 @@ fn full_asks_nothing() {
          agent: fetch example.org",
         expect![[r#"
             - approval = full by editor
+            - notice: approval is full: from here on nothing is asked before it is done
             > accepted 1
             1 started by editor
             1 editor says: go
@@ -358,13 +360,14 @@ fn the_reading_modes_refuse_edits_and_programs_even_with_full_approval() {
          agent: fetch example.org",
         expect![[r#"
             - approval = full by editor
+            - notice: approval is full: from here on nothing is asked before it is done
             - mode = ask by editor
             > accepted 1
             1 started by editor
             1 editor says: go
             > start 1
             1 ask 1: AllowedOnce by policy
-            > tell the tool AllowedOnce: reading is allowed
+            > tell the tool AllowedOnce: approval is set to full
             1 blocked by ask
             1 ask 2: DeniedOnce by policy
             > tell the tool DeniedOnce: the session is in ask mode: only reading is allowed; switch to code mode
@@ -423,6 +426,55 @@ fn where_nobody_can_answer_a_wish_is_refused_at_once() {
             1 ask 2: AllowedOnce by policy
             > tell the tool AllowedOnce: edits inside the workspace are allowed
             1 ended by agent: EndTurn
+        "#]],
+    );
+}
+
+#[test]
+fn after_three_refusals_the_same_wish_is_refused_without_asking() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         editor: deny 1
+         agent: ask git push
+         phone: deny 2
+         agent: ask git push
+         editor: deny 3
+         agent: ask git push
+         agent: ask git pull
+         server: restart
+         editor: prompt again
+         agent: ask git push",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: DeniedOnce by editor
+            > wake 1 DeniedOnce: the user refused it
+            1 ask 2: git push?
+            > wait for 2
+            1 ask 2: DeniedOnce by phone
+            > wake 2 DeniedOnce: the user refused it
+            1 ask 3: git push?
+            > wait for 3
+            1 ask 3: DeniedOnce by editor
+            > wake 3 DeniedOnce: the user refused it
+            1 ask 4: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused 3 times in this session, so it is not asked again
+            1 ask 5: git pull?
+            > wait for 5
+            1 ask 5: EndedByRestart by engine
+            > wake 5 EndedByRestart: the server stopped
+            1 ended by engine: Interrupted
+            > accepted 2
+            2 started by editor
+            2 editor says: again
+            > start 2
+            2 ask 6: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused 3 times in this session, so it is not asked again
         "#]],
     );
 }

@@ -515,6 +515,7 @@ fn a_restart_keeps_settings_title_and_place() {
         expect![[r#"
             - mode = ask by editor
             - approval = full by editor
+            - notice: approval is full: from here on nothing is asked before it is done
             - title: work by editor
             > accepted 1
             1 started by editor

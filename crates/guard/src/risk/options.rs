@@ -1,0 +1,91 @@
+//! Options of a command line, read without knowing which of them take values.
+//!
+//! Nothing is skipped as "the value of the option before": a word that begins with a dash is always
+//! looked at as an option. So a wrong belief about a program can make it look worse, never better.
+
+use crate::shell::Word;
+
+/// Whether any word is this option: `-x`, `-abx`, `--long`, `--long=value`.
+pub(super) fn has(arguments: &[Word], short: &str, long: &[&str]) -> bool {
+    options(arguments).any(|text| match text.strip_prefix("--") {
+        Some(name) => {
+            let name = name.split_once('=').map_or(name, |(name, _)| name);
+            long.contains(&name)
+        }
+        None => text.chars().skip(1).take_while(|c| c.is_ascii_alphanumeric()).any(|c| short.contains(c)),
+    })
+}
+
+/// Whether any word is exactly one of these, or one of these with `=value`.
+pub(super) fn names(arguments: &[Word], wanted: &[&str]) -> bool {
+    texts(arguments).any(|text| {
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        wanted.contains(&name)
+    })
+}
+
+/// Every word, as it is known.
+pub(super) fn texts(arguments: &[Word]) -> impl Iterator<Item = &str> {
+    arguments.iter().map(Word::text)
+}
+
+/// Words that begin with a dash, up to `--`.
+fn options(arguments: &[Word]) -> impl Iterator<Item = &str> {
+    texts(arguments).take_while(|text| *text != "--").filter(|text| text.len() > 1 && text.starts_with('-'))
+}
+
+/// Words that are no options.
+pub(super) fn operands(arguments: &[Word]) -> impl Iterator<Item = &Word> {
+    let end = arguments.iter().position(|word| word.text() == "--").unwrap_or(arguments.len());
+    let (before, after) = arguments.split_at(end);
+    before
+        .iter()
+        .filter(|word| !word.text().starts_with('-') || word.text() == "-")
+        .chain(after.iter().skip(1))
+}
+
+/// The options that a program may have without doing anything but reading.
+pub(super) struct Harmless {
+    /// Letters without a value.
+    pub(super) short: &'static str,
+    /// Letters whose value may follow in the same word.
+    pub(super) valued: &'static str,
+    pub(super) long: &'static [&'static str],
+    /// How many operands it may have; more may be files that it writes.
+    pub(super) operands_max: usize,
+}
+
+impl Harmless {
+    /// Whether every word is literal and every option is on the list.
+    pub(super) fn admits(&self, arguments: &[Word]) -> bool {
+        let mut operands = 0;
+        let mut only_operands = false;
+        for word in arguments {
+            let Some(text) = word.literal() else { return false };
+            if only_operands || text == "-" || !text.starts_with('-') {
+                operands += 1;
+            } else if text == "--" {
+                only_operands = true;
+            } else if !self.admits_option(text) {
+                return false;
+            }
+        }
+        operands <= self.operands_max
+    }
+
+    fn admits_option(&self, text: &str) -> bool {
+        if let Some(long) = text.strip_prefix("--") {
+            let name = long.split_once('=').map_or(long, |(name, _)| name);
+            return self.long.contains(&name);
+        }
+        for letter in text.chars().skip(1) {
+            if self.valued.contains(letter) {
+                return true;
+            }
+            if !self.short.contains(letter) {
+                return false;
+            }
+        }
+        true
+    }
+}

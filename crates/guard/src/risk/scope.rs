@@ -1,0 +1,288 @@
+//! What an answer for good may cover, and whether a rule about a program covers a line.
+//!
+//! A rule is a list of words such as `git status`. It covers a line only if every command of the line
+//! begins with these words and nothing about the line is in doubt; so a rule can never be stretched by
+//! chaining, substituting, redirecting or wrapping. For refusals the question is turned around: a
+//! rule [`touches`] a line if any command anywhere in it, behind any wrapper, begins with the words.
+
+use std::path::Path;
+
+use engine::Risk;
+
+use super::wrappers::{behind, is_assignment, is_shell};
+use super::{Workplace, assess_command, dangers, git, plain_name};
+use crate::shell::{self, Script, Simple, Way, Word};
+
+/// What "always" may mean for a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Every command that begins with these words.
+    Program(Vec<String>),
+    /// This very line.
+    Exact,
+}
+
+/// Variables that only change how a program talks.
+const TALK: [&str; 14] = [
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "CI",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR",
+    "COLUMNS",
+    "LINES",
+    "TERM",
+    "TZ",
+    "LANG",
+    "LC_ALL",
+    "CARGO_TERM_COLOR",
+    "PYTHONUNBUFFERED",
+];
+
+/// What "always allow" on this line may cover.
+pub fn scope_of_always(line: &str) -> Scope {
+    let script = shell::read(line);
+    let place = Workplace { cwd: Path::new("/"), roots: &[], home: None };
+    if assess_command(line, &place).risk >= Risk::High {
+        return Scope::Exact;
+    }
+    let mut scopes = script.commands.iter().map(|command| prefix(command));
+    let Some(Some(first)) = scopes.next() else { return Scope::Exact };
+    let same = scopes.all(|scope| scope.as_ref() == Some(&first));
+    if same && covers(&first, line) { Scope::Program(first) } else { Scope::Exact }
+}
+
+/// Whether a rule that allows commands beginning with these words allows the whole line.
+pub fn covers(scope_tokens: &[String], line: &str) -> bool {
+    let script = shell::read(line);
+    !scope_tokens.is_empty()
+        && script.doubts.is_empty()
+        && !script.commands.is_empty()
+        && script.commands.iter().all(|command| covered(scope_tokens, command))
+}
+
+/// Whether any command of the line begins with these words, however it is wrapped.
+pub fn touches(scope_tokens: &[String], line: &str) -> bool {
+    !scope_tokens.is_empty() && touches_within(scope_tokens, line, 0)
+}
+
+fn covered(tokens: &[String], command: &Simple) -> bool {
+    let quiet = command
+        .assignments
+        .iter()
+        .all(|(name, value)| TALK.contains(&name.as_str()) && value.literal().is_some());
+    let dry = command.redirects.iter().all(|redirect| redirect.way != Way::Here && !redirect.writes());
+    let Some(words) = unwrapped(&command.argv) else { return false };
+    let Some(program) = words.first().and_then(Word::literal).and_then(plain_name) else { return false };
+    if program == "git" && tokens.first().is_some_and(|first| first == "git") && git::is_steered(&words[1..])
+    {
+        return false;
+    }
+    quiet && dry && begins(tokens, program, words) && !runs_others(program, words)
+}
+
+/// Without the wrappers that an allowance may look through: those that change nothing.
+fn unwrapped(argv: &[Word]) -> Option<&[Word]> {
+    let mut rest = argv;
+    while let Some((first, arguments)) = rest.split_first() {
+        match first.literal()? {
+            "command" | "exec" | "nohup" | "time" | "nice" => rest = arguments,
+            "env" => {
+                let talks = |word: &&Word| {
+                    word.literal()
+                        .and_then(|text| text.split_once('='))
+                        .is_some_and(|(name, _)| TALK.contains(&name))
+                };
+                let count = arguments.iter().take_while(talks).count();
+                rest = &arguments[count..];
+            }
+            text if text.starts_with('-') || is_assignment(text) => return None,
+            _ => return Some(rest),
+        }
+    }
+    None
+}
+
+fn begins(tokens: &[String], program: &str, words: &[Word]) -> bool {
+    let rest = words[1..].iter().map(Word::literal);
+    let mut said = std::iter::once(Some(program)).chain(rest);
+    tokens.iter().all(|token| said.next() == Some(Some(token)))
+}
+
+/// Options that make an otherwise ordinary program run another one are never covered by its name.
+fn runs_others(program: &str, words: &[Word]) -> bool {
+    let text = |word: &Word| word.text().to_owned();
+    words.iter().skip(1).map(text).any(|text| match program {
+        "find" => {
+            matches!(text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir" | "-delete")
+                || text.starts_with("-fprint")
+                || text == "-fls"
+        }
+        "rg" => text.starts_with("--pre") || text.starts_with("--hostname-bin"),
+        "sort" => text.starts_with("-o") || text.starts_with("--o") || text.starts_with("--c"),
+        "git" => {
+            text.starts_with("--output")
+                || text == "--ext-diff"
+                || text == "--textconv"
+                || text.starts_with("--upload-pack")
+        }
+        _ => false,
+    })
+}
+
+/// The words that say what kind of command this is.
+fn prefix(command: &Simple) -> Option<Vec<String>> {
+    let words = unwrapped(&command.argv)?;
+    let program = words.first()?.literal().and_then(plain_name)?;
+    if is_shell(program) || never_by_name(program) {
+        return None;
+    }
+    let arguments: Vec<&str> = words[1..].iter().map_while(Word::literal).collect();
+    let mut scope = vec![program.to_owned()];
+    if dangers::interprets(program) {
+        let ["-m", module, ..] = arguments.as_slice() else { return None };
+        scope.extend(["-m".to_owned(), (*module).to_owned()]);
+        return Some(scope);
+    }
+    for token in arguments.iter().take(arity(program, &arguments) - 1) {
+        if token.starts_with('-') {
+            return None;
+        }
+        scope.push((*token).to_owned());
+    }
+    (scope.len() == arity(program, &arguments)).then_some(scope)
+}
+
+/// Programs whose name says nothing about what they will do.
+fn never_by_name(program: &str) -> bool {
+    matches!(
+        program,
+        "eval"
+            | "source"
+            | "."
+            | "sudo"
+            | "doas"
+            | "su"
+            | "ssh"
+            | "xargs"
+            | "parallel"
+            | "watch"
+            | "env"
+            | "rm"
+            | "dd"
+            | "chmod"
+            | "chown"
+            | "kill"
+            | "docker"
+            | "podman"
+            | "kubectl"
+            | "npx"
+            | "bunx"
+            | "curl"
+            | "wget"
+            | "nc"
+            | "psql"
+            | "mysql"
+            | "export"
+            | "alias"
+            | "trap"
+            | "set"
+            | "tar"
+            | "rsync"
+            | "scp"
+            | "find"
+            | "timeout"
+            | "stdbuf"
+            | "setsid"
+            | "strace"
+            | "tee"
+            | "cp"
+            | "mv"
+            | "ln"
+    )
+}
+
+/// How many words name what a command does.
+fn arity(program: &str, arguments: &[&str]) -> usize {
+    match (program, arguments.first().copied()) {
+        ("npm" | "pnpm" | "yarn" | "bun" | "uv" | "poetry", Some("run")) => 3,
+        ("git", Some("remote" | "stash" | "worktree" | "submodule" | "config" | "bisect")) => {
+            arguments.len().min(2) + 1
+        }
+        ("gh" | "aws" | "gcloud", Some(_)) => arguments.len().min(2) + 1,
+        (
+            "git" | "cargo" | "npm" | "pnpm" | "yarn" | "bun" | "go" | "pip" | "pip3" | "uv" | "poetry"
+            | "make" | "just" | "rustup" | "brew" | "apt" | "apt-get" | "systemctl" | "terraform" | "helm"
+            | "mvn" | "gradle" | "bundle" | "gem" | "dotnet" | "deno" | "composer" | "mix",
+            Some(_),
+        ) => 2,
+        _ => 1,
+    }
+}
+
+fn touches_within(tokens: &[String], line: &str, depth: usize) -> bool {
+    const DEPTH_MAX: usize = 8;
+    let script: Script = shell::read(line);
+    depth < DEPTH_MAX
+        && script.commands.iter().any(|command| {
+            let words = behind(&command.argv);
+            touched(tokens, words)
+                || inner_lines(words).iter().any(|inner| touches_within(tokens, inner, depth + 1))
+        })
+}
+
+fn touched(tokens: &[String], words: &[Word]) -> bool {
+    // Wherever the words stand, they may be run: `xargs git push`, `find -exec git push`.
+    (0..words.len()).any(|from| {
+        let Some((first, arguments)) = words[from..].split_first() else { return false };
+        let program = first.text().rsplit('/').next().unwrap_or_default();
+        if from > 0 && !words[..from].iter().any(|word| runs_words(word.text())) {
+            return false;
+        }
+        let rest: Vec<&str> = match (program, git::subcommand(arguments)) {
+            ("git", Some((name, rest))) => std::iter::once(name).chain(rest.iter().map(Word::text)).collect(),
+            _ => arguments.iter().map(Word::text).collect(),
+        };
+        let mut said = std::iter::once(program).chain(rest);
+        tokens.iter().all(|token| said.next() == Some(token))
+    })
+}
+
+fn runs_words(name: &str) -> bool {
+    matches!(
+        name.rsplit('/').next().unwrap_or_default(),
+        "xargs"
+            | "-exec"
+            | "-execdir"
+            | "-ok"
+            | "-okdir"
+            | "ssh"
+            | "parallel"
+            | "watch"
+            | "strace"
+            | "sudo"
+            | "doas"
+            | "env"
+            | "timeout"
+            | "nice"
+            | "exec"
+            | "run"
+            | "npx"
+            | "stdbuf"
+            | "flock"
+            | "time"
+            | "nohup"
+            | "setsid"
+            | "command"
+    )
+}
+
+fn inner_lines(words: &[Word]) -> Vec<String> {
+    let Some((first, arguments)) = words.split_first() else { return Vec::new() };
+    let name = first.text().rsplit('/').next().unwrap_or_default();
+    let runs = is_shell(name)
+        || matches!(name, "eval" | "ssh" | "trap" | "su" | "xargs" | "find" | "watch" | "parallel");
+    let texts = arguments.iter().map(|word| word.text().to_owned());
+    if runs { texts.filter(|text| text.contains(' ') || name == "eval").collect() } else { Vec::new() }
+}

@@ -1,0 +1,300 @@
+//! The parts of a simple command: its words, assignments and redirections.
+
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::walk::{Gap, Reader, children, descendants};
+use super::words::decode;
+use super::{Place, Redirect, Simple, Unread, Way, Within, Word};
+
+/// Words that begin something else than a command when they stand first.
+const RESERVED: [&str; 20] = [
+    "!", "{", "}", "[[", "]]", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while",
+    "until", "do", "done", "function", "coproc",
+];
+
+/// Word parts that touch each other, and so are one word.
+struct Run<'tree> {
+    at: Range<usize>,
+    nodes: Vec<Node<'tree>>,
+}
+
+/// A command while its parts are collected.
+struct Draft<'tree> {
+    command: Simple,
+    end: usize,
+    run: Option<Run<'tree>>,
+    /// Nodes whose substitutions have to be looked into when the command itself is listed.
+    later: Vec<Node<'tree>>,
+}
+
+impl Reader<'_> {
+    /// A command with everything that belongs to it.
+    pub(super) fn simple(&mut self, node: Node, place: Place) {
+        let command = Simple { argv: Vec::new(), assignments: Vec::new(), redirects: Vec::new(), place };
+        let mut draft = Draft { command, end: node.start_byte(), run: None, later: Vec::new() };
+        if node.kind() != "redirected_statement" {
+            self.body(node, &mut draft);
+            return self.finish(draft);
+        }
+        let body = node.child_by_field_name("body");
+        let simple = body.filter(|body| is_simple(body.kind()));
+        if let Some(body) = simple {
+            self.body(body, &mut draft);
+        } else if let Some(body) = body {
+            draft.end = body.end_byte();
+        }
+        for child in
+            children(node).into_iter().filter(|child| body.is_none_or(|body| body.id() != child.id()))
+        {
+            self.part(child, &mut draft);
+        }
+        self.finish(draft);
+        if let Some(body) = body.filter(|_| simple.is_none()) {
+            self.doubt(Unread::Other, node.byte_range());
+            self.statement(body, place);
+        }
+    }
+
+    fn finish(&mut self, mut draft: Draft) {
+        self.close_run(&mut draft, None);
+        let place = draft.command.place;
+        let within = Within::Substitution(Some(self.script.commands.len()));
+        self.script.commands.push(draft.command);
+        for node in draft.later {
+            self.descend(node, Place { within, ..place });
+        }
+    }
+
+    fn body<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        match node.kind() {
+            "test_command" => {
+                if !self.source(node).starts_with("[ ") {
+                    self.doubt(Unread::Test, node.byte_range());
+                }
+                self.flat(node, draft);
+            }
+            "variable_assignment" => self.assignment(node, draft),
+            _ => {
+                for child in children(node) {
+                    self.part(child, draft);
+                }
+            }
+        }
+    }
+
+    /// A test is a command like any other; its grammar is taken back to words.
+    fn flat<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        for child in children(node) {
+            let nested = child.kind().ends_with("_expression");
+            if nested { self.flat(child, draft) } else { self.word_part(child, draft) }
+        }
+    }
+
+    fn part<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        match node.kind() {
+            "file_redirect" => self.redirect(node, draft),
+            "herestring_redirect" => {
+                self.begin(node, draft);
+                self.doubt(Unread::HereDocument, node.byte_range());
+                let text = node.child(1).map(|text| self.source(text)).unwrap_or_default();
+                let target = decode(text).map_or_else(|| Word::Unknown(text.into()), Word::Literal);
+                draft.command.redirects.push(Redirect { way: Way::Here, target });
+                draft.later.push(node);
+            }
+            "heredoc_redirect" => self.here_document(node, draft),
+            "variable_assignment" if draft.command.argv.is_empty() && draft.run.is_none() => {
+                self.assignment(node, draft);
+            }
+            "comment" | "ERROR" => {
+                self.begin(node, draft);
+                self.doubt(Unread::Malformed, node.byte_range());
+                draft.later.push(node);
+            }
+            _ => self.word_part(node, draft),
+        }
+    }
+
+    /// Checks that nothing stands between the last part and this one.
+    fn begin<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        if !self.gap(draft.end..node.start_byte(), Gap::Blank) {
+            self.doubt(Unread::Malformed, node.byte_range());
+        }
+        self.close_run(draft, Some(node));
+        draft.end = node.end_byte();
+    }
+
+    fn word_part<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        if node.is_missing() || node.byte_range().is_empty() {
+            self.doubt(Unread::Malformed, draft.end..node.end_byte());
+            return;
+        }
+        match &mut draft.run {
+            Some(run) if run.at.end == node.start_byte() => {
+                run.at.end = node.end_byte();
+                run.nodes.push(node);
+                draft.end = node.end_byte();
+            }
+            _ => {
+                self.begin(node, draft);
+                draft.run = Some(Run { at: node.byte_range(), nodes: vec![node] });
+            }
+        }
+    }
+
+    /// The parts up to here are one word.
+    fn close_run<'tree>(&mut self, draft: &mut Draft<'tree>, next: Option<Node<'tree>>) {
+        let Some(run) = draft.run.take() else { return };
+        let source = self.text.get(run.at.clone()).unwrap_or_default();
+        let first = draft.command.argv.is_empty();
+        // Without a blank, `2>` and `{fd}>` are parts of the redirection that follows.
+        let joined =
+            next.is_some_and(|next| next.kind() == "file_redirect" && next.start_byte() == run.at.end);
+        let descriptor =
+            joined && (source.ends_with('}') || source.bytes().all(|byte| byte.is_ascii_digit()));
+        let assigns = first && looks_like_assignment(source);
+        let word = decode(source).filter(|_| !descriptor && !assigns);
+        if first && RESERVED.contains(&source) {
+            self.doubt(Unread::Other, run.at.clone());
+        }
+        if descriptor || assigns {
+            self.doubt(Unread::Malformed, run.at.clone());
+        }
+        if word.is_none() {
+            self.expansions(&run.nodes);
+            draft.later.extend(run.nodes);
+        }
+        draft.command.argv.push(word.map_or_else(|| Word::Unknown(source.into()), Word::Literal));
+    }
+
+    /// Variables and patterns only make a word unknown; what may run commands is a doubt.
+    fn expansions(&mut self, nodes: &[Node]) {
+        for inner in nodes.iter().flat_map(|node| descendants(*node)) {
+            let reason = match inner.kind() {
+                "command_substitution" | "process_substitution" => Unread::Substitution,
+                "arithmetic_expansion" | "subscript" => Unread::Arithmetic,
+                "expansion" if inner.named_child_count() > 1 => Unread::Expansion,
+                "expansion" if self.source(inner).contains(['@', '!', '*', '[', ':', '(']) => {
+                    Unread::Expansion
+                }
+                "subshell" | "array" | "extglob_pattern" | "regex" | "ERROR" => Unread::Other,
+                _ => continue,
+            };
+            self.doubt(reason, inner.byte_range());
+        }
+    }
+
+    fn assignment<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        self.begin(node, draft);
+        let source = self.source(node);
+        let (name, value) = source.split_once('=').unwrap_or((source, ""));
+        let word = if value.is_empty() { Some(String::new()) } else { decode(value) };
+        if word.is_none() {
+            self.expansions(&[node]);
+            draft.later.push(node);
+        }
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            self.doubt(Unread::Other, node.byte_range());
+        }
+        let word = word.map_or_else(|| Word::Unknown(value.into()), Word::Literal);
+        draft.command.assignments.push((name.trim_end_matches('+').into(), word));
+    }
+
+    /// What follows the target of a redirection is a word of the command again.
+    fn redirect<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        self.begin(node, draft);
+        draft.end = node.start_byte();
+        let mut way = None;
+        let mut operator_end = node.start_byte();
+        let mut words = Vec::new();
+        for child in children(node) {
+            match child.kind() {
+                "file_descriptor" if way.is_none() => {}
+                operator if !child.is_named() && way.is_none() => {
+                    way = Some(operator);
+                    operator_end = child.end_byte();
+                    if operator.starts_with('&') {
+                        // In sh, `&>` is a background command and a redirection.
+                        self.doubt(Unread::Other, node.byte_range());
+                    }
+                }
+                _ => words.push(child),
+            }
+        }
+        draft.end = operator_end;
+        let argv = std::mem::take(&mut draft.command.argv);
+        for word in words {
+            self.word_part(word, draft);
+        }
+        self.close_run(draft, None);
+        draft.end = draft.end.max(node.end_byte());
+        let mut taken = std::mem::replace(&mut draft.command.argv, argv).into_iter();
+        let Some(target) = taken.next() else {
+            // `2>&-` closes a descriptor and has no target.
+            if !self.source(node).ends_with("&-") {
+                self.doubt(Unread::Malformed, node.byte_range());
+            }
+            return;
+        };
+        draft.command.argv.extend(taken);
+        let way = direction(way.unwrap_or_default(), &target);
+        draft.command.redirects.push(Redirect { way, target });
+    }
+
+    /// The body is text for the program, but the rest of its first line is still part of the line.
+    fn here_document<'tree>(&mut self, node: Node<'tree>, draft: &mut Draft<'tree>) {
+        self.close_run(draft, None);
+        draft.end = node.end_byte();
+        self.doubt(Unread::HereDocument, node.byte_range());
+        for child in children(node) {
+            match child.kind() {
+                "heredoc_body" => {
+                    let text = self.source(child).to_owned();
+                    draft.command.redirects.push(Redirect { way: Way::Here, target: Word::Unknown(text) });
+                }
+                "file_redirect" => {
+                    draft.end = child.start_byte();
+                    self.redirect(child, draft);
+                    draft.end = node.end_byte();
+                }
+                _ => {}
+            }
+        }
+        draft.later.push(node);
+    }
+}
+
+fn is_simple(kind: &str) -> bool {
+    matches!(
+        kind,
+        "command"
+            | "declaration_command"
+            | "unset_command"
+            | "test_command"
+            | "variable_assignment"
+            | "variable_assignments"
+    )
+}
+
+/// `a=b`, `a+=b` and `a[i]=b` as a first word assign, whatever the parser made of it.
+fn looks_like_assignment(source: &str) -> bool {
+    let name = source.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
+    let rest = source.get(name..).unwrap_or_default();
+    name > 0
+        && !source.starts_with(|c: char| c.is_ascii_digit())
+        && rest.starts_with(['=', '+', '['])
+        && rest.contains('=')
+}
+
+fn direction(operator: &str, target: &Word) -> Way {
+    let descriptor = target.literal().is_some_and(|text| {
+        text == "-" || (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    match operator {
+        ">&" | "<&" if descriptor => Way::Duplicate,
+        "<" | "<&" => Way::Read,
+        // Whatever is not known to read, writes.
+        _ => Way::Write,
+    }
+}

@@ -1,0 +1,383 @@
+//! The files that this process touches for a tool, through folder handles that cannot be left.
+//!
+//! Each root is opened once. A path is first resolved: its links are followed by their text, and the
+//! place where that ends is judged by the one table. Then the place is opened from the root's handle
+//! with links forbidden. So whoever swaps a folder for a link between the two gets an error, never
+//! another file, and a root that is renamed or replaced stays the folder that was opened.
+//!
+//! A file is replaced by renaming a finished one over it: nobody reads half of it, and what else the
+//! old entry was linked to stays as it is.
+//!
+//! **Invariant:** nothing is opened for a tool that [`Policy::judge`] refuses, whatever made the
+//! [`Spot`].
+
+mod beneath;
+mod resolve;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode as Bits, OFlags};
+use rustix::io::Errno;
+
+use crate::policy::{Broken, Mode, Policy, Want};
+use beneath::{FOLDER, Handle};
+
+/// The files of a session.
+pub struct Files {
+    policy: Policy,
+    roots: Vec<Arc<Root>>,
+    /// The whole file system: where links outside the roots are followed from, and the last root if
+    /// there is no fence.
+    everything: Arc<Root>,
+}
+
+/// A place that was found inside a root. What is there may change; where it is cannot.
+#[derive(Debug, Clone)]
+pub struct Spot {
+    root: Arc<Root>,
+    /// Plain names only.
+    below: PathBuf,
+    real: PathBuf,
+}
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    handle: Handle,
+}
+
+/// What stands in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: OsString,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Folder,
+    Link,
+    /// A pipe, a socket, a device.
+    Other,
+}
+
+/// Why a file cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    #[error("{}", refusal(.path, *.broken))]
+    Refused { path: PathBuf, broken: Broken },
+    #[error("{} cannot be used: {reason}", .path.display())]
+    Unusable { path: PathBuf, reason: Unfit },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    #[error("No such file or directory (os error 2)")]
+    Missing,
+    #[error("it is a folder")]
+    Folder,
+    #[error("it is not a folder")]
+    NotAFolder,
+    #[error("it is not a regular file")]
+    Special,
+    #[error("it is a link that leads nowhere")]
+    LeadsNowhere,
+    #[error("it leads through too many links")]
+    TooManyLinks,
+    #[error("a link was put in its way meanwhile; look again")]
+    Swapped,
+    #[error("its name cannot be the name of a file")]
+    Malformed,
+    #[error("{0}")]
+    System(String),
+}
+
+impl From<Errno> for Unfit {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::NOENT => Self::Missing,
+            Errno::ISDIR => Self::Folder,
+            Errno::NOTDIR => Self::NotAFolder,
+            // A socket, or a device that nobody serves.
+            Errno::NXIO => Self::Special,
+            Errno::LOOP | Errno::XDEV => Self::Swapped,
+            Errno::INVAL => Self::Malformed,
+            other => Self::System(std::io::Error::from(other).to_string()),
+        }
+    }
+}
+
+impl Files {
+    /// Opens the roots. Touches the disk.
+    pub fn open(mut policy: Policy) -> Result<Self, FileError> {
+        let mut roots = Vec::new();
+        for path in &mut policy.roots {
+            let root = Root::open(path)?;
+            path.clone_from(&root.path);
+            roots.push(Arc::new(root));
+        }
+        for hidden in &mut policy.hidden {
+            // What is not there yet is hidden under the name it was given.
+            *hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.clone());
+        }
+        Ok(Self { policy, roots, everything: Arc::new(Root::open(Path::new("/"))?) })
+    }
+
+    /// The table, with the real paths of its folders.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Where an absolute path leads, existing or not, if that may be reached.
+    pub fn find(&self, path: &Path, want: Want) -> Result<Spot, FileError> {
+        let real = self.resolve(path, want)?;
+        self.judge(&real, want)?;
+        let root = self.root_of(&real).unwrap_or(&self.everything);
+        let below = real.strip_prefix(&root.path).unwrap_or(&real).to_owned();
+        Ok(Spot { root: Arc::clone(root), below, real })
+    }
+
+    /// Opens a regular file for reading. Never waits for what is none.
+    pub fn open_file(&self, spot: &Spot) -> Result<File, FileError> {
+        self.judge(&spot.real, Want::Read)?;
+        let open = || -> Result<OwnedFd, Unfit> {
+            // A device may do something merely because it is opened, so it is looked at first.
+            regular(FileType::from_raw_mode(spot.stat()?.st_mode))?;
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let fd = spot.root.handle.open(&spot.below, flags)?;
+            regular(FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode))?;
+            Ok(fd)
+        };
+        open().map(File::from).map_err(|reason| spot.unusable(reason))
+    }
+
+    /// What stands in a folder, in no order.
+    pub fn entries(&self, spot: &Spot) -> Result<Vec<Entry>, FileError> {
+        self.judge(&spot.real, Want::Read)?;
+        let read = || -> Result<Vec<Entry>, Errno> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+            let folder = Dir::new(spot.root.handle.open(&spot.below, flags)?)?;
+            read_entries(folder)
+        };
+        read().map_err(|error| spot.unusable(error.into()))
+    }
+
+    /// Puts a file in place, with the folders it needs. `draft` is a name that nobody else uses: the
+    /// file has it, beside its place, until it is whole. Keeps the permissions of what it replaces.
+    pub fn replace(&self, spot: &Spot, bytes: &[u8], draft: &str) -> Result<(), FileError> {
+        self.judge(&spot.real, Want::Write)?;
+        let (Some(parent), Some(name)) = (spot.below.parent(), spot.below.file_name()) else {
+            return Err(spot.unusable(Unfit::Folder));
+        };
+        if !is_plain(OsStr::new(draft)) {
+            return Err(spot.unusable(Unfit::Malformed));
+        }
+        let put = || -> Result<(), Unfit> {
+            let folder = spot.root.handle.make_folders(parent)?;
+            let file = create_draft(&folder, draft, name)?;
+            let placed =
+                fill(file, bytes).and_then(|()| Ok(rustix::fs::renameat(&folder, draft, &folder, name)?));
+            if placed.is_err() {
+                rustix::fs::unlinkat(&folder, draft, AtFlags::empty()).ok();
+            }
+            placed
+        };
+        put().map_err(|reason| spot.unusable(reason))
+    }
+
+    fn judge(&self, real: &Path, want: Want) -> Result<(), FileError> {
+        let refused = |broken| FileError::Refused { path: real.to_owned(), broken };
+        self.policy.judge(want, real).map_err(refused)?;
+        // The table lets commands read what the machine consists of; a file tool has no use for it.
+        if self.policy.mode != Mode::Off && self.root_of(real).is_none() {
+            return Err(refused(Broken::Outside));
+        }
+        Ok(())
+    }
+
+    /// The innermost root around a path without links.
+    fn root_of(&self, real: &Path) -> Option<&Arc<Root>> {
+        let around = self.roots.iter().filter(|root| real.starts_with(&root.path));
+        around.max_by_key(|root| root.path.as_os_str().len())
+    }
+}
+
+impl Root {
+    fn open(path: &Path) -> Result<Self, FileError> {
+        let unusable = |reason| FileError::Unusable { path: path.to_owned(), reason };
+        let real = path.canonicalize().map_err(|error| unusable(unfit(&error)))?;
+        let handle = Handle::of(&real).map_err(|error| unusable(error.into()))?;
+        Ok(Self { path: real, handle })
+    }
+}
+
+impl Spot {
+    /// The absolute path, without links.
+    pub fn real(&self) -> &Path {
+        &self.real
+    }
+
+    /// What has this name in the folder at this spot. Not judged yet: that comes with its use.
+    pub fn child(&self, name: &OsStr) -> Option<Self> {
+        is_plain(name).then(|| Self {
+            root: Arc::clone(&self.root),
+            below: self.below.join(name),
+            real: self.real.join(name),
+        })
+    }
+
+    /// What is there, if anything.
+    pub fn kind(&self) -> Option<Kind> {
+        self.stat().ok().map(|stat| kind(FileType::from_raw_mode(stat.st_mode)))
+    }
+
+    fn stat(&self) -> Result<rustix::fs::Stat, Errno> {
+        let (Some(parent), Some(name)) = (self.below.parent(), self.below.file_name()) else {
+            return rustix::fs::fstat(self.root.handle.open(Path::new(""), FOLDER)?);
+        };
+        rustix::fs::statat(self.root.handle.open(parent, FOLDER)?, name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn unusable(&self, reason: Unfit) -> FileError {
+        FileError::Unusable { path: self.real.clone(), reason }
+    }
+}
+
+fn refusal(path: &Path, broken: Broken) -> String {
+    let path = path.display();
+    match broken {
+        Broken::Outside => {
+            format!("{path} is outside the workspace; to work there too, start with --add-dir and its folder")
+        }
+        Broken::Hidden => format!(
+            "{path} is hidden from tools and commands because it holds secrets; copy what is needed into the \
+             workspace yourself"
+        ),
+        Broken::ReadOnly => format!(
+            "{path} cannot be changed: the sandbox is read-only; to allow changes, restart with --sandbox \
+             workspace-write"
+        ),
+        Broken::Protected => format!(
+            "{path} is protected: it could make your editor, your shell or git run something; change it yourself"
+        ),
+    }
+}
+
+fn unfit(error: &std::io::Error) -> Unfit {
+    Errno::from_io_error(error).map_or_else(|| Unfit::System(error.to_string()), Unfit::from)
+}
+
+/// Whether this is one name, and not a way to somewhere.
+fn is_plain(name: &OsStr) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(only)), None) if only == name)
+}
+
+fn kind(kind: FileType) -> Kind {
+    match kind {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Other,
+    }
+}
+
+fn regular(file_type: FileType) -> Result<(), Unfit> {
+    match kind(file_type) {
+        Kind::File => Ok(()),
+        Kind::Folder => Err(Unfit::Folder),
+        Kind::Link => Err(Unfit::Swapped),
+        Kind::Other => Err(Unfit::Special),
+    }
+}
+
+fn read_entries(mut folder: Dir) -> Result<Vec<Entry>, Errno> {
+    let mut entries = Vec::new();
+    while let Some(entry) = folder.read() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let file_type = match entry.file_type() {
+            // Some file systems do not say it in the listing.
+            FileType::Unknown => rustix::fs::statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+            known => known,
+        };
+        entries.push(Entry { name: OsString::from_vec(name.to_bytes().to_vec()), kind: kind(file_type) });
+    }
+    Ok(entries)
+}
+
+/// An empty file beside its place, with the permissions of what it replaces.
+fn create_draft(folder: &OwnedFd, draft: &str, target: &OsStr) -> Result<File, Unfit> {
+    let replaced = match rustix::fs::statat(folder, target, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => {
+            regular(FileType::from_raw_mode(stat.st_mode))?;
+            Some(Bits::from_raw_mode(stat.st_mode) & (Bits::RWXU | Bits::RWXG | Bits::RWXO))
+        }
+        Err(Errno::NOENT) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // What replaces a private file must not be readable for others before it has its permissions.
+    let first = if replaced.is_some() { 0o600 } else { 0o666 };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(folder, draft, flags, Bits::from_raw_mode(first))?;
+    if let Some(bits) = replaced {
+        // A file system without permissions has none to keep.
+        rustix::fs::fchmod(&fd, bits).ok();
+    }
+    Ok(File::from(fd))
+}
+
+fn fill(mut file: File, bytes: &[u8]) -> Result<(), Unfit> {
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(|error| unfit(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the kernel cannot open below a handle, each name is opened on its own. The answers must
+    /// be the same.
+    #[test]
+    fn stepping_from_name_to_name_is_as_strict_as_the_kernel() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let (work, out) = (base.join("work"), base.join("out"));
+        std::fs::create_dir_all(work.join("a/b")).unwrap();
+        std::fs::create_dir(&out).unwrap();
+        std::fs::write(out.join("f"), "outside").unwrap();
+        std::fs::write(work.join("a/b/f"), "inside").unwrap();
+        std::os::unix::fs::symlink(&out, work.join("out")).unwrap();
+        std::os::unix::fs::symlink(out.join("f"), work.join("link")).unwrap();
+        for step in [false, true] {
+            let handle = Handle::of(&work).unwrap().stepping(step);
+            let open = |path: &str, flags| handle.open(Path::new(path), flags);
+            assert!(open("a/b/f", OFlags::RDONLY).is_ok(), "{step}");
+            assert!(open("", FOLDER).is_ok(), "{step}");
+            for bad in ["out/f", "link", "out"] {
+                let error = open(bad, OFlags::RDONLY).unwrap_err();
+                assert!(matches!(error, Errno::LOOP | Errno::NOTDIR), "{step} {bad} {error}");
+                assert!(open(bad, FOLDER).is_err(), "{step} {bad}");
+            }
+            for bad in ["..", "a/../..", "/etc", "./a"] {
+                assert_eq!(open(bad, FOLDER).unwrap_err(), Errno::INVAL, "{step} {bad}");
+            }
+            assert!(handle.make_folders(Path::new("out/new")).is_err(), "{step}");
+            let deep = "x/".repeat(5000);
+            assert_eq!(handle.make_folders(Path::new(&deep)).unwrap_err(), Errno::NAMETOOLONG, "{step}");
+            assert!(handle.make_folders(Path::new("a/new/er")).is_ok(), "{step}");
+        }
+        assert!(work.join("a/new/er").is_dir() && !out.join("new").exists());
+    }
+}

@@ -1,0 +1,160 @@
+//! Where a path really leads: names are looked up one by one, links are followed by their text.
+//!
+//! The text of a link is all that counts, so the magic links of `/proc`, which lead past every
+//! handle, are links like others. Nothing here opens what it finds; a wrong answer, because somebody
+//! changed a folder meanwhile, becomes an error when the place is opened.
+//!
+//! **Invariant:** what is asked about a place outside the roots is answered alike, whether there is
+//! something or not.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::beneath::FOLDER;
+use super::{FileError, Files, Unfit};
+use crate::policy::Want;
+
+/// As many as Linux follows.
+const LINKS_MAX: usize = 40;
+
+/// What has a name in a folder.
+enum Look {
+    Folder,
+    Link(PathBuf),
+    Leaf,
+}
+
+/// A path on its way to being real.
+struct Walk {
+    /// Without links.
+    real: PathBuf,
+    /// Names still to come; `..` is one of them.
+    ahead: VecDeque<OsString>,
+    /// How many of these come from links.
+    linked: usize,
+    links: usize,
+}
+
+impl Files {
+    pub(super) fn resolve(&self, path: &Path, want: Want) -> Result<PathBuf, FileError> {
+        let unusable = |reason| FileError::Unusable { path: path.to_owned(), reason };
+        if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
+            return Err(unusable(Unfit::Malformed));
+        }
+        if let Some(real) = self.without_links(path) {
+            return Ok(real);
+        }
+        let mut walk = Walk { real: "/".into(), ahead: VecDeque::new(), linked: 0, links: 0 };
+        self.go_to(&mut walk, path);
+        while let Some(name) = walk.ahead.pop_front() {
+            let linked = walk.linked > 0;
+            walk.linked = walk.linked.saturating_sub(1);
+            if name == ".." {
+                walk.real.pop();
+                continue;
+            }
+            let next = walk.real.join(&name);
+            match self.look(&walk.real, &name) {
+                Ok(Look::Folder) => walk.real = next,
+                Ok(Look::Leaf) if walk.ahead.is_empty() => walk.real = next,
+                Ok(Look::Leaf) => return Err(self.dead_end(next, want, Unfit::NotAFolder)),
+                Ok(Look::Link(target)) => self.follow(&mut walk, &next, &target, want)?,
+                // The rest of a path that is not there yet may only be plain names.
+                Err(Errno::NOENT) if !linked && !walk.ahead.iter().any(|name| name == "..") => {
+                    return Ok(walk.ahead.iter().fold(next, |real, name| real.join(name)));
+                }
+                Err(Errno::NOENT) if linked => return Err(self.dead_end(next, want, Unfit::LeadsNowhere)),
+                Err(error) => return Err(self.dead_end(next, want, error.into())),
+            }
+        }
+        Ok(walk.real)
+    }
+
+    /// The usual case at the cost of two calls: a path in a root that is as it is written, and whose
+    /// folder exists.
+    fn without_links(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.root_of(path)?;
+        let below = path.strip_prefix(&root.path).ok()?;
+        let (parent, name) = (below.parent()?, below.file_name()?);
+        let folder = root.handle.open(parent, FOLDER).ok()?;
+        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {}
+            Err(Errno::NOENT) => {}
+            Ok(_) | Err(_) => return None,
+        }
+        // Made of its parts again, so that a slash at its end or a double one is gone.
+        Some(root.path.components().chain(below.components()).collect())
+    }
+
+    /// Turns to an absolute path. A root on it is the folder that was opened, whatever stands at its
+    /// path.
+    fn go_to(&self, walk: &mut Walk, path: &Path) {
+        walk.real = self.root_of(path).map_or_else(|| "/".into(), |root| root.path.clone());
+        let rest = path.strip_prefix(&walk.real).unwrap_or(path);
+        for name in names(rest).into_iter().rev() {
+            walk.ahead.push_front(name);
+        }
+    }
+
+    fn follow(&self, walk: &mut Walk, at: &Path, target: &Path, want: Want) -> Result<(), FileError> {
+        walk.links += 1;
+        if walk.links > LINKS_MAX {
+            return Err(self.dead_end(at.to_owned(), want, Unfit::TooManyLinks));
+        }
+        // A protected name that is a link protects what is reached through it.
+        if self.root_of(at).is_some() {
+            self.judge(at, want)?;
+        }
+        let before = walk.ahead.len();
+        if target.is_absolute() {
+            self.go_to(walk, target);
+        } else {
+            for name in names(target).into_iter().rev() {
+                walk.ahead.push_front(name);
+            }
+        }
+        walk.linked += walk.ahead.len() - before;
+        Ok(())
+    }
+
+    /// Why a path leads to no place: that it may not be reached goes before what is wrong with it.
+    fn dead_end(&self, at: PathBuf, want: Want, reason: Unfit) -> FileError {
+        match self.judge(&at, want) {
+            Err(refused) => refused,
+            Ok(()) => FileError::Unusable { path: at, reason },
+        }
+    }
+
+    fn look(&self, folder: &Path, name: &OsStr) -> Result<Look, Errno> {
+        let path = folder.join(name);
+        if self.roots.iter().any(|root| root.path == path) {
+            return Ok(Look::Folder);
+        }
+        let root = self.root_of(folder).unwrap_or(&self.everything);
+        let below = folder.strip_prefix(&root.path).map_err(|_| Errno::INVAL)?;
+        let folder = root.handle.open(below, FOLDER)?;
+        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Look::Folder,
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&folder, name, Vec::new())?;
+                Look::Link(OsString::from_vec(target.into_bytes()).into())
+            }
+            _ => Look::Leaf,
+        })
+    }
+}
+
+fn names(path: &Path) -> Vec<OsString> {
+    let parts = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    parts.collect()
+}
