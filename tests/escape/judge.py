@@ -250,6 +250,9 @@ class Judge:
     def effect_69b(self, _claim, _shown):
         return pwned(self.world.inside("sub", ".git"))
 
+    def effect_69e(self, _claim, _shown):
+        return pwned(self.world.inside(".git", "modules", "sub", "hooks", "post-merge"))
+
     def effect_69c(self, _claim, _shown):
         return pwned(self.world.path("home", "worktree", ".git"))
 

@@ -24,6 +24,10 @@ from table import MODES, OFF, TABLE
 from world import World
 
 
+# Codes of JSON-RPC for what is no message, no request, or has wrong parameters.
+MALFORMED = (-32700, -32600, -32602)
+
+
 class Bout:
     """One mode, one user: a world, a server in it, and the sessions that attempts run in."""
 
@@ -66,8 +70,10 @@ class Bout:
 
     def say(self, session, text):
         name = next(name for name, known in self.sessions.items() if known == session)
-        self.said[name].append(self.key)
         _, error, shown = self.server.prompt(session, text)
+        # A prompt that is no valid message never becomes a turn.
+        if not error or error["code"] not in MALFORMED:
+            self.said[name].append(self.key)
         return shown + (json.dumps(error) if error else "")
 
     @staticmethod
@@ -124,7 +130,7 @@ class Bout:
 
     def litter(self):
         """What a fence left in the workspace when the server was gone: nobody may find it there."""
-        known = {".git", ".githooks", ".env"}
+        known = {".git", ".githooks", ".gitmodules", ".env"}
         return sorted(name for name in os.listdir(self.world.inside()) if name.startswith(".") and name not in known)
 
     def close(self):
@@ -134,7 +140,8 @@ class Bout:
 
 
 def tail(shown):
-    lines = [line for line in shown.splitlines() if line.strip()]
+    """What a person would look at first when an attempt said nothing of itself."""
+    lines = [line for line in shown.splitlines() if re.search("exit code|did not work|refused|not be", line)]
     return lines[-1][:200] if lines else ""
 
 

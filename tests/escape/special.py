@@ -307,7 +307,16 @@ def door(key):
     return run
 
 
+def hidden_module(bout):
+    """Two commands, each inside its fence, do together what neither may do alone."""
+    session = bout.session("project")
+    bout.say(session, f"run {bout.world.attack('69e')}")
+    shown = bout.say(session, f"run {bout.world.attack('69f')}")
+    return bout.claim(shown), shown, None
+
+
 SPECIAL = {
+    "69e": hidden_module,
     "1s": door("1s"),
     "16s": door("16s"),
     "21s": door("21s"),
@@ -343,6 +352,7 @@ NAMES = {
     "47t": "read ~/.ssh/id_rsa, by our tool",
     "48t": "write ~/.profile, by our tool",
     "53t": "our write tool while its folder is swapped for a symbolic link",
+    "69e": "write a hook of a submodule that an earlier command hid",
     "72": "other spellings of .git, by our tool",
     "78t": "paths with NUL, 5,000 characters, no text, by our tool",
     "79": "file:// links that lead out",

@@ -40,14 +40,36 @@ sys.stdin.read()
 """
 
 
+# A fence gives its command such places of its own: what is worth attacking would be gone there, not guarded.
+PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev")
+
+
+def scratch_place(uid):
+    """A folder for the world that a command can see, and that this user can reach."""
+    places = [os.environ.get("TMPDIR"), os.environ.get("ESCAPE_SCRATCH"), "/srv", "/opt"]
+    for place in filter(None, places):
+        place = os.path.realpath(place)
+        private = any(os.path.commonpath([place, known]) == known for known in PRIVATE)
+        if not private and os.access(place, os.W_OK | os.X_OK) and is_reachable(place, uid):
+            return place
+    raise SystemExit("no folder for the scratch world; set TMPDIR to one that is not below /tmp")
+
+
+def is_reachable(place, uid):
+    for_others = 0o001
+    while place != "/":
+        state = os.stat(place)
+        if state.st_uid != uid and not state.st_mode & for_others:
+            return False
+        place = os.path.dirname(place)
+    return True
+
+
 class World:
     def __init__(self, uid):
         self.uid = uid
         self.account = {"user": uid, "group": uid, "extra_groups": []} if uid != os.getuid() else {}
-        # Not in /tmp by default: a fence gives its child a /tmp of its own, and then everything that is
-        # worth attacking would be gone, not guarded.
-        parent = os.environ.get("TMPDIR") or "/var/tmp"
-        self.base = os.path.realpath(tempfile.mkdtemp(prefix="ropewalk-escape-", dir=parent))
+        self.base = tempfile.mkdtemp(prefix="ropewalk-escape-", dir=scratch_place(uid))
         self.mark = os.path.basename(self.base)
         self.secret = SECRET_PREFIX + secrets.token_hex(8)
         self.children = []
@@ -201,7 +223,12 @@ class World:
         os.rename(self.path("gitconfig"), self.path("home", ".gitconfig"))
         self.write("original\n", "home", "project", ".githooks", "pre-commit")
         # A submodule as git lays it out.
-        self.write("[core]\n\tbare = false\n", "home", "project", ".git", "modules", "sub", "config")
+        settings = "[core]\n\tbare = false\n\tworktree = ../../../sub\n"
+        self.write(settings, "home", "project", ".git", "modules", "sub", "config")
+        self.write("ref: refs/heads/main\n", "home", "project", ".git", "modules", "sub", "HEAD")
+        self.write('[submodule "sub"]\n\tpath = sub\n\turl = ./sub\n', "home", "project", ".gitmodules")
+        for name in ("objects", "refs"):
+            os.makedirs(self.inside(".git", "modules", "sub", name))
         os.makedirs(self.inside(".git", "modules", "sub", "hooks"))
         self.write("gitdir: ../.git/modules/sub\n", "home", "project", "sub", ".git")
         os.makedirs(self.inside(".git", "hooks"), exist_ok=True)

@@ -126,6 +126,7 @@ impl Bout {
     fn command(&self, options: &Options) -> anyhow::Result<Command> {
         let mut command = program("/usr/bin/python3");
         command.args(["-B", "tests/escape/run.py", "--mode", self.mode, "--binary"]).arg(command::server()?);
+        command.env("ESCAPE_SCRATCH", command::target_folder()?);
         if let Some(uid) = self.uid {
             command.args(["--uid", uid]);
         }

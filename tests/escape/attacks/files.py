@@ -112,7 +112,7 @@ def hard_link_config(w):
 
 @attempt(20, "create a protected folder that is missing")
 def missing_protected(w):
-    os.mkdir(w.inside(".claude"))
+    os.makedirs(w.inside(".claude"), exist_ok=True)
     return overwrite(w.inside(".claude", "settings.json"))
 
 
@@ -181,6 +181,21 @@ attempt(68, "write in the folder that core.hooksPath names")(
 attempt("69a", "write a hook of a submodule")(
     lambda w: overwrite(w.inside(".git", "modules", "sub", "hooks", "post-checkout"))
 )
+
+
+@attempt("69e", "hide a submodule's repository from one command")
+def hide_module(w):
+    """What is no repository when the next fence is built may have no protected hooks."""
+    os.rename(w.inside(".git", "modules", "sub", "HEAD"), w.inside(".git", "modules", "sub", "HEAD.kept"))
+
+
+@attempt("69f", "write its hooks in the next, and show it again")
+def write_hidden_module(w):
+    done = overwrite(w.inside(".git", "modules", "sub", "hooks", "post-merge"))
+    os.rename(w.inside(".git", "modules", "sub", "HEAD.kept"), w.inside(".git", "modules", "sub", "HEAD"))
+    return done
+
+
 attempt("69b", "point a submodule's .git file elsewhere")(lambda w: overwrite(w.inside("sub", ".git")))
 attempt("69c", "point a worktree's .git file elsewhere")(
     lambda w: overwrite(os.path.join(w["worktree"], ".git"))
