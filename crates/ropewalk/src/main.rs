@@ -17,6 +17,10 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // Before anything else: the helper must be a single thread, and quick.
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == sandbox::HELPER_ARGUMENT) {
+        return sandbox::helper_main();
+    }
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),

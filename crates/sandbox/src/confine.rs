@@ -1,12 +1,33 @@
-//! What a child may reach: the one place where a policy is turned into restrictions.
+//! What a child may reach, and the line that ties the program to the helper that enforces it.
+//!
+//! The helper gets one socket, as its standard input: the command comes in on it, then the wish to end
+//! it; reports go out on it. When the program goes away, for whatever reason, the helper reads the end
+//! of the socket and ends everything.
 //!
 //! **Invariant:** a policy is enforced whole or the command is refused.
 
 use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use tokio::io::AsyncWriteExt;
+
 use crate::policy::Policy;
+use crate::report::Report;
 use crate::run::StartError;
+use crate::spec::Spec;
+use crate::wire;
+
+/// The argument that turns this program into the helper.
+pub const HELPER_ARGUMENT: &str = "sandbox-helper";
+/// Asks the helper to let the command end by itself.
+pub(crate) const ASK_TO_END: u8 = b'T';
+/// Asks the helper to end the command.
+pub(crate) const ASK_TO_KILL: u8 = b'K';
+/// How much of the helper's reports is read at once.
+const READ_BYTES: usize = 16 << 10;
 
 /// What a child may reach, and who builds the fence around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,10 +43,66 @@ pub struct Helper {
     pub arguments: Vec<OsString>,
 }
 
-/// Puts the restrictions on a command that is about to start.
-pub(crate) fn confine(fence: Option<&Fence>, _command: &mut std::process::Command) -> Result<(), StartError> {
-    match fence {
-        None => Ok(()),
-        Some(_) => Err(StartError::NoFence("not built yet".into())),
+/// The two ends of the line, before the helper is started.
+pub(crate) fn tether() -> Result<(UnixStream, OwnedFd), StartError> {
+    if !cfg!(target_os = "linux") {
+        return Err(StartError::NoFence("there is no sandbox for this operating system".into()));
+    }
+    let (ours, theirs) = UnixStream::pair().map_err(StartError::Spawn)?;
+    ours.set_nonblocking(true).map_err(StartError::Spawn)?;
+    Ok((ours, theirs.into()))
+}
+
+/// Our end of the line.
+pub(crate) struct Tether {
+    socket: tokio::net::UnixStream,
+    received: Vec<u8>,
+    ended: bool,
+}
+
+impl Tether {
+    pub(crate) fn new(socket: UnixStream) -> io::Result<Self> {
+        let socket = tokio::net::UnixStream::from_std(socket)?;
+        Ok(Self { socket, received: Vec::new(), ended: false })
+    }
+
+    pub(crate) async fn send(&mut self, spec: &Spec) -> io::Result<()> {
+        self.socket.write_all(&spec.frame()).await
+    }
+
+    /// Whether more reports may come.
+    pub(crate) fn open(&self) -> bool {
+        !self.ended
+    }
+
+    /// Asks the helper for something. A helper that is gone needs no asking.
+    pub(crate) fn ask(&self, wish: u8) {
+        self.socket.try_write(&[wish]).ok();
+    }
+
+    /// The next report, or `None` at the end. Safe to drop.
+    pub(crate) async fn next(&mut self) -> Option<Report> {
+        loop {
+            match wire::take_frame(&mut self.received).map(|frame| frame.map(|body| Report::read(&body))) {
+                Ok(Some(Ok(report))) => return Some(report),
+                Ok(None) if !self.ended => {}
+                Ok(None) => return None,
+                Ok(Some(Err(_))) | Err(_) => {
+                    self.ended = true;
+                    return None;
+                }
+            }
+            let mut bytes = [0; READ_BYTES];
+            let read = match self.socket.readable().await {
+                Ok(()) => self.socket.try_read(&mut bytes),
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(0) => self.ended = true,
+                Ok(count) => self.received.extend(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.ended = true,
+            }
+        }
     }
 }

@@ -4,10 +4,14 @@
 //! process. Threads of an async runtime come and go, so children are started by one thread that
 //! lives as long as the process.
 //!
-//! **Invariant:** when a [`Group`] is dropped, no process of it is left running, except one that made
-//! itself a session of its own.
+//! A fenced child is the helper, and ends what it started itself: it is asked to, and is never killed
+//! while it can still tidy up.
+//!
+//! **Invariant:** when a [`Group`] is dropped, no process of it is left running, except, without a
+//! helper, one that made itself a session of its own.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::OnceLock;
@@ -19,8 +23,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::command::{Command, Program};
-use crate::confine::confine;
+use crate::confine::{self, ASK_TO_END, ASK_TO_KILL, Fence, Tether};
 use crate::run::StartError;
+use crate::spec::Spec;
 
 /// Commands waiting for the starting thread. Starting takes about a millisecond; more
 /// callers are refused as busy.
@@ -28,38 +33,67 @@ const STARTS_QUEUED_MAX: usize = 16;
 
 pub(crate) struct Group {
     pub(crate) child: Child,
+    /// The line to the helper, if the child is one.
+    pub(crate) tether: Option<Tether>,
     leader: Pid,
     finished: bool,
+    asked_to_kill: bool,
 }
 
 impl Group {
     pub(crate) async fn start(command: &Command) -> Result<Self, StartError> {
-        let prepared = prepare(command)?;
+        let Some(fence) = &command.fence else {
+            return Self::ordered(prepare(command), false).await;
+        };
+        let (ours, theirs) = confine::tether()?;
+        let mut group = Self::ordered(prepare_helper(fence, theirs), true).await?;
+        let mut tether = Tether::new(ours).map_err(StartError::Spawn)?;
+        let sent = tether.send(&Spec::new(command, &fence.policy)).await;
+        // A helper that does not listen has ended; its exit tells more.
+        drop(sent);
+        group.tether = Some(tether);
+        Ok(group)
+    }
+
+    async fn ordered(prepared: std::process::Command, helper: bool) -> Result<Self, StartError> {
         let (reply, started) = oneshot::channel();
-        let order = Order { command: prepared, runtime: Handle::current(), reply };
+        let order = Order { command: prepared, helper, runtime: Handle::current(), reply };
         starter()?.try_send(order).map_err(|_| StartError::Busy)?;
         started.await.map_err(|_| StartError::Busy)?.map_err(StartError::Spawn)
     }
 
-    fn spawn(command: std::process::Command) -> io::Result<Self> {
-        let child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
+    fn spawn(command: std::process::Command, helper: bool) -> io::Result<Self> {
+        // A helper sees the end of its line and ends by itself, after all that it started.
+        let child = tokio::process::Command::from(command).kill_on_drop(!helper).spawn()?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let leader = leader.ok_or_else(|| io::Error::other("the child has no process id"))?;
-        Ok(Self { child, leader, finished: false })
+        Ok(Self { child, tether: None, leader, finished: false, asked_to_kill: false })
     }
 
     /// Sends a signal to every process of the group. That none is left is not an error.
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process_group(self.leader, signal).ok();
-        for strayed in session_members(self.leader) {
-            kill_process(strayed, signal).ok();
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        match &self.tether {
+            Some(tether) if signal != Signal::KILL => tether.ask(ASK_TO_END),
+            Some(tether) if !self.asked_to_kill => {
+                self.asked_to_kill = true;
+                tether.ask(ASK_TO_KILL);
+            }
+            _ => {
+                kill_process_group(self.leader, signal).ok();
+                for strayed in session_members(self.leader) {
+                    kill_process(strayed, signal).ok();
+                }
+            }
         }
     }
 
     /// The leader has ended: ends the rest. The group's number stays taken while a process of the
     /// group lives and may go to somebody else afterwards, so this is the last signal it is sent.
     pub(crate) fn finish(&mut self) {
-        self.signal(Signal::KILL);
+        // A helper ends last.
+        if self.tether.is_none() {
+            self.signal(Signal::KILL);
+        }
         self.finished = true;
     }
 }
@@ -92,6 +126,7 @@ fn session_members(leader: Pid) -> Vec<Pid> {
 
 struct Order {
     command: std::process::Command,
+    helper: bool,
     runtime: Handle,
     reply: oneshot::Sender<io::Result<Group>>,
 }
@@ -105,7 +140,7 @@ fn starter() -> Result<&'static SyncSender<Order>, StartError> {
             for order in queue {
                 let _runtime = order.runtime.enter();
                 // If the caller went away, the group is dropped here and ends.
-                drop(order.reply.send(Group::spawn(order.command)));
+                drop(order.reply.send(Group::spawn(order.command, order.helper)));
             }
         };
         std::thread::Builder::new().name("sandbox-start".into()).spawn(serve).ok().map(|_| orders)
@@ -113,7 +148,7 @@ fn starter() -> Result<&'static SyncSender<Order>, StartError> {
     STARTER.get_or_init(start).as_ref().ok_or(StartError::Busy)
 }
 
-fn prepare(command: &Command) -> Result<std::process::Command, StartError> {
+fn prepare(command: &Command) -> std::process::Command {
     let mut prepared = match &command.program {
         Program::Shell(line) => {
             let mut shell = new_command("/bin/sh".as_ref());
@@ -133,9 +168,21 @@ fn prepare(command: &Command) -> Result<std::process::Command, StartError> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    confine(command.fence.as_ref(), &mut prepared)?;
-    lead_own_group(&mut prepared);
-    Ok(prepared)
+    lead_own_group(&mut prepared, Some(Signal::KILL));
+    prepared
+}
+
+fn prepare_helper(fence: &Fence, line: OwnedFd) -> std::process::Command {
+    let mut prepared = new_command(fence.helper.program.as_os_str());
+    prepared
+        .args(&fence.helper.arguments)
+        .current_dir("/")
+        .env_clear()
+        .stdin(Stdio::from(line))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    lead_own_group(&mut prepared, None);
+    prepared
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the place where children start")]
@@ -143,22 +190,22 @@ fn new_command(program: &std::ffi::OsStr) -> std::process::Command {
     std::process::Command::new(program)
 }
 
-/// Gives the child its own session and process group, and lets it die with us.
+/// Gives the child its own session and process group, and lets it get a signal when we die.
 #[expect(unsafe_code, reason = "the steps between fork and exec have no safe interface")]
-fn lead_own_group(command: &mut std::process::Command) {
+fn lead_own_group(command: &mut std::process::Command, when_we_die: Option<Signal>) {
     let parent = rustix::process::getpid();
     let before_exec = move || {
         rustix::process::setsid()?;
         #[cfg(target_os = "linux")]
         {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            rustix::process::set_parent_process_death_signal(when_we_die)?;
             // The parent may have died before the signal was set; then nobody would ever send it.
             if rustix::process::getppid() != Some(parent) {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe));
             }
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = parent;
+        let _ = (parent, when_we_die);
         Ok(())
     };
     // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes plain

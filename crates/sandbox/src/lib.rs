@@ -5,20 +5,37 @@
 //! It leads its own process group, which ends as a whole: when the command ends, when its time or
 //! output limit is reached, when it is cancelled, and when whoever waits for it goes away.
 //!
+//! A child with a fence is started by a helper, which is this program once more: see `docs/sandbox.md`.
+//!
 //! Files that this process touches for a tool are opened below handles of the session's folders.
 
+#[cfg(target_os = "linux")]
+mod cage;
 mod command;
 mod confine;
 mod files;
 mod group;
 mod policy;
+mod report;
 mod run;
 mod signal;
+mod spec;
+mod violation;
+mod wire;
 
+#[cfg(target_os = "linux")]
+pub use cage::helper_main;
 pub use command::{Command, Limits, Program};
-pub use confine::{Fence, Helper};
 pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
+pub use confine::{Fence, HELPER_ARGUMENT, Helper};
 pub use policy::{
     Broken, Mode, PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Policy, UnknownMode, Want, is_protected,
 };
-pub use run::{Cause, Chunk, Ended, StartError, Stream, run};
+pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run};
+pub use violation::{Op, Violation};
+
+/// There is no fence to build here, so nothing is started.
+#[cfg(not(target_os = "linux"))]
+pub fn helper_main() -> std::process::ExitCode {
+    std::process::ExitCode::FAILURE
+}

@@ -4,6 +4,7 @@
 //! into a bounded channel; a slow receiver slows the command down, and the time limit still holds.
 //!
 //! **Invariant:** when [`run`] returns, the command and whatever it left in its group have ended.
+//! **Invariant:** a command with a fence never ran if the helper did not say that the fence stands.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -19,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::command::{Command, Limits};
 use crate::group::Group;
+use crate::report::Report;
 use crate::signal;
+use crate::violation::Violation;
 
 /// The largest piece of output that is handed on at once.
 const CHUNK_BYTES_MAX: usize = 16 << 10;
@@ -27,6 +30,14 @@ const CHUNK_BYTES_MAX: usize = 16 << 10;
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long to read on after the group ended. Only a process that left the group keeps a pipe open.
 const DRAIN_WAIT: Duration = Duration::from_secs(1);
+
+/// What comes out of a running command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    Chunk(Chunk),
+    /// The command tried something that its fence refused.
+    Refused(Violation),
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
@@ -60,6 +71,8 @@ pub enum Cause {
     TimedOut,
     Cancelled,
     TooMuchOutput,
+    TooMuchMemory,
+    TooManyProcesses,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +89,7 @@ pub enum StartError {
 pub async fn run(
     command: Command,
     cancel: CancellationToken,
-    output: mpsc::Sender<Chunk>,
+    output: mpsc::Sender<Output>,
 ) -> Result<Ended, StartError> {
     if cancel.is_cancelled() {
         return Ok(Ended {
@@ -91,19 +104,28 @@ pub async fn run(
     let pipes = Pipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take() };
     let deadline = Instant::now() + command.limits.wall;
     let count = Count { limits: command.limits, total: 0, dropped: 0 };
-    let running =
-        Running { group, pipes, output, count, deadline, phase: Phase::Running, cause: Cause::Itself };
-    Ok(running.finish(cancel).await)
+    let start = if command.fence.is_some() { Start::Pending } else { Start::Done };
+    let (phase, cause) = (Phase::Running, Cause::Itself);
+    Running { group, pipes, output, count, deadline, phase, cause, start }.finish(cancel).await
 }
 
 struct Running {
     group: Group,
     pipes: Pipes,
-    output: mpsc::Sender<Chunk>,
+    output: mpsc::Sender<Output>,
     count: Count,
     deadline: Instant,
     phase: Phase,
     cause: Cause,
+    start: Start,
+}
+
+/// Whether the command itself was started.
+enum Start {
+    /// The helper has not said yet.
+    Pending,
+    Done,
+    Failed(StartError),
 }
 
 /// What the next deadline means.
@@ -124,10 +146,12 @@ enum Wake {
     Exited(io::Result<ExitStatus>),
     Output(Stream, Vec<u8>),
     OutputEnded,
+    Report(Report),
+    ReportsEnded,
 }
 
 impl Running {
-    async fn finish(mut self, cancel: CancellationToken) -> Ended {
+    async fn finish(mut self, cancel: CancellationToken) -> Result<Ended, StartError> {
         let mut status = None;
         loop {
             match self.next_wake(&cancel).await {
@@ -143,30 +167,68 @@ impl Running {
                 }
                 Wake::Output(stream, bytes) => self.take(stream, bytes, &cancel).await,
                 // A command may close its output and go on.
-                Wake::OutputEnded if self.phase != Phase::Draining => {}
+                Wake::OutputEnded | Wake::ReportsEnded if self.phase != Phase::Draining => {}
                 Wake::OutputEnded => break,
+                Wake::ReportsEnded => {}
+                Wake::Report(report) => self.hear(report, &cancel).await,
             }
         }
-        Ended {
+        match std::mem::replace(&mut self.start, Start::Done) {
+            Start::Failed(error) => return Err(error),
+            // Whoever was to be the helper is not one.
+            Start::Pending if self.cause == Cause::Itself => {
+                let how = status.map_or_else(|| "unseen".to_owned(), |status| status.to_string());
+                return Err(StartError::NoFence(format!(
+                    "the helper ended before the command began ({how})"
+                )));
+            }
+            Start::Pending | Start::Done => {}
+        }
+        Ok(Ended {
             code: status.and_then(|status| status.code()),
             signal: status.and_then(|status| status.signal()).map(signal::name),
             cause: self.cause,
             output_bytes: self.count.total,
             dropped_bytes: self.count.dropped,
-        }
+        })
     }
 
     async fn next_wake(&mut self, cancel: &CancellationToken) -> Wake {
         let exited = self.phase == Phase::Draining;
+        let reports = self.group.tether.as_mut().filter(|tether| tether.open());
+        let (reporting, reports) = (reports.is_some(), async {
+            match reports {
+                Some(tether) => tether.next().await,
+                None => None,
+            }
+        });
         tokio::select! {
             biased;
             () = cancel.cancelled(), if self.phase == Phase::Running => Wake::Cancelled,
             () = sleep_until(self.deadline) => Wake::Deadline,
             exit = self.group.child.wait(), if !exited => Wake::Exited(exit),
-            piece = self.pipes.read(), if exited || self.pipes.open() => match piece {
+            report = reports, if reporting => report.map_or(Wake::ReportsEnded, Wake::Report),
+            piece = self.pipes.read(), if self.pipes.open() || (exited && !reporting) => match piece {
                 Some((stream, bytes)) => Wake::Output(stream, bytes),
                 None => Wake::OutputEnded,
             },
+        }
+    }
+
+    async fn hear(&mut self, report: Report, cancel: &CancellationToken) {
+        let ended_by_itself = self.cause == Cause::Itself;
+        match report {
+            Report::Started => self.start = Start::Done,
+            Report::Refused(violation) => {
+                self.hand_on(Output::Refused(violation), cancel).await;
+            }
+            Report::TooMuchMemory if ended_by_itself => self.cause = Cause::TooMuchMemory,
+            Report::TooManyProcesses if ended_by_itself => self.cause = Cause::TooManyProcesses,
+            Report::TooMuchMemory | Report::TooManyProcesses => {}
+            Report::NotStarted(error) => {
+                self.start = Start::Failed(StartError::Spawn(io::Error::from_raw_os_error(error)));
+            }
+            Report::NoFence(reason) => self.start = Start::Failed(StartError::NoFence(reason)),
         }
     }
 
@@ -197,24 +259,23 @@ impl Running {
         }
         let Some(bytes) = admitted else { return };
         let size = bytes.len() as u64;
-        let chunk = Chunk { stream, bytes };
-        let delivered = if self.phase == Phase::Running {
-            tokio::select! {
-                biased;
-                sent = self.output.send(chunk) => sent.is_ok(),
-                () = cancel.cancelled() => false,
-                () = sleep_until(self.deadline) => false,
-            }
-        } else {
-            // Nobody may hold up the end of a command; a receiver that is still there has until the
-            // deadline.
-            tokio::time::timeout_at(self.deadline, self.output.send(chunk))
-                .await
-                .is_ok_and(|sent| sent.is_ok())
-        };
-        if !delivered {
+        if !self.hand_on(Output::Chunk(Chunk { stream, bytes }), cancel).await {
             self.count.dropped += size;
         }
+    }
+
+    async fn hand_on(&mut self, output: Output, cancel: &CancellationToken) -> bool {
+        if self.phase == Phase::Running {
+            return tokio::select! {
+                biased;
+                sent = self.output.send(output) => sent.is_ok(),
+                () = cancel.cancelled() => false,
+                () = sleep_until(self.deadline) => false,
+            };
+        }
+        // Nobody may hold up the end of a command; a receiver that is still there has until the
+        // deadline.
+        tokio::time::timeout_at(self.deadline, self.output.send(output)).await.is_ok_and(|sent| sent.is_ok())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sandbox::{Cause, Chunk, Command, Ended, Limits, Program, Stream, run};
+use sandbox::{Cause, Chunk, Command, Ended, Limits, Output, Program, Stream, run};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -18,10 +18,10 @@ fn shell(line: &str) -> Command {
 }
 
 async fn collect(command: Command) -> (Ended, String, String) {
-    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let (sender, mut receiver) = mpsc::channel::<Output>(4);
     let gather = async {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        while let Some(chunk) = receiver.recv().await {
+        while let Some(Output::Chunk(chunk)) = receiver.recv().await {
             match chunk.stream {
                 Stream::Stdout => stdout.extend(chunk.bytes),
                 Stream::Stderr => stderr.extend(chunk.bytes),
@@ -31,6 +31,13 @@ async fn collect(command: Command) -> (Ended, String, String) {
     };
     let (ended, (stdout, stderr)) = tokio::join!(run(command, CancellationToken::new(), sender), gather);
     (ended.unwrap(), stdout, stderr)
+}
+
+fn chunk(output: Option<Output>) -> Chunk {
+    match output {
+        Some(Output::Chunk(chunk)) => chunk,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Whether a process is there and not merely waiting to be reaped.
@@ -78,12 +85,11 @@ async fn a_program_that_does_not_exist_is_an_error() {
 
 #[tokio::test]
 async fn output_arrives_while_the_command_runs_and_cancel_ends_its_grandchildren() {
-    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let (sender, mut receiver) = mpsc::channel::<Output>(4);
     let cancel = CancellationToken::new();
     let line = "sh -c 'trap \"\" TERM; sleep 300 & echo $!; wait'; echo never";
     let watch = async {
-        let chunk = receiver.recv().await.unwrap();
-        let pid = String::from_utf8(chunk.bytes).unwrap().trim().to_owned();
+        let pid = String::from_utf8(chunk(receiver.recv().await).bytes).unwrap().trim().to_owned();
         assert!(alive(&pid));
         cancel.cancel();
         pid
@@ -95,12 +101,12 @@ async fn output_arrives_while_the_command_runs_and_cancel_ends_its_grandchildren
 
 #[tokio::test]
 async fn a_process_that_made_its_own_group_ends_too() {
-    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let (sender, mut receiver) = mpsc::channel::<Output>(4);
     let cancel = CancellationToken::new();
     // `timeout` makes itself a group of its own.
     let line = "timeout 300 sh -c 'echo $$; exec sleep 300'; true";
     let watch = async {
-        let pid = String::from_utf8(receiver.recv().await.unwrap().bytes).unwrap();
+        let pid = String::from_utf8(chunk(receiver.recv().await).bytes).unwrap();
         cancel.cancel();
         pid
     };
@@ -110,14 +116,14 @@ async fn a_process_that_made_its_own_group_ends_too() {
 
 #[tokio::test]
 async fn a_command_dies_with_the_process_that_started_it() {
-    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let (sender, mut receiver) = mpsc::channel::<Output>(4);
     let program = std::env::current_exe().unwrap();
     let arguments = ["--ignored", "--exact", "--nocapture", "starts_a_command_and_waits"].map(Into::into);
     let command = Command { program: Program::Exec { program, arguments: arguments.into() }, ..shell("") };
     let watch = async {
         let mut output = String::new();
         loop {
-            output += &String::from_utf8(receiver.recv().await.unwrap().bytes).unwrap();
+            output += &String::from_utf8(chunk(receiver.recv().await).bytes).unwrap();
             if let Some(pid) = output.split("pid=").nth(1).and_then(|rest| rest.split_once('\n')) {
                 return pid.0.to_owned();
             }
@@ -134,9 +140,9 @@ async fn a_command_dies_with_the_process_that_started_it() {
 #[tokio::test]
 #[ignore = "only as a process of its own, for the test above"]
 async fn starts_a_command_and_waits() {
-    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let (sender, mut receiver) = mpsc::channel::<Output>(4);
     let show = async {
-        while let Some(chunk) = receiver.recv().await {
+        while let Some(Output::Chunk(chunk)) = receiver.recv().await {
             println!("pid={}", String::from_utf8(chunk.bytes).unwrap().trim());
         }
     };
@@ -147,10 +153,10 @@ async fn starts_a_command_and_waits() {
 
 #[tokio::test]
 async fn dropping_the_wait_ends_the_command() {
-    let (sender, mut receiver) = mpsc::channel::<Chunk>(4);
+    let (sender, mut receiver) = mpsc::channel::<Output>(4);
     let pid = tokio::select! {
         _ = run(shell("sleep 300 & echo $!; wait"), CancellationToken::new(), sender) => panic!("it ended"),
-        chunk = receiver.recv() => String::from_utf8(chunk.unwrap().bytes).unwrap(),
+        output = receiver.recv() => String::from_utf8(chunk(output).bytes).unwrap(),
     };
     wait_until_gone(pid.trim()).await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Body, BoxFuture, OutputStream, Risk, ToolClass, ToolKind};
-use sandbox::{Cause, Chunk, Command, Ended, Program, StartError, Stream};
+use sandbox::{Cause, Command, Ended, Program, StartError, Stream};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -107,6 +107,8 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
         Cause::TimedOut => Some(format!("[ended after {} s: it took too long]", wall.as_secs())),
         Cause::Cancelled => Some("[cancelled]".to_owned()),
         Cause::TooMuchOutput => Some(format!("[ended after {} bytes of output]", ended.output_bytes)),
+        Cause::TooMuchMemory => Some("[ended: it used too much memory]".to_owned()),
+        Cause::TooManyProcesses => Some("[ended: it started too many processes]".to_owned()),
     };
     if ended.dropped_bytes > 0 {
         text.push_str(&format!("\n[{} more bytes of output not kept]", ended.dropped_bytes));
@@ -123,10 +125,11 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
 }
 
 /// Puts the output into the log as it comes, and keeps what the model is told of it.
-async fn watch(job: &Job, mut chunks: mpsc::Receiver<Chunk>) -> Output {
+async fn watch(job: &Job, mut chunks: mpsc::Receiver<sandbox::Output>) -> Output {
     let mut output = Output::default();
     let (mut stdout, mut stderr) = (Decoder::default(), Decoder::default());
-    while let Some(chunk) = chunks.recv().await {
+    while let Some(out) = chunks.recv().await {
+        let sandbox::Output::Chunk(chunk) = out else { continue };
         let (stream, text) = match chunk.stream {
             Stream::Stdout => (OutputStream::Stdout, stdout.decode(chunk.bytes)),
             Stream::Stderr => (OutputStream::Stderr, stderr.decode(chunk.bytes)),

@@ -1,0 +1,102 @@
+//! Messages from inside the fence to the supervisor outside.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use super::Trouble;
+
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+pub(super) enum Message {
+    /// The fence stands: where calls arrive to be judged, the root folder and `/proc` as the command
+    /// sees them.
+    Started(Handles),
+    Failed(Trouble),
+    /// The command ended; a status as `wait` gives it.
+    Ended(i32),
+}
+
+pub(super) struct Handles {
+    pub(super) listener: OwnedFd,
+    pub(super) root: OwnedFd,
+    pub(super) processes: OwnedFd,
+}
+
+/// The end inside and the end outside.
+pub(super) fn pair() -> io::Result<(Inside, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (inside, outside) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((Inside(inside), outside))
+}
+
+pub(super) struct Inside(OwnedFd);
+
+impl Inside {
+    pub(super) fn started(&self, handles: &Handles) -> io::Result<()> {
+        let files = [handles.listener.as_fd(), handles.root.as_fd(), handles.processes.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut files_message = SendAncillaryBuffer::new(&mut space);
+        if !files_message.push(SendAncillaryMessage::ScmRights(&files)) {
+            return Err(io::Error::other("no room for three files"));
+        }
+        sendmsg(&self.0, &[IoSlice::new(b"S")], &mut files_message, SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// Nobody is left to hear it if this fails.
+    pub(super) fn failed(&self, trouble: &Trouble) {
+        match trouble {
+            Trouble::NoFence(reason) => {
+                self.send(b'F', &reason.as_bytes()[..reason.len().min(MESSAGE_BYTES_MAX - 1)])
+            }
+            Trouble::NotStarted(error) => self.send(b'X', &error.to_le_bytes()),
+        }
+    }
+
+    pub(super) fn ended(&self, status: i32) {
+        self.send(b'E', &status.to_le_bytes());
+    }
+
+    fn send(&self, kind: u8, body: &[u8]) {
+        rustix::net::send(&self.0, &[&[kind], body].concat(), SendFlags::NOSIGNAL).ok();
+    }
+}
+
+impl AsFd for Inside {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The next message that has arrived, if any.
+pub(super) fn receive(outside: &OwnedFd) -> Option<Message> {
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut files_message = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(outside, &mut [IoSliceMut::new(&mut bytes)], &mut files_message, flags).ok()?;
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for message in files_message.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            files.extend(received);
+        }
+    }
+    let (kind, body) = bytes[..received.bytes].split_first()?;
+    let number = || body.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
+    match kind {
+        b'S' => {
+            let [listener, root, processes] = <[OwnedFd; 3]>::try_from(files).ok()?;
+            Some(Message::Started(Handles { listener, root, processes }))
+        }
+        b'F' => Some(Message::Failed(Trouble::NoFence(String::from_utf8_lossy(body).into_owned()))),
+        b'X' => Some(Message::Failed(Trouble::NotStarted(number()?))),
+        b'E' => Some(Message::Ended(number()?)),
+        _ => None,
+    }
+}

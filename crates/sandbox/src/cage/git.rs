@@ -1,0 +1,72 @@
+//! What a repository's own settings make git run or read, as far as it can lie in the workspace.
+
+use std::path::{Path, PathBuf};
+
+/// The largest settings file that is looked at; git's own are a few hundred bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// Paths that the settings name and that are as good as the settings: the folder of hooks and included
+/// files. Relative hooks start at the working tree, relative includes at the settings.
+pub(super) fn named_paths(config: &Path, tree: &Path) -> Vec<PathBuf> {
+    let small = std::fs::metadata(config).is_ok_and(|data| data.len() <= CONFIG_BYTES_MAX);
+    let Some(bytes) = small.then(|| std::fs::read(config).ok()).flatten() else { return Vec::new() };
+    let folder = config.parent().unwrap_or(tree);
+    named_in(&String::from_utf8_lossy(&bytes), folder, tree)
+}
+
+fn named_in(text: &str, folder: &Path, tree: &Path) -> Vec<PathBuf> {
+    let mut section = String::new();
+    let mut found = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let entry = match line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((name, rest)) => {
+                let name = name.split(|c: char| c.is_whitespace() || c == '"').next().unwrap_or_default();
+                section = name.to_ascii_lowercase();
+                rest.trim()
+            }
+            None => line,
+        };
+        let Some((key, value)) = entry.split_once('=') else { continue };
+        let base = match (section.as_str(), key.trim().to_ascii_lowercase().as_str()) {
+            ("core", "hookspath") => tree,
+            ("include" | "includeif", "path") => folder,
+            _ => continue,
+        };
+        let value = plain_value(value);
+        if !value.is_empty() && !value.starts_with('~') {
+            found.push(base.join(value));
+        }
+    }
+    found
+}
+
+/// A value without quotes and comment.
+fn plain_value(value: &str) -> String {
+    let (mut plain, mut quoted, mut escaped) = (String::new(), false, false);
+    for c in value.trim().chars() {
+        match c {
+            _ if escaped => {
+                plain.push(c);
+                escaped = false;
+            }
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            '#' | ';' if !quoted => break,
+            _ => plain.push(c),
+        }
+    }
+    plain.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_and_includes_are_found() {
+        let text = "[core]\n\tbare = false\n\tHooksPath = \".husky/_\" ; mine\n[remote \"x\"]\n path = no\n\
+                    [include]\npath = ../shared.cfg\n[includeIf \"gitdir:/a\"] path=/b/c # d\n[core] hookspath=~/h\n";
+        let found = named_in(text, Path::new("/w/.git"), Path::new("/w"));
+        assert_eq!(found, [Path::new("/w/.husky/_"), Path::new("/w/.git/../shared.cfg"), Path::new("/b/c")]);
+    }
+}

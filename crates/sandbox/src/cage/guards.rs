@@ -1,0 +1,302 @@
+//! Which entries of the workspace are guarded, found before the command's view is built.
+//!
+//! A guarded entry is a mount of its own: read-only, or merely pinned. A mount cannot be renamed or
+//! removed from inside, so the folders on the way to a read-only entry are pinned too; without that,
+//! renaming one of them would leave its name free.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
+use rustix::io::Errno;
+
+use super::placeholder::{Found, Kind, Placeholder, claim};
+use super::{Trouble, git};
+use crate::policy::{PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME};
+
+/// How deep and how many repositories of submodules are looked for.
+const MODULE_DEPTH_MAX: usize = 8;
+const MODULES_MAX: usize = 200;
+
+/// A writable root.
+pub(super) struct Root {
+    pub(super) path: PathBuf,
+    handle: OwnedFd,
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> Result<Self, Trouble> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        let handle = handle.map_err(|error| {
+            Trouble::NoFence(format!(
+                "the folder {} cannot be opened without following links: {error}",
+                path.display()
+            ))
+        })?;
+        Ok(Self { path: path.into(), handle })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hold {
+    Pinned,
+    ReadOnly,
+}
+
+/// An entry below a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Guard {
+    pub(super) root: usize,
+    pub(super) below: PathBuf,
+    pub(super) hold: Hold,
+}
+
+/// What to do where the name is free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Free {
+    Leave,
+    Take(Kind),
+}
+
+pub(super) struct Guards<'a> {
+    roots: &'a [Root],
+    list: Vec<Guard>,
+    known: BTreeSet<PathBuf>,
+    placeholders: Vec<Placeholder>,
+}
+
+/// Finds what to guard. On trouble no placeholder is left.
+pub(super) fn find(roots: &[Root]) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
+    let mut guards = Guards { roots, list: Vec::new(), known: BTreeSet::new(), placeholders: Vec::new() };
+    match (0..roots.len()).try_for_each(|root| guards.root(root)) {
+        Ok(()) => Ok((guards.list, guards.placeholders)),
+        Err(trouble) => {
+            remove(guards.placeholders);
+            Err(trouble)
+        }
+    }
+}
+
+/// Frees the names that were taken.
+pub(super) fn remove(placeholders: Vec<Placeholder>) {
+    for placeholder in placeholders {
+        // What cannot be removed is found again by the next command, by its mark.
+        placeholder.remove().ok();
+    }
+}
+
+impl Guards<'_> {
+    fn root(&mut self, root: usize) -> Result<(), Trouble> {
+        for name in PROTECTED.iter().filter(|name| **name != ".git") {
+            self.guard(root, Path::new(name), Free::Take(Kind::Folder))?;
+        }
+        for name in PROTECTED_IN_HOME {
+            self.guard(root, Path::new(name), Free::Leave)?;
+        }
+        let git = Path::new(".git");
+        match self.kind(root, git) {
+            Some(FileType::Directory) if !self.is_placeholder(root, git) => self.repository(root, git, 0),
+            _ => self.guard(root, git, Free::Take(Kind::Folder)),
+        }
+    }
+
+    /// The folder of a repository: written by every commit, except for what makes git run something.
+    fn repository(&mut self, root: usize, folder: &Path, depth: usize) -> Result<(), Trouble> {
+        self.hold(root, folder, Hold::Pinned);
+        for name in PROTECTED_IN_GIT {
+            let kind = if name == "hooks" { Kind::Folder } else { Kind::File };
+            self.guard(root, &folder.join(name), Free::Take(kind))?;
+        }
+        // Names another folder whose hooks and settings count instead.
+        self.guard(root, &folder.join("commondir"), Free::Leave)?;
+        let tree = self.roots[root].path.clone();
+        for named in git::named_paths(&tree.join(folder).join("config"), &tree) {
+            self.guard_named(&named)?;
+        }
+        self.worktrees(root, &folder.join("worktrees"))?;
+        self.modules(root, &folder.join("modules"), depth + 1)
+    }
+
+    /// Each linked working tree has settings of its own, and says where the repository is.
+    fn worktrees(&mut self, root: usize, folder: &Path) -> Result<(), Trouble> {
+        for name in self.folders_in(root, folder) {
+            self.hold(root, folder, Hold::Pinned);
+            let worktree = folder.join(name);
+            self.hold(root, &worktree, Hold::Pinned);
+            for name in ["commondir", "gitdir", "config.worktree"] {
+                self.guard(root, &worktree.join(name), Free::Leave)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Repositories of submodules, which lie in folders named after their paths.
+    fn modules(&mut self, root: usize, folder: &Path, depth: usize) -> Result<(), Trouble> {
+        if self.kind(root, folder) != Some(FileType::Directory) {
+            return Ok(());
+        }
+        if depth > MODULE_DEPTH_MAX || self.list.len() > MODULES_MAX {
+            // Too much to look at: then nothing there may be changed.
+            self.hold(root, folder, Hold::ReadOnly);
+            return Ok(());
+        }
+        for name in self.folders_in(root, folder) {
+            self.hold(root, folder, Hold::Pinned);
+            let inner = folder.join(name);
+            if self.kind(root, &inner.join("HEAD")).is_some() {
+                self.repository(root, &inner, depth)?;
+            } else {
+                self.modules(root, &inner, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A path that the repository's settings name, wherever it is.
+    fn guard_named(&mut self, named: &Path) -> Result<(), Trouble> {
+        let real = real_path(named);
+        let inside = (0..self.roots.len()).find_map(|root| {
+            let below = real.strip_prefix(&self.roots[root].path).ok()?;
+            (!below.as_os_str().is_empty()).then(|| (root, below.to_owned()))
+        });
+        match inside {
+            Some((root, below)) => self.guard(root, &below, Free::Take(Kind::Folder)),
+            // Outside nothing is written anyway.
+            None => Ok(()),
+        }
+    }
+
+    /// Makes an entry read-only and pins the way to it.
+    fn guard(&mut self, root: usize, below: &Path, free: Free) -> Result<(), Trouble> {
+        let mut ancestors: Vec<&Path> =
+            below.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+        ancestors.reverse();
+        for step in ancestors {
+            let last = step == below;
+            match self.kind(root, step) {
+                None if free == Free::Leave => return Ok(()),
+                None => {
+                    let kind = match free {
+                        Free::Take(kind) if last => kind,
+                        _ => Kind::Folder,
+                    };
+                    return self.take(root, step, kind);
+                }
+                Some(FileType::Symlink) => {
+                    // The link stays as it is, and so does what it leads to.
+                    self.hold(root, step, Hold::ReadOnly);
+                    let rest = below.strip_prefix(step).unwrap_or(Path::new(""));
+                    return self.guard_named(&self.roots[root].path.join(step).join(rest));
+                }
+                Some(_) if last => {
+                    if let Free::Take(kind) = free {
+                        return self.take(root, step, kind);
+                    }
+                    self.hold(root, step, Hold::ReadOnly);
+                }
+                Some(FileType::Directory) => self.hold(root, step, Hold::Pinned),
+                // Below a file there is nothing.
+                Some(_) => {
+                    self.hold(root, step, Hold::ReadOnly);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds a name that the person may have or not have.
+    fn take(&mut self, root: usize, below: &Path, kind: Kind) -> Result<(), Trouble> {
+        if self.known.contains(&self.roots[root].path.join(below)) {
+            return Ok(());
+        }
+        let parent = self.open(root, below.parent().unwrap_or(Path::new("")));
+        let name = Path::new(below.file_name().unwrap_or(OsStr::new("")));
+        match parent.map_err(io::Error::from).and_then(|parent| claim(&parent, name, kind)) {
+            Ok(Found::Theirs) => {}
+            Ok(Found::Ours(placeholder)) => self.placeholders.push(placeholder),
+            // Where we cannot create it, neither can the command.
+            Err(error) if self.nobody_can(root, below, &error) => return Ok(()),
+            Err(error) => {
+                let path = self.roots[root].path.join(below);
+                return Err(Trouble::NoFence(format!(
+                    "the name {} cannot be protected: {error}",
+                    path.display()
+                )));
+            }
+        }
+        self.hold(root, below, Hold::ReadOnly);
+        Ok(())
+    }
+
+    fn nobody_can(&self, root: usize, below: &Path, error: &io::Error) -> bool {
+        let theirs = || {
+            let parent = below.parent().unwrap_or(Path::new(""));
+            let stat = self.open(root, parent).and_then(rustix::fs::fstat);
+            stat.is_ok_and(|stat| stat.st_uid != rustix::process::geteuid().as_raw())
+        };
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => true,
+            io::ErrorKind::PermissionDenied => theirs(),
+            _ => false,
+        }
+    }
+
+    fn hold(&mut self, root: usize, below: &Path, hold: Hold) {
+        let path = self.roots[root].path.join(below);
+        if self.known.insert(path) {
+            self.list.push(Guard { root, below: below.into(), hold });
+        }
+    }
+
+    fn open(&self, root: usize, below: &Path) -> Result<OwnedFd, Errno> {
+        let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat2(&self.roots[root].handle, path, flags, Mode::empty(), resolve)
+    }
+
+    fn kind(&self, root: usize, below: &Path) -> Option<FileType> {
+        let stat = statat(&self.roots[root].handle, below, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(FileType::from_raw_mode(stat.st_mode))
+    }
+
+    /// An empty `.git` that an earlier command left.
+    fn is_placeholder(&self, root: usize, below: &Path) -> bool {
+        let stat = statat(&self.roots[root].handle, below, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| stat.st_mode & 0o1000 != 0) && self.folders_in(root, below).is_empty()
+    }
+
+    fn folders_in(&self, root: usize, below: &Path) -> Vec<std::ffi::OsString> {
+        let Ok(entries) = std::fs::read_dir(self.roots[root].path.join(below)) else { return Vec::new() };
+        let folders =
+            entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.map(|entry| entry.file_name()).collect()
+    }
+}
+
+/// The path without links and dots, as far as it exists; what does not exist is kept as it is written.
+fn real_path(path: &Path) -> PathBuf {
+    let mut rest = Vec::new();
+    let mut known = path;
+    loop {
+        if let Ok(real) = known.canonicalize() {
+            return rest.iter().rev().fold(real, |real, part: &Component<'_>| match part {
+                Component::ParentDir => real.parent().map(Path::to_owned).unwrap_or(real),
+                Component::Normal(name) => real.join(name),
+                _ => real,
+            });
+        }
+        match (known.components().next_back(), known.parent()) {
+            (Some(last), Some(parent)) => {
+                rest.push(last);
+                known = parent;
+            }
+            _ => return path.into(),
+        }
+    }
+}

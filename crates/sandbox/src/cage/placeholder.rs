@@ -1,0 +1,131 @@
+//! Entries that keep a protected name taken while a command runs, where the person has none.
+//!
+//! A name that does not exist cannot be made read-only, and whoever creates it first owns it. So an
+//! empty entry is put there, guarded like a real one, and removed afterwards. The sticky bit, which
+//! nobody sets on such names, marks it as ours: one that a killed helper left is known again.
+//!
+//! To remove an entry removes the mounts on it in every namespace, and with them the guard of another
+//! command that runs at the same time. So each helper holds a shared lock on the entry while its
+//! command runs, and only who gets the lock alone removes it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat, openat, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+
+/// Marks an entry as a placeholder.
+const MARK: u32 = 0o1000;
+/// How often another helper may take an entry away right after it was found. Each time it is gone for
+/// good, so more than a few mean that something else is wrong.
+const TRIES_MAX: usize = 100;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Folder,
+    /// For names that git reads as a file: an empty one says nothing.
+    File,
+}
+
+pub(super) struct Placeholder {
+    parent: OwnedFd,
+    name: std::path::PathBuf,
+    kind: Kind,
+    entry: OwnedFd,
+}
+
+/// What is at a protected name.
+pub(super) enum Found {
+    /// Something of the person's.
+    Theirs,
+    /// A placeholder, held by us until it is dropped by [`Placeholder::remove`].
+    Ours(Placeholder),
+}
+
+/// Takes the name if nobody has it.
+pub(super) fn claim(parent: &OwnedFd, name: &Path, kind: Kind) -> io::Result<Found> {
+    for _ in 0..TRIES_MAX {
+        match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if !is_marked(&stat, kind) => return Ok(Found::Theirs),
+            Ok(_) => {}
+            Err(Errno::NOENT) => match create(parent, name, kind) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            },
+            Err(error) => return Err(error.into()),
+        }
+        let entry = match openat(parent, name, flags(kind), Mode::empty()) {
+            Ok(entry) => entry,
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        flock(&entry, FlockOperation::LockShared)?;
+        if is_still(parent, name, &entry)? {
+            let parent = rustix::io::fcntl_dupfd_cloexec(parent, 3)?;
+            return Ok(Found::Ours(Placeholder { parent, name: name.into(), kind, entry }));
+        }
+    }
+    Err(io::Error::other("the name is taken and freed again all the time"))
+}
+
+impl Placeholder {
+    /// Frees the name, unless another command needs it or the person has filled it.
+    pub(super) fn remove(self) -> io::Result<()> {
+        match flock(&self.entry, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            // Whoever holds it removes it.
+            Err(Errno::WOULDBLOCK) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let stat = fstat(&self.entry)?;
+        if !is_still(&self.parent, &self.name, &self.entry)? || !is_marked(&stat, self.kind) {
+            return Ok(());
+        }
+        let (flag, empty) = match self.kind {
+            Kind::Folder => (AtFlags::REMOVEDIR, true),
+            Kind::File => (AtFlags::empty(), stat.st_size == 0),
+        };
+        let removed = if empty { unlinkat(&self.parent, &self.name, flag) } else { Err(Errno::NOTEMPTY) };
+        match removed {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                fchmod(&self.entry, Mode::from_raw_mode(stat.st_mode & 0o7777 & !MARK)).map_err(Into::into)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn create(parent: &OwnedFd, name: &Path, kind: Kind) -> Result<(), Errno> {
+    match kind {
+        Kind::Folder => mkdirat(parent, name, Mode::from_raw_mode(MARK | 0o755)),
+        Kind::File => {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            openat(parent, name, flags, Mode::from_raw_mode(MARK | 0o644)).map(drop)
+        }
+    }
+}
+
+fn flags(kind: Kind) -> OFlags {
+    let common = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if kind == Kind::Folder { common | OFlags::DIRECTORY } else { common }
+}
+
+fn is_marked(stat: &Stat, kind: Kind) -> bool {
+    let expected = if kind == Kind::Folder { FileType::Directory } else { FileType::RegularFile };
+    FileType::from_raw_mode(stat.st_mode) == expected && stat.st_mode & MARK != 0
+}
+
+/// Whether the name still belongs to the entry that was opened by it.
+fn is_still(parent: &OwnedFd, name: &Path, entry: &OwnedFd) -> io::Result<bool> {
+    let (opened, named) = (fstat(entry)?, statat(parent, name, AtFlags::SYMLINK_NOFOLLOW));
+    match named {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

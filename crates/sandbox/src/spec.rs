@@ -1,0 +1,102 @@
+//! A fenced command as the helper is told of it: by a message, so that neither its paths nor its
+//! environment can be seen in the list of processes.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::command::{Command, Program};
+use crate::policy::{Mode, Policy};
+use crate::wire::{Malformed, Reader, Writer};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spec {
+    pub(crate) policy: Policy,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) cwd: PathBuf,
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    pub(crate) processes_max: u64,
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) file_bytes_max: u64,
+}
+
+impl Spec {
+    pub(crate) fn new(command: &Command, policy: &Policy) -> Self {
+        let arguments = match &command.program {
+            Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
+            Program::Exec { program, arguments } => {
+                std::iter::once(program.into()).chain(arguments.iter().cloned()).collect()
+            }
+        };
+        Self {
+            policy: policy.clone(),
+            arguments,
+            cwd: command.cwd.clone(),
+            environment: command.environment.clone(),
+            processes_max: command.limits.processes_max.into(),
+            memory_bytes_max: command.limits.memory_bytes_max,
+            file_bytes_max: command.limits.file_bytes_max,
+        }
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<&OsString> {
+        self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.text(self.policy.mode.name().as_bytes());
+        writer.list(&self.policy.roots, |writer, path| writer.path(path));
+        writer.list(&self.policy.hidden, |writer, path| writer.path(path));
+        writer.list(&self.arguments, |writer, argument| writer.text(argument.as_bytes()));
+        writer.path(&self.cwd);
+        writer.list(&self.environment, |writer, (key, value)| {
+            writer.text(key.as_bytes());
+            writer.text(value.as_bytes());
+        });
+        writer.number(self.processes_max);
+        writer.number(self.memory_bytes_max);
+        writer.number(self.file_bytes_max);
+        writer.frame()
+    }
+
+    pub(crate) fn read(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let mode: Mode = reader.string()?.parse().map_err(|_| Malformed)?;
+        let policy = Policy { mode, roots: reader.list(Reader::path)?, hidden: reader.list(Reader::path)? };
+        Ok(Self {
+            policy,
+            arguments: reader.list(Reader::os_string)?,
+            cwd: reader.path()?,
+            environment: reader.list(|reader| Ok((reader.os_string()?, reader.os_string()?)))?,
+            processes_max: reader.number()?,
+            memory_bytes_max: reader.number()?,
+            file_bytes_max: reader.number()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_helper_reads_what_was_written() {
+        let spec = Spec {
+            policy: Policy {
+                mode: Mode::WorkspaceWriteNetwork,
+                roots: vec!["/a b".into()],
+                hidden: vec!["/c".into(), "/d\n".into()],
+            },
+            arguments: vec!["sh".into(), "".into()],
+            cwd: "/".into(),
+            environment: vec![("A".into(), "b=c".into())],
+            processes_max: 1,
+            memory_bytes_max: u64::MAX,
+            file_bytes_max: 3,
+        };
+        let frame = spec.frame();
+        assert_eq!(Spec::read(&frame[4..]), Ok(spec));
+        assert_eq!(Spec::read(&frame[4..frame.len() - 1]), Err(Malformed));
+    }
+}

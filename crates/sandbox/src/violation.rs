@@ -1,0 +1,202 @@
+//! What a command tried and was refused, in words for people and as data for logs.
+//!
+//! The path was read from the memory of the command, which may change it at any time. It is shown and
+//! logged, and never decides anything: the kernel has refused already.
+
+use std::fmt::{self, Write as _};
+use std::path::PathBuf;
+
+use crate::policy::Broken;
+use crate::wire::{Malformed, Reader, Writer};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    pub op: Op,
+    pub path: Option<PathBuf>,
+    /// What was tried, where there is no path to say it: `a connection over IPv4`.
+    pub detail: String,
+    pub broken: Option<Broken>,
+    /// The name of the program that tried.
+    pub program: String,
+}
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Op {
+    Read,
+    Write,
+    Create,
+    Remove,
+    Rename,
+    Link,
+    Permissions,
+    /// Times and extended attributes.
+    Attributes,
+    Network,
+    Signal,
+    Trace,
+    Mount,
+    Namespace,
+    Kernel,
+    Terminal,
+    /// There were more refusals than are told one by one.
+    More,
+}
+
+impl Op {
+    pub const ALL: [Op; 16] = [
+        Op::Read,
+        Op::Write,
+        Op::Create,
+        Op::Remove,
+        Op::Rename,
+        Op::Link,
+        Op::Permissions,
+        Op::Attributes,
+        Op::Network,
+        Op::Signal,
+        Op::Trace,
+        Op::Mount,
+        Op::Namespace,
+        Op::Kernel,
+        Op::Terminal,
+        Op::More,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Create => "create",
+            Self::Remove => "remove",
+            Self::Rename => "rename",
+            Self::Link => "link",
+            Self::Permissions => "permissions",
+            Self::Attributes => "attributes",
+            Self::Network => "network",
+            Self::Signal => "signal",
+            Self::Trace => "trace",
+            Self::Mount => "mount",
+            Self::Namespace => "namespace",
+            Self::Kernel => "kernel",
+            Self::Terminal => "terminal",
+            Self::More => "more",
+        }
+    }
+
+    /// The words before a path.
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::Read => "reading",
+            Self::Write => "write to",
+            Self::Create => "creating",
+            Self::Remove => "removing",
+            Self::Rename => "renaming",
+            Self::Link => "linking",
+            Self::Permissions => "changing the permissions of",
+            Self::Attributes => "changing the attributes of",
+            Self::Network
+            | Self::Signal
+            | Self::Trace
+            | Self::Mount
+            | Self::Namespace
+            | Self::Kernel
+            | Self::Terminal
+            | Self::More => "reaching",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.op == Op::More {
+            return f.write_str("more was refused than is listed here");
+        }
+        match &self.path {
+            Some(path) => write!(f, "{} {}", self.op.phrase(), Shown(&path.to_string_lossy()))?,
+            None => write!(f, "{}", Shown(&self.detail))?,
+        }
+        match self.broken {
+            Some(broken) => write!(f, " refused: {broken}"),
+            None => f.write_str(" refused by the sandbox"),
+        }
+    }
+}
+
+/// Text from a command, with what would steer a terminal or turn the line around made visible.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            let steers = c.is_control()
+                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}');
+            if steers { write!(f, "{}", c.escape_unicode())? } else { f.write_char(c)? }
+        }
+        Ok(())
+    }
+}
+
+const BROKEN: [Broken; 4] = [Broken::Hidden, Broken::ReadOnly, Broken::Outside, Broken::Protected];
+
+impl Violation {
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        writer.number(Op::ALL.iter().position(|op| *op == self.op).unwrap_or(0) as u64);
+        writer.number(u64::from(self.path.is_some()));
+        if let Some(path) = &self.path {
+            writer.path(path);
+        }
+        writer.text(self.detail.as_bytes());
+        let broken = self.broken.and_then(|broken| BROKEN.iter().position(|known| *known == broken));
+        writer.number(broken.map_or(0, |at| at as u64 + 1));
+        writer.text(self.program.as_bytes());
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let nth = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let op = *Op::ALL.get(nth(reader.number()?)).ok_or(Malformed)?;
+        let path = if reader.number()? == 1 { Some(reader.path()?) } else { None };
+        let detail = reader.string()?;
+        let broken = match reader.number()? {
+            0 => None,
+            at => Some(*BROKEN.get(nth(at - 1)).ok_or(Malformed)?),
+        };
+        Ok(Self { op, path, detail, broken, program: reader.string()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violation(op: Op, path: Option<&str>) -> Violation {
+        Violation {
+            op,
+            path: path.map(Into::into),
+            detail: "a connection over IPv4".into(),
+            broken: path.map(|_| Broken::Outside),
+            program: "sh".into(),
+        }
+    }
+
+    #[test]
+    fn people_understand_what_was_refused() {
+        let text = |op, path| violation(op, path).to_string();
+        assert_eq!(text(Op::Write, Some("/etc/x")), "write to /etc/x refused: it is outside the workspace");
+        assert_eq!(text(Op::Network, None), "a connection over IPv4 refused by the sandbox");
+        let hostile = text(Op::Create, Some("/a\u{1b}[2J\n\u{202e}b"));
+        assert_eq!(hostile, "creating /a\\u{1b}[2J\\u{a}\\u{202e}b refused: it is outside the workspace");
+    }
+
+    #[test]
+    fn violations_survive_the_way_from_the_helper() {
+        for op in Op::ALL {
+            for path in [None, Some("/a\u{fffd}")] {
+                let violation = violation(op, path);
+                let mut writer = Writer::default();
+                violation.write(&mut writer);
+                assert_eq!(Violation::read(&mut Reader::new(&writer.body())), Ok(violation));
+            }
+        }
+    }
+}
