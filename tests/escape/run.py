@@ -106,7 +106,8 @@ class Bout:
         """Whether an attempt succeeds when its command is started by nobody but the user."""
         command = self.world.attack(row.key).split()
         place = {"env": self.world.environment(), "cwd": self.world.inside(), **self.world.account}
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, **place)
+        handles = (self.left_open,)
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=handles, **place)
         succeeded = judge.succeeded(row.key, self.claim(ran.stdout), ran.stdout)
         for left in self.world.processes(f"{self.world.mark}-{row.key}"):
             os.kill(left, signal.SIGKILL)

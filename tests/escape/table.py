@@ -44,7 +44,7 @@ TABLE = [
     *rows(["1s", "16s"], event=False),
     *rows(["21s"], allowed=ONLINE, event=False),
     # The same through our own tools, which no kernel fences.
-    *rows(["1t", "2t", "3t", "4t", "5t", "16t", "17t", "20t", "47t", "48t"], root="A", user="A"),
+    *rows(["1t", "2t", "3t", "4t", "5t", "16t", "17t", "20t", "47t", "48t"]),
     *rows(range(16, 21)),
     *rows(range(21, 24), allowed=ONLINE),
     *rows([24, 25], user="R"),
@@ -59,8 +59,7 @@ TABLE = [
     *rows([32, 35, 36]),
     # Where other processes cannot be seen, nobody is refused anything.
     *rows([33, 34, 37], event=False),
-    *rows([38], root="R", user="R", event=False, control=True),
-    *rows([39], event=False),
+    *rows([38, 39], root="R", user="R", event=False, control=True),
     *rows([40]),
     *rows([41]),
     *rows([42], user="R"),
