@@ -29,7 +29,7 @@ const GROWTH_KIB_MAX: u64 = 24 << 10;
 const TURN_MAX: Duration = Duration::from_secs(30);
 /// How long after its turn a process may take to be gone.
 const GONE_MAX: Duration = Duration::from_secs(2);
-/// What a turn that is cancelled says when it may be.
+/// What a turn that is cancelled says when it may be. A flood is made of it: clients see the end of a flood.
 const READY: &str = "ready-to-be-cancelled";
 
 pub fn run(args: &[String]) -> anyhow::Result<()> {
@@ -106,7 +106,7 @@ fn take_turn(peer: &mut Peer, session: &str, prompt: &str, cancel: bool) -> anyh
                 return Ok(());
             }
             Frame::Request { id, params, .. } => peer.answer_permission(&id, &params, Answer::Allow)?,
-            // The prompt, which has the word in quotes, is shown too; only the output ends its line with it.
+            // The prompt, which has the word in two quoted halves, is shown too; only the output has it whole.
             Frame::Update(update) if cancel && !cancelled && says_ready(&update) => {
                 peer.cancel(session)?;
                 cancelled = true;
@@ -117,7 +117,7 @@ fn take_turn(peer: &mut Peer, session: &str, prompt: &str, cancel: bool) -> anyh
 }
 
 fn says_ready(update: &serde_json::Value) -> bool {
-    update.to_string().contains(&format!("{READY}\\n"))
+    update.to_string().contains(READY)
 }
 
 /// A command that would leave something behind. `SLEEP` is a program that sleeps for five minutes.
@@ -154,7 +154,7 @@ const MISCHIEF: [Mischief; 9] = [
     ),
     cancelled(
         "cancelled while a daemon and a flood are there",
-        "(setsid SLEEP &); echo 'ready-to-be-''cancelled'; yes flood",
+        "(setsid SLEEP &); while :; do echo 'ready-to-be-''cancelled'; done",
     ),
     mischief(
         "a tree of processes",

@@ -57,7 +57,8 @@ impl Peer {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(home.join("stderr.log"))?;
         let mut child = Command::new(program)
             .args(arguments)
-            .env("ROPEWALK_HOME", home)
+            // Beside the workspace: what is below the state folder is hidden from commands.
+            .env("ROPEWALK_HOME", home.join("state"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
