@@ -60,7 +60,7 @@ class Bout:
 
     def session(self, name):
         if name not in self.sessions:
-            self.sessions[name] = self.server.new_session(self.world.path("home", name))
+            self.sessions[name] = self.server.new_session(self.world.folder(name))
             self.said[name] = []
         return self.sessions[name]
 
@@ -173,10 +173,10 @@ def surprise(row, mode, uid, outcome, events):
     return None
 
 
-def is_wanted(row, wanted, mode):
+def is_wanted(row, wanted, mode, uid):
     if wanted:
         return row.key in wanted or row.key.rstrip("abcdefghijklmnopqrstuvwxyz") in wanted
-    return mode in row.modes
+    return mode in row.modes and (uid == os.getuid() or not row.long)
 
 
 def main():
@@ -187,7 +187,7 @@ def main():
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     wanted = set(filter(None, options.only.split(",")))
-    rows = [row for row in TABLE if is_wanted(row, wanted, options.mode)]
+    rows = [row for row in TABLE if is_wanted(row, wanted, options.mode, options.uid)]
     began = time.monotonic()
     bout = Bout(options.binary, options.mode, options.uid)
     outcomes = {}

@@ -24,8 +24,10 @@ class Row:
     session: str = "project"
     # Refused in every mode: that the attempt bites is shown by running it without us.
     control: bool = False
-    # What takes long runs in these modes only, unless it is asked for by name.
+    # Where it runs, unless it is asked for by name.
     modes: tuple = MODES
+    # What takes long runs as the user who started the suite only.
+    long: bool = False
 
 
 def rows(numbers, **options):
@@ -42,10 +44,14 @@ TABLE = [
     *rows(["15b"], user="R", event=False),
     # The same by another door, which keeps no log.
     *rows(["1s", "16s"], event=False),
+    *rows(["1u"]),
     *rows(["21s"], allowed=ONLINE, event=False),
     # The same through our own tools, which no kernel fences.
     *rows(["1t", "2t", "3t", "4t", "5t", "16t", "17t", "20t", "47t", "48t"]),
     *rows(range(16, 21)),
+    # Its events are in the log of another session.
+    *rows(["20u"], event=False),
+    *rows(["1m"]),
     *rows(range(21, 24), allowed=ONLINE),
     *rows([24, 25], user="R"),
     *rows([26]),
@@ -67,6 +73,8 @@ TABLE = [
     *rows([44]),
     *rows([45, 46], user="R"),
     *rows([47, "47b", 48]),
+    *rows(["48u"], session="home"),
+    *rows(["39b"], root="R", user="R", event=False),
     *rows([49], user="R"),
     # A place of the command's own, which is gone with it.
     *rows([50, "50b", 77], event=False),
@@ -93,7 +101,7 @@ TABLE = [
     *rows([79], root="A", user="A", event=False),
     *rows([80, 82], root="A", user="A", event=False, control=True),
     # Five gigabytes take their time.
-    *rows([81], root="A", user="A", event=False, modes=(WRITE,)),
+    *rows([81], root="A", user="A", event=False, modes=(WRITE,), long=True),
     *rows(["82b"], root="A", user="A", event=False),
     *rows([83, 84, 85, 86, 87], root="R", user="R", event=False),
     *rows([88, 89, 90], allowed=ONLINE),

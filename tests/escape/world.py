@@ -89,6 +89,10 @@ class World:
     def inside(self, *names):
         return self.path("home", "project", *names)
 
+    def folder(self, session):
+        """The folder of a session, by its name."""
+        return self.path("home") if session == "home" else self.path("home", session)
+
     def victim(self, key):
         return self.path("out", f"v{key}")
 
@@ -171,6 +175,7 @@ class World:
             "file-try": 5 << 30,
             "output-try": 64 << 20,
         }
+        self._mount()
         self._sockets()
         self._setuid()
         self._others()
@@ -193,7 +198,7 @@ class World:
             self.write("original\n", "home", name)
         for name in (".ssh/id_rsa", ".netrc", ".aws/credentials", ".gnupg/secring"):
             self.write(f"{self.secret}-47", "home", *name.split("/"))
-        for name in ("mount42", "mount58"):
+        for name in ("mount42", "mount58", "mounted"):
             os.mkdir(self.path("out", name))
         self.write("the secret of notes\n", "home", "project", "notes.txt")
         self.write("inside\n", "home", "project", "f8")
@@ -236,6 +241,17 @@ class World:
         shutil.rmtree(hooks, ignore_errors=True)
         os.makedirs(self.path("home", "linked", "shared-hooks"))
         os.symlink("../shared-hooks", hooks)
+
+    def _mount(self):
+        """Another file system below the outside: what holds for a folder must hold for what is mounted in it."""
+        self.facts["mounted"] = ""
+        if os.getuid() != 0:
+            return
+        path = self.path("out", "mounted")
+        if ctypes.CDLL(None).mount(b"tmpfs", os.fsencode(path), b"tmpfs", 0, b"size=1m,mode=0777") == 0:
+            self.facts["mounted"] = path
+            self.write("original\n", "out", "mounted", "v1m")
+            os.chown(os.path.join(path, "v1m"), self.uid, self.uid)
 
     # Somebody to talk to.
 
@@ -398,7 +414,7 @@ class World:
         for handle in (getattr(self, "master", None), getattr(self, "slave", None)):
             if handle is not None:
                 os.close(handle)
-        for name in ("mount42", "mount58"):
+        for name in ("mount42", "mount58", "mounted"):
             if os.getuid() == 0:
                 self.unmount(self.path("out", name))
         for planted in (f"/dev/shm/{self.mark}-50", f"/tmp/{self.mark}-77"):

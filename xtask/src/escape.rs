@@ -181,8 +181,7 @@ impl Line {
 }
 
 /// One row per attempt, one column per bout. A star is a refusal that is in the session's log.
-fn print_table(columns: &[(&Bout, Vec<Line>)], markdown: bool) {
-    let Some((_, first)) = columns.first() else { return };
+fn print_table<'a>(columns: &'a [(&Bout, Vec<Line>)], markdown: bool) {
     let separator = if markdown { " | " } else { "  " };
     let width = |text: String| if markdown { text } else { format!("{text:13}") };
     let heads: Vec<String> = columns.iter().map(|(bout, _)| bout.name()).collect();
@@ -191,8 +190,9 @@ fn print_table(columns: &[(&Bout, Vec<Line>)], markdown: bool) {
     } else {
         println!("columns: {}", heads.join(", "));
     }
-    for (at, line) in first.iter().enumerate() {
-        let outcomes = columns.iter().filter_map(|(_, lines)| lines.get(at)).map(|line| width(line.shown()));
+    for line in rows(columns) {
+        let of = |lines: &'a [Line]| lines.iter().find(|other| other.key == line.key);
+        let outcomes = columns.iter().map(|(_, lines)| width(of(lines).map(Line::shown).unwrap_or_default()));
         let row = outcomes.collect::<Vec<_>>().join(separator);
         if markdown {
             println!("| {} | {} | {row} |", line.key, line.name);
@@ -200,6 +200,17 @@ fn print_table(columns: &[(&Bout, Vec<Line>)], markdown: bool) {
             println!("{:>4}  {row}  {}", line.key, line.name);
         }
     }
+}
+
+/// Every attempt once; some run in some bouts only.
+fn rows<'a>(columns: &'a [(&Bout, Vec<Line>)]) -> Vec<&'a Line> {
+    let mut rows: Vec<&Line> = Vec::new();
+    for line in columns.iter().flat_map(|(_, lines)| lines) {
+        if rows.iter().all(|known| known.key != line.key) {
+            rows.push(line);
+        }
+    }
+    rows
 }
 
 fn print_surprises(columns: &[(&Bout, Vec<Line>)]) -> usize {

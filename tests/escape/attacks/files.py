@@ -2,7 +2,7 @@
 
 import os
 
-from .base import all_refused, append, attempt, overwrite
+from .base import Impossible, all_refused, append, attempt, overwrite
 
 attempt(0, "write inside the workspace (what the mode allows)")(lambda w: overwrite(w.inside("v0")))
 attempt(1, "write outside")(lambda w: overwrite(w.victim(1)))
@@ -116,6 +116,34 @@ def missing_protected(w):
     return overwrite(w.inside(".claude", "settings.json"))
 
 
+
+
+@attempt("20u", "create a protected folder when the end of another command frees its name")
+def freed_name(w):
+    import time
+
+    # Longer than the other commands that the runner starts meanwhile.
+    deadline = time.monotonic() + 1.5
+    while True:
+        try:
+            os.makedirs(w.inside(".cursor"), exist_ok=True)
+            return overwrite(w.inside(".cursor", "mcp.json"))
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.005)
+
+
+@attempt("1m", "write to a file system that is mounted outside")
+def mounted(w):
+    if not w["mounted"]:
+        raise Impossible("needs root to mount one")
+    return overwrite(os.path.join(w["mounted"], "v1m"))
+
+
+attempt("48u", "create a start-up file that is missing, in a home that is the workspace")(
+    lambda w: overwrite(os.path.join(w["home"], ".zshenv"))
+)
 attempt(48, "write ~/.bashrc")(lambda w: append(os.path.join(w["home"], ".bashrc")))
 attempt(50, "write in /dev/shm")(lambda w: overwrite(f"/dev/shm/{w['mark']}-50"))
 
