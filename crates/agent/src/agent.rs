@@ -41,6 +41,10 @@ pub struct Reach {
     pub hidden: Vec<PathBuf>,
     /// Who builds the fence around commands. Without, they run with the rights of this process.
     pub helper: Option<sandbox::Helper>,
+    /// How far a project lets its own sessions reach. It can only narrow.
+    pub project: Option<fn(&Path) -> Option<sandbox::Mode>>,
+    /// The person's home folder, which commands are judged by.
+    pub home: Option<PathBuf>,
 }
 
 impl AgentConfig {

@@ -5,13 +5,14 @@
 //!
 //! **Invariant:** every call that is shown ends, whatever happens in between.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use ::guard::{Assessment, Want as AssessedWant, Workplace, assess_command, assess_path};
 use engine::{
-    AskRequest, Body, CallId, Content, Exit, Location, Opaque, SessionGone, ToolClass, ToolContent, ToolEnd,
-    ToolKind, ToolStart, TurnContext, Verdict,
+    AskRequest, Body, CallId, Content, Exit, Location, Opaque, Risk, SessionGone, ToolClass, ToolContent,
+    ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
 };
 use sandbox::{Spot, Want};
 
@@ -135,6 +136,7 @@ impl Guard {
             context: self.context.clone(),
             shared: Arc::clone(&self.shared),
         });
+        let (risk, reason) = self.assess(tool.class, &intent, path.as_deref());
         let (work, preview) = prepared(intent.work, &job).await?;
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
@@ -147,14 +149,45 @@ impl Guard {
             path,
             subject: subject.unwrap_or_else(|| tool.name.into()),
             input: start.input.clone(),
-            risk: intent.risk,
-            reason: intent.reason.into(),
+            risk,
+            reason: reason.into(),
             preview,
         };
         match self.ask(request).await? {
             Verdict::Allowed => Ok(work.run(job).await),
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
+    }
+
+    /// How risky a wish is: as its tool says, or worse if what it is about is worse.
+    fn assess(&self, class: ToolClass, intent: &Intent, path: Option<&Path>) -> (Risk, String) {
+        let judged = match (class, &intent.subject, path) {
+            (ToolClass::Execute, Some(line), _) => {
+                let roots = self.place.policy().map_or(&[][..], |policy| &policy.roots);
+                let home = self.shared.config.reach.home.as_deref();
+                let Assessment { risk, reason } =
+                    assess_command(line, &Workplace { cwd: &self.place.cwd, roots, home });
+                return (risk, reason);
+            }
+            (ToolClass::Read, _, Some(path)) => assess_path(AssessedWant::Read, path),
+            (ToolClass::Edit, _, Some(path)) => assess_path(AssessedWant::Write, path)
+                .into_iter()
+                .chain(self.outside(path))
+                .max_by_key(|a| a.risk),
+            (_, _, _) => None,
+        };
+        match judged {
+            Some(worse) if worse.risk > intent.risk => (worse.risk, worse.reason),
+            Some(_) | None => (intent.risk, intent.reason.into()),
+        }
+    }
+
+    /// Without a fence a path may lead anywhere, and "edits in the workspace" does not cover that.
+    fn outside(&self, path: &Path) -> Option<Assessment> {
+        let roots = self.place.policy().map_or(&[][..], |policy| &policy.roots);
+        let inside = roots.iter().any(|root| path.starts_with(root));
+        let reason = || format!("changes a file outside the workspace: {}", path.display());
+        (!inside).then(|| Assessment { risk: Risk::High, reason: reason() })
     }
 
     /// The session settles open asks on a cancel; the token covers an ask that is still on its way.
@@ -177,7 +210,7 @@ impl Guard {
             call: Some(start.call.clone()),
             tool: Arc::clone(&start.tool),
             path: Some(path),
-            mode: self.shared.config.reach.mode.name().into(),
+            mode: self.place.mode().name().into(),
             reason: reason.into(),
         };
         self.context.emit(blocked).await

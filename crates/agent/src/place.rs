@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sandbox::{FileError, Files, Policy, Spot, Unfit, Want};
+use sandbox::{FileError, Files, Mode, Policy, Spot, Unfit, Want};
 
 use crate::agent::Reach;
 
@@ -21,8 +21,9 @@ impl Place {
     /// turn: whoever wants a file is told.
     pub(crate) fn open(cwd: PathBuf, roots: &[PathBuf], reach: &Reach) -> Self {
         let further = roots.iter().chain(&reach.add_dirs).cloned();
+        let project = reach.project.and_then(|project| project(&cwd));
         let policy = Policy {
-            mode: reach.mode,
+            mode: project.map_or(reach.mode, |mode| mode.min(reach.mode)),
             roots: std::iter::once(cwd.clone()).chain(further).collect(),
             hidden: reach.hidden.clone(),
         };
@@ -31,6 +32,16 @@ impl Place {
 
     pub(crate) fn files(&self) -> Result<&Files, FileError> {
         self.files.as_deref().map_err(Clone::clone)
+    }
+
+    /// How far this place reaches.
+    pub(crate) fn mode(&self) -> Mode {
+        self.policy().map_or(Mode::ReadOnly, |policy| policy.mode)
+    }
+
+    /// What may be reached from here, or why nothing may.
+    pub(crate) fn policy(&self) -> Result<&Policy, FileError> {
+        self.files().map(Files::policy)
     }
 
     /// Where a path leads, existing or not, if that may be reached. Touches the disk.

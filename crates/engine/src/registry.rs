@@ -21,6 +21,7 @@ use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::SessionHandle;
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
 use crate::memory::MemoryStore;
+use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::rules::{MemoryRules, Rules};
 use crate::session::{Effect, Input, Sender, Session};
@@ -283,7 +284,7 @@ impl Registry {
         let is_grant =
             |event: &Event| matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL);
         let numbered: Vec<_> = (claim.next_seq.0..)
-            .zip(events.into_iter().filter(|event| !is_grant(event)))
+            .zip(self.without_secrets(events).into_iter().filter(|event| !is_grant(event)))
             .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event }))
             .collect();
         for part in numbered.chunks(IMPORT_BATCH) {
@@ -343,7 +344,8 @@ impl Registry {
             return Ok(());
         }
         let (row, store) = self.find(owner, id).await?;
-        store.rename(&row.id, title).await.map_err(OpenError::Store)
+        let title = self.title_without_secrets(title.into());
+        store.rename(&row.id, &title).await.map_err(OpenError::Store)
     }
 
     pub async fn row(&self, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
@@ -455,7 +457,8 @@ impl Registry {
         store: Arc<dyn Store>,
         mut effects: Vec<Effect>,
     ) -> Result<SessionHandle, OpenError> {
-        let row = claim.row;
+        let mut row = claim.row;
+        row.title = row.title.map(|title| self.title_without_secrets(title));
         let unattended = !self.limits.attended;
         let mut session =
             Session::new(Arc::clone(&self.specs), row.cwd.clone(), row.title.clone(), unattended);
@@ -502,7 +505,19 @@ impl Registry {
             parent,
             source: wish.source,
             created_at: self.clock.now(),
-            title,
+            title: title.map(|title| self.title_without_secrets(title)),
+        }
+    }
+
+    fn title_without_secrets(&self, title: Arc<str>) -> Arc<str> {
+        let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact(&title));
+        clean.map_or(title, Into::into)
+    }
+
+    fn without_secrets(&self, events: Vec<Event>) -> Vec<Event> {
+        match &self.redactor {
+            Some(redactor) => Redaction::new(Arc::clone(redactor)).history(events),
+            None => events,
         }
     }
 

@@ -3,9 +3,11 @@
 //!
 //! Nothing here enforces anything: the kernel does, through the sandbox. This decides what is asked.
 
+mod redact;
 mod risk;
 pub mod shell;
 
+pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
 pub use risk::{
     Assessment, Scope, Want, Workplace, assess_command, assess_path, covers, scope_of_always, touches,
 };

@@ -1,10 +1,13 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use sandbox::Mode;
 
 use crate::sessions::Since;
 
@@ -46,6 +49,9 @@ pub enum Command {
     /// List, read, copy and remove sessions
     #[command(subcommand, alias = "session")]
     Sessions(SessionsCommand),
+    /// Try the sandbox
+    #[command(subcommand)]
+    Sandbox(SandboxCommand),
     /// Show what to paste into Zed, JetBrains, Neovim, Emacs or VS Code
     Editors(EditorOptions),
 }
@@ -76,10 +82,100 @@ pub struct ServeOptions {
     #[arg(long, value_name = "NAME", default_value = "ropewalk")]
     pub agent_name: String,
 
+    #[command(flatten)]
+    pub guard: GuardOptions,
+
     #[arg(long, hide = true)]
     pub acp: bool,
     #[arg(long, hide = true)]
     pub stdio: bool,
+}
+
+/// What the agent may do, the same for every door.
+#[derive(Debug, Clone, Default, Args)]
+pub struct GuardOptions {
+    /// How far its tools and commands reach: read-only, workspace-write (the default),
+    /// workspace-write-network, off
+    #[arg(long, value_name = "MODE")]
+    pub sandbox: Option<Mode>,
+
+    /// What it may do without asking: read-only, strict, suggest, auto (the default), full.
+    /// With `run` it holds for that run alone
+    #[arg(long, value_name = "PRESET")]
+    pub approval: Option<String>,
+
+    /// A further folder that it may write; repeat for more
+    #[arg(long, value_name = "DIR")]
+    pub add_dir: Vec<PathBuf>,
+
+    /// on: do not start where the operating system cannot enforce the sandbox; auto: refuse the
+    /// commands instead
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = OsSandbox::Auto)]
+    pub os_sandbox: OsSandbox,
+
+    #[arg(long, value_name = "PRESET", hide = true)]
+    pub permission_mode: Option<String>,
+    #[arg(long, hide = true)]
+    pub full_auto: bool,
+    #[arg(long, hide = true)]
+    pub yolo: bool,
+}
+
+impl GuardOptions {
+    pub fn names_approval(&self) -> bool {
+        self.approval.is_some() || self.permission_mode.is_some() || self.full_auto || self.yolo
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OsSandbox {
+    #[default]
+    Auto,
+    On,
+    #[value(hide = true)]
+    Off,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct DoctorOptions {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum SandboxCommand {
+    /// Run a command in the sandbox as the agent would, in this folder
+    Run(SandboxRunOptions),
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "What is refused is said on standard error. The exit code is the command's own;\n\
+    125 if the sandbox could not be built, 128 and the signal's number if a signal ended it.\n\n\
+    Example: ropewalk sandbox run workspace-write -- sh -c 'echo x > /etc/x'")]
+pub struct SandboxRunOptions {
+    /// read-only, workspace-write, workspace-write-network, off
+    pub mode: Mode,
+
+    /// The folder to work in; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// A further folder that may be written; repeat for more
+    #[arg(long, value_name = "DIR")]
+    pub add_dir: Vec<PathBuf>,
+
+    /// Seconds until it is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub timeout: u64,
+
+    /// Say what was refused as JSON, one object a line, on standard error
+    #[arg(long)]
+    pub json: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 /// `acp`, or `acp serve` as Bernstein's users type it: both are `serve`.
@@ -134,10 +230,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
 
-    /// What this run may do without asking, which nobody can be here: read-only, auto, full.
-    /// Afterwards the session has the approval that it had before
-    #[arg(long, value_name = "PRESET")]
-    pub approval: Option<String>,
+    #[command(flatten)]
+    pub guard: GuardOptions,
 
     /// A file to send along; repeat for more, `-` is standard input
     #[arg(short, long, value_name = "FILE")]

@@ -2,10 +2,15 @@
 
 mod cli;
 mod clock;
+mod config;
 mod editors;
+mod guards;
 mod logging;
 mod paths;
 mod run;
+mod sandboxed;
+mod environment;
+mod secrets;
 mod serve;
 mod server;
 mod sessions;
@@ -33,13 +38,14 @@ fn main() -> ExitCode {
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
+        Command::Sandbox(command) => sandboxed::run(command),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {
         Ok(code) => code,
         Err(error) => {
             // The chain in full: the last cause usually names what to do.
-            eprintln!("ropewalk: {error:#}");
+            terminal::say(&format!("ropewalk: {error:#}"));
             ExitCode::FAILURE
         }
     }

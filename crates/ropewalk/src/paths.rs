@@ -3,25 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::environment;
 use crate::trouble::Trouble;
-
-/// Variables that commands run by the agent may see. Everything else stays here, above all keys.
-const PASSED_ON: [&str; 14] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TERM",
-    "TZ",
-    "TMPDIR",
-    "CARGO_HOME",
-    "RUSTUP_HOME",
-    "EDITOR",
-];
 
 /// A variable that is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment, here")]
@@ -30,7 +13,7 @@ pub fn variable(name: &str) -> Option<OsString> {
 }
 
 /// The folder of everything that outlives the process.
-fn state() -> Result<PathBuf, Trouble> {
+pub fn state() -> Result<PathBuf, Trouble> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(chosen) = variable("ROPEWALK_HOME") {
         return std::path::absolute(&chosen)
@@ -49,6 +32,33 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
 }
 
-pub fn passed_on() -> Vec<(OsString, OsString)> {
-    PASSED_ON.iter().filter_map(|name| variable(name).map(|value| (OsString::from(name), value))).collect()
+/// The folder of what the person wrote: settings and rules.
+pub fn config_folder() -> Result<PathBuf, Trouble> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if variable("ROPEWALK_HOME").is_some() {
+        return state();
+    }
+    let kept = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    kept.map(|kept| kept.join("ropewalk")).ok_or_else(|| {
+        Trouble::failed("there is no folder for settings")
+            .because("HOME is not set")
+            .fix("set HOME, or ROPEWALK_HOME to a folder of your choice")
+    })
+}
+
+/// The person's settings.
+pub fn config() -> Result<PathBuf, Trouble> {
+    Ok(config_folder()?.join("config.toml"))
+}
+
+/// Every variable whose name and value are text. Nothing in a workspace adds to them: files such as
+/// `.env` are never read.
+pub fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// The environment of the commands that the agent runs, with these names besides the usual ones.
+pub fn passed_on(more: &[String]) -> Vec<(OsString, OsString)> {
+    environment::for_commands(std::env::vars_os(), more)
 }

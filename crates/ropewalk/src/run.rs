@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
+use crate::guards::Guards;
 use crate::server;
 use crate::sessions::find;
 use crate::trouble::Trouble;
@@ -54,20 +55,21 @@ async fn in_registry(
     content: Vec<Content>,
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
-    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true)?;
-    let outcome = one_turn(&registry, options, format, content, &mut stop).await;
+    let guards = Guards::of(&options.guard)?;
+    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true, &guards)?;
+    let outcome = one_turn(&registry, (options, &guards), format, content, &mut stop).await;
     registry.shutdown().await;
     outcome
 }
 
 async fn one_turn(
     registry: &Arc<Registry>,
-    options: &RunOptions,
+    (options, guards): (&RunOptions, &Guards),
     format: RunFormat,
     content: Vec<Content>,
     stops: &mut Stops,
 ) -> Result<ExitCode, Trouble> {
-    let wishes = wishes(registry, options)?;
+    let wishes = wishes(registry, options, guards)?;
     let by = Sender { surface: SurfaceId::random(), name: "run".into() };
     let (handle, after) = open(registry, options, &by).await?;
     let approval: Arc<str> = handle.snapshot().settings.get(APPROVAL).into();
@@ -76,7 +78,7 @@ async fn one_turn(
     }
     let printer = Printer::new(format, handle.clone());
     let outcome = prompt(registry, printer, (&handle, after), &by, content, stops).await;
-    if options.approval.is_some() {
+    if guards.approval_named {
         // What was allowed for one prompt is not for whoever opens the session next. If the session
         // has closed, its log cannot take this or anything else.
         let back = Input::Change { by, id: APPROVAL.into(), value: approval };
@@ -178,8 +180,12 @@ fn ended_by(event: &Event, turn: TurnId) -> Option<(Stop, Option<Arc<str>>)> {
 }
 
 /// What the options want to be set, checked before a session is made for it.
-fn wishes(registry: &Registry, options: &RunOptions) -> Result<Vec<(&'static str, String)>, Trouble> {
-    let wanted = [(MODEL, &options.model), (MODE, &options.mode), (APPROVAL, &options.approval)];
+fn wishes(
+    registry: &Registry,
+    options: &RunOptions,
+    guards: &Guards,
+) -> Result<Vec<(&'static str, String)>, Trouble> {
+    let wanted = [(MODEL, &options.model), (MODE, &options.mode)];
     let specs = &registry.abilities().settings;
     let mut wishes = Vec::new();
     for (id, value) in wanted {
@@ -191,6 +197,9 @@ fn wishes(registry: &Registry, options: &RunOptions) -> Result<Vec<(&'static str
                 .fix(format!("one of {}", known.join(", "))));
         }
         wishes.push((id, value.clone()));
+    }
+    if guards.approval_named {
+        wishes.extend(guards.approval.as_ref().map(|preset| (APPROVAL, preset.to_string())));
     }
     Ok(wishes)
 }

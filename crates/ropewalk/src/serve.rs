@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use engine::{Limits, Principal, Registry};
 use net::{Connection, ConnectionParts, Rules};
+use sandbox::Mode;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::acp::Identity;
 
 use crate::cli::ServeOptions;
+use crate::guards::Guards;
 use crate::trouble::Trouble;
 use crate::{editors, paths, run, server};
 
@@ -18,7 +20,7 @@ use crate::{editors, paths, run, server};
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    let (registry, rules) = match prepare(options) {
+    let (registry, rules, mode) = match prepare(options) {
         Ok(prepared) => prepared,
         Err(trouble) => return Ok(trouble.report(false)),
     };
@@ -26,20 +28,21 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
         welcome();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(options, registry, rules))?;
+    runtime.block_on(serve(options, registry, rules, mode))?;
     // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
-fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules), Trouble> {
+fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules, Mode), Trouble> {
+    let guards = Guards::of(&options.guard)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
         sessions_max: usize::try_from(options.max_sessions).unwrap_or(usize::MAX),
         idle_timeout: Duration::from_secs(options.idle_timeout),
-        ask_timeout: options.ask_timeout.map(Duration::from_secs),
+        ask_timeout: options.ask_timeout.or(guards.config.ask_timeout).map(Duration::from_secs),
         attended: true,
     };
     let rules = Rules {
@@ -47,10 +50,15 @@ fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules), Trouble> {
         list_max: options.max_history,
         ..Rules::default()
     };
-    Ok((server::registry(limits, true)?, rules))
+    Ok((server::registry(limits, true, &guards)?, rules, guards.reach.mode))
 }
 
-async fn serve(options: &ServeOptions, registry: Arc<Registry>, rules: Rules) -> anyhow::Result<()> {
+async fn serve(
+    options: &ServeOptions,
+    registry: Arc<Registry>,
+    rules: Rules,
+    mode: Mode,
+) -> anyhow::Result<()> {
     registry.start_reaper();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -64,6 +72,7 @@ async fn serve(options: &ServeOptions, registry: Arc<Registry>, rules: Rules) ->
                 name: options.agent_name.clone(),
                 title: "Ropewalk".into(),
                 version: env!("CARGO_PKG_VERSION").into(),
+                sandbox: mode.name().into(),
             },
         },
         link,

@@ -15,6 +15,7 @@ use engine::{Event, Limits, Page, Principal, Registry, Seq, SessionRow};
 
 pub use self::since::Since;
 use crate::cli::SessionsCommand;
+use crate::guards::Guards;
 use crate::server;
 use crate::trouble::Trouble;
 
@@ -22,7 +23,8 @@ pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let as_json = wants_json(&command);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let registry = server::registry(Limits { attended: false, ..Limits::default() }, false)?;
+        let registry =
+            server::registry(Limits { attended: false, ..Limits::default() }, false, &Guards::none())?;
         let outcome = carry_out(&registry, command).await;
         registry.shutdown().await;
         outcome

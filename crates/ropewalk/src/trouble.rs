@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use engine::{OpenError, SessionId, StoreError};
 use serde_json::json;
 
+use crate::secrets;
 use crate::terminal::{self, one_line};
 
 #[derive(Debug)]
@@ -138,6 +139,7 @@ impl Trouble {
             Some(because) => format!("{}: {because}", self.what),
             None => self.what.clone(),
         };
+        let message = secrets::without(&message);
         let mut error = json!({ "code": self.kind.code(), "message": message, "fix": self.fix });
         if !self.candidates.is_empty() {
             let entry = |(id, title): &(SessionId, String)| json!({ "id": id.as_str(), "title": title });

@@ -26,8 +26,8 @@ mod wire;
 #[cfg(target_os = "linux")]
 pub use cage::helper_main;
 pub use command::{Command, Limits, Program};
-pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
 pub use confine::{Fence, HELPER_ARGUMENT, Helper};
+pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
 pub use policy::{
     Broken, Mode, PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Policy, UnknownMode, Want, is_protected,
 };

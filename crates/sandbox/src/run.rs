@@ -64,6 +64,13 @@ pub struct Ended {
     pub dropped_bytes: u64,
 }
 
+impl Ended {
+    /// The number of the signal that ended the command.
+    pub fn signal_number(&self) -> Option<i32> {
+        self.signal.as_deref().and_then(signal::number)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// The command ended, well or badly.

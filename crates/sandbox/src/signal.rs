@@ -8,6 +8,12 @@ pub(crate) fn name(number: i32) -> String {
     known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
 }
 
+/// The number of a signal, from what [`name`] made of it.
+pub(crate) fn number(name: &str) -> Option<i32> {
+    let known = NAMES.iter().find(|(_, known)| *known == name).map(|(signal, _)| signal.as_raw());
+    known.or_else(|| name.strip_prefix("signal ")?.parse().ok())
+}
+
 const NAMES: &[(Signal, &str)] = &[
     (Signal::HUP, "SIGHUP"),
     (Signal::INT, "SIGINT"),
@@ -50,5 +56,8 @@ mod tests {
         assert_eq!(name(15), "SIGTERM");
         assert_eq!(name(11), "SIGSEGV");
         assert_eq!(name(64), "signal 64");
+        for signal in 1..65 {
+            assert_eq!(number(&name(signal)), Some(signal));
+        }
     }
 }

@@ -33,6 +33,8 @@ pub struct Identity {
     pub name: String,
     pub title: String,
     pub version: String,
+    /// How far the tools and commands of this server reach.
+    pub sandbox: String,
 }
 
 /// The reading half of a connection.

@@ -116,7 +116,8 @@ fn shown(event: Arc<Event>) {
 }
 
 fn answer(id: &RpcId, fault: &Fault) {
-    let identity = Identity { name: "n".into(), title: "t".into(), version: "1".into() };
+    let identity =
+        Identity { name: "n".into(), title: "t".into(), version: "1".into(), sandbox: "off".into() };
     let mut out = Vec::new();
     Replies::new(identity).write(id, Err(fault), &mut out);
     check_lines(&out);

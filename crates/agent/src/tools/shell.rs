@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Body, BoxFuture, OutputStream, Risk, ToolClass, ToolKind};
-use sandbox::{Cause, Command, Ended, Program, StartError, Stream};
+use sandbox::{Cause, Command, Ended, Fence, Program, StartError, Stream};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -17,6 +17,8 @@ const TIMEOUT_SECONDS_MAX: u64 = 600;
 /// What the model is told of the output: its beginning and its end.
 const HEAD_BYTES_MAX: usize = 12 << 10;
 const TAIL_BYTES_MAX: usize = 20 << 10;
+/// Refusals of the fence that are told one by one; the log has all of them.
+const REFUSALS_SHOWN_MAX: usize = 5;
 
 pub(super) const TOOL: Tool = Tool {
     name: "shell",
@@ -53,21 +55,11 @@ fn intend(text: &str) -> Result<Intent, String> {
         path: None,
         line: None,
         subject: Some(shell.command.clone()),
-        risk: risk(&shell.command),
+        // The guard looks into the command; it is never less than this for another reason.
+        risk: Risk::Medium,
         reason: "runs a command",
         work: Box::new(shell),
     })
-}
-
-/// How loudly to ask. It decides nothing: every command is asked for alike.
-fn risk(command: &str) -> Risk {
-    const HIGH: [&str; 16] = [
-        "rm", "sudo", "su", "dd", "mkfs", "chmod", "chown", "curl", "wget", "ssh", "scp", "kill", "pkill",
-        "killall", "eval", "shutdown",
-    ];
-    let words = || command.split(|c: char| c.is_whitespace() || ";|&()`$\"'".contains(c));
-    let name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
-    if words().any(|word| HIGH.contains(&name(word).as_str())) { Risk::High } else { Risk::Medium }
 }
 
 impl Work for Arguments {
@@ -78,12 +70,17 @@ impl Work for Arguments {
             if let Some(seconds) = self.timeout_seconds {
                 limits.wall = Duration::from_secs(seconds.clamp(1, TIMEOUT_SECONDS_MAX));
             }
+            let fence = match (job.place.policy(), &config.reach.helper) {
+                (Err(error), _) => return Outcome::failed(error.to_string()),
+                (Ok(policy), Some(helper)) => Some(Fence { policy: policy.clone(), helper: helper.clone() }),
+                (Ok(_), None) => None,
+            };
             let command = Command {
                 program: Program::Shell(self.command),
                 cwd: job.place.cwd.clone(),
                 environment: config.environment.clone(),
                 limits,
-                fence: None,
+                fence,
             };
             let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
             let cancel = job.context.cancel.clone();
@@ -101,13 +98,14 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
         }
         Err(error) => return Outcome::failed(error.to_string()),
     };
+    let refused = output.refusals();
     let mut text = output.text();
     let mark = match ended.cause {
         Cause::Itself => None,
         Cause::TimedOut => Some(format!("[ended after {} s: it took too long]", wall.as_secs())),
         Cause::Cancelled => Some("[cancelled]".to_owned()),
         Cause::TooMuchOutput => Some(format!("[ended after {} bytes of output]", ended.output_bytes)),
-        Cause::TooMuchMemory => Some("[ended: it used too much memory]".to_owned()),
+        Cause::TooMuchMemory => Some("[ended: it held too much memory]".to_owned()),
         Cause::TooManyProcesses => Some("[ended: it started too many processes]".to_owned()),
     };
     if ended.dropped_bytes > 0 {
@@ -116,6 +114,7 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
     if let Some(mark) = mark {
         text.push_str(&format!("\n{mark}"));
     }
+    text.push_str(&refused);
     Outcome {
         failed: ended.cause != Cause::Itself || ended.code != Some(0),
         text: Some(text),
@@ -125,20 +124,34 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
 }
 
 /// Puts the output into the log as it comes, and keeps what the model is told of it.
-async fn watch(job: &Job, mut chunks: mpsc::Receiver<sandbox::Output>) -> Output {
+async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Output {
     let mut output = Output::default();
     let (mut stdout, mut stderr) = (Decoder::default(), Decoder::default());
-    while let Some(out) = chunks.recv().await {
-        let sandbox::Output::Chunk(chunk) = out else { continue };
-        let (stream, text) = match chunk.stream {
-            Stream::Stdout => (OutputStream::Stdout, stdout.decode(chunk.bytes)),
-            Stream::Stderr => (OutputStream::Stderr, stderr.decode(chunk.bytes)),
+    while let Some(next) = outputs.recv().await {
+        let body = match next {
+            sandbox::Output::Chunk(chunk) => {
+                let (stream, text) = match chunk.stream {
+                    Stream::Stdout => (OutputStream::Stdout, stdout.decode(chunk.bytes)),
+                    Stream::Stderr => (OutputStream::Stderr, stderr.decode(chunk.bytes)),
+                };
+                if text.is_empty() {
+                    continue;
+                }
+                output.push(&text);
+                Body::ToolOutput { call: job.call.clone(), stream, text: text.into() }
+            }
+            sandbox::Output::Refused(violation) => {
+                let reason = violation.to_string();
+                output.refused.push(reason.clone());
+                Body::PolicyBlocked {
+                    call: Some(job.call.clone()),
+                    tool: TOOL.name.into(),
+                    path: violation.path,
+                    mode: job.place.mode().name().into(),
+                    reason: reason.into(),
+                }
+            }
         };
-        if text.is_empty() {
-            continue;
-        }
-        output.push(&text);
-        let body = Body::ToolOutput { call: job.call.clone(), stream, text: text.into() };
         if job.context.emit(body).await.is_err() {
             // The session is gone: the receiver is dropped, and the turn ends the command.
             break;
@@ -187,6 +200,8 @@ struct Output {
     head: String,
     tail: String,
     left_out: usize,
+    /// What the fence refused, in words.
+    refused: Vec<String>,
 }
 
 impl Output {
@@ -199,6 +214,18 @@ impl Output {
         if self.tail.len() > 2 * TAIL_BYTES_MAX {
             self.trim();
         }
+    }
+
+    /// Told at the end, where the person and the model look when a command has failed.
+    fn refusals(&self) -> String {
+        let mut text = String::new();
+        for refusal in self.refused.iter().take(REFUSALS_SHOWN_MAX) {
+            text.push_str(&format!("\n[sandbox: {refusal}]"));
+        }
+        if let Some(more) = self.refused.len().checked_sub(REFUSALS_SHOWN_MAX + 1) {
+            text.push_str(&format!("\n[sandbox: {} more were refused]", more + 1));
+        }
+        text
     }
 
     fn trim(&mut self) {
@@ -250,13 +277,5 @@ mod tests {
         let mut short = Output::default();
         short.push("hello\n");
         assert_eq!(short.text(), "hello\n");
-    }
-
-    #[test]
-    fn risky_commands_are_asked_for_loudly() {
-        assert_eq!(risk("ls -l"), Risk::Medium);
-        for loud in ["rm -rf x", "echo a; /bin/rm b", "x=$(curl y)", "sudo ls"] {
-            assert_eq!(risk(loud), Risk::High, "{loud}");
-        }
     }
 }

@@ -128,7 +128,7 @@ fn initialized(identity: &Identity, images: bool) -> Value {
         },
         "authMethods": [auth],
         "agentInfo": info,
-        "_meta": { "auth_hint": "authentication required" },
+        "_meta": { "auth_hint": "authentication required", "sandbox": { "mode": identity.sandbox } },
     })
 }
 

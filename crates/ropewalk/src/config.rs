@@ -1,0 +1,128 @@
+//! The person's settings file. A project may have one too, which may only narrow.
+//!
+//! A file that cannot be read is an error and not an empty file: it may have been meant to narrow.
+
+use std::path::{Path, PathBuf};
+
+use sandbox::Mode;
+use toml_edit::{DocumentMut, Item};
+
+use crate::paths;
+use crate::trouble::Trouble;
+
+/// A larger file is not a settings file.
+const BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    pub sandbox: Option<Mode>,
+    pub approval: Option<String>,
+    pub ask_timeout: Option<u64>,
+    pub add_dirs: Vec<PathBuf>,
+    /// Further variables that commands may see.
+    pub environment: Vec<String>,
+    /// What in the file means nothing here.
+    pub unknown: Vec<String>,
+}
+
+/// The person's own settings.
+pub fn user() -> Result<Config, Trouble> {
+    let Ok(path) = paths::config() else { return Ok(Config::default()) };
+    read(&path)
+}
+
+/// How far a project lets its sessions reach, if it says so.
+pub fn project_mode(workspace: &Path) -> Option<Mode> {
+    match read(&workspace.join(".ropewalk/config.toml")) {
+        Ok(config) => config.sandbox,
+        Err(trouble) => {
+            tracing::warn!(?trouble, "the project's settings cannot be read, so its sessions only read");
+            Some(Mode::ReadOnly)
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Config, Trouble> {
+    let unusable = |reason: String| {
+        Trouble::failed(format!("the settings in {} cannot be read", path.display()))
+            .because(reason)
+            .fix("mend the file, or move it away")
+    };
+    match path.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(error) => return Err(unusable(error.to_string())),
+        Ok(metadata) if !metadata.is_file() => return Err(unusable("it is not a file".into())),
+        Ok(metadata) if metadata.len() > BYTES_MAX => return Err(unusable("it is too large".into())),
+        Ok(_) => {}
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    parse(&text).map_err(unusable)
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let mut config = Config::default();
+    for (key, item) in document.iter() {
+        match key {
+            "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
+            "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
+            "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
+            "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
+            "environment" => config.environment = list_of(key, item)?,
+            _ => config.unknown.push(key.to_owned()),
+        }
+    }
+    Ok(config)
+}
+
+fn text_of<'a>(key: &str, item: &'a Item) -> Result<&'a str, String> {
+    item.as_str().ok_or_else(|| format!("{key} must be a text in quotes"))
+}
+
+fn seconds_of(key: &str, item: &Item) -> Result<u64, String> {
+    item.as_integer()
+        .and_then(|number| u64::try_from(number).ok())
+        .ok_or_else(|| format!("{key} must be a number of seconds"))
+}
+
+fn list_of(key: &str, item: &Item) -> Result<Vec<String>, String> {
+    let wrong = || format!("{key} must be a list of texts in quotes");
+    let list = item.as_array().ok_or_else(wrong)?;
+    list.iter().map(|value| value.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_and_what_is_unknown_is_named() {
+        let config = parse(
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\nadd_dirs = [\"/a\", \"/b\"]\nsandbocks = 1\n",
+        )
+        .unwrap();
+        let expected = Config {
+            sandbox: Some(Mode::ReadOnly),
+            approval: Some("auto".into()),
+            ask_timeout: Some(60),
+            add_dirs: vec!["/a".into(), "/b".into()],
+            environment: Vec::new(),
+            unknown: vec!["sandbocks".into()],
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_and_never_taken_for_nothing() {
+        for (text, said) in [
+            ("sandbox = \"wide\"", "is not a sandbox mode"),
+            ("sandbox = 1", "sandbox must be a text"),
+            ("sandbox = ", "expected"),
+            ("ask_timeout = -1", "a number of seconds"),
+            ("add_dirs = [1]", "a list of texts"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

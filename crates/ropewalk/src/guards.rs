@@ -1,0 +1,154 @@
+//! How far the agent reaches and what it may do unasked, from flags, settings and environment.
+//!
+//! The order is flag, settings file, environment, default. It is decided once, when the process
+//! starts, and is the same for every door.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent::Reach;
+use engine::{APPROVAL, approval_spec, full_name};
+use sandbox::{Helper, Mode};
+
+use crate::cli::{GuardOptions, OsSandbox};
+use crate::config::{self, Config};
+use crate::trouble::Trouble;
+use crate::{paths, run, terminal};
+
+/// Below the home folder, what no tool and no command may see.
+const HIDDEN: [&str; 13] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".config/gh",
+    ".docker",
+    ".kube",
+    ".netrc",
+    ".git-credentials",
+    ".pypirc",
+    ".cargo/credentials.toml",
+    ".password-store",
+];
+
+#[derive(Debug, Clone)]
+pub struct Guards {
+    pub reach: Reach,
+    /// What the approval of a new session is, if not the usual.
+    pub approval: Option<Arc<str>>,
+    /// It was named on the command line, and not only the custom of this person.
+    pub approval_named: bool,
+    pub config: Config,
+}
+
+impl Guards {
+    pub fn of(options: &GuardOptions) -> Result<Self, Trouble> {
+        let config = config::user()?;
+        for key in &config.unknown {
+            warn(&format!("the settings file has {key:?}, which means nothing here"));
+        }
+        let mode = mode(options, &config)?;
+        let named = options.add_dir.iter().chain(&config.add_dirs);
+        let add_dirs = named.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
+        let guards = Self {
+            reach: Reach {
+                mode,
+                add_dirs,
+                hidden: hidden(),
+                helper: Some(helper()?),
+                project: Some(config::project_mode),
+                home: home(),
+            },
+            approval: approval(options, &config)?,
+            approval_named: options.names_approval(),
+            config,
+        };
+        guards.be_loud();
+        Ok(guards)
+    }
+
+    /// For commands that run no tools.
+    pub fn none() -> Self {
+        let reach = Reach { mode: Mode::ReadOnly, ..Reach::default() };
+        Self { reach, approval: None, approval_named: false, config: Config::default() }
+    }
+
+    /// What takes a fence away is said, every time.
+    fn be_loud(&self) {
+        if self.reach.mode == Mode::Off {
+            warn("the sandbox is off: commands and tools reach whatever you can reach");
+        }
+        if self.approval.as_deref() == Some("full") {
+            warn("approval is full: nothing is asked before it is done");
+        }
+    }
+}
+
+/// How this program is started again to build a fence from within.
+pub fn helper() -> Result<Helper, Trouble> {
+    // On Linux this stays the program that runs, also when the file is replaced by a newer one.
+    let own = PathBuf::from("/proc/self/exe");
+    let program = if own.exists() {
+        own
+    } else {
+        std::env::current_exe()
+            .map_err(|error| Trouble::failed("the program cannot find itself").because(error))?
+    };
+    Ok(Helper { program, arguments: vec![sandbox::HELPER_ARGUMENT.into()] })
+}
+
+/// What holds the person's secrets, and what this program keeps.
+pub fn hidden() -> Vec<PathBuf> {
+    let home = home();
+    let below_home = home.iter().flat_map(|home| HIDDEN.map(|name| home.join(name)));
+    let state = paths::state().ok();
+    below_home.chain(state).map(|path| path.canonicalize().unwrap_or(path)).collect()
+}
+
+fn home() -> Option<PathBuf> {
+    paths::variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
+fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {
+    if options.os_sandbox == OsSandbox::Off {
+        return Ok(Mode::Off);
+    }
+    if let Some(mode) = options.sandbox.or(config.sandbox) {
+        return Ok(mode);
+    }
+    match first_variable(["ROPEWALK_SANDBOX", "FERRET_SANDBOX"]) {
+        Some((name, value)) => {
+            value.parse().map_err(|error| Trouble::usage(format!("{name} cannot be used")).because(error))
+        }
+        None => Ok(Mode::default()),
+    }
+}
+
+fn approval(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, Trouble> {
+    let loosest = (options.yolo || options.full_auto).then(|| "full".to_owned());
+    let flag = options.permission_mode.clone().or(loosest).or_else(|| options.approval.clone());
+    let named = flag.or_else(|| config.approval.clone());
+    let named = named.or_else(|| first_variable(["ROPEWALK_APPROVAL", "FERRET_APPROVAL"]).map(|(_, v)| v));
+    let Some(named) = named else { return Ok(None) };
+    let value = full_name(APPROVAL, named.as_str().into());
+    let choices = approval_spec().choices;
+    if choices.iter().any(|choice| choice.value == value) {
+        return Ok(Some(value));
+    }
+    let known: Vec<_> = choices.iter().map(|choice| choice.value.as_ref()).collect();
+    Err(Trouble::usage(format!("{named:?} is not an approval preset"))
+        .fix(format!("one of {}", known.join(", "))))
+}
+
+fn first_variable(names: [&'static str; 2]) -> Option<(&'static str, String)> {
+    names.into_iter().find_map(|name| {
+        let value = paths::variable(name)?;
+        Some((name, value.to_string_lossy().into_owned()))
+    })
+}
+
+fn warn(text: &str) {
+    let paint = terminal::stderr_paint();
+    eprintln!("{} {text}", paint.warn("ropewalk: warning:"));
+}
