@@ -205,25 +205,25 @@ mod tests {
     fn the_table_says_what_may_be_reached() {
         let policy = |mode| Policy {
             mode,
-            roots: vec!["/work".into(), "/more".into()],
-            hidden: vec!["/home/me/.ssh".into(), "/work/state".into()],
+            roots: vec!["/space".into(), "/more".into()],
+            hidden: vec!["/home/me/.ssh".into(), "/space/state".into()],
         };
         let judge = |mode, want, path: &str| policy(mode).judge(want, Path::new(path));
         use Broken::{Hidden, Outside, Protected, ReadOnly};
         for (path, expected) in [
-            ("/work/a", Ok(())),
+            ("/space/a", Ok(())),
             ("/more/a/.git/hooks/x", Ok(())),
-            ("/workshop/a", Err(Outside)),
-            ("/work/state/sessions.db", Err(Hidden)),
-            ("/work/.git", Err(Protected)),
-            ("/work/.git/index", Ok(())),
-            ("/work/.git/hooks/pre-commit", Err(Protected)),
-            ("/work/.git/config", Err(Protected)),
-            ("/work/.git/commondir", Err(Protected)),
-            ("/work/.git/modules/a/b/hooks/x", Err(Protected)),
-            ("/work/.GIT./config", Err(Protected)),
-            ("/work/git~1/config", Err(Protected)),
-            ("/work/.g\u{200c}it/config", Err(Protected)),
+            ("/spaceship/a", Err(Outside)),
+            ("/space/state/sessions.db", Err(Hidden)),
+            ("/space/.git", Err(Protected)),
+            ("/space/.git/index", Ok(())),
+            ("/space/.git/hooks/pre-commit", Err(Protected)),
+            ("/space/.git/config", Err(Protected)),
+            ("/space/.git/commondir", Err(Protected)),
+            ("/space/.git/modules/a/b/hooks/x", Err(Protected)),
+            ("/space/.GIT./config", Err(Protected)),
+            ("/space/git~1/config", Err(Protected)),
+            ("/space/.g\u{200c}it/config", Err(Protected)),
             ("/more/.vscode/tasks.json", Err(Protected)),
             ("/more/.gitignore", Ok(())),
         ] {
