@@ -91,7 +91,9 @@ pub(super) fn remove(placeholders: Vec<Placeholder>) {
 
 impl Guards<'_> {
     fn root(&mut self, root: usize) -> Result<(), Trouble> {
-        for name in PROTECTED.iter().filter(|name| **name != ".git") {
+        for name in PROTECTED.into_iter().filter(|name| *name != ".git") {
+            // Always a folder, also for what is a file elsewhere: git does not see empty folders, and
+            // would add an empty file to a commit.
             self.guard(root, Path::new(name), Free::Take(Kind::Folder))?;
         }
         for name in PROTECTED_IN_HOME {

@@ -41,6 +41,10 @@ fn living(word: &str) -> Vec<u32> {
     pids.filter(has_word).collect()
 }
 
+fn place(space: &Workspace) -> &str {
+    space.root().to_str().unwrap()
+}
+
 /// Starts the command and hands over once it has written something.
 async fn started(
     command: Command,
@@ -172,14 +176,18 @@ async fn a_command_dies_with_the_program_that_started_it() {
         let arguments = ["--ignored", "--exact", "--nocapture", "ends::starts_a_daemon_and_waits"];
         let mut command = space.command(mode, program.to_str().unwrap(), &arguments);
         command.fence = None;
-        command
-            .environment
-            .extend([("FENCE_WORD".into(), (&word).into()), ("FENCE_MODE".into(), mode.name().into())]);
+        let told =
+            [("FENCE_WORD", word.as_str()), ("FENCE_MODE", mode.name()), ("FENCE_PLACE", place(&space))];
+        command.environment.extend(told.map(|(key, value)| (key.into(), value.into())));
         let (running, receiver) = started(command, &CancellationToken::new()).await;
         until(|| living(&word).len() >= 3).await;
         // The program is killed outright and cannot tidy up.
         drop((running, receiver));
         until(|| living(&word).is_empty()).await;
+        // The helper has freed the names in the other's workspace.
+        let empty =
+            |entry: std::io::Result<fs::DirEntry>| fs::read_dir(entry.unwrap().path()).unwrap().count() == 0;
+        until(|| fs::read_dir(space.root()).unwrap().all(empty)).await;
     }
 }
 
@@ -187,8 +195,9 @@ async fn a_command_dies_with_the_program_that_started_it() {
 #[ignore = "only as a process of its own, for the test above"]
 #[expect(clippy::disallowed_methods, reason = "this is a program of its own")]
 async fn starts_a_daemon_and_waits() {
-    let (word, mode) = (std::env::var("FENCE_WORD").unwrap(), std::env::var("FENCE_MODE").unwrap());
-    let space = Workspace::new();
+    let told = |key: &str| std::env::var(key).unwrap();
+    let (word, mode) = (told("FENCE_WORD"), told("FENCE_MODE"));
+    let space = Workspace::under(&told("FENCE_PLACE"));
     println!("starting");
     space
         .exec(mode.parse().unwrap(), "python3", &["-c", &format!("{DAEMON}\ntime.sleep(300)"), &word])
