@@ -87,7 +87,28 @@ impl Redaction {
             Body::Text { message, text } => (StreamId::Text(message), text),
             Body::Thought { message, text } => (StreamId::Thought(message), text),
             Body::ToolOutput { call, stream, text } => (StreamId::Output(call, stream), text),
-            body => return Some(clean_body(self.redactor.as_ref(), body)),
+            body @ (Body::TurnQueued { .. }
+            | Body::TurnStarted
+            | Body::UserMessage { .. }
+            | Body::Plan { .. }
+            | Body::ToolStarted(_)
+            | Body::ToolEnded(_)
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::Asked { .. }
+            | Body::Resolved { .. }
+            | Body::CancelRequested
+            | Body::PolicyBlocked { .. }
+            | Body::SettingChanged { .. }
+            | Body::Usage(_)
+            | Body::Commands { .. }
+            | Body::Title { .. }
+            | Body::Notice { .. }
+            | Body::Cleared
+            | Body::Compacted { .. }
+            | Body::Moved { .. }
+            | Body::Foreign { .. }
+            | Body::TurnEnded { .. }) => return Some(clean_body(self.redactor.as_ref(), body)),
         };
         let index = self.streams.iter().position(|stream| stream.id == id).unwrap_or_else(|| {
             self.streams.push(Stream::new(id, origin.clone(), turn));

@@ -223,10 +223,11 @@ impl Task {
     }
 
     fn command(&mut self, input: Input) -> Result<Accepted, SendError> {
-        let input = match input {
+        let input = if let Input::Rename { by, title } = input {
             // The title is shown from the state, not only from the log.
-            Input::Rename { by, title } => Input::Rename { by, title: self.without_secrets(title) },
-            input => input,
+            Input::Rename { by, title: self.without_secrets(title) }
+        } else {
+            input
         };
         let effects = self.session.apply(self.clock.now(), input).map_err(SendError::Refused)?;
         let turn = self.carry_out(effects, None);

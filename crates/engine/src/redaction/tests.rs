@@ -135,41 +135,53 @@ fn text_without_a_secret_is_handed_on_and_not_copied() {
     }
 }
 
-#[test]
-fn every_kind_of_event_is_cleaned() {
-    let secret = || -> Arc<str> { "key S12345 end".into() };
-    let content = || {
-        vec![
-            Content::Text(secret()),
-            Content::Image { mime: "i".into(), data: "d".into(), uri: Some(secret()) },
-            Content::Link(Link {
-                uri: secret(),
-                name: secret(),
-                mime: None,
-                title: Some(secret()),
-                description: Some(secret()),
-                size_bytes: None,
-            }),
-            Content::Resource { uri: secret(), mime: None, text: secret() },
-            Content::Binary { uri: secret(), mime: None, data: "d".into() },
-        ]
+fn secret() -> Arc<str> {
+    "key S12345 end".into()
+}
+
+fn path() -> PathBuf {
+    PathBuf::from(&*secret())
+}
+
+fn contents() -> Vec<Content> {
+    let link = Link {
+        uri: secret(),
+        name: secret(),
+        mime: None,
+        title: Some(secret()),
+        description: Some(secret()),
+        size_bytes: None,
     };
-    let path = || PathBuf::from(&*secret());
-    let change = || FileChange { path: path(), before: Some(secret()), after: Some(secret()) };
-    let shown =
-        || content().into_iter().map(ToolContent::Block).chain([ToolContent::Diff(change())]).collect();
-    let locations = || vec![Location { path: path(), line: None }];
-    let opaque = || Opaque(secret());
+    vec![
+        Content::Text(secret()),
+        Content::Image { mime: "i".into(), data: "d".into(), uri: Some(secret()) },
+        Content::Link(link),
+        Content::Resource { uri: secret(), mime: None, text: secret() },
+        Content::Binary { uri: secret(), mime: None, data: "d".into() },
+    ]
+}
+
+fn change() -> FileChange {
+    FileChange { path: path(), before: Some(secret()), after: Some(secret()) }
+}
+
+fn shown() -> Vec<ToolContent> {
+    contents().into_iter().map(ToolContent::Block).chain([ToolContent::Diff(change())]).collect()
+}
+
+fn location() -> Location {
+    Location { path: path(), line: None }
+}
+
+fn about_tools() -> Vec<Body> {
     let start = ToolStart {
         call: CallId("c".into()),
         tool: secret(),
         title: secret(),
         kind: ToolKind::Read,
-        locations: locations(),
-        input: opaque(),
+        locations: vec![location()],
+        input: Opaque(secret()),
     };
-    let exit = Some(Exit { code: Some(0), signal: None });
-    let finish = ToolEnd { content: shown(), locations: locations(), raw: Some(opaque()), exit, ..end("c") };
     let request = AskRequest {
         call: None,
         tool: secret(),
@@ -178,44 +190,51 @@ fn every_kind_of_event_is_cleaned() {
         class: ToolClass::Read,
         path: Some(path()),
         subject: secret(),
-        input: opaque(),
+        input: Opaque(secret()),
         risk: Risk::Low,
         reason: secret(),
         preview: shown(),
     };
+    let exit = Some(Exit { code: Some(0), signal: None });
+    let raw = Some(Opaque(secret()));
+    let finish = ToolEnd { content: shown(), locations: vec![location()], raw, exit, ..end("c") };
     let resolved = |by| Body::Resolved { ask: AskId(1), call: None, resolution: Resolution::AllowedOnce, by };
-    let entry = PlanEntry { content: secret(), priority: Priority::Low, status: StepStatus::Pending };
-    let command = CommandSpec { name: secret(), description: secret(), hint: Some(secret()) };
-    let bodies = vec![
-        Body::TurnQueued { content: content() },
-        Body::UserMessage { content: content() },
-        Body::Text { message: MessageId(1), text: secret() },
-        Body::Thought { message: MessageId(1), text: secret() },
-        Body::Plan { entries: vec![entry] },
+    let mode = "m".into();
+    vec![
         Body::ToolStarted(Box::new(start)),
         output("c", OutputStream::Stdout, &secret()),
         Body::ToolEnded(Box::new(finish)),
         Body::FileEdited { call: None, change: change() },
-        Body::FileShown { location: Location { path: path(), line: None } },
+        Body::FileShown { location: location() },
         Body::Asked { ask: AskId(1), request: Box::new(request) },
         resolved(Resolver::Policy { reason: secret() }),
         resolved(Resolver::Rule { reason: secret() }),
         resolved(Resolver::Surface { id: SurfaceId::random(), name: "x".into() }),
-        Body::PolicyBlocked {
-            call: None,
-            tool: secret(),
-            path: Some(path()),
-            mode: "m".into(),
-            reason: secret(),
-        },
+        Body::PolicyBlocked { call: None, tool: secret(), path: Some(path()), mode, reason: secret() },
+    ]
+}
+
+fn about_talk() -> Vec<Body> {
+    let entry = PlanEntry { content: secret(), priority: Priority::Low, status: StepStatus::Pending };
+    let command = CommandSpec { name: secret(), description: secret(), hint: Some(secret()) };
+    vec![
+        Body::TurnQueued { content: contents() },
+        Body::UserMessage { content: contents() },
+        Body::Text { message: MessageId(1), text: secret() },
+        Body::Thought { message: MessageId(1), text: secret() },
+        Body::Plan { entries: vec![entry] },
         Body::Commands { commands: vec![command] },
         Body::Title { title: secret() },
         Body::Notice { level: NoticeLevel::Info, text: secret() },
         Body::Compacted { summary: secret() },
-        Body::Foreign { payload: opaque() },
+        Body::Foreign { payload: Opaque(secret()) },
         Body::TurnEnded { stop: Stop::Failed, error: Some(secret()) },
-    ];
-    for body in bodies {
+    ]
+}
+
+#[test]
+fn every_kind_of_event_is_cleaned() {
+    for body in about_tools().into_iter().chain(about_talk()) {
         let raw = format!("{body:?}").matches("S12345").count();
         let clean = format!("{:?}", clean_body(&Toy, body));
         assert!(!clean.contains("S12345"), "{clean}");
@@ -232,11 +251,8 @@ proptest! {
         let mut said = vec![String::new(); 4];
         let mut log: Vec<String> = vec![String::new(); 4];
         let mut take = |body: &Body| {
-            let of = match body {
-                Body::ToolOutput { call, text, .. } => call.0.parse::<usize>().map(|call| (call, text)),
-                other => panic!("{other:?}"),
-            };
-            let (call, text) = of.unwrap();
+            let Body::ToolOutput { call, text, .. } = body else { panic!("{body:?}") };
+            let call: usize = call.0.parse().unwrap();
             log[call].push_str(text);
         };
         for (call, piece, meanwhile) in &pieces {

@@ -73,7 +73,8 @@ fn given(look: &Look<'_>, start: usize, end: usize) -> Option<Given> {
     let sign = look.run(spaced, 2, |byte| matches!(byte, b'=' | b':' | b'>'));
     let is_sign = matches!(sign.text, "=" | ":" | "==" | ":=" | "=>");
     // `--password hunter2`: only behind an option does a space give a value.
-    if !is_sign && !(sign.text.is_empty() && spaced > name && is_option(look, start)) {
+    let gives_by_space = sign.text.is_empty() && spaced > name && is_option(look, start);
+    if !is_sign && !gives_by_space {
         return None;
     }
     let value = look.run(sign.end, SPACES_MAX, is_space).end;
