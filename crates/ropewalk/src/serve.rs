@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use wire::acp::Identity;
 
 use crate::cli::ServeOptions;
+use crate::server::Audited;
 use crate::trouble::Trouble;
 use crate::{audit, editors, paths, run, server};
 
@@ -19,7 +20,7 @@ use crate::{audit, editors, paths, run, server};
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    let (registry, audit, rules) = match prepare(options) {
+    let (audited, rules) = match prepare(options) {
         Ok(prepared) => prepared,
         Err(trouble) => return Ok(trouble.report(false)),
     };
@@ -27,14 +28,14 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
         welcome();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(options, registry, audit, rules))?;
+    runtime.block_on(serve(options, audited, rules))?;
     // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
-fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Option<Arc<Audit>>, Rules), Trouble> {
+fn prepare(options: &ServeOptions) -> Result<(Audited, Rules), Trouble> {
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
@@ -48,16 +49,10 @@ fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Option<Arc<Audit>>,
         list_max: options.max_history,
         ..Rules::default()
     };
-    let (registry, audit) = server::audited(limits, true)?;
-    Ok((registry, audit, rules))
+    Ok((server::audited(limits, true)?, rules))
 }
 
-async fn serve(
-    options: &ServeOptions,
-    registry: Arc<Registry>,
-    audit: Option<Arc<Audit>>,
-    rules: Rules,
-) -> anyhow::Result<()> {
+async fn serve(options: &ServeOptions, (registry, audit): Audited, rules: Rules) -> anyhow::Result<()> {
     registry.start_reaper();
     let catching_up = audit
         .clone()

@@ -18,8 +18,11 @@ pub fn registry(limits: Limits, warm: bool) -> Result<Arc<Registry>, Trouble> {
     Ok(Registry::new(parts))
 }
 
+/// A registry and what audits it.
+pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
+
 /// A registry for working with sessions. Without a sound audit key there is none.
-pub fn audited(limits: Limits, warm: bool) -> Result<(Arc<Registry>, Option<Arc<Audit>>), Trouble> {
+pub fn audited(limits: Limits, warm: bool) -> Result<Audited, Trouble> {
     let folder = paths::audit()?;
     let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let (parts, sandbox) = parts(limits, warm)?;
