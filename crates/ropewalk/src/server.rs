@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::{Agent, AgentConfig};
-use engine::{Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
+use engine::{APPROVAL, Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
 use guard::Rulebook;
 use store::SqliteStore;
 use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
@@ -19,12 +19,15 @@ pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Regis
     Ok(Registry::new(parts(limits, warm, guards)?))
 }
 
+/// A registry and what audits it.
+pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
+
 /// A registry for working with sessions. Without a sound audit key there is none.
 pub fn audited(
     limits: Limits,
     warm: bool,
     guards: &Guards,
-) -> Result<(Arc<Registry>, Option<Arc<Audit>>), Trouble> {
+) -> Result<Audited, Trouble> {
     let folder = paths::audit()?;
     let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let parts = parts(limits, warm, guards)?;
@@ -42,12 +45,21 @@ pub fn audited(
         key,
         store: Arc::clone(&parts.store),
         clock: Arc::clone(&parts.clock),
-        settings: Settings::defaults(&parts.backend.abilities().settings),
+        settings: first_settings(&parts),
         sandbox: guards.reach.mode.name().into(),
         retention_days: RETENTION_DAYS,
     });
     let followers = vec![Arc::clone(&audit) as Arc<dyn Follower>];
     Ok((Registry::new(RegistryParts { followers, ..parts }), Some(audit)))
+}
+
+/// What a session begins with, before anybody chooses something else.
+fn first_settings(parts: &RegistryParts) -> Settings {
+    let mut settings = Settings::defaults(&parts.backend.abilities().settings);
+    if let Some(approval) = &parts.approval {
+        settings.set(APPROVAL.into(), Arc::clone(approval));
+    }
+    settings
 }
 
 /// What every registry is made from.
