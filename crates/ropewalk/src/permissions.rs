@@ -230,7 +230,7 @@ impl Verdict<'_> {
         writeln!(out, "{}: {}", request.tool, one_line(&request.subject)).ok();
         writeln!(out, "  folder:  {}", self.folder.display()).ok();
         writeln!(out, "  risk:    {}, {}", risk_name(request.risk), one_line(&request.reason)).ok();
-        writeln!(out, "  preset:  {} {}", self.approval, outcome(&self.preset)).ok();
+        writeln!(out, "  preset:  {}: it {}", self.approval, outcome(&self.preset)).ok();
         for (nth, hit) in self.hits.iter().enumerate() {
             let label = if nth == 0 { "rules:" } else { "" };
             writeln!(out, "  {label:8} {} {} ({})", effect_name(hit.effect), one_line(&hit.rule), hit.source)
@@ -283,9 +283,8 @@ fn outcome(ruling: &Ruling) -> String {
         Ruling::Allow { reason } | Ruling::Rule { allow: true, reason } => {
             format!("runs without asking: {reason}")
         }
-        Ruling::Deny { reason, .. } | Ruling::Rule { allow: false, reason } => {
-            format!("is refused: {reason}")
-        }
+        Ruling::Deny { reason, .. } => format!("is refused: {reason}"),
+        Ruling::Rule { allow: false, reason } => format!("is {reason}"),
         Ruling::Ask => "is asked; where nobody can be asked, it is refused".to_owned(),
     }
 }

@@ -23,11 +23,7 @@ pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Regis
 pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
 
 /// A registry for working with sessions. Without a sound audit key there is none.
-pub fn audited(
-    limits: Limits,
-    warm: bool,
-    guards: &Guards,
-) -> Result<Audited, Trouble> {
+pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, Trouble> {
     let folder = paths::audit()?;
     let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let parts = parts(limits, warm, guards)?;
