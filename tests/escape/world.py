@@ -29,7 +29,7 @@ SYSCTL = "/proc/sys/fs/lease-break-time"
 
 HOLDER = """
 import ctypes, json, os, sys
-secret = os.environ["HELD_SECRET"].encode()
+secret = os.environ["HELD_WORDS"].encode()
 memory = ctypes.create_string_buffer(secret, 64)
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
 os.write(file, secret)
@@ -354,7 +354,7 @@ class World:
             ["/usr/bin/python3", "-I", "-S", "-c", HOLDER, self.path("run", "held")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={"HELD_SECRET": secret},
+            env={"HELD_WORDS": secret},
             **self.account,
         )
         self.children.append(holder)

@@ -48,7 +48,7 @@ pub fn run() -> anyhow::Result<()> {
     }
     if built {
         report.step("crash", || crash::run(&["--rounds".into(), CRASH_ROUNDS.into()]));
-        report.step("escape", || escape::run(&[]));
+        report.step("escape", || escape::run(&["--short".into()]));
         report.step("children", || children::run(&["--turns".into(), CHILDREN_TURNS.into()]));
     }
     if built && ready {

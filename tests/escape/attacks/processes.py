@@ -38,7 +38,7 @@ def environments(w):
     for name in {str(other(w)[0]), *filter(str.isdigit, os.listdir("/proc"))}:
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
-                found += [part for part in file.read().split(b"\0") if part.startswith(b"HELD_SECRET=")]
+                found += [part for part in file.read().split(b"\0") if part.startswith(b"HELD_WORDS=")]
         except OSError as error:
             refusal = error
     if not found:
