@@ -1,7 +1,7 @@
 //! Where a session may work: its folder and further roots, opened as handles that cannot be left.
 //!
-//! A place is opened for a turn. Its handles stay the folders that were there then; a session whose
-//! working folder moves gets a new place.
+//! A place is opened with its session. Its handles stay the folders that were there then, whatever
+//! their paths lead to later; a session whose working folder moves gets a new place.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

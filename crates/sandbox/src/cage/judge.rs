@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::calls::{At, CALLS, Call, Flags, Links, Shape, Target};
@@ -212,7 +213,8 @@ impl<'a> Judge<'a> {
         };
         let resolved = self.resolve(waiting, at, follow)?;
         match target {
-            Target::New if resolved.exists => None,
+            // A name that we keep taken looks as if it were there.
+            Target::New if resolved.exists && !is_marked(&resolved.path) => None,
             Target::New => self.refused(op, resolved.path),
             Target::There => self.change(op, resolved),
         }
@@ -291,4 +293,9 @@ impl<'a> Judge<'a> {
         let Refusal { op, path, detail, broken } = refusal;
         Some(Violation { op, path, detail, broken, program })
     }
+}
+
+/// Whether the entry is one of ours that keeps a protected name taken.
+fn is_marked(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|data| data.mode() & super::placeholder::MARK != 0)
 }

@@ -19,7 +19,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 /// Marks an entry as a placeholder.
-const MARK: u32 = 0o1000;
+pub(super) const MARK: u32 = 0o1000;
 /// How often another helper may take an entry away right after it was found. Each time it is gone for
 /// good, so more than a few mean that something else is wrong.
 const TRIES_MAX: usize = 100;
