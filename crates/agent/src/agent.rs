@@ -129,7 +129,7 @@ impl Backend for Agent {
 pub(crate) struct AgentSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) spec: SessionSpec,
-    /// The folders as they were when the session was opened, or moved.
+    /// The folders as they could be opened last.
     place: Mutex<Place>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
@@ -151,16 +151,18 @@ impl BackendSession for AgentSession {
 }
 
 impl AgentSession {
-    /// The folders of the session. They are opened anew only where the session has moved, or where they
-    /// could not be opened before.
+    /// The folders of the session, opened again, since they may have been made anew. Where a path has
+    /// come to lead elsewhere, the folder stays the one that it was.
     pub(crate) async fn place(&self, cwd: PathBuf) -> Result<Place, String> {
-        let known = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.cwd == cwd && known.files().is_ok() {
-            return Ok(known);
-        }
         let (shared, roots) = (Arc::clone(&self.shared), self.spec.roots.clone());
         let opened = tools::blocking(move || Place::open(cwd, &roots, &shared.config.reach)).await?;
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = opened.clone();
+        let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.leads_elsewhere_than(&opened) {
+            return Ok(known.clone());
+        }
+        if opened.files().is_ok() {
+            *known = opened.clone();
+        }
         Ok(opened)
     }
 
