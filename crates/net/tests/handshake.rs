@@ -23,46 +23,49 @@ async fn initialize_is_answered_as_the_official_protocol_wants() {
     check(
         "",
         expect![[r#"
-        {
-          "protocolVersion": 1,
-          "agentCapabilities": {
-            "loadSession": true,
-            "promptCapabilities": {
-              "image": true,
-              "embeddedContext": true
-            },
-            "sessionCapabilities": {
-              "list": {},
-              "delete": {},
-              "additionalDirectories": {},
-              "fork": {},
-              "resume": {},
-              "close": {}
-            },
-            "auth": {
-              "logout": {}
-            },
-            "_meta": {
-              "config_options": true,
-              "ext_methods": true
-            }
-          },
-          "authMethods": [
             {
-              "id": "local",
-              "name": "This machine",
-              "description": "You started this server, so nothing more is needed."
-            }
-          ],
-          "agentInfo": {
-            "name": "ropewalk",
-            "title": "Ropewalk",
-            "version": "1.2.3"
-          },
-          "_meta": {
-            "auth_hint": "authentication required"
-          }
-        }"#]],
+              "protocolVersion": 1,
+              "agentCapabilities": {
+                "loadSession": true,
+                "promptCapabilities": {
+                  "image": true,
+                  "embeddedContext": true
+                },
+                "sessionCapabilities": {
+                  "list": {},
+                  "delete": {},
+                  "additionalDirectories": {},
+                  "fork": {},
+                  "resume": {},
+                  "close": {}
+                },
+                "auth": {
+                  "logout": {}
+                },
+                "_meta": {
+                  "config_options": true,
+                  "ext_methods": true
+                }
+              },
+              "authMethods": [
+                {
+                  "id": "local",
+                  "name": "This machine",
+                  "description": "You started this server, so nothing more is needed."
+                }
+              ],
+              "agentInfo": {
+                "name": "ropewalk",
+                "title": "Ropewalk",
+                "version": "1.2.3"
+              },
+              "_meta": {
+                "auth_hint": "authentication required",
+                "sandbox": {
+                  "mode": "workspace-write"
+                }
+              }
+            }"#]],
     )
     .await;
 }
@@ -160,9 +163,12 @@ async fn a_hint_about_authentication_has_no_secrets() {
     check(
         "/_meta",
         expect![[r#"
-        {
-          "auth_hint": "authentication required"
-        }"#]],
+            {
+              "auth_hint": "authentication required",
+              "sandbox": {
+                "mode": "workspace-write"
+              }
+            }"#]],
     )
     .await;
 }

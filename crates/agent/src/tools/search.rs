@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use engine::{BoxFuture, Location, Risk, ToolClass, ToolKind};
+use guard::{Want, assess_path};
 use regex::bytes::{Regex, RegexBuilder};
 use sandbox::{Files, Spot};
 use serde::Deserialize;
@@ -85,6 +86,7 @@ struct Hits {
     text: String,
     count: usize,
     locations: Vec<Location>,
+    left_out: usize,
 }
 
 impl Work for Search {
@@ -96,7 +98,9 @@ impl Work for Search {
                 if job.context.cancel.is_cancelled() {
                     return Err("the turn was cancelled".into());
                 }
-                if let Some(bytes) = read(files, &spot) {
+                if holds_secrets(&spot) && spot.real() != job.spot()?.real() {
+                    hits.left_out += 1;
+                } else if let Some(bytes) = read(files, &spot) {
                     search_bytes(&bytes, &spot, &self.pattern, &job, &mut hits);
                 }
                 if hits.count >= HITS_MAX {
@@ -104,12 +108,26 @@ impl Work for Search {
                     break;
                 }
             }
+            if hits.left_out > 0 {
+                let files = if hits.left_out == 1 { "file" } else { "files" };
+                writeln!(
+                    hits.text,
+                    "[{} {files} that may hold secrets left out; name it to search it]",
+                    hits.left_out
+                )
+                .ok();
+            }
             if hits.count == 0 {
                 hits.text.push_str("no hits\n");
             }
             Ok(Outcome { locations: hits.locations, ..Outcome::text(hits.text) })
         })
     }
+}
+
+/// What is asked for when it is read by name is not read in passing.
+fn holds_secrets(spot: &Spot) -> bool {
+    assess_path(Want::Read, spot.real()).is_some_and(|assessment| assessment.risk >= Risk::High)
 }
 
 /// A file that cannot be read, or is no text, holds nothing that can be found.
