@@ -14,7 +14,6 @@
 //! **Invariant:** a failed check stops the run and leaves the state folder as it is.
 
 mod check;
-mod peer;
 mod plan;
 
 use std::path::PathBuf;
@@ -23,8 +22,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use self::check::{Replay, Witness};
-use self::peer::{Frame, Peer};
 use self::plan::{Moment, Plan, Random};
+use crate::peer::{Frame, Peer};
 
 const ROUNDS_DEFAULT: u64 = 200;
 /// A replay grows with every round; a session is left alone before that makes rounds slow.

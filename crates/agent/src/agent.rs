@@ -110,8 +110,11 @@ impl Backend for Agent {
     }
 
     fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession> {
+        // At once and not with the first turn: what the folder's path leads to may be another then.
+        let place = Place::open(spec.cwd.clone(), &spec.roots, &self.shared.config.reach);
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
+            place: Mutex::new(place),
             spec,
             memory: Mutex::new(None),
             seen: Arc::default(),
@@ -126,6 +129,8 @@ impl Backend for Agent {
 pub(crate) struct AgentSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) spec: SessionSpec,
+    /// The folders as they could be opened last.
+    place: Mutex<Place>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
 }
@@ -146,10 +151,19 @@ impl BackendSession for AgentSession {
 }
 
 impl AgentSession {
-    /// Opens the folders of the session.
+    /// The folders of the session, opened again, since they may have been made anew. Where a path has
+    /// come to lead elsewhere, the folder stays the one that it was.
     pub(crate) async fn place(&self, cwd: PathBuf) -> Result<Place, String> {
         let (shared, roots) = (Arc::clone(&self.shared), self.spec.roots.clone());
-        tools::blocking(move || Place::open(cwd, &roots, &shared.config.reach)).await
+        let opened = tools::blocking(move || Place::open(cwd, &roots, &shared.config.reach)).await?;
+        let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.leads_elsewhere_than(&opened) {
+            return Ok(known.clone());
+        }
+        if opened.files().is_ok() {
+            *known = opened.clone();
+        }
+        Ok(opened)
     }
 
     fn take_memory(&self) -> Option<Memory> {

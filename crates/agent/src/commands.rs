@@ -7,7 +7,9 @@ mod permissions;
 
 use std::fmt::Write;
 
-use engine::{Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext};
+use engine::{
+    APPROVAL, Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext, full_name,
+};
 
 use crate::agent::Shared;
 use crate::context::Conversation;
@@ -16,10 +18,12 @@ use crate::summary;
 const REVIEW_PATH_CHARS_MAX: usize = 512;
 
 /// Name, argument, what it does.
-const COMMANDS: [(&str, Option<&str>, &str); 7] = [
+const COMMANDS: [(&str, Option<&str>, &str); 9] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
+    ("approval", Some("[preset]"), "Shows what is done without asking, or changes it"),
+    ("sandbox", None, "Shows how far tools and commands reach"),
     ("clear", None, "Forgets the conversation; the session stays"),
     ("compact", None, "Replaces the conversation by a summary, for the model"),
     ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
@@ -32,6 +36,8 @@ pub(crate) enum Slash {
     Help,
     Model(Option<String>),
     Mode(Option<String>),
+    Approval(Option<String>),
+    Sandbox(Option<String>),
     Clear,
     Compact,
     Review(Result<Option<String>, &'static str>),
@@ -62,6 +68,8 @@ pub(crate) fn parse(content: &[Content]) -> Option<Slash> {
         "help" => Slash::Help,
         "model" => Slash::Model(argument),
         "mode" => Slash::Mode(argument),
+        "approval" => Slash::Approval(argument.map(|preset| full_name(APPROVAL, preset.into()).to_string())),
+        "sandbox" => Slash::Sandbox(argument),
         "clear" => Slash::Clear,
         "compact" => Slash::Compact,
         "review" => Slash::Review(review_path(argument)),
@@ -105,6 +113,8 @@ pub(crate) async fn answer(
         Slash::Review(Ok(_)) => return Ok(()),
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
         Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
+        Slash::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
+        Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), shared.config.reach.mode),
         Slash::Permissions(order) => {
             let cwd = context.cwd().as_ref().clone();
             permissions::answer(order, shared.config.rules.as_ref(), cwd).await
@@ -124,6 +134,13 @@ pub(crate) async fn answer(
         },
     };
     context.text(context.message(0), reply).await
+}
+
+fn sandbox(wanted: Option<&str>, mode: sandbox::Mode) -> String {
+    match wanted {
+        None => format!("The sandbox is {mode}. It is chosen when the server starts, with --sandbox."),
+        Some(_) => format!("The sandbox stays {mode}: to change it, restart the server with --sandbox."),
+    }
 }
 
 fn help() -> String {

@@ -136,7 +136,9 @@ impl Guard {
             context: self.context.clone(),
             shared: Arc::clone(&self.shared),
         });
-        let (risk, reason) = self.assess(tool.class, &intent, path.as_deref());
+        let (risk, reason) = self
+            .assess(tool.class, (intent.risk, intent.reason), intent.subject.as_deref(), path.as_deref())
+            .await?;
         let (work, preview) = prepared(intent.work, &job).await?;
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
@@ -160,15 +162,15 @@ impl Guard {
     }
 
     /// How risky a wish is: as its tool says, or worse if what it is about is worse.
-    fn assess(&self, class: ToolClass, intent: &Intent, path: Option<&Path>) -> (Risk, String) {
-        let judged = match (class, &intent.subject, path) {
-            (ToolClass::Execute, Some(line), _) => {
-                let roots = self.place.policy().map_or(&[][..], |policy| &policy.roots);
-                let home = self.shared.config.reach.home.as_deref();
-                let Assessment { risk, reason } =
-                    assess_command(line, &Workplace { cwd: &self.place.cwd, roots, home });
-                return (risk, reason);
-            }
+    async fn assess(
+        &self,
+        class: ToolClass,
+        (risk, reason): (Risk, &'static str),
+        subject: Option<&str>,
+        path: Option<&Path>,
+    ) -> Result<(Risk, String), Stopped> {
+        let judged = match (class, subject, path) {
+            (ToolClass::Execute, Some(line), _) => return self.assess_command(line).await,
             (ToolClass::Read, _, Some(path)) => assess_path(AssessedWant::Read, path),
             (ToolClass::Edit, _, Some(path)) => assess_path(AssessedWant::Write, path)
                 .into_iter()
@@ -176,10 +178,23 @@ impl Guard {
                 .max_by_key(|a| a.risk),
             (_, _, _) => None,
         };
-        match judged {
-            Some(worse) if worse.risk > intent.risk => (worse.risk, worse.reason),
-            Some(_) | None => (intent.risk, intent.reason.into()),
-        }
+        Ok(match judged {
+            Some(worse) if worse.risk > risk => (worse.risk, worse.reason),
+            Some(_) | None => (risk, reason.into()),
+        })
+    }
+
+    async fn assess_command(&self, line: &str) -> Result<(Risk, String), Stopped> {
+        let (line, place, shared) = (line.to_owned(), self.place.clone(), Arc::clone(&self.shared));
+        let assess = move || {
+            let roots = place.policy().map_or(&[][..], |policy| &policy.roots);
+            let home = shared.config.reach.home.as_deref();
+            let Assessment { risk, reason } =
+                assess_command(&line, &Workplace { cwd: &place.cwd, roots, home });
+            (risk, reason)
+        };
+        // Some microseconds for what people write; what is made to be hard takes longer.
+        Ok(tools::blocking(assess).await?)
     }
 
     /// Without a fence a path may lead anywhere, and "edits in the workspace" does not cover that.

@@ -1,7 +1,7 @@
 //! Where a session may work: its folder and further roots, opened as handles that cannot be left.
 //!
-//! A place is opened for a turn. Its handles stay the folders that were there then; a session whose
-//! working folder moves gets a new place.
+//! A place is opened with its session and again for every turn. Its handles stay the folders that were
+//! there then; what its paths lead to is decided when the session opens or moves, and not again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +32,14 @@ impl Place {
 
     pub(crate) fn files(&self) -> Result<&Files, FileError> {
         self.files.as_deref().map_err(Clone::clone)
+    }
+
+    /// Whether the same paths have come to lead to other folders.
+    pub(crate) fn leads_elsewhere_than(&self, other: &Place) -> bool {
+        match (self.policy(), other.policy()) {
+            (Ok(policy), Ok(others)) => self.cwd == other.cwd && policy.roots != others.roots,
+            (_, _) => false,
+        }
     }
 
     /// How far this place reaches.

@@ -47,6 +47,20 @@ pub struct Snapshot {
     pub updated_at: Timestamp,
 }
 
+/// Where a session comes from, and where its log stood when it was opened here.
+#[derive(Debug, Clone)]
+pub struct Birth {
+    pub parent: Option<SessionId>,
+    /// The door it first came through.
+    pub source: Arc<str>,
+    pub created_at: Timestamp,
+    pub cwd: PathBuf,
+    /// It was made by this opening: created, copied or imported, not brought back.
+    pub fresh: bool,
+    /// Everything up to here was written before: by an earlier opening, or copied.
+    pub opened_after: Seq,
+}
+
 /// The way to a session's task and log. Cheap to clone.
 #[derive(Clone)]
 pub struct SessionHandle {
@@ -57,6 +71,7 @@ pub(crate) struct HandleInner {
     pub id: SessionId,
     pub owner: Principal,
     pub roots: Vec<PathBuf>,
+    pub birth: Birth,
     pub specs: Arc<[SettingSpec]>,
     pub mailbox: mpsc::Sender<Envelope>,
     pub log: Arc<LogShared>,
@@ -80,6 +95,10 @@ impl SessionHandle {
 
     pub fn roots(&self) -> &[PathBuf] {
         &self.inner.roots
+    }
+
+    pub fn birth(&self) -> &Birth {
+        &self.inner.birth
     }
 
     pub fn specs(&self) -> &Arc<[SettingSpec]> {

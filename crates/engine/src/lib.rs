@@ -12,6 +12,7 @@ mod ids;
 mod log;
 mod memory;
 mod policy;
+mod redaction;
 mod redactor;
 mod registry;
 mod rules;
@@ -34,7 +35,7 @@ pub use event::{
     AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd,
     ToolStart, Usage,
 };
-pub use handle::{Accepted, SendError, SessionHandle, Snapshot};
+pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
 pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
     SurfaceId, Timestamp, TurnId,
@@ -42,7 +43,7 @@ pub use ids::{
 pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
 pub use policy::{Ruling, decide};
-pub use redactor::Redactor;
+pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
 pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 pub use session::{Answer, Effect, Input, Refusal, Sender, Session, Totals, TurnReport};

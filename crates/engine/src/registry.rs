@@ -18,9 +18,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::backend::{Abilities, Backend, BoxFuture, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
-use crate::handle::SessionHandle;
+use crate::handle::{Birth, SessionHandle};
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
 use crate::memory::MemoryStore;
+use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::rules::{MemoryRules, Rules};
 use crate::session::{Effect, Input, Sender, Session};
@@ -87,6 +88,12 @@ pub trait Follower: Send + Sync + 'static {
     /// Reads the session's log until it ends, which is when the session leaves memory.
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()>;
 
+    /// The session is closed and about to be removed: the last moment to read what was not read yet.
+    fn leaving(&self, row: &SessionRow, store: &Arc<dyn Store>) -> BoxFuture<'static, ()> {
+        let _nothing_to_do = (row, store);
+        Box::pin(std::future::ready(()))
+    }
+
     /// The session and its log are gone for good.
     fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()>;
 }
@@ -148,6 +155,19 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         self.registry.lock_rooms().opening -= 1;
         self.registry.settled.notify_waiters();
+    }
+}
+
+/// How a session is started: made now or brought back, and what it has to write first.
+#[derive(Default)]
+struct Start {
+    fresh: bool,
+    effects: Vec<Effect>,
+}
+
+impl Start {
+    fn fresh() -> Self {
+        Self { fresh: true, effects: Vec::new() }
     }
 }
 
@@ -224,14 +244,15 @@ impl Registry {
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
         match self.store.create(session.clone()).await {
-            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Vec::new()).await,
+            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Start::fresh()).await,
             Err(StoreError::Unavailable { reason }) => {
                 let claim = self.fallback.create(session).await.map_err(OpenError::Store)?;
                 let text =
                     format!("this session is not saved and will be gone when the server stops: {reason}");
                 let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
                 let record = Effect::Record { origin: Origin::Engine, turn: None, body: notice };
-                self.start(seat, claim, Arc::clone(&self.fallback), vec![record]).await
+                let start = Start { fresh: true, effects: vec![record] };
+                self.start(seat, claim, Arc::clone(&self.fallback), start).await
             }
             Err(error) => Err(OpenError::Store(error)),
         }
@@ -251,7 +272,7 @@ impl Registry {
         self.end(id).await;
         let seat = self.make_room().await?;
         let claim = store.claim(&row.id).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, store, Vec::new()).await
+        self.start(seat, claim, store, Start::default()).await
     }
 
     /// A new session that begins with everything the source has written so far.
@@ -262,7 +283,7 @@ impl Registry {
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
         let claim = store.fork(&row.id, session).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, store, Vec::new()).await
+        self.start(seat, claim, store, Start::fresh()).await
     }
 
     /// A new session with these events, renumbered from 1.
@@ -277,13 +298,14 @@ impl Registry {
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
         let mut claim = self.store.create(session).await.map_err(OpenError::Store)?;
-        // A time to come would keep the session on top of every list, and in memory for ever.
-        let now = self.clock.now();
+        // A time to come would keep the session on top of every list, and in memory for ever. One after
+        // the import would pass for something that happened here.
+        let now = claim.row.created_at;
         // What somebody else allowed elsewhere is not allowed here.
         let is_grant =
             |event: &Event| matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL);
         let numbered: Vec<_> = (claim.next_seq.0..)
-            .zip(events.into_iter().filter(|event| !is_grant(event)))
+            .zip(self.without_secrets(events).into_iter().filter(|event| !is_grant(event)))
             .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event }))
             .collect();
         for part in numbered.chunks(IMPORT_BATCH) {
@@ -296,7 +318,7 @@ impl Registry {
             self.store.append(batch).await.map_err(OpenError::Store)?;
         }
         claim.next_seq = numbered.last().map_or(claim.next_seq, |last| last.seq.next());
-        self.start(seat, claim, Arc::clone(&self.store), Vec::new()).await
+        self.start(seat, claim, Arc::clone(&self.store), Start::fresh()).await
     }
 
     /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
@@ -321,6 +343,9 @@ impl Registry {
             Err(error) => return Err(error),
         };
         self.end(id).await;
+        for follower in &self.followers {
+            follower.leaving(&row, &store).await;
+        }
         let deleted = store.delete(&row.id).await.map_err(OpenError::Store)?;
         if deleted {
             for follower in &self.followers {
@@ -343,7 +368,8 @@ impl Registry {
             return Ok(());
         }
         let (row, store) = self.find(owner, id).await?;
-        store.rename(&row.id, title).await.map_err(OpenError::Store)
+        let title = self.title_without_secrets(title.into());
+        store.rename(&row.id, &title).await.map_err(OpenError::Store)
     }
 
     pub async fn row(&self, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
@@ -453,9 +479,18 @@ impl Registry {
         seat: Seat<'_>,
         claim: Claim,
         store: Arc<dyn Store>,
-        mut effects: Vec<Effect>,
+        Start { fresh, mut effects }: Start,
     ) -> Result<SessionHandle, OpenError> {
-        let row = claim.row;
+        let mut row = claim.row;
+        row.title = row.title.map(|title| self.title_without_secrets(title));
+        let birth = Birth {
+            parent: row.parent.clone(),
+            source: Arc::clone(&row.source),
+            created_at: row.created_at,
+            cwd: row.cwd.clone(),
+            fresh,
+            opened_after: Seq(claim.next_seq.0.saturating_sub(1)),
+        };
         let unattended = !self.limits.attended;
         let mut session =
             Session::new(Arc::clone(&self.specs), row.cwd.clone(), row.title.clone(), unattended);
@@ -467,6 +502,7 @@ impl Registry {
             id: row.id.clone(),
             owner: row.owner,
             roots: row.roots,
+            birth,
             epoch: claim.epoch,
             next_seq: claim.next_seq,
             replay_from,
@@ -502,7 +538,19 @@ impl Registry {
             parent,
             source: wish.source,
             created_at: self.clock.now(),
-            title,
+            title: title.map(|title| self.title_without_secrets(title)),
+        }
+    }
+
+    fn title_without_secrets(&self, title: Arc<str>) -> Arc<str> {
+        let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact(&title));
+        clean.map_or(title, Into::into)
+    }
+
+    fn without_secrets(&self, events: Vec<Event>) -> Vec<Event> {
+        match &self.redactor {
+            Some(redactor) => Redaction::new(Arc::clone(redactor)).history(events),
+            None => events,
         }
     }
 

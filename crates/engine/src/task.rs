@@ -20,12 +20,13 @@ use crate::backend::{
     BackendSession, BoxFuture, Report, ReportKind, TurnContext, TurnError, TurnInput, Verdict,
 };
 use crate::content::Content;
-use crate::event::{Body, Event, Resolution, Stop};
-use crate::handle::{Accepted, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
+use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Stop};
+use crate::handle::{Accepted, Birth, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
 use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{EventLog, RingLimits};
+use crate::redaction::Redaction;
 use crate::redactor::Redactor;
-use crate::rules::{Remembered, Rules};
+use crate::rules::{MemoryRules, Remembered, RuleHit, Rules};
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
@@ -55,6 +56,7 @@ pub(crate) struct TaskParts {
     pub id: SessionId,
     pub owner: Principal,
     pub roots: Vec<PathBuf>,
+    pub birth: Birth,
     pub epoch: Epoch,
     pub next_seq: Seq,
     pub replay_from: Seq,
@@ -78,6 +80,9 @@ pub(crate) struct Task {
     backend: Arc<dyn BackendSession>,
     clock: Arc<dyn Clock>,
     rules: Arc<dyn Rules>,
+    /// Answers about wishes with a secret in them, which are written nowhere.
+    unwritten: MemoryRules,
+    redaction: Option<Redaction>,
     tracker: TaskTracker,
     ask_timeout: Option<Duration>,
     mailbox: mpsc::Receiver<Envelope>,
@@ -138,6 +143,7 @@ impl Task {
                 id: parts.id.clone(),
                 owner: parts.owner,
                 roots: parts.roots,
+                birth: parts.birth,
                 specs: Arc::clone(parts.session.specs()),
                 mailbox: mailbox_in,
                 log: log.shared(),
@@ -153,6 +159,8 @@ impl Task {
             backend: parts.backend,
             clock: parts.clock,
             rules: parts.rules,
+            unwritten: MemoryRules::default(),
+            redaction: parts.redactor.map(Redaction::new),
             tracker: parts.tracker,
             ask_timeout: parts.ask_timeout,
             mailbox,
@@ -215,6 +223,12 @@ impl Task {
     }
 
     fn command(&mut self, input: Input) -> Result<Accepted, SendError> {
+        let input = if let Input::Rename { by, title } = input {
+            // The title is shown from the state, not only from the log.
+            Input::Rename { by, title: self.without_secrets(title) }
+        } else {
+            input
+        };
         let effects = self.session.apply(self.clock.now(), input).map_err(SendError::Refused)?;
         let turn = self.carry_out(effects, None);
         Ok(Accepted { turn, seq: self.last_seq })
@@ -224,9 +238,13 @@ impl Task {
         let mut taken = std::mem::take(&mut self.taken);
         for Report { turn, kind } in taken.drain(..) {
             let (report, reply) = match kind {
+                ReportKind::Emit(Body::Title { title }) => {
+                    let title = self.without_secrets(title);
+                    (TurnReport::Emit(Body::Title { title }), Reply::None)
+                }
                 ReportKind::Emit(body) => (TurnReport::Emit(body), Reply::None),
                 ReportKind::Ask { request, reply } => {
-                    let hit = self.rules.find(self.session.cwd(), &request);
+                    let hit = self.rule_for(&request);
                     (TurnReport::Ask { request, hit }, Reply::Verdict(reply))
                 }
                 ReportKind::Change { id, value, reply } => {
@@ -292,7 +310,20 @@ impl Task {
         accepted
     }
 
-    fn record(&mut self, origin: crate::event::Origin, turn: Option<TurnId>, body: Body) {
+    /// Takes an event into the log, without its secrets and after what was held before it.
+    fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
+        let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, body) };
+        let held = redaction.before(turn, &body);
+        let clean = redaction.clean(&origin, turn, body);
+        for record in held {
+            self.append(record.origin, record.turn, record.body);
+        }
+        if let Some(body) = clean {
+            self.append(origin, turn, body);
+        }
+    }
+
+    fn append(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
         let cleared = matches!(body, Body::Cleared);
         let asked = if let Body::Asked { ask, .. } = &body { Some(*ask) } else { None };
         if let Body::Resolved { ask, .. } = &body {
@@ -312,8 +343,30 @@ impl Task {
         self.after_write.extend(reply.map(|reply| (self.last_seq, AfterWrite::Tell { reply, verdict })));
     }
 
+    fn without_secrets(&self, text: Arc<str>) -> Arc<str> {
+        match &self.redaction {
+            Some(redaction) => redaction.text(text),
+            None => text,
+        }
+    }
+
+    /// What the rules say of a wish, and what was answered here and is written nowhere.
+    fn rule_for(&self, request: &AskRequest) -> Option<RuleHit> {
+        let workspace = self.session.cwd();
+        let hits = [self.unwritten.find(workspace, request), self.rules.find(workspace, request)];
+        hits.into_iter().flatten().max_by_key(|hit| hit.effect)
+    }
+
     fn remember(&mut self, tool: Arc<str>, subject: Arc<str>, allow: bool) {
         let workspace = self.session.cwd().clone();
+        if self.redaction.as_ref().is_some_and(|redaction| redaction.has_secret(&subject)) {
+            // A rule without the secret would mean other wishes too, and one with it would be a leak.
+            drop(self.unwritten.remember(Remembered { workspace, tool, subject, allow }));
+            let text = "this has a secret in it, so the answer is not written down: it counts until the \
+                        session leaves memory";
+            let notice = Body::Notice { level: NoticeLevel::Info, text: text.into() };
+            return self.record(Origin::Engine, self.session.running(), notice);
+        }
         let kept = self.rules.remember(Remembered { workspace, tool, subject, allow });
         self.tracker.spawn(async move {
             match kept.await {

@@ -5,10 +5,12 @@
 
 #[doc(hidden)]
 pub mod fuzz;
+mod redact;
 mod risk;
 mod rules;
 pub mod shell;
 
+pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
 pub use risk::{
     Assessment, Scope, Want, Workplace, assess_command, assess_path, covers, scope_of_always, touches,
 };

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Input, Principal, Registry, Sender, SurfaceId};
+use engine::{BoxFuture, Input, Principal, Registry, Sender, SurfaceId};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::acp::{Acp, Identity, Replies, permission_answer};
-use wire::{Call, Fault, Frame, Message, RpcId};
+use wire::{Call, Fault, Frame, Hello, Message, RpcId};
 
 use crate::debts::Debts;
 use crate::handlers::{Handlers, Rules};
@@ -32,7 +32,12 @@ pub struct ConnectionParts {
     pub principal: Principal,
     pub rules: Rules,
     pub identity: Identity,
+    /// Learns of the client before it is answered.
+    pub greeted: Option<Greeted>,
 }
+
+/// What is to be done when a client says who it is.
+pub type Greeted = Arc<dyn Fn(&Hello) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A running connection. It writes until it is finished: whoever has sent everything still gets the
 /// answers.
@@ -75,6 +80,7 @@ impl Connection {
             },
             tasks: tasks.clone(),
             slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
+            greeted: parts.greeted,
         };
         Self {
             commands,
@@ -116,6 +122,7 @@ struct Reader {
     handlers: Handlers,
     tasks: TaskTracker,
     slow: Arc<Semaphore>,
+    greeted: Option<Greeted>,
 }
 
 impl Reader {
@@ -164,6 +171,9 @@ impl Reader {
         if let Call::Initialize(hello) = &call {
             self.handlers.sender.name = Arc::clone(&hello.name);
             self.handlers.debts.set_client(self.acp.client());
+            if let Some(greeted) = &self.greeted {
+                greeted(hello).await;
+            }
         }
         if !self.handlers.is_slow(&call) {
             return carry_out(&self.handlers, id, call).await;

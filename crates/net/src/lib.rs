@@ -9,6 +9,6 @@ mod link;
 mod panics;
 mod writer;
 
-pub use connection::{Connection, ConnectionParts};
+pub use connection::{Connection, ConnectionParts, Greeted};
 pub use handlers::Rules;
 pub use link::{Incoming, Link, memory, stdio};

@@ -13,7 +13,7 @@ use sandbox::{Helper, Mode};
 use crate::cli::{GuardOptions, OsSandbox};
 use crate::config::{self, Config};
 use crate::trouble::Trouble;
-use crate::{paths, run, terminal};
+use crate::{doctor, paths, run, terminal};
 
 /// Below the home folder, what no tool and no command may see.
 const HIDDEN: [&str; 13] = [
@@ -66,6 +66,27 @@ impl Guards {
         };
         guards.be_loud();
         Ok(guards)
+    }
+
+    /// With `--os-sandbox on` nothing starts where the fence cannot be kept.
+    pub fn must_hold(&self, options: &GuardOptions) -> Result<(), Trouble> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Trouble::failed("nothing can be tried").because(error))?;
+        runtime.block_on(self.must_hold_here(options))
+    }
+
+    pub async fn must_hold_here(&self, options: &GuardOptions) -> Result<(), Trouble> {
+        if options.os_sandbox != OsSandbox::On || self.reach.mode == Mode::Off {
+            return Ok(());
+        }
+        let ability = doctor::ability().await?;
+        if ability.holds() {
+            return Ok(());
+        }
+        let why = ability.backend.err().unwrap_or_else(|| "a part of it does not hold".to_owned());
+        Err(Trouble::failed("this machine cannot enforce the sandbox")
+            .because(why)
+            .fix("ropewalk doctor says what is missing; --sandbox off goes without"))
     }
 
     /// For commands that run no tools.

@@ -1,6 +1,11 @@
 //! What the server says of itself, on standard error only: standard output belongs to the protocol.
+//! Secrets are taken out of every line.
+
+use std::io::{self, Write};
 
 use tracing_subscriber::filter::LevelFilter;
+
+use crate::secrets;
 
 /// A command that ends tells its own troubles; without being asked, only a server logs besides.
 pub fn start(verbose: u8, serving: bool) {
@@ -12,8 +17,67 @@ pub fn start(verbose: u8, serving: bool) {
     };
     tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Clean(io::stderr()))
         .with_ansi(false)
         .without_time()
         .init();
+}
+
+/// Lets everything through but secrets. A line is written at once, so it can be judged as a whole.
+struct Clean<W>(W);
+
+impl<W: Write> Write for Clean<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(secrets::without(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Kept {
+        type Writer = Clean<Kept>;
+
+        fn make_writer(&'a self) -> Self::Writer {
+            Clean(self.clone())
+        }
+    }
+
+    #[test]
+    fn no_secret_gets_into_the_log_of_the_server() {
+        let kept = Kept::default();
+        let logger = tracing_subscriber::fmt().with_writer(kept.clone()).with_ansi(false).finish();
+        tracing::subscriber::with_default(logger, || {
+            let given = "ghp_4fGh7Jk2Lm9Np3Qr5St8";
+            tracing::warn!(given, "refused Bearer {}", "abc123def456");
+            tracing::warn!(url = "https://me:s3cr3t@host/", "password=hunter2 is wrong");
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        for secret in ["4fGh7Jk2", "abc123def456", "s3cr3t", "hunter2"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+        assert!(text.contains("ghp_[REDACTED]") && text.contains("password=[REDACTED] is wrong"), "{text}");
+    }
 }

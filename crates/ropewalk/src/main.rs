@@ -1,15 +1,19 @@
 //! The binary: reads the command line and the environment, wires the crates together, runs.
 
+mod audit;
 mod cli;
 mod clock;
 mod config;
+mod doctor;
 mod editors;
+mod environment;
 mod guards;
 mod logging;
 mod paths;
 mod permissions;
 mod run;
 mod sandboxed;
+mod secrets;
 mod serve;
 mod server;
 mod sessions;
@@ -37,15 +41,17 @@ fn main() -> ExitCode {
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),
+        Command::Audit(command) => audit::run(command),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {
         Ok(code) => code,
         Err(error) => {
             // The chain in full: the last cause usually names what to do.
-            eprintln!("ropewalk: {error:#}");
+            terminal::say(&format!("ropewalk: {error:#}"));
             ExitCode::FAILURE
         }
     }

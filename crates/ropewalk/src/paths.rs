@@ -3,25 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::environment;
 use crate::trouble::Trouble;
-
-/// Variables that commands run by the agent may see. Everything else stays here, above all keys.
-const PASSED_ON: [&str; 14] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TERM",
-    "TZ",
-    "TMPDIR",
-    "CARGO_HOME",
-    "RUSTUP_HOME",
-    "EDITOR",
-];
 
 /// A variable that is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment, here")]
@@ -47,6 +30,29 @@ pub fn state() -> Result<PathBuf, Trouble> {
 /// The file with all sessions.
 pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
+}
+
+/// The folder of the audit's files.
+pub fn audit() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("audit"))
+}
+
+/// Whether somebody chose where the audit's key is.
+pub fn names_audit_key() -> bool {
+    named_audit_key().is_some()
+}
+
+fn named_audit_key() -> Option<OsString> {
+    variable("ROPEWALK_AUDIT_KEY_PATH").or_else(|| variable("BERNSTEIN_AUDIT_KEY_PATH"))
+}
+
+/// The file with the audit's key: not in that folder, so that whoever may write there cannot sign.
+pub fn audit_key() -> Result<PathBuf, Trouble> {
+    match named_audit_key() {
+        Some(path) => std::path::absolute(&path)
+            .map_err(|error| Trouble::failed("the audit key's path cannot be used").because(error)),
+        None => Ok(state()?.join("audit.key")),
+    }
 }
 
 /// The folder of what the person wrote: settings and rules.
@@ -86,6 +92,14 @@ pub fn rules() -> Result<guard::RulePaths, Trouble> {
     Ok(guard::RulePaths { user, zeph, chimera, home })
 }
 
-pub fn passed_on() -> Vec<(OsString, OsString)> {
-    PASSED_ON.iter().filter_map(|name| variable(name).map(|value| (OsString::from(name), value))).collect()
+/// Every variable whose name and value are text. Nothing in a workspace adds to them: files such as
+/// `.env` are never read.
+pub fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// The environment of the commands that the agent runs, with these names besides the usual ones.
+pub fn passed_on(more: &[String]) -> Vec<(OsString, OsString)> {
+    environment::for_commands(std::env::vars_os(), more)
 }

@@ -22,9 +22,9 @@ use tokio::task::JoinHandle;
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
 use crate::guards::Guards;
-use crate::server;
 use crate::sessions::find;
 use crate::trouble::Trouble;
+use crate::{server, terminal};
 
 /// How long an interrupted turn may take to end, and its last words to be printed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
@@ -56,9 +56,15 @@ async fn in_registry(
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
     let guards = Guards::of(&options.guard)?;
-    let registry = server::registry(Limits { attended: false, ..Limits::default() }, true, &guards)?;
+    guards.must_hold_here(&options.guard).await?;
+    let limits = Limits { attended: false, ..Limits::default() };
+    let (registry, audit) = server::audited(limits, true, &guards)?;
     let outcome = one_turn(&registry, (options, &guards), format, content, &mut stop).await;
     registry.shutdown().await;
+    if let Some(trouble) = audit.and_then(|audit| audit.trouble()) {
+        let paint = terminal::stderr_paint();
+        terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
+    }
     outcome
 }
 

@@ -54,7 +54,7 @@ fn command(options: &SandboxRunOptions) -> Result<Command, Trouble> {
     Ok(Command {
         program: Program::Exec { program: program.into(), arguments: words.collect() },
         cwd,
-        environment: paths::passed_on(),
+        environment: paths::passed_on(&[]),
         limits: Limits {
             wall: Duration::from_secs(options.timeout),
             forward_bytes_max: u64::MAX,

@@ -6,21 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Limits, Principal, Registry};
-use net::{Connection, ConnectionParts, Rules};
+use net::{Connection, ConnectionParts, Greeted, Rules};
 use sandbox::Mode;
+use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::acp::Identity;
 
 use crate::cli::ServeOptions;
 use crate::guards::Guards;
 use crate::trouble::Trouble;
-use crate::{editors, paths, run, server};
+use crate::{audit, editors, paths, run, server};
 
 /// How long the last bytes may take to leave.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    let (registry, rules, mode) = match prepare(options) {
+    let prepared = match prepare(options) {
         Ok(prepared) => prepared,
         Err(trouble) => return Ok(trouble.report(false)),
     };
@@ -28,15 +29,24 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
         welcome();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(options, registry, rules, mode))?;
+    runtime.block_on(serve(options, prepared))?;
     // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
+/// Everything that serving needs.
+struct Prepared {
+    registry: Arc<Registry>,
+    audit: Option<Arc<Audit>>,
+    rules: Rules,
+    mode: Mode,
+}
+
 /// What can be wrong with the options is said before an editor is listened to.
-fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules, Mode), Trouble> {
+fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let guards = Guards::of(&options.guard)?;
+    guards.must_hold(&options.guard)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
@@ -50,16 +60,16 @@ fn prepare(options: &ServeOptions) -> Result<(Arc<Registry>, Rules, Mode), Troub
         list_max: options.max_history,
         ..Rules::default()
     };
-    Ok((server::registry(limits, true, &guards)?, rules, guards.reach.mode))
+    let (registry, audit) = server::audited(limits, true, &guards)?;
+    Ok(Prepared { registry, audit, rules, mode: guards.reach.mode })
 }
 
-async fn serve(
-    options: &ServeOptions,
-    registry: Arc<Registry>,
-    rules: Rules,
-    mode: Mode,
-) -> anyhow::Result<()> {
+async fn serve(options: &ServeOptions, prepared: Prepared) -> anyhow::Result<()> {
+    let Prepared { registry, audit, rules, mode } = prepared;
     registry.start_reaper();
+    let catching_up = audit
+        .clone()
+        .map(|audit| registry.tracker().spawn(async move { audit.catch_up(Principal::local()).await }));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (link, written) = net::stdio::open()?;
@@ -74,6 +84,7 @@ async fn serve(
                 version: env!("CARGO_PKG_VERSION").into(),
                 sandbox: mode.name().into(),
             },
+            greeted: audit.as_ref().map(|audit| greeted(&registry, audit)),
         },
         link,
     );
@@ -83,12 +94,22 @@ async fn serve(
         _ = interrupt.recv() => tracing::info!("interrupted"),
     }
     connection.stop_reading();
+    // What it has not come to is there at the next start.
+    if let Some(catching_up) = catching_up {
+        catching_up.abort();
+    }
     registry.shutdown().await;
     connection.finish().await;
     if tokio::time::timeout(OUTPUT_GRACE, written).await.is_err() {
         tracing::info!("the client did not take the last bytes");
     }
     Ok(())
+}
+
+/// Every client that says who it is stands in the audit.
+fn greeted(registry: &Registry, audit: &Arc<Audit>) -> Greeted {
+    let (clock, audit) = (Arc::clone(registry.clock()), Arc::clone(audit));
+    Arc::new(move |hello| audit.post(audit::initialized(clock.now(), hello)))
 }
 
 /// A person started this by hand: say what it is for.

@@ -3,24 +3,77 @@
 use std::sync::Arc;
 
 use agent::{Agent, AgentConfig};
-use engine::{Limits, Registry, RegistryParts};
+use engine::{APPROVAL, Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
 use guard::Rulebook;
 use store::SqliteStore;
+use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
 
 use crate::clock::SystemClock;
 use crate::guards::Guards;
-use crate::paths;
 use crate::trouble::Trouble;
+use crate::{paths, secrets};
 
-/// `warm` for servers, whose first session should not wait for the disk.
+/// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
+/// first session should not wait for the disk.
 pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
+    Ok(Registry::new(parts(limits, warm, guards)?))
+}
+
+/// A registry and what audits it.
+pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
+
+/// A registry for working with sessions. Without a sound audit key there is none.
+pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, Trouble> {
+    let folder = paths::audit()?;
+    let key = Key::load_or_create(&paths::audit_key()?, &folder);
+    let parts = parts(limits, warm, guards)?;
+    let key = match key {
+        // Where nothing can be kept, neither can sessions: they last as long as the process does.
+        Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
+            let error = Trouble::key(error);
+            error.warn("nothing is audited");
+            return Ok((Registry::new(parts), None));
+        }
+        key => key.map_err(Trouble::key)?,
+    };
+    let audit = Audit::start(AuditParts {
+        folder,
+        key,
+        store: Arc::clone(&parts.store),
+        clock: Arc::clone(&parts.clock),
+        settings: first_settings(&parts),
+        sandbox: guards.reach.mode.name().into(),
+        retention_days: RETENTION_DAYS,
+    });
+    let followers = vec![Arc::clone(&audit) as Arc<dyn Follower>];
+    Ok((Registry::new(RegistryParts { followers, ..parts }), Some(audit)))
+}
+
+/// What a session begins with, before anybody chooses something else.
+fn first_settings(parts: &RegistryParts) -> Settings {
+    let mut settings = Settings::defaults(&parts.backend.abilities().settings);
+    if let Some(approval) = &parts.approval {
+        settings.set(APPROVAL.into(), Arc::clone(approval));
+    }
+    settings
+}
+
+/// What every registry is made from.
+fn parts(limits: Limits, warm: bool, guards: &Guards) -> Result<RegistryParts, Trouble> {
     let mut config = AgentConfig::offline();
-    config.environment = paths::passed_on();
+    config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     config.rules = Some(Arc::clone(&rules));
     let options = store::Options { warm, ..store::Options::default() };
-    let store = Arc::new(SqliteStore::open(paths::sessions()?, options));
-    let parts = RegistryParts::new(store, Arc::new(Agent::new(config)), Arc::new(SystemClock));
-    Ok(Registry::new(RegistryParts { limits, rules, approval: guards.approval.clone(), ..parts }))
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
+    let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    Ok(RegistryParts {
+        limits,
+        rules,
+        approval: guards.approval.clone(),
+        redactor: Some(secrets::redactor()?),
+        ..RegistryParts::new(store, backend, clock)
+    })
 }

@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::Value;
 
 use crate::paths;
+use crate::secrets;
 use crate::trouble::Trouble;
 
 /// Colours, or none.
@@ -77,9 +78,9 @@ pub fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A line on standard error. Who closed it does not want to know.
+/// A line on standard error, without secrets. Who closed it does not want to know.
 pub fn say(line: &str) {
-    drop(writeln!(io::stderr().lock(), "{line}"));
+    drop(writeln!(io::stderr().lock(), "{}", secrets::without(line)));
 }
 
 /// Writes text for people to standard output. A pager hands on what it is given, so this does not

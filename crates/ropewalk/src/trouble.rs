@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use engine::{OpenError, SessionId, StoreError};
 use serde_json::json;
+use store::audit::KeyError;
 
+use crate::secrets;
 use crate::terminal::{self, one_line};
 
 #[derive(Debug)]
@@ -101,12 +103,28 @@ impl Trouble {
         }
     }
 
+    /// The audit's key cannot be used, so nothing that must be audited may be done.
+    pub fn key(error: KeyError) -> Self {
+        let trouble = Self::failed(error.to_string()).fix(error.fix());
+        match std::error::Error::source(&error) {
+            Some(source) => trouble.because(source),
+            None => trouble.because("a key that others know proves nothing"),
+        }
+    }
+
     /// Standard output or a file could not be written.
     pub fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::new(Kind::Unheard, "nobody reads the output");
         }
         Self::failed("the output cannot be written").because(error)
+    }
+
+    /// Says it as a warning: something is not done, and the rest goes on.
+    pub fn warn(&self, consequence: &str) {
+        let because = self.because.as_deref().unwrap_or_default();
+        let text = one_line(&format!("{consequence}: {}: {because}", self.what));
+        terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
     }
 
     /// Tells the user, and answers how the program is to end.
@@ -133,11 +151,17 @@ impl Trouble {
         self.kind.exit()
     }
 
-    fn as_json(&self) -> serde_json::Value {
-        let message = match &self.because {
+    /// What is wrong and why, in one line.
+    pub fn text(&self) -> String {
+        match &self.because {
             Some(because) => format!("{}: {because}", self.what),
             None => self.what.clone(),
-        };
+        }
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        let message = self.text();
+        let message = secrets::without(&message);
         let mut error = json!({ "code": self.kind.code(), "message": message, "fix": self.fix });
         if !self.candidates.is_empty() {
             let entry = |(id, title): &(SessionId, String)| json!({ "id": id.as_str(), "title": title });

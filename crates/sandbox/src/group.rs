@@ -152,7 +152,8 @@ fn prepare(command: &Command) -> std::process::Command {
     let mut prepared = match &command.program {
         Program::Shell(line) => {
             let mut shell = new_command("/bin/sh".as_ref());
-            shell.arg("-c").arg(line);
+            // A line may begin with a dash and is no option all the same.
+            shell.arg("-c").arg("--").arg(line);
             shell
         }
         Program::Exec { program, arguments } => {

@@ -9,6 +9,7 @@
 //!
 //! Files that this process touches for a tool are opened below handles of the session's folders.
 
+mod ability;
 #[cfg(target_os = "linux")]
 mod cage;
 mod command;
@@ -23,6 +24,7 @@ mod spec;
 mod violation;
 mod wire;
 
+pub use ability::{Ability, Backend, probe};
 #[cfg(target_os = "linux")]
 pub use cage::helper_main;
 pub use command::{Command, Limits, Program};

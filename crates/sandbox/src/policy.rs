@@ -130,7 +130,8 @@ pub const PROTECTED_IN_HOME: [&str; 11] = [
 ];
 
 /// Inside `.git` of a repository only these are protected; commits must work.
-pub const PROTECTED_IN_GIT: [&str; 3] = ["hooks", "config", "config.worktree"];
+/// `commondir` names another folder whose hooks and settings count instead.
+pub const PROTECTED_IN_GIT: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
 impl Policy {
     /// Judges a path that has no link left in it.
@@ -218,6 +219,7 @@ mod tests {
             ("/home/work/.git/index", Ok(())),
             ("/home/work/.git/hooks/pre-commit", Err(Protected)),
             ("/home/work/.git/config", Err(Protected)),
+            ("/home/work/.git/commondir", Err(Protected)),
             ("/home/work/.git/modules/a/b/hooks/x", Err(Protected)),
             ("/home/work/.GIT./config", Err(Protected)),
             ("/home/work/git~1/config", Err(Protected)),

@@ -183,7 +183,7 @@ impl Running {
         match std::mem::replace(&mut self.start, Start::Done) {
             Start::Failed(error) => return Err(error),
             // Whoever was to be the helper is not one.
-            Start::Pending if self.cause == Cause::Itself => {
+            Start::Pending if self.cause != Cause::Cancelled => {
                 let how = status.map_or_else(|| "unseen".to_owned(), |status| status.to_string());
                 return Err(StartError::NoFence(format!(
                     "the helper ended before the command began ({how})"
@@ -250,6 +250,10 @@ impl Running {
         self.phase = Phase::Killed;
         self.deadline = Instant::now() + KILL_WAIT;
         self.group.signal(Signal::KILL);
+        // Whoever has not begun by then may be no helper, and would not listen.
+        if matches!(self.start, Start::Pending) {
+            self.group.signal(Signal::KILL);
+        }
     }
 
     /// The leader has ended: so does what it left behind. What was written before stays in the pipes.

@@ -23,7 +23,7 @@ pub(crate) struct Spec {
 impl Spec {
     pub(crate) fn new(command: &Command, policy: &Policy) -> Self {
         let arguments = match &command.program {
-            Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
+            Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), "--".into(), line.into()],
             Program::Exec { program, arguments } => {
                 std::iter::once(program.into()).chain(arguments.iter().cloned()).collect()
             }

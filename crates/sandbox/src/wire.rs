@@ -37,6 +37,7 @@ impl Writer {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn body(self) -> Vec<u8> {
         self.bytes
     }

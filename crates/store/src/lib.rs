@@ -1,5 +1,6 @@
 //! Where sessions are kept: one engine per module, all held to the same conformance suite.
 
+pub mod audit;
 pub mod sqlite;
 
 pub use sqlite::{Options, SqliteStore};

@@ -78,7 +78,7 @@ async fn a_newer_layout_is_refused_and_left_alone() {
     open(&path).create(new_session("s")).await.unwrap();
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let reason = unavailable(open(&path).claim(&session_id("s")).await);
-    assert!(reason.contains("layout 99") && reason.contains("up to 2"), "{reason}");
+    assert!(reason.contains("layout 99") && reason.contains("up to 3"), "{reason}");
     assert_eq!(count(&path, "acp_sessions"), 1);
 }
 

@@ -39,6 +39,7 @@ pub struct Setup {
     pub limits: Limits,
     pub rules: Rules,
     pub permissions: Arc<dyn engine::Rules>,
+    pub redactor: Option<Arc<dyn engine::Redactor>>,
     pub keep: Keep,
 }
 
@@ -57,6 +58,7 @@ impl Setup {
             limits: Limits::default(),
             rules: Rules::default(),
             permissions: Arc::new(engine::MemoryRules::default()),
+            redactor: None,
             keep: Keep::Memory(Arc::default()),
         }
     }
@@ -154,6 +156,7 @@ impl Server {
                 version: "1.2.3".into(),
                 sandbox: "workspace-write".into(),
             },
+            greeted: None,
         }
     }
 
@@ -217,6 +220,7 @@ impl Server {
         let registry = Registry::new(RegistryParts {
             limits: self.setup.limits.clone(),
             rules: Arc::clone(&self.setup.permissions),
+            redactor: self.setup.redactor.clone(),
             ..parts
         });
         registry.start_reaper();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use super::peer::Frame;
+use crate::peer::Frame;
 
 /// A word or two may follow a cut stream to say that it was cut.
 const CUT_NOTICE_BYTES_MAX: usize = 512;

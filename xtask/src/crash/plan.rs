@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::peer::Answer;
+
 /// SplitMix64: small, seedable, and good enough to pick moments.
 pub struct Random(u64);
 
@@ -42,15 +44,6 @@ pub enum Moment {
     Working,
     /// When everything has been answered.
     Idle,
-}
-
-/// What the driver does when it is asked for a permission.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    Allow,
-    Reject,
-    /// The question stays open until the kill.
-    Nothing,
 }
 
 pub struct Plan {

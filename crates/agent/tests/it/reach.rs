@@ -133,12 +133,13 @@ async fn further_folders_are_worked_in_like_the_first() {
 }
 
 #[tokio::test]
-async fn without_a_fence_the_tools_reach_everything() {
+async fn without_a_fence_the_tools_reach_everything_and_ask_outside_the_workspace() {
     let house = check(
         Mode::Off,
         vec![call("write", r#"{"path":"link/secret","text":"x"}"#), call("read", r#"{"path":"state/db"}"#)],
         expect![[r#"
             1 starts: Write link/secret (Edit)
+            asks Edit High TOP/out/secret
             file TOP/out/secret Some("needle outside|") -> Some("x")
             1 ends:  told "replaced TOP/out/secret (1 line)"
             2 starts: Read state/db (Read)

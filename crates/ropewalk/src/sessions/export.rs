@@ -107,7 +107,8 @@ fn write_folder(parent: &Path, folder: &chimera::Folder) -> Result<PathBuf, Trou
     Ok(place)
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file that only its owner may read, whole or not at all.
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // A device or a pipe is written to, not replaced.
     if path.exists() && !path.is_file() {
         return OpenOptions::new().write(true).open(path)?.write_all(bytes);

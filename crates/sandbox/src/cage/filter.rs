@@ -11,7 +11,7 @@ use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter,
 };
 
-use super::calls::{CALLS, Shape, TERMINAL_COMMANDS};
+use super::calls::{CALLS, Flags, Shape, TERMINAL_COMMANDS};
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -34,7 +34,13 @@ const fn argument(nth: u32) -> u32 {
     16 + 8 * nth
 }
 
-pub(super) fn program() -> Vec<sock_filter> {
+/// Flags of a call that opens a file other than to read what is there: the two lowest bits, creating,
+/// shortening, and files without a name.
+const OPENS_TO_CHANGE: u32 = 0b11 | libc::O_CREAT as u32 | libc::O_TRUNC as u32 | 0o20_000_000;
+
+/// With `reads` the opening of files to read is seen, too. It is by far the most frequent call, and to
+/// be seen costs more than the call itself.
+pub(super) fn program(reads: bool) -> Vec<sock_filter> {
     let mut program = vec![
         load(ARCHITECTURE_AT),
         jump(BPF_JEQ, ARCHITECTURE, 1, 0),
@@ -45,7 +51,7 @@ pub(super) fn program() -> Vec<sock_filter> {
     program.extend([jump(BPF_JSET, X32, 0, 1), verdict(libc::SECCOMP_RET_KILL_PROCESS)]);
     for call in CALLS {
         let Ok(number) = u32::try_from(call.number) else { continue };
-        let judged = judged(&call.shape);
+        let judged = judged(&call.shape, reads);
         let skip = u8::try_from(judged.len()).unwrap_or(u8::MAX);
         program.push(jump(BPF_JEQ, number, 0, skip));
         program.extend(judged);
@@ -58,10 +64,14 @@ pub(super) fn program() -> Vec<sock_filter> {
 }
 
 /// What happens with a call of this shape. It must not run past its end.
-fn judged(shape: &Shape) -> Vec<sock_filter> {
+fn judged(shape: &Shape, reads: bool) -> Vec<sock_filter> {
     const SEEN: u32 = libc::SECCOMP_RET_USER_NOTIF;
     const PASSES: u32 = libc::SECCOMP_RET_ALLOW;
     match shape {
+        Shape::Open { flags: Flags::Argument(nth), .. } if !reads => {
+            let nth = u32::try_from(*nth).unwrap_or(0);
+            vec![load(argument(nth)), jump(BPF_JSET, OPENS_TO_CHANGE, 0, 1), verdict(SEEN), verdict(PASSES)]
+        }
         Shape::Clone { flags } => {
             vec![load(argument(0)), jump(BPF_JSET, *flags, 0, 1), verdict(SEEN), verdict(PASSES)]
         }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 /// The largest settings file that is looked at; git's own are a few hundred bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// Paths that the settings name and that are as good as the settings: the folder of hooks and included
-/// files. Relative hooks start at the working tree, relative includes at the settings.
+/// Paths that the settings name and that are as good as the settings: the folder of hooks, included
+/// files, and the link from a submodule's working tree to its repository. Relative hooks start at the
+/// working tree, the others at the settings.
 pub(super) fn named_paths(config: &Path, tree: &Path) -> Vec<PathBuf> {
     let small = std::fs::metadata(config).is_ok_and(|data| data.len() <= CONFIG_BYTES_MAX);
     let Some(bytes) = small.then(|| std::fs::read(config).ok()).flatten() else { return Vec::new() };
@@ -29,12 +30,14 @@ fn named_in(text: &str, folder: &Path, tree: &Path) -> Vec<PathBuf> {
         let Some((key, value)) = entry.split_once('=') else { continue };
         let base = match (section.as_str(), key.trim().to_ascii_lowercase().as_str()) {
             ("core", "hookspath") => tree,
-            ("include" | "includeif", "path") => folder,
+            ("include" | "includeif", "path") | ("core", "worktree") => folder,
             _ => continue,
         };
         let value = plain_value(value);
         if !value.is_empty() && !value.starts_with('~') {
-            found.push(base.join(value));
+            let named = base.join(value);
+            let is_tree = section == "core" && base == folder;
+            found.push(if is_tree { named.join(".git") } else { named });
         }
     }
     found
@@ -65,8 +68,17 @@ mod tests {
     #[test]
     fn hooks_and_includes_are_found() {
         let text = "[core]\n\tbare = false\n\tHooksPath = \".husky/_\" ; mine\n[remote \"x\"]\n path = no\n\
-                    [include]\npath = ../shared.cfg\n[includeIf \"gitdir:/a\"] path=/b/c # d\n[core] hookspath=~/h\n";
+                    [include]\npath = ../shared.cfg\n[includeIf \"gitdir:/a\"] path=/b/c # d\n[core] hookspath=~/h\n\
+                    [core]\nworktree = ../../../sub\n";
         let found = named_in(text, Path::new("/w/.git"), Path::new("/w"));
-        assert_eq!(found, [Path::new("/w/.husky/_"), Path::new("/w/.git/../shared.cfg"), Path::new("/b/c")]);
+        assert_eq!(
+            found,
+            [
+                Path::new("/w/.husky/_"),
+                Path::new("/w/.git/../shared.cfg"),
+                Path::new("/b/c"),
+                Path::new("/w/.git/../../../sub/.git")
+            ]
+        );
     }
 }

@@ -20,6 +20,8 @@ use crate::policy::{PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME};
 /// How deep and how many repositories of submodules are looked for.
 const MODULE_DEPTH_MAX: usize = 8;
 const MODULES_MAX: usize = 200;
+/// What tells the folder of a repository from a folder on the way to one.
+const REPOSITORY_PARTS: [&str; 5] = ["HEAD", "config", "hooks", "objects", "refs"];
 
 /// A writable root.
 pub(super) struct Root {
@@ -64,14 +66,16 @@ enum Free {
 
 pub(super) struct Guards<'a> {
     roots: &'a [Root],
+    home: Option<&'a Path>,
     list: Vec<Guard>,
     known: BTreeSet<PathBuf>,
     placeholders: Vec<Placeholder>,
 }
 
 /// Finds what to guard. On trouble no placeholder is left.
-pub(super) fn find(roots: &[Root]) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
-    let mut guards = Guards { roots, list: Vec::new(), known: BTreeSet::new(), placeholders: Vec::new() };
+pub(super) fn find(roots: &[Root], home: Option<&Path>) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
+    let mut guards =
+        Guards { roots, home, list: Vec::new(), known: BTreeSet::new(), placeholders: Vec::new() };
     match (0..roots.len()).try_for_each(|root| guards.root(root)) {
         Ok(()) => Ok((guards.list, guards.placeholders)),
         Err(trouble) => {
@@ -91,11 +95,16 @@ pub(super) fn remove(placeholders: Vec<Placeholder>) {
 
 impl Guards<'_> {
     fn root(&mut self, root: usize) -> Result<(), Trouble> {
-        for name in PROTECTED.iter().filter(|name| **name != ".git") {
+        for name in PROTECTED.into_iter().filter(|name| *name != ".git") {
+            // Always a folder, also for what is a file elsewhere: git does not see empty folders, and
+            // would add an empty file to a commit.
             self.guard(root, Path::new(name), Free::Take(Kind::Folder))?;
         }
+        let is_home = self.home.is_some_and(|home| home == self.roots[root].path);
         for name in PROTECTED_IN_HOME {
-            self.guard(root, Path::new(name), Free::Leave)?;
+            let kind = if name == ".ssh" { Kind::Folder } else { Kind::File("") };
+            // Elsewhere they start nothing, and an empty file would get into a commit.
+            self.guard(root, Path::new(name), if is_home { Free::Take(kind) } else { Free::Leave })?;
         }
         let git = Path::new(".git");
         match self.kind(root, git) {
@@ -108,11 +117,14 @@ impl Guards<'_> {
     fn repository(&mut self, root: usize, folder: &Path, depth: usize) -> Result<(), Trouble> {
         self.hold(root, folder, Hold::Pinned);
         for name in PROTECTED_IN_GIT {
-            let kind = if name == "hooks" { Kind::Folder } else { Kind::File };
+            let kind = match name {
+                "hooks" => Kind::Folder,
+                // Says that the repository is where it is, which git takes for granted otherwise.
+                "commondir" => Kind::File(".\n"),
+                _ => Kind::File(""),
+            };
             self.guard(root, &folder.join(name), Free::Take(kind))?;
         }
-        // Names another folder whose hooks and settings count instead.
-        self.guard(root, &folder.join("commondir"), Free::Leave)?;
         let tree = self.roots[root].path.clone();
         for named in git::named_paths(&tree.join(folder).join("config"), &tree) {
             self.guard_named(&named)?;
@@ -147,7 +159,8 @@ impl Guards<'_> {
         for name in self.folders_in(root, folder) {
             self.hold(root, folder, Hold::Pinned);
             let inner = folder.join(name);
-            if self.kind(root, &inner.join("HEAD")).is_some() {
+            // By any of its parts: a command could have renamed those that are not protected.
+            if REPOSITORY_PARTS.iter().any(|part| self.kind(root, &inner.join(part)).is_some()) {
                 self.repository(root, &inner, depth)?;
             } else {
                 self.modules(root, &inner, depth + 1)?;

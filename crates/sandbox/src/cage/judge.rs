@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::calls::{At, CALLS, Call, Flags, Links, Shape, Target};
@@ -164,7 +165,7 @@ impl<'a> Judge<'a> {
         }
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
         let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
-        if !writes && !creates && self.scene.hidden.is_empty() {
+        if !writes && !creates && !self.may_be_hidden(waiting, at) {
             return None;
         }
         let keeps_link = flags & libc::O_NOFOLLOW != 0
@@ -184,6 +185,26 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Whether to look closer at a file that is opened to be read. A quick look at the names, because
+    /// this is asked for every such file; a link of another name to a hidden place is not seen here, and
+    /// leads nowhere all the same.
+    fn may_be_hidden(&self, waiting: &Waiting, at: At) -> bool {
+        let names_one = |path: &Path| {
+            let hidden = || self.scene.hidden.iter().filter_map(|hidden| hidden.path.file_name());
+            path.components().any(|part| hidden().any(|name| part.as_os_str() == name))
+        };
+        let Some(path) = read_path(waiting.pid, waiting.arguments[at.path]) else { return false };
+        let path = Path::new(&path);
+        if path.is_absolute() || names_one(path) {
+            return names_one(path);
+        }
+        let base = match at.folder.map(|nth| waiting.number(nth)) {
+            None | Some(libc::AT_FDCWD) => std::fs::read_link(format!("/proc/{}/cwd", waiting.pid)).ok(),
+            Some(fd) => open_file(waiting.pid, fd),
+        };
+        base.is_some_and(|base| names_one(&base))
+    }
+
     fn one(&self, waiting: &Waiting, op: Op, at: At, target: Target, links: Links) -> Option<Refusal> {
         let follow = match links {
             Links::Follow => true,
@@ -192,7 +213,8 @@ impl<'a> Judge<'a> {
         };
         let resolved = self.resolve(waiting, at, follow)?;
         match target {
-            Target::New if resolved.exists => None,
+            // A name that we keep taken looks as if it were there.
+            Target::New if resolved.exists && !is_marked(&resolved.path) => None,
             Target::New => self.refused(op, resolved.path),
             Target::There => self.change(op, resolved),
         }
@@ -271,4 +293,9 @@ impl<'a> Judge<'a> {
         let Refusal { op, path, detail, broken } = refusal;
         Some(Violation { op, path, detail, broken, program })
     }
+}
+
+/// Whether the entry is one of ours that keeps a protected name taken.
+fn is_marked(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|data| data.mode() & super::placeholder::MARK != 0)
 }

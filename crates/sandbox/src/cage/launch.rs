@@ -109,7 +109,10 @@ impl Launch {
         if !sys::notify_sizes_fit() {
             return Err(Trouble::NoFence("the kernel's seccomp notifications have an unknown form".into()));
         }
-        let listener = step("filtering system calls", sys::install_filter(&mut filter::program()))?;
+        let listener = step(
+            "filtering system calls",
+            sys::install_filter(&mut filter::program(!scene.hidden.is_empty())),
+        )?;
         step("handing over to the helper", channel.started(&Handles { listener, root, processes }))
     }
 

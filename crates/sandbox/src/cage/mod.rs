@@ -57,6 +57,11 @@ fn step<T>(what: &str, result: io::Result<T>) -> Result<T, Trouble> {
     result.map_err(|error| Trouble::NoFence(format!("{what}: {error}")))
 }
 
+/// The version of Landlock in this kernel.
+pub(crate) fn landlock_version() -> io::Result<u32> {
+    sys::landlock_version()
+}
+
 /// What the program does when it was started as the helper. Call it before anything else: it must be
 /// the only thread.
 pub fn helper_main() -> ExitCode {

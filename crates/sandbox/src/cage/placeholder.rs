@@ -13,13 +13,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat, openat, statat,
-    unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, linkat, mkdirat, openat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
 /// Marks an entry as a placeholder.
-const MARK: u32 = 0o1000;
+pub(super) const MARK: u32 = 0o1000;
 /// How often another helper may take an entry away right after it was found. Each time it is gone for
 /// good, so more than a few mean that something else is wrong.
 const TRIES_MAX: usize = 100;
@@ -27,8 +27,8 @@ const TRIES_MAX: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Folder,
-    /// For names that git reads as a file: an empty one says nothing.
-    File,
+    /// For names that git reads as a file, with a text that says nothing.
+    File(&'static str),
 }
 
 pub(super) struct Placeholder {
@@ -87,7 +87,7 @@ impl Placeholder {
         }
         let (flag, empty) = match self.kind {
             Kind::Folder => (AtFlags::REMOVEDIR, true),
-            Kind::File => (AtFlags::empty(), stat.st_size == 0),
+            Kind::File(text) => (AtFlags::empty(), usize::try_from(stat.st_size) == Ok(text.len())),
         };
         let removed = if empty { unlinkat(&self.parent, &self.name, flag) } else { Err(Errno::NOTEMPTY) };
         match removed {
@@ -103,11 +103,20 @@ impl Placeholder {
 fn create(parent: &OwnedFd, name: &Path, kind: Kind) -> Result<(), Errno> {
     match kind {
         Kind::Folder => mkdirat(parent, name, Mode::from_raw_mode(MARK | 0o755)),
-        Kind::File => {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            openat(parent, name, flags, Mode::from_raw_mode(MARK | 0o644)).map(drop)
-        }
+        Kind::File(text) => create_file(parent, name, text),
     }
+}
+
+/// The file appears with its text in it: git may read it at any time.
+fn create_file(parent: &OwnedFd, name: &Path, text: &str) -> Result<(), Errno> {
+    let mut early = name.as_os_str().to_owned();
+    early.push(format!(".{}", rustix::process::getpid().as_raw_nonzero()));
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(parent, &early, flags, Mode::from_raw_mode(MARK | 0o644))?;
+    let created = rustix::io::write(&file, text.as_bytes())
+        .and_then(|_| linkat(parent, &early, parent, name, AtFlags::empty()));
+    unlinkat(parent, &early, AtFlags::empty())?;
+    created
 }
 
 fn flags(kind: Kind) -> OFlags {

@@ -53,13 +53,20 @@ impl Scene {
         let mut shown: Vec<_> = policy.roots.iter().filter(|root| root.is_absolute()).cloned().collect();
         shown.sort();
         shown.dedup();
-        shown.retain(|root| !hidden.iter().any(|hidden| root.starts_with(&hidden.path)));
+        if let Some(lost) = spec.policy.roots.first().filter(|root| is_below(&hidden, root)) {
+            return Err(Trouble::NoFence(format!(
+                "the folder {} lies in one that is hidden from commands; work in another folder",
+                lost.display()
+            )));
+        }
+        shown.retain(|root| !is_below(&hidden, root));
         if policy.mode.writes() {
             shown.iter().try_for_each(|root| check_root(root))?;
         }
         let writable: Vec<_> = shown.iter().filter(|root| is_writable(policy, root)).cloned().collect();
         let roots: Vec<Root> = writable.iter().map(|root| Root::open(root)).collect::<Result<_, _>>()?;
-        let (mut guards, placeholders) = guards::find(&roots)?;
+        let home = spec.variable("HOME").and_then(|home| Path::new(home).canonicalize().ok());
+        let (mut guards, placeholders) = guards::find(&roots, home.as_deref())?;
         let under_hidden = |guard: &Guard| {
             let path = writable[guard.root].join(&guard.below);
             hidden.iter().any(|hidden| path.starts_with(&hidden.path))
@@ -121,6 +128,10 @@ impl Scene {
     pub(super) fn is_pinned(&self, path: &Path) -> bool {
         self.guards.iter().any(|guard| path == self.writable[guard.root].join(&guard.below))
     }
+}
+
+fn is_below(hidden: &[Hidden], path: &Path) -> bool {
+    hidden.iter().any(|hidden| path.starts_with(&hidden.path))
 }
 
 fn hidden(path: &Path) -> Option<Hidden> {

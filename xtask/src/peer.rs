@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::plan::Answer;
-
 const QUEUE_FRAMES: usize = 4096;
 const PIPE_CLOSED_MAX: Duration = Duration::from_secs(5);
 
@@ -34,9 +32,19 @@ pub enum Frame {
     Broken(String),
 }
 
+/// What the driver does when it is asked for a permission.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Allow,
+    Reject,
+    /// The question stays open.
+    Nothing,
+}
+
 pub struct Peer {
     child: Child,
-    input: ChildStdin,
+    /// Without it the server is told to end.
+    input: Option<ChildStdin>,
     frames: Receiver<Frame>,
     workspace: PathBuf,
     last_id: u64,
@@ -49,13 +57,14 @@ impl Peer {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(home.join("stderr.log"))?;
         let mut child = Command::new(program)
             .args(arguments)
-            .env("ROPEWALK_HOME", home)
+            // Beside the workspace: what is below the state folder is hidden from commands.
+            .env("ROPEWALK_HOME", home.join("state"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
-        let input = child.stdin.take().context("the server has no stdin")?;
+        let input = child.stdin.take();
         let output = child.stdout.take().context("the server has no stdout")?;
         let (sender, frames) = sync_channel(QUEUE_FRAMES);
         std::thread::spawn(move || read_frames(BufReader::new(output), &sender));
@@ -75,6 +84,23 @@ impl Peer {
         let id = self.send("session/new", &json!({"cwd": self.workspace, "mcpServers": []}))?;
         let result = self.result(id, patience).context("session/new")?;
         Ok(result["sessionId"].as_str().context("session/new gave no sessionId")?.to_owned())
+    }
+
+    /// Everything that the session's tools want is allowed without asking.
+    pub fn allow_all(&mut self, session: &str, patience: Duration) -> anyhow::Result<()> {
+        let setting = json!({"sessionId": session, "configId": "approval", "value": "full"});
+        let id = self.send("session/set_config_option", &setting)?;
+        self.result(id, patience).map(drop).context("setting the approval")
+    }
+
+    pub fn cancel(&mut self, session: &str) -> anyhow::Result<()> {
+        let params = json!({"sessionId": session});
+        self.write(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}))
+    }
+
+    /// The server's own process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn send_load(&mut self, session: &str) -> anyhow::Result<u64> {
@@ -121,6 +147,20 @@ impl Peer {
         self.write(&json!({"jsonrpc": "2.0", "id": id, "result": outcome}))
     }
 
+    /// Ends the server as an editor does, by ending its input, and waits until it is gone.
+    pub fn close(mut self, patience: Duration) -> anyhow::Result<()> {
+        self.input = None;
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.frames.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => bail!("the server did not end when its input did"),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.child.wait().map(drop).context("waiting for the server")
+    }
+
     /// `kill -9`, and every whole frame that was still in the pipe.
     pub fn kill(&mut self) -> anyhow::Result<Vec<Frame>> {
         self.child.kill()?;
@@ -147,7 +187,8 @@ impl Peer {
     fn write(&mut self, message: &Value) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        Ok(self.input.write_all(&line)?)
+        let input = self.input.as_mut().context("the server's input is closed")?;
+        Ok(input.write_all(&line)?)
     }
 
     /// Waits for the answer to `id`. What comes before it is of no interest here.

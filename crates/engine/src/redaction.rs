@@ -1,0 +1,425 @@
+//! What a session says on its way into its log: the secrets are taken out here, once, for everybody.
+//!
+//! The state machine, the model and the tools work with what was really said: an agent that edits a
+//! file with a key in it must not destroy the key. The log, and so every surface, the store and every
+//! export, get what leaves here.
+//!
+//! Text that is streamed comes in pieces, and a secret may be split between them. What may be the
+//! beginning of one is held back, per stream, until more comes or the stream pauses.
+//!
+//! **Invariant:** nothing is lost or reordered within a stream, and what is held goes into the log
+//! before whatever ends the stream: another message, the end of the call, the end of the turn.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::content::{
+    CommandSpec, Content, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, ToolContent,
+};
+use crate::event::{AskRequest, Body, Event, Origin, Resolver, ToolEnd, ToolStart};
+use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
+use crate::redactor::{CONTEXT_BYTES, Redactor};
+
+/// What goes into the log.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Record {
+    pub origin: Origin,
+    pub turn: Option<TurnId>,
+    pub body: Body,
+}
+
+impl Record {
+    /// Whoever takes a history over numbers it anew.
+    fn into_event(self, at: Timestamp) -> Event {
+        Event { seq: Seq::START, at, origin: self.origin, turn: self.turn, body: self.body }
+    }
+}
+
+/// The redactor of one session, and what it holds back.
+pub(crate) struct Redaction {
+    redactor: Arc<dyn Redactor>,
+    streams: Vec<Stream>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum StreamId {
+    Text(MessageId),
+    Thought(MessageId),
+    Output(CallId, OutputStream),
+}
+
+/// A text that comes in pieces.
+struct Stream {
+    id: StreamId,
+    origin: Origin,
+    turn: Option<TurnId>,
+    /// The end of what was let out, and then what is held.
+    buffer: String,
+    let_out: usize,
+}
+
+impl Redaction {
+    pub(crate) fn new(redactor: Arc<dyn Redactor>) -> Self {
+        Self { redactor, streams: Vec::new() }
+    }
+
+    /// What was held and must stand in the log before this.
+    pub(crate) fn before(&mut self, turn: Option<TurnId>, body: &Body) -> Vec<Record> {
+        let mut records = Vec::new();
+        if self.streams.is_empty() {
+            return records;
+        }
+        for stream in &mut self.streams {
+            if pauses(stream, turn, body) {
+                records.extend(stream.let_rest_out(self.redactor.as_ref()));
+            }
+        }
+        self.streams.retain(|stream| !ends(stream, turn, body));
+        records
+    }
+
+    /// The body as it goes into the log, if anything of it goes there already.
+    pub(crate) fn clean(&mut self, origin: &Origin, turn: Option<TurnId>, body: Body) -> Option<Body> {
+        let (id, text) = match body {
+            Body::Text { message, text } => (StreamId::Text(message), text),
+            Body::Thought { message, text } => (StreamId::Thought(message), text),
+            Body::ToolOutput { call, stream, text } => (StreamId::Output(call, stream), text),
+            body @ (Body::TurnQueued { .. }
+            | Body::TurnStarted
+            | Body::UserMessage { .. }
+            | Body::Plan { .. }
+            | Body::ToolStarted(_)
+            | Body::ToolEnded(_)
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::Asked { .. }
+            | Body::Resolved { .. }
+            | Body::CancelRequested
+            | Body::PolicyBlocked { .. }
+            | Body::SettingChanged { .. }
+            | Body::Usage(_)
+            | Body::Commands { .. }
+            | Body::Title { .. }
+            | Body::Notice { .. }
+            | Body::Cleared
+            | Body::Compacted { .. }
+            | Body::Moved { .. }
+            | Body::Foreign { .. }
+            | Body::TurnEnded { .. }) => return Some(clean_body(self.redactor.as_ref(), body)),
+        };
+        let index = self.streams.iter().position(|stream| stream.id == id).unwrap_or_else(|| {
+            self.streams.push(Stream::new(id, origin.clone(), turn));
+            self.streams.len() - 1
+        });
+        let stream = &mut self.streams[index];
+        stream.push(self.redactor.as_ref(), text).map(|text| stream.id.body(text))
+    }
+
+    /// A whole history, without its secrets.
+    pub(crate) fn history(mut self, events: Vec<Event>) -> Vec<Event> {
+        let mut clean = Vec::with_capacity(events.len());
+        let mut last = Timestamp(0);
+        for Event { seq, at, origin, turn, body } in events {
+            last = at;
+            clean.extend(self.before(turn, &body).into_iter().map(|record| record.into_event(at)));
+            let body = self.clean(&origin, turn, body);
+            clean.extend(body.map(|body| Event { seq, at, origin, turn, body }));
+        }
+        let rest = self.streams.iter_mut().filter_map(|stream| stream.let_rest_out(self.redactor.as_ref()));
+        clean.extend(rest.map(|record| record.into_event(last)));
+        clean
+    }
+
+    /// A text that is no event.
+    pub(crate) fn text(&self, text: Arc<str>) -> Arc<str> {
+        clean(self.redactor.as_ref(), text)
+    }
+
+    pub(crate) fn has_secret(&self, text: &str) -> bool {
+        self.redactor.redact(text).is_some()
+    }
+}
+
+impl StreamId {
+    fn body(&self, text: Arc<str>) -> Body {
+        match self {
+            Self::Text(message) => Body::Text { message: *message, text },
+            Self::Thought(message) => Body::Thought { message: *message, text },
+            Self::Output(call, stream) => Body::ToolOutput { call: call.clone(), stream: *stream, text },
+        }
+    }
+}
+
+impl Stream {
+    fn new(id: StreamId, origin: Origin, turn: Option<TurnId>) -> Self {
+        // A line end stands before the beginning, so that there is something to begin after.
+        Self { id, origin, turn, buffer: "\n".to_owned(), let_out: 1 }
+    }
+
+    /// Takes a piece and says what of the stream can be let out.
+    fn push(&mut self, redactor: &dyn Redactor, text: Arc<str>) -> Option<Arc<str>> {
+        let held_before = self.buffer.len() > self.let_out;
+        self.buffer.push_str(&text);
+        let cleaned = redactor.clean(&self.buffer, self.let_out, true);
+        let mut end = self.buffer.len() - cleaned.held;
+        let unchanged = cleaned.text.is_none() && !held_before && cleaned.held == 0;
+        if let Some(clean) = cleaned.text {
+            self.buffer.replace_range(self.let_out..end, &clean);
+            end = self.let_out + clean.len();
+        }
+        let out = if unchanged { text } else { self.buffer[self.let_out..end].into() };
+        self.advance(end);
+        (!out.is_empty()).then_some(out)
+    }
+
+    /// What is held, because nothing more is waited for. It stays in the buffer as it was: were it the
+    /// beginning of a secret that goes on all the same, the rest is known for what it is.
+    fn let_rest_out(&mut self, redactor: &dyn Redactor) -> Option<Record> {
+        let end = self.buffer.len();
+        if end == self.let_out {
+            return None;
+        }
+        let cleaned = redactor.clean(&self.buffer, self.let_out, false);
+        let text = cleaned.text.map_or_else(|| self.buffer[self.let_out..].into(), Into::into);
+        self.advance(end);
+        Some(Record { origin: self.origin.clone(), turn: self.turn, body: self.id.body(text) })
+    }
+
+    fn advance(&mut self, end: usize) {
+        let kept = self.buffer.ceil_char_boundary(end.saturating_sub(CONTEXT_BYTES));
+        self.buffer.drain(..kept);
+        self.let_out = end - kept;
+    }
+}
+
+/// Whether what is held of a stream must not wait until after this event.
+fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
+    let spoken = !matches!(stream.id, StreamId::Output(..));
+    match body {
+        Body::Text { message, .. } => spoken && stream.id != StreamId::Text(*message),
+        Body::Thought { message, .. } => spoken && stream.id != StreamId::Thought(*message),
+        Body::ToolEnded(end) => spoken || is_output_of(stream, &end.call),
+        Body::TurnEnded { .. } => stream.turn == turn,
+        // What the agent does next: it has spoken so far.
+        Body::Plan { .. }
+        | Body::ToolStarted(_)
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Asked { .. }
+        | Body::Resolved { .. }
+        | Body::PolicyBlocked { .. }
+        | Body::Usage(_)
+        | Body::Notice { .. }
+        | Body::Cleared
+        | Body::Compacted { .. }
+        | Body::Foreign { .. } => spoken,
+        // What others do meanwhile, in the middle of a word perhaps.
+        Body::TurnQueued { .. }
+        | Body::TurnStarted
+        | Body::UserMessage { .. }
+        | Body::ToolOutput { .. }
+        | Body::CancelRequested
+        | Body::SettingChanged { .. }
+        | Body::Commands { .. }
+        | Body::Title { .. }
+        | Body::Moved { .. } => false,
+    }
+}
+
+/// Whether nothing more of a stream can come after this event, so that it can be forgotten.
+fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
+    match body {
+        Body::Text { message, .. } => matches!(stream.id, StreamId::Text(other) if other != *message),
+        Body::Thought { message, .. } => matches!(stream.id, StreamId::Thought(other) if other != *message),
+        Body::ToolEnded(end) => is_output_of(stream, &end.call),
+        Body::TurnEnded { .. } => stream.turn == turn,
+        Body::TurnQueued { .. }
+        | Body::TurnStarted
+        | Body::UserMessage { .. }
+        | Body::Plan { .. }
+        | Body::ToolStarted(_)
+        | Body::ToolOutput { .. }
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Asked { .. }
+        | Body::Resolved { .. }
+        | Body::CancelRequested
+        | Body::PolicyBlocked { .. }
+        | Body::SettingChanged { .. }
+        | Body::Usage(_)
+        | Body::Commands { .. }
+        | Body::Title { .. }
+        | Body::Notice { .. }
+        | Body::Cleared
+        | Body::Compacted { .. }
+        | Body::Moved { .. }
+        | Body::Foreign { .. } => false,
+    }
+}
+
+fn is_output_of(stream: &Stream, call: &CallId) -> bool {
+    matches!(&stream.id, StreamId::Output(of, _) if of == call)
+}
+
+/// A body without its secrets. A streamed piece is taken here as if it were whole.
+fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
+    let text = |text| clean(redactor, text);
+    let optional = |text: Option<Arc<str>>| text.map(|text| clean(redactor, text));
+    match body {
+        Body::TurnQueued { content } => Body::TurnQueued { content: clean_contents(redactor, content) },
+        Body::UserMessage { content } => Body::UserMessage { content: clean_contents(redactor, content) },
+        Body::Text { message, text: said } => Body::Text { message, text: text(said) },
+        Body::Thought { message, text: said } => Body::Thought { message, text: text(said) },
+        Body::ToolOutput { call, stream, text: said } => Body::ToolOutput { call, stream, text: text(said) },
+        Body::Plan { entries } => {
+            let clean = |entry: PlanEntry| PlanEntry { content: text(entry.content), ..entry };
+            Body::Plan { entries: entries.into_iter().map(clean).collect() }
+        }
+        Body::ToolStarted(start) => Body::ToolStarted(Box::new(clean_start(redactor, *start))),
+        Body::ToolEnded(end) => Body::ToolEnded(Box::new(clean_end(redactor, *end))),
+        Body::FileEdited { call, change } => {
+            Body::FileEdited { call, change: clean_change(redactor, change) }
+        }
+        Body::FileShown { location } => Body::FileShown { location: clean_location(redactor, location) },
+        Body::Asked { ask, request } => {
+            Body::Asked { ask, request: Box::new(clean_request(redactor, *request)) }
+        }
+        Body::Resolved { ask, call, resolution, by } => {
+            Body::Resolved { ask, call, resolution, by: clean_resolver(redactor, by) }
+        }
+        Body::PolicyBlocked { call, tool, path, mode, reason } => Body::PolicyBlocked {
+            call,
+            tool: text(tool),
+            path: path.map(|path| clean_path(redactor, path)),
+            mode,
+            reason: text(reason),
+        },
+        Body::Commands { commands } => {
+            let clean = |command: CommandSpec| CommandSpec {
+                name: text(command.name),
+                description: text(command.description),
+                hint: optional(command.hint),
+            };
+            Body::Commands { commands: commands.into_iter().map(clean).collect() }
+        }
+        Body::Title { title } => Body::Title { title: text(title) },
+        Body::Notice { level, text: said } => Body::Notice { level, text: text(said) },
+        Body::Compacted { summary } => Body::Compacted { summary: text(summary) },
+        Body::Foreign { payload } => Body::Foreign { payload: clean_opaque(redactor, payload) },
+        Body::TurnEnded { stop, error } => Body::TurnEnded { stop, error: optional(error) },
+        // One of a fixed list of words, numbers, or the folder that the session works in.
+        body @ (Body::TurnStarted
+        | Body::CancelRequested
+        | Body::SettingChanged { .. }
+        | Body::Usage(_)
+        | Body::Cleared
+        | Body::Moved { .. }) => body,
+    }
+}
+
+fn clean_start(redactor: &dyn Redactor, start: ToolStart) -> ToolStart {
+    ToolStart {
+        tool: clean(redactor, start.tool),
+        title: clean(redactor, start.title),
+        locations: clean_locations(redactor, start.locations),
+        input: clean_opaque(redactor, start.input),
+        ..start
+    }
+}
+
+fn clean_end(redactor: &dyn Redactor, end: ToolEnd) -> ToolEnd {
+    ToolEnd {
+        content: clean_tool_contents(redactor, end.content),
+        locations: clean_locations(redactor, end.locations),
+        raw: end.raw.map(|raw| clean_opaque(redactor, raw)),
+        ..end
+    }
+}
+
+fn clean_request(redactor: &dyn Redactor, request: AskRequest) -> AskRequest {
+    AskRequest {
+        tool: clean(redactor, request.tool),
+        title: clean(redactor, request.title),
+        path: request.path.map(|path| clean_path(redactor, path)),
+        subject: clean(redactor, request.subject),
+        input: clean_opaque(redactor, request.input),
+        reason: clean(redactor, request.reason),
+        preview: clean_tool_contents(redactor, request.preview),
+        ..request
+    }
+}
+
+/// A rule that decided may be spelled like the wish.
+fn clean_resolver(redactor: &dyn Redactor, by: Resolver) -> Resolver {
+    match by {
+        Resolver::Policy { reason } => Resolver::Policy { reason: clean(redactor, reason) },
+        Resolver::Rule { reason } => Resolver::Rule { reason: clean(redactor, reason) },
+        by @ (Resolver::Surface { .. } | Resolver::Engine) => by,
+    }
+}
+
+fn clean_contents(redactor: &dyn Redactor, contents: Vec<Content>) -> Vec<Content> {
+    contents.into_iter().map(|content| clean_content(redactor, content)).collect()
+}
+
+/// Pictures, sound and other bytes stay as they are: they are base64, which has no secrets to read.
+fn clean_content(redactor: &dyn Redactor, content: Content) -> Content {
+    let text = |text| clean(redactor, text);
+    let optional = |text: Option<Arc<str>>| text.map(|text| clean(redactor, text));
+    match content {
+        Content::Text(said) => Content::Text(text(said)),
+        Content::Image { mime, data, uri } => Content::Image { mime, data, uri: optional(uri) },
+        Content::Audio { mime, data } => Content::Audio { mime, data },
+        Content::Link(link) => Content::Link(Link {
+            uri: text(link.uri),
+            name: text(link.name),
+            title: optional(link.title),
+            description: optional(link.description),
+            mime: link.mime,
+            size_bytes: link.size_bytes,
+        }),
+        Content::Resource { uri, mime, text: said } => {
+            Content::Resource { uri: text(uri), mime, text: text(said) }
+        }
+        Content::Binary { uri, mime, data } => Content::Binary { uri: text(uri), mime, data },
+    }
+}
+
+fn clean_tool_contents(redactor: &dyn Redactor, contents: Vec<ToolContent>) -> Vec<ToolContent> {
+    let clean = |content| match content {
+        ToolContent::Block(content) => ToolContent::Block(clean_content(redactor, content)),
+        ToolContent::Diff(change) => ToolContent::Diff(clean_change(redactor, change)),
+    };
+    contents.into_iter().map(clean).collect()
+}
+
+fn clean_change(redactor: &dyn Redactor, change: FileChange) -> FileChange {
+    FileChange {
+        path: clean_path(redactor, change.path),
+        before: change.before.map(|text| clean(redactor, text)),
+        after: change.after.map(|text| clean(redactor, text)),
+    }
+}
+
+fn clean_locations(redactor: &dyn Redactor, locations: Vec<Location>) -> Vec<Location> {
+    locations.into_iter().map(|location| clean_location(redactor, location)).collect()
+}
+
+fn clean_location(redactor: &dyn Redactor, location: Location) -> Location {
+    Location { path: clean_path(redactor, location.path), line: location.line }
+}
+
+fn clean_path(redactor: &dyn Redactor, path: PathBuf) -> PathBuf {
+    redactor.redact(&path.to_string_lossy()).map_or(path, PathBuf::from)
+}
+
+fn clean_opaque(redactor: &dyn Redactor, opaque: Opaque) -> Opaque {
+    redactor.redact_json(&opaque.0).map_or(opaque, |text| Opaque(text.into()))
+}
+
+fn clean(redactor: &dyn Redactor, text: Arc<str>) -> Arc<str> {
+    redactor.redact(&text).map_or(text, Into::into)
+}

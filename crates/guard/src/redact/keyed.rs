@@ -1,0 +1,215 @@
+//! Values that are secret because of the name they are given to: `password=`, `"api_key": `, `--token `.
+//!
+//! Programs are full of such names, and what is given to them there is hardly ever a secret but a type,
+//! a variable, a call, a placeholder. So the value must look like one: by what it is made of, and by
+//! what stands behind it.
+
+use super::look::{Look, Run, Verdict};
+use super::shapes::{VALUE_BYTES_MAX, has_digit, has_lower, has_upper};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    /// Chosen by people, so it may be short and nearly a word.
+    Password,
+    /// Made by machines, so it is neither.
+    Token,
+}
+
+/// From the name to the value at most.
+const NAME_BYTES_MAX: usize = 80;
+/// How far back the dashes of an option are looked for.
+const OPTION_BYTES_MAX: usize = 24;
+const SPACES_MAX: usize = 16;
+/// A dotted name is rarely longer.
+const PATH_BYTES_MAX: usize = 40;
+/// What a name may go on with and still be the name of a secret.
+const NAME_ENDINGS: [&str; 7] = ["access", "base", "hash", "key", "secret", "token", "value"];
+
+/// What was found behind the name.
+struct Given {
+    at: usize,
+    quote: Option<u8>,
+    /// Nothing but the sign itself stands between name and value.
+    tight: bool,
+    colon: bool,
+}
+
+pub(super) fn judge(look: &Look<'_>, key: Key, start: usize, end: usize) -> Verdict {
+    let Some(given) = given(look, start, end) else { return Verdict::Nothing };
+    let run = match given.quote {
+        Some(quote) => look.run(given.at, VALUE_BYTES_MAX, |byte| {
+            byte != quote && byte != b'\\' && !byte.is_ascii_whitespace()
+        }),
+        None => look.run(given.at, VALUE_BYTES_MAX, is_bare),
+    };
+    let value = run.text.trim_end_matches('.');
+    match () {
+        () if run.text.is_empty() => Verdict::Nothing,
+        () if run.open => Verdict::Open { from: given.at },
+        () if is_secret(key, &given, &run, value) => {
+            Verdict::Secret { from: given.at, to: given.at + value.len() }
+        }
+        () => Verdict::Nothing,
+    }
+}
+
+/// Whether a text is a secret if it is the value of such a name, whole and in quotes.
+pub(super) fn is_quoted_secret(key: Key, value: &str) -> bool {
+    !value.bytes().any(|byte| byte.is_ascii_whitespace()) && !is_placeholder(value) && is_likely(key, value)
+}
+
+/// Text that stands for a value that is somewhere else.
+pub(super) fn is_placeholder(value: &str) -> bool {
+    let first = value.as_bytes().first().copied().unwrap_or_default();
+    let same = value.bytes().all(|byte| byte == first);
+    same || matches!(first, b'$' | b'<' | b'{' | b'[' | b'*' | b'%')
+        || ["${", "{{", "$(", "{}", "...", "…", "***"].iter().any(|sign| value.contains(sign))
+}
+
+fn given(look: &Look<'_>, start: usize, end: usize) -> Option<Given> {
+    let name = name_end(look, end)?;
+    let closed = look.run(name, 3, |byte| matches!(byte, b'"' | b'\'' | b']' | b')' | b'\\' | b'`')).end;
+    let spaced = look.run(closed, SPACES_MAX, is_space).end;
+    let sign = look.run(spaced, 2, |byte| matches!(byte, b'=' | b':' | b'>'));
+    let is_sign = matches!(sign.text, "=" | ":" | "==" | ":=" | "=>");
+    // `--password hunter2`: only behind an option does a space give a value.
+    let gives_by_space = sign.text.is_empty() && spaced > name && is_option(look, start);
+    if !is_sign && !gives_by_space {
+        return None;
+    }
+    let value = look.run(sign.end, SPACES_MAX, is_space).end;
+    let quoted = opening_quote(look.bytes().get(value..)?);
+    let at = value + quoted.map_or(0, |(length, _)| length);
+    (at - start <= NAME_BYTES_MAX && at < look.text.len()).then_some(Given {
+        at,
+        quote: quoted.map(|(_, quote)| quote),
+        tight: closed == name && value == name + sign.text.len(),
+        colon: sign.text == ":",
+    })
+}
+
+/// Where the name ends, if what follows still makes it the name of a secret.
+fn name_end(look: &Look<'_>, end: usize) -> Option<usize> {
+    let mut at = end;
+    loop {
+        let rest = &look.bytes()[at..];
+        let joined = usize::from(matches!(rest.first(), Some(b'_' | b'-')));
+        let word = &rest[joined..];
+        let ending = NAME_ENDINGS.iter().find(|ending| {
+            word.get(..ending.len()).is_some_and(|word| word.eq_ignore_ascii_case(ending.as_bytes()))
+        });
+        match ending {
+            Some(ending) if at - end < NAME_BYTES_MAX => at += joined + ending.len(),
+            _ => break,
+        }
+    }
+    let goes_on =
+        look.byte(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    (!goes_on).then_some(at)
+}
+
+/// Whether the name is that of an option on a command line, which begins with two dashes.
+fn is_option(look: &Look<'_>, start: usize) -> bool {
+    let before = look.before(start);
+    let before = &before[before.len().saturating_sub(OPTION_BYTES_MAX)..];
+    let name = before.iter().rev().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
+    before[before.len() - name..].starts_with(b"--")
+}
+
+/// The quote that a value begins with and how many bytes it takes: `"`, `\"`, `b'`.
+fn opening_quote(bytes: &[u8]) -> Option<(usize, u8)> {
+    let is_quote = |byte: u8| matches!(byte, b'"' | b'\'' | b'`');
+    match bytes {
+        [quote, ..] if is_quote(*quote) => Some((1, *quote)),
+        [b'\\' | b'b' | b'r' | b'f' | b'u', quote, ..] if is_quote(*quote) => Some((2, *quote)),
+        _ => None,
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+fn is_bare(byte: u8) -> bool {
+    !byte.is_ascii_whitespace()
+        && !byte.is_ascii_control()
+        && !matches!(
+            byte,
+            b'"' | b'\''
+                | b'`'
+                | b','
+                | b';'
+                | b'('
+                | b')'
+                | b'['
+                | b']'
+                | b'{'
+                | b'}'
+                | b'<'
+                | b'>'
+                | b'|'
+                | b'&'
+                | b'\\'
+        )
+}
+
+fn is_secret(key: Key, given: &Given, run: &Run<'_>, value: &str) -> bool {
+    if is_placeholder(value) {
+        return false;
+    }
+    if given.quote.is_some() {
+        // What has spaces in it is said to somebody.
+        return !run.next.is_some_and(|byte| byte.is_ascii_whitespace()) && is_likely(key, value);
+    }
+    match run.next {
+        // A call, an index, a type with parameters.
+        Some(b'(' | b'[' | b'{' | b'<') => false,
+        // More code follows, so a variable is likelier than a value.
+        Some(b',' | b';' | b')' | b']' | b'}' | b'>') => is_likely(key, value) && is_hardly_code(value),
+        _ if given.colon && !given.tight && is_type(value) => false,
+        _ => is_likely(key, value) && !is_path(value),
+    }
+}
+
+/// Made of what secrets are made of.
+fn is_likely(key: Key, value: &str) -> bool {
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let letters = has_lower(value) || has_upper(value);
+    let signs = value.bytes().any(|byte| {
+        matches!(byte, b'!' | b'@' | b'#' | b'^' | b'&' | b'*' | b'+' | b'=' | b'~' | b'$' | b'%')
+    });
+    let somewhere =
+        value.contains("://") || value.contains("::") || (value.starts_with(['/', '.']) && !has_upper(value));
+    match key {
+        _ if somewhere => false,
+        Key::Password => value.len() >= 6 && (letters && (digits > 0 || signs) || digits == value.len()),
+        Key::Token => {
+            value.len() >= 8
+                && letters
+                && (digits >= 2 || digits == 1 && has_lower(value) && has_upper(value))
+        }
+    }
+}
+
+/// Long and random enough that no name in a program looks like it.
+fn is_hardly_code(value: &str) -> bool {
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    value.len() >= 12 && digits >= 3 && !is_path(value)
+}
+
+/// A name with dots, as programs write them.
+fn is_path(value: &str) -> bool {
+    let is_name = |part: &str| {
+        part.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && part.bytes().all(super::shapes::is_word)
+    };
+    value.len() < PATH_BYTES_MAX && value.contains('.') && value.split('.').all(is_name)
+}
+
+/// The name of a type, as programs write them.
+fn is_type(value: &str) -> bool {
+    value.len() < 16
+        && value.starts_with(|first: char| first.is_ascii_uppercase())
+        && !has_digit(&value[value.len() - 1..])
+        && value.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}

@@ -1,0 +1,329 @@
+//! What is a secret, what only looks like one, and that pieces make no difference.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn secrets() -> Secrets {
+    Secrets::new(["Zq7-known-Value".into(), "sk-mine 00 with spaces".into()]).unwrap()
+}
+
+fn redacted(text: &str) -> String {
+    secrets().redact(text).unwrap_or_else(|| text.to_owned())
+}
+
+#[test]
+fn a_secret_is_taken_out_and_its_kind_stays() {
+    let key = "4fGh7Jk2Lm9Np3Qr5St8Uv1Wx6Yz0AbCdEfG";
+    for (text, expected) in [
+        ("use sk-4fGh7Jk2Lm9Np3Qr now", "use sk-[REDACTED] now"),
+        ("sk-ant-api03-abc_DEF-0123456789", "sk-ant-[REDACTED]"),
+        ("(sk-proj-abc_DEF-0123456789)", "(sk-proj-[REDACTED])"),
+        ("AIzaSyA1234567890abcdefghijklmnopqrstuv", "AIza[REDACTED]"),
+        (&format!("ghp_{key} gho_{key}"), "ghp_[REDACTED] gho_[REDACTED]"),
+        (&format!("https://x?t=github_pat_{key}&u=1"), "https://x?t=github_pat_[REDACTED]&u=1"),
+        ("glpat-aBcDeFgH1234567890xy.", "glpat-[REDACTED]."),
+        ("id AKIAIOSFODNN7EXAMPLE,", "id AKIA[REDACTED],"),
+        ("ASIAIOSFODNN7EXAMPL2", "ASIA[REDACTED]"),
+        (
+            "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY\nnext",
+            "aws_secret_access_key = [REDACTED]\nnext",
+        ),
+        ("password=hunter2", "password=[REDACTED]"),
+        ("DB_PASSWORD: 'tr0ub4dor&3'", "DB_PASSWORD: '[REDACTED]'"),
+        ("{\"password\": \"hunter2!\", \"a\": 1}", "{\"password\": \"[REDACTED]\", \"a\": 1}"),
+        ("mysql --password hunter2 -u me", "mysql --password [REDACTED] -u me"),
+        ("client_secret=ab12cd34ef&x=1", "client_secret=[REDACTED]&x=1"),
+        ("API_KEY=ab12cd34ef56", "API_KEY=[REDACTED]"),
+        ("const TOKEN = \"ab12cd34ef56\";", "const TOKEN = \"[REDACTED]\";"),
+        ("//registry/:_authToken=ab12cd34-ef56", "//registry/:_authToken=[REDACTED]"),
+        ("Authorization: Bearer abc.DEF-123_456", "Authorization: Bearer [REDACTED]"),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: Basic [REDACTED]"),
+        ("xoxb-123456789012-abcdefABCDEF", "xoxb-[REDACTED]"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl;", "eyJ[REDACTED];"),
+        (&format!("npm_{key}"), "npm_[REDACTED]"),
+        (&format!("hf_{key}"), "hf_[REDACTED]"),
+        ("sk_live_4eC39HqLyjWDarjtT1zdp7dc", "sk_live_[REDACTED]"),
+        (
+            "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+            "https://hooks.slack.com/services/[REDACTED]",
+        ),
+        ("postgres://me:s3cr3t@db/x", "postgres://me:[REDACTED]@db/x"),
+        ("redis://:pass@host", "redis://:[REDACTED]@host"),
+        ("the Zq7-known-Value is", "the [REDACTED] is"),
+        ("aZq7-known-Value", "aZq7[REDACTED]"),
+        ("sk-mine 00 with spaces", "[REDACTED]"),
+        ("\\nghp_4fGh7Jk2Lm9Np3Qr5St8", "\\nghp_[REDACTED]"),
+        ("%3Dghp_4fGh7Jk2Lm9Np3Qr5St8", "%3Dghp_[REDACTED]"),
+        ("\x1b[01;31mghp_4fGh7Jk2Lm9Np3Qr5St8\x1b[m", "\x1b[01;31mghp_[REDACTED]\x1b[m"),
+        ("a title with sk-4fGh7J…", "a title with sk-[REDACTED]…"),
+    ] {
+        let text: &str = text;
+        assert_eq!(redacted(text), expected, "{text}");
+        assert_eq!(redacted(&redacted(text)), redacted(text), "once is enough: {text}");
+    }
+}
+
+#[test]
+fn a_private_key_is_taken_out_between_its_first_and_last_line() {
+    let body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\nggSjAgEAAoIBAQC7";
+    let text = format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\n");
+    let clean = "-----BEGIN RSA PRIVATE KEY-----\n[REDACTED]\n-----END RSA PRIVATE KEY-----\n";
+    assert_eq!(redacted(&text), clean);
+    let spelled = text.replace('\n', "\\n");
+    assert_eq!(redacted(&spelled), clean.replace('\n', "\\n"));
+    let unended = format!("-----BEGIN PRIVATE KEY-----\n{body}");
+    assert_eq!(redacted(&unended), "-----BEGIN PRIVATE KEY-----\n[REDACTED]");
+    let public = text.replace("RSA PRIVATE", "PUBLIC");
+    assert_eq!(redacted(&public), public);
+}
+
+#[test]
+fn what_programs_and_people_write_is_left_alone() {
+    for text in [
+        "token = next_token()",
+        "let token = self.tokens[i2];",
+        "password: String,",
+        "password: Option<String>,",
+        "api_key: &str",
+        "fn login(password: &str, token: Token2D) -> Secret",
+        "connect(password=password1, token=token12)",
+        "<div class=\"sk-fading-circle\"><div class=\"sk-circle12 sk-child\">",
+        ".sk-cube-grid .sk-cube1 { animation: sk-bounce-delay-2s }",
+        "commit 2e57532a9be0d1c2f3a4b5c6d7e8f9a0b1c2d3e4",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
+        "secret=true",
+        "token: <your-token>",
+        "api_key=<your-key-0001>",
+        "Authorization: Bearer $TOKEN",
+        "Authorization: Bearer ${ACCESS_TOKEN_2}",
+        "password: ${{ secrets.DB_PASSWORD_1 }}",
+        "password={{ db_password_1 }}",
+        "password=\"$DB_PASSWORD1\"",
+        "PASSWORD=$(pass show db1)",
+        "the token 12345678 is a number, the password is long",
+        "max_tokens=4096 tokenizer=cl100k_base token_count: 12345678",
+        "password: \"Must have at least 8 characters\"",
+        "a bearer of 100 good news",
+        "https://example.com:8080/a@b",
+        "http://localhost:5173",
+        "use http://user@host/path",
+        "eyJhbGciOiJIUzI1NiJ9",
+        "npm_config_registry_and_more_words_1",
+        "ASIA PACIFIC, AKIA",
+        "if password == other.password1 { return }",
+        "secret: config.secrets.first2,",
+        "token_file=/run/secrets/token1",
+        "password=****** token=xxxxxxxx",
+        "\"token\": \"string\", \"secret\": \"my-secret\"",
+        "-----BEGIN PRIVATE KEY-----\" is what it begins with",
+        "task-4fGh7Jk2Lm9Np3Qr5St8",
+    ] {
+        assert_eq!(secrets().redact(text), None, "{text}");
+    }
+}
+
+#[test]
+fn fewer_than_one_line_of_a_hundred_is_taken_for_a_secret_in_this_project() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let mut folders = vec![std::path::PathBuf::from(root)];
+    let (mut lines, mut wrong) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            // What is made by building, and the tests that have secrets planted.
+            if name.starts_with('.') || name == "target" || name == "node_modules" || name.contains("secrets")
+            {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            if path.ends_with("redact/tests.rs") {
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            for line in text.lines() {
+                lines += 1;
+                wrong.extend(
+                    SECRETS_FOR_CORPUS
+                        .with(|secrets| secrets.redact(line))
+                        .map(|line| format!("{name}: {line}")),
+                );
+            }
+        }
+    }
+    assert!(lines > 30_000, "{lines}");
+    assert!(wrong.len() * 1000 <= lines, "{} of {lines}: {wrong:#?}", wrong.len());
+}
+
+thread_local! {
+    static SECRETS_FOR_CORPUS: Secrets = Secrets::new([]).unwrap();
+}
+
+#[test]
+fn json_stays_json_and_strings_are_judged_as_what_they_mean() {
+    for (json, expected) in [
+        (r#"{"a": 1.50, "b": [true]}"#, None),
+        (
+            r#"{"command":"curl -H \"Authorization: Bearer abc123def456\""}"#,
+            Some(r#"{"command":"curl -H \"Authorization: Bearer [REDACTED]\""}"#),
+        ),
+        (r#"{"password":"hunter2","n":1e3}"#, Some(r#"{"password":"[REDACTED]","n":1e3}"#)),
+        (r#"{"apiSecretKey" : "ab12cd34ef"}"#, Some(r#"{"apiSecretKey" : "[REDACTED]"}"#)),
+        (r#"{"t":"sk\u002d4fGh7Jk2Lm9Np3Qr"}"#, Some(r#"{"t":"sk-[REDACTED]"}"#)),
+        (
+            r#""-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n-----END PRIVATE KEY-----""#,
+            Some(r#""-----BEGIN PRIVATE KEY-----\n[REDACTED]\n-----END PRIVATE KEY-----""#),
+        ),
+        (r#"{"password": "Enter it", "token": "string"}"#, None),
+        ("no json password=hunter2 \"", Some("no json password=[REDACTED] \"")),
+    ] {
+        assert_eq!(secrets().redact_json(json).as_deref(), expected, "{json}");
+    }
+}
+
+#[test]
+fn only_what_may_become_a_secret_is_held() {
+    let held = |text: &str| secrets().unfinished(text);
+    for text in [
+        "",
+        "words",
+        "This is a sentence that ends in tokens",
+        "the password",
+        "password =",
+        "let x = a",
+        "https://exam",
+        "ghp",
+        "gh",
+        "class=\"sk-fading-circle\"",
+        "Bearer ",
+        "token = next_token(",
+    ] {
+        assert_eq!(held(text), 0, "{text}");
+    }
+    for (text, bytes) in [
+        ("here: sk-", 3),
+        ("sk-abc", 6),
+        ("password=hun", 3),
+        ("ghp_0", 5),
+        ("://me:pw", 2),
+        ("Bearer x", 1),
+        ("a Z", 1),
+        ("the Zq7-kno", 7),
+        ("aZq7-", 4),
+        ("aZq7", 0),
+        ("eyJh", 4),
+        ("-----BEGIN PRIVATE KEY-----\nMII", 3),
+    ] {
+        assert_eq!(held(text), bytes, "{text}");
+    }
+}
+
+/// Everything as it is let out when it comes in these pieces, and the most that was held.
+fn in_pieces(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
+    let (mut out, mut most) = (String::new(), 0);
+    let (mut buffer, mut from) = ("\n".to_owned(), 1);
+    for (index, piece) in pieces.iter().enumerate() {
+        buffer.push_str(piece);
+        let cleaned = secrets.clean(&buffer, from, index + 1 < pieces.len());
+        let mut end = buffer.len() - cleaned.held;
+        most = most.max(cleaned.held);
+        if let Some(clean) = cleaned.text {
+            buffer.replace_range(from..end, &clean);
+            end = from + clean.len();
+        }
+        out.push_str(&buffer[from..end]);
+        let kept = buffer.ceil_char_boundary(end.saturating_sub(engine::CONTEXT_BYTES));
+        buffer.drain(..kept);
+        from = end - kept;
+    }
+    (out, most)
+}
+
+fn fragment() -> impl Strategy<Value = String> {
+    let planted = [
+        "sk-4fGh7Jk2Lm9Np3Qr",
+        "ghp_4fGh7Jk2Lm9Np3Qr5St8",
+        "AKIAIOSFODNN7EXAMPLE",
+        "password=hunter2",
+        "\"api_key\": \"ab12cd34ef\"",
+        "--token ab12cd34ef ",
+        "Bearer abc123def456",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0",
+        "xoxb-123456789012-abc",
+        "postgres://me:s3cr3t@db",
+        "Zq7-known-Value",
+        "sk-mine 00 with spaces",
+        "sk-mine 00",
+        "Zq7-kn",
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n-----END PRIVATE KEY-----",
+        "sk-4fGh…",
+        "token = next_token()",
+        "sk-fading-circle",
+        "https://a.b:80/c",
+        "secret",
+        "token: ",
+        "\\n",
+        "%3D",
+        "\x1b[31m",
+        "ä€😀",
+        " ",
+        "\n",
+        "\"",
+        "=",
+        "-",
+        "_",
+        "a",
+        "@",
+        ":",
+    ];
+    prop_oneof![
+        3 => prop::sample::select(planted.to_vec()).prop_map(str::to_owned),
+        1 => "[a-zA-Z0-9 .,:=_@/'-]{0,12}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn pieces_of_any_size_give_what_the_whole_gives(
+        fragments in prop::collection::vec(fragment(), 0..14),
+        sizes in prop::collection::vec(1_usize..9, 1..40),
+    ) {
+        let text = fragments.concat();
+        let mut pieces = Vec::new();
+        let mut rest = text.as_str();
+        for size in sizes.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, after) = rest.split_at(rest.ceil_char_boundary(*size));
+            pieces.push(piece);
+            rest = after;
+        }
+        let secrets = secrets();
+        let whole = secrets.redact(&text).unwrap_or_else(|| text.clone());
+        let (joined, _) = in_pieces(&secrets, &pieces);
+        prop_assert_eq!(&joined, &whole);
+    }
+}
+
+#[test]
+fn what_is_held_is_bounded_whatever_comes() {
+    let secrets = secrets();
+    for beginning in
+        ["sk-", "password='", "Bearer ", "eyJ", "postgres://a:", "-----BEGIN PRIVATE KEY-----\n", "ghp_"]
+    {
+        let text = format!("{beginning}{}", "a1B2".repeat(20_000));
+        let pieces: Vec<_> =
+            (0..text.len()).step_by(501).map(|at| &text[at..text.len().min(at + 501)]).collect();
+        let (joined, most) = in_pieces(&secrets, &pieces);
+        assert!(most <= (16 << 10), "{beginning}: {most}");
+        assert_eq!(joined, redacted(&text));
+    }
+}

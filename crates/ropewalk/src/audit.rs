@@ -1,0 +1,87 @@
+//! `ropewalk audit`: who did what, and whether the record of it is whole.
+
+mod export;
+mod show;
+mod verify;
+
+use std::process::ExitCode;
+
+use engine::{Clock, Timestamp};
+use serde_json::{Map, Value, json};
+use store::audit::{Entry, KeyError};
+use wire::Hello;
+
+use crate::cli::{AuditArchiveOptions, AuditCommand};
+use crate::clock::SystemClock;
+use crate::trouble::Trouble;
+use crate::{paths, terminal};
+
+/// The key is missing, or is none that could be trusted.
+const NO_KEY: u8 = 3;
+
+/// How a command about the audit could not be carried out.
+enum Failed {
+    Key(KeyError),
+    Other(Trouble),
+}
+
+impl From<Trouble> for Failed {
+    fn from(trouble: Trouble) -> Self {
+        Self::Other(trouble)
+    }
+}
+
+pub fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
+    let (as_json, outcome) = match command {
+        AuditCommand::Show(options) => (options.json, show::latest(&options).map_err(Failed::from)),
+        AuditCommand::Query(options) => (options.json, show::query(&options).map_err(Failed::from)),
+        AuditCommand::Verify(options) => (options.json, verify::verify(&options)),
+        AuditCommand::Seal(options) => (false, verify::seal(&options)),
+        AuditCommand::Export(options) => (false, export::run(&options).map_err(Failed::from)),
+        AuditCommand::Archive(options) => (options.json, archive(&options).map_err(Failed::from)),
+    };
+    Ok(outcome.unwrap_or_else(|failed| match failed {
+        Failed::Key(error) => {
+            // Its own code: a script must not take a missing key for a changed row.
+            Trouble::key(error).report(as_json);
+            ExitCode::from(NO_KEY)
+        }
+        Failed::Other(trouble) => trouble.report(as_json),
+    }))
+}
+
+/// The row for a client that says who it is.
+pub fn initialized(at: Timestamp, hello: &Hello) -> Entry {
+    let mut details = Map::new();
+    details.insert("peer".into(), Value::from(hello.name.as_ref()));
+    details.insert("version".into(), hello.version.map_or(Value::Null, |version| version.to_string().into()));
+    Entry {
+        at,
+        event_type: "acp.initialize",
+        actor: "acp_bridge".into(),
+        resource_type: "session",
+        resource_id: "session".into(),
+        details,
+    }
+}
+
+fn archive(options: &AuditArchiveOptions) -> Result<ExitCode, Trouble> {
+    let folder = paths::audit()?;
+    let done = if folder.is_dir() {
+        store::audit::archive(&folder, SystemClock.now(), options.retention).map_err(unreadable)?
+    } else {
+        Vec::new()
+    };
+    if options.json {
+        terminal::put_json(&json!({ "archived": done }))?;
+    } else if done.is_empty() {
+        terminal::say(&format!("No file is older than {} days.", options.retention));
+    } else {
+        terminal::say(&format!("compressed {}", done.join(", ")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unreadable(error: std::io::Error) -> Trouble {
+    Trouble::failed("the audit cannot be read").because(error)
+}

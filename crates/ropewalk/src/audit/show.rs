@@ -1,0 +1,144 @@
+//! `audit show` and `audit query`: a table for people, an object for programs.
+
+use std::collections::VecDeque;
+use std::process::ExitCode;
+
+use engine::Clock;
+use serde_json::{Map, Value, json};
+use store::audit::{Placed, Row};
+
+use super::unreadable;
+use crate::cli::{AuditQueryOptions, AuditShowOptions};
+use crate::clock::SystemClock;
+use crate::paths;
+use crate::terminal::{self, cut, one_line};
+use crate::trouble::Trouble;
+
+const WHO_CHARS_MAX: usize = 12;
+const WHAT_CHARS_MAX: usize = 36;
+const SESSION_CHARS: usize = 8;
+
+pub fn latest(options: &AuditShowOptions) -> Result<ExitCode, Trouble> {
+    let mut rows = VecDeque::new();
+    each(|placed| {
+        rows.push_back(placed);
+        if rows.len() > options.limit {
+            rows.pop_front();
+        }
+    })?;
+    print(&rows.into_iter().collect::<Vec<_>>(), options.json)
+}
+
+pub fn query(options: &AuditQueryOptions) -> Result<ExitCode, Trouble> {
+    let since = options.since.map(|since| since.moment(SystemClock.now()));
+    let wanted = |row: &Row| {
+        options.session.as_ref().is_none_or(|id| row.resource_id.starts_with(id))
+            && options.event_type.as_ref().is_none_or(|wanted| is_type(&row.event_type, wanted))
+            && options
+                .actor
+                .as_ref()
+                .is_none_or(|name| row.actor == *name || peer(row) == Some(name.as_str()))
+            && since.is_none_or(|since| wire::timestamp::parse(&row.timestamp).is_some_and(|at| at >= since))
+    };
+    let mut rows = Vec::new();
+    each(|placed| {
+        if placed.row.as_ref().is_some_and(wanted) {
+            rows.push(placed);
+        }
+    })?;
+    print(&rows, options.json)
+}
+
+fn each(mut take: impl FnMut(Placed)) -> Result<(), Trouble> {
+    let folder = paths::audit()?;
+    let read = store::audit::rows(&folder, |placed| {
+        take(placed);
+        true
+    });
+    read.map_err(unreadable)
+}
+
+fn is_type(event_type: &str, wanted: &str) -> bool {
+    event_type == wanted || (wanted.ends_with('.') && event_type.starts_with(wanted))
+}
+
+fn peer(row: &Row) -> Option<&str> {
+    row.details.get("peer").and_then(Value::as_str)
+}
+
+fn print(rows: &[Placed], as_json: bool) -> Result<ExitCode, Trouble> {
+    if as_json {
+        let object = |placed: &Placed| {
+            let mut row: Value = serde_json::from_slice(&placed.text).unwrap_or(Value::Null);
+            row["file"] = placed.file.as_str().into();
+            row["line"] = placed.line.into();
+            row
+        };
+        // A line that is no row is for `verify` to tell of.
+        let rows: Vec<_> = rows.iter().filter(|placed| placed.row.is_some()).map(object).collect();
+        terminal::put_json(&json!({ "rows": rows }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if rows.is_empty() {
+        terminal::say("There are no such rows.");
+    }
+    let mut out = String::new();
+    for placed in rows {
+        match &placed.row {
+            Some(row) => out.push_str(line(row).trim_end()),
+            None => out.push_str(&format!("{}:{} is not a row", placed.file, placed.line)),
+        }
+        out.push('\n');
+    }
+    terminal::put(&out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// At most 100 columns.
+fn line(row: &Row) -> String {
+    let time: String = row.timestamp.chars().take(19).collect::<String>().replace('T', " ");
+    let who = cut(&one_line(peer(row).unwrap_or(&row.actor)), WHO_CHARS_MAX);
+    let session: String = match row.resource_type.as_str() {
+        "session" => row.resource_id.chars().take(SESSION_CHARS).collect(),
+        other => cut(&one_line(other), SESSION_CHARS),
+    };
+    let what = cut(&one_line(&what(row)), WHAT_CHARS_MAX);
+    format!(
+        "{time}  {:16}  {who:WHO_CHARS_MAX$}  {session:SESSION_CHARS$}  {what}",
+        one_line(&row.event_type)
+    )
+}
+
+/// What happened, in a few words.
+fn what(row: &Row) -> String {
+    let text = |name: &str| text_of(&row.details, name);
+    let words: &[String] = match row.event_type.as_str() {
+        "acp.prompt" => &[format!("{} bytes", text("bytes")), text("cwd")],
+        "acp.permission" => &[text("decision"), text("tool"), text("subject")],
+        "permission.asked" => &[text("tool"), text("subject"), text("risk")],
+        "tool.call" => &[text("outcome"), exit(&text("exit_code")), text("title")],
+        "sandbox.refused" => &[text("tool"), text("path"), text("reason")],
+        "session.setting" => &[text("setting"), text("value")],
+        "acp.set_mode" => &[text("mode")],
+        "turn.ended" => &[text("stop"), text("error")],
+        _ => &[rest(&row.details)],
+    };
+    words.join(" ")
+}
+
+fn exit(code: &str) -> String {
+    if code.is_empty() { String::new() } else { format!("({code})") }
+}
+
+fn rest(details: &Map<String, Value>) -> String {
+    let shown = details.keys().filter(|name| !matches!(name.as_str(), "seq" | "peer" | "turn"));
+    shown.map(|name| format!("{name}={}", text_of(details, name))).collect::<Vec<_>>().join(" ")
+}
+
+fn text_of(details: &Map<String, Value>, name: &str) -> String {
+    match details.get(name) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}

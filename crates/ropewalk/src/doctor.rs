@@ -1,0 +1,118 @@
+//! `ropewalk doctor`: what this machine can enforce, found out by trying, and what is wrong.
+
+use std::process::ExitCode;
+
+use sandbox::Ability;
+use serde_json::{Value, json};
+
+use crate::cli::{DoctorOptions, GuardOptions};
+use crate::guards::{self, Guards};
+use crate::trouble::Trouble;
+use crate::{paths, terminal};
+
+/// One thing that was looked at.
+struct Finding {
+    name: &'static str,
+    /// What it is, or why it is not.
+    outcome: Result<String, String>,
+    /// What to do about it.
+    fix: &'static str,
+}
+
+pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    Ok(match runtime.block_on(look(options)) {
+        Ok(code) => code,
+        Err(trouble) => trouble.report(options.json),
+    })
+}
+
+async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
+    let mut findings = kept();
+    let ability = ability().await?;
+    findings.extend(enforced(&ability));
+    let well = findings.iter().all(|finding| finding.outcome.is_ok());
+    if options.json {
+        let all: Vec<_> = findings.iter().map(as_json).collect();
+        let report = json!({ "ok": well, "enforces_sandbox": ability.holds(), "findings": all });
+        terminal::put_json(&report)?;
+    } else {
+        terminal::put(&report(&findings, &ability))?;
+    }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tries the fence in the folder for temporary files.
+pub async fn ability() -> Result<Ability, Trouble> {
+    let scratch = std::env::temp_dir().canonicalize().map_err(|error| {
+        Trouble::failed("the folder for temporary files cannot be used").because(error).fix("set TMPDIR")
+    })?;
+    Ok(sandbox::probe(&guards::helper()?, &scratch).await)
+}
+
+/// Where things are, and whether they can be used.
+fn kept() -> Vec<Finding> {
+    let settings = Guards::of(&GuardOptions::default()).map(|guards| {
+        let approval = guards.approval.unwrap_or_else(|| "auto".into());
+        format!("sandbox {}, approval {approval}", guards.reach.mode)
+    });
+    let state = paths::state().map(|state| state.display().to_string());
+    vec![
+        Finding {
+            name: "settings",
+            outcome: settings.map_err(|trouble| trouble.text()),
+            fix: "mend the settings file",
+        },
+        Finding { name: "state folder", outcome: state.map_err(|trouble| trouble.text()), fix: "set HOME" },
+    ]
+}
+
+fn enforced(ability: &Ability) -> Vec<Finding> {
+    let works = |outcome: &Result<(), String>, text: &str| outcome.clone().map(|()| text.to_owned());
+    let kernel = "needs Linux 5.13 or newer with Landlock, and user namespaces for ordinary users";
+    let finding = |name, outcome, fix| Finding { name, outcome, fix };
+    vec![
+        finding(
+            "fence around commands",
+            ability.backend.clone().map(|backend| format!("by {}", backend.name())),
+            "allow user namespaces (on Ubuntu: kernel.apparmor_restrict_unprivileged_userns), or --sandbox off",
+        ),
+        finding("Landlock", ability.landlock_abi.clone().map(|abi| format!("version {abi}")), kernel),
+        finding("writes outside the workspace", works(&ability.outside, "refused"), kernel),
+        finding("git hooks, editor and agent settings", works(&ability.protected, "protected"), kernel),
+        finding("keys and credentials", works(&ability.hidden, "hidden"), kernel),
+        finding("dangerous system calls", works(&ability.seccomp, "refused"), kernel),
+        finding("refusals", works(&ability.notify, "seen and logged"), kernel),
+        finding(
+            "processes of a command",
+            ability.pid_limit.clone().map(|limit| format!("bounded by the kernel, at most {limit}")),
+            "they are counted from outside instead",
+        ),
+        finding("memory of a command", works(&ability.memory_limit, "watched and bounded"), kernel),
+    ]
+}
+
+fn report(findings: &[Finding], ability: &Ability) -> String {
+    let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for Finding { name, outcome, fix } in findings {
+        match outcome {
+            Ok(what) => text.push_str(&format!("ok   {name:width$}  {what}\n")),
+            Err(why) => text.push_str(&format!("BAD  {name:width$}  {why}\n     {:width$}  {fix}\n", "")),
+        }
+    }
+    text.push_str(if ability.holds() {
+        "\nCommands run behind a fence that the kernel keeps.\n"
+    } else {
+        "\nThis machine cannot keep the fence, so commands are refused unless --sandbox off is given.\n"
+    });
+    text
+}
+
+fn as_json(finding: &Finding) -> Value {
+    let (ok, text) = match &finding.outcome {
+        Ok(text) => (true, text),
+        Err(text) => (false, text),
+    };
+    json!({ "name": finding.name, "ok": ok, "text": text, "fix": (!ok).then_some(finding.fix) })
+}

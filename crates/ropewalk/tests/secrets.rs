@@ -1,0 +1,130 @@
+//! The real binary and secrets: what is printed, stored and exported, and what commands get to see.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const TOKEN: &str = "ghp_4fGh7Jk2Lm9Np3Qr5St8Uv1Wx6Yz0AbCdEfG";
+/// Nothing about it looks like a secret but the name of its variable.
+const KNOWN: &str = "correcthorsebattery";
+
+/// A home of its own for each test, a folder to work in, and an environment full of dangers.
+struct World {
+    directory: TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("project")).unwrap();
+        Self { directory }
+    }
+
+    fn project(&self) -> PathBuf {
+        self.directory.path().join("project")
+    }
+
+    fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
+    fn run(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        command.args(arguments).current_dir(self.project()).stdin(Stdio::null());
+        command.env("ROPEWALK_HOME", self.home());
+        command.env("DB_PASSWORD", KNOWN).env("GITHUB_TOKEN", TOKEN);
+        command.env("LC_ALL", "C.UTF-8").env("NODE_OPTIONS", "--require ./evil.js").env("GIT_DIR", "/evil");
+        command.env("SSH_AUTH_SOCK", "/evil").env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/evil");
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let text = format!("{}{}", String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+        assert!(status.success(), "{text}");
+        text
+    }
+}
+
+fn all_bytes(folder: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        bytes.extend(if path.is_dir() { all_bytes(&path) } else { fs::read(path).unwrap() });
+    }
+    bytes
+}
+
+#[test]
+fn a_secret_is_neither_printed_nor_stored_nor_exported() {
+    let world = World::new();
+    fs::write(world.project().join("keys"), format!("{TOKEN}\nthe {KNOWN} staple\npassword=hunter2\n"))
+        .unwrap();
+    let prompt = format!("read keys && then run cat keys && then write copy: {TOKEN}");
+    for format in ["text", "json", "stream-json"] {
+        let shown = world.run(&["run", "--approval", "full", "-v", "--format", format, &prompt]);
+        assert!(shown.contains("[REDACTED]"), "{shown}");
+        assert_clean(&shown);
+    }
+    // The tools worked with the secret itself.
+    assert_eq!(fs::read_to_string(world.project().join("copy")).unwrap().trim_end(), TOKEN);
+    let listed = world.run(&["sessions", "list", "--json"]);
+    assert_clean(&listed);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let id = listed["sessions"][0]["id"].as_str().unwrap();
+    for arguments in [
+        &["sessions", "show", "--full", id][..],
+        &["sessions", "show", "--json", id],
+        &["sessions", "export", "--format", "markdown", id],
+        &["sessions", "export", "--format", "html", id],
+        &["sessions", "export", "--format", "json", id],
+        &["sessions", "export", "--format", "chimera", id],
+    ] {
+        let shown = world.run(arguments);
+        assert!(shown.contains("[REDACTED]"), "{arguments:?}: {shown}");
+        assert_clean(&shown);
+    }
+    let stored = all_bytes(&world.home());
+    assert_clean(&String::from_utf8_lossy(&stored));
+}
+
+#[track_caller]
+fn assert_clean(text: &str) {
+    for secret in [&TOKEN[4..], KNOWN, "hunter2"] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+}
+
+#[test]
+fn commands_see_a_clean_environment() {
+    let world = World::new();
+    world.run(&["run", "--approval", "full", "run env > seen"]);
+    let seen = fs::read_to_string(world.project().join("seen")).unwrap();
+    let names: Vec<_> = seen.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+    for name in ["PATH", "LC_ALL", "GIT_TERMINAL_PROMPT", "PAGER"] {
+        assert!(names.contains(&name), "{name}: {seen}");
+    }
+    for name in [
+        "DB_PASSWORD",
+        "GITHUB_TOKEN",
+        "NODE_OPTIONS",
+        "GIT_DIR",
+        "SSH_AUTH_SOCK",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "ROPEWALK_HOME",
+    ] {
+        assert!(!names.contains(&name), "{name}: {seen}");
+    }
+    assert!(seen.lines().any(|line| line == "TERM=dumb"), "{seen}");
+}
+
+#[test]
+fn a_file_in_the_workspace_sets_none_of_our_variables() {
+    let world = World::new();
+    let evil = world.directory.path().join("evil");
+    for name in [".env", ".envrc", ".ropewalk.env"] {
+        fs::write(world.project().join(name), format!("export ROPEWALK_HOME={}\n", evil.display())).unwrap();
+    }
+    world.run(&["run", "hello"]);
+    assert!(world.home().join("sessions.db").exists() && !evil.exists());
+}

@@ -1,0 +1,7 @@
+//! Commands with a fence, tried with real ones in every mode.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod ends;
+mod keeps;
+mod workspace;

@@ -1,0 +1,180 @@
+//! The audit: who did what, when and where, in a chain of signed rows that cannot be changed unseen.
+//!
+//! The audit is a reader of each session's log like any other, with a cursor of its own. So a row is the
+//! same whichever door somebody came through, and auditing holds nobody up: the log is its buffer. Files
+//! are written on a thread of their own, in batches.
+//!
+//! **Invariant:** an event that belongs in the audit gets exactly one row, whoever is killed when.
+//! **Invariant:** no row holds the text of a prompt or of an answer.
+
+mod archive;
+mod canonical;
+mod chain;
+mod follow;
+mod head;
+mod key;
+mod read;
+mod row;
+mod segment;
+mod story;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use engine::{BoxFuture, Clock, ListQuery, Principal, Settings, Store};
+use sha2::{Digest, Sha256};
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::head::{Head, HeadError};
+pub use self::key::{Key, KeyError};
+pub use self::read::{Placed, archive, rows};
+pub use self::row::{Entry, GENESIS, Row};
+pub use self::verify::{Broken, Cut, Report, Torn, VerifyError, seal, verify};
+use self::writer::{Job, Writer};
+
+/// Days after which a day's file is compressed.
+pub const RETENTION_DAYS: u32 = 90;
+/// Jobs that may wait for the thread. Past that, followers wait, and the logs hold what they will read.
+const QUEUE_MAX: usize = 256;
+
+/// What an audit is made from.
+pub struct AuditParts {
+    /// The folder of the chain.
+    pub folder: PathBuf,
+    pub key: Key,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    /// What a session starts with, if its log does not say otherwise.
+    pub settings: Settings,
+    /// The sandbox mode of this process.
+    pub sandbox: Arc<str>,
+    pub retention_days: u32,
+}
+
+/// The writing end of the chain, for one process.
+pub struct Audit {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the audit's followers and its handle share.
+struct Shared {
+    /// Taken when the audit ends.
+    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    trouble: Arc<Mutex<Option<String>>>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    sandbox: Arc<str>,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AuditError {
+    #[error("the audit cannot be written: {0}")]
+    Unwritable(String),
+    #[error("the audit has ended")]
+    Ended,
+}
+
+impl Audit {
+    /// Returns at once; the chain is opened in the background.
+    pub fn start(parts: AuditParts) -> Arc<Self> {
+        let (queue, jobs) = mpsc::channel(QUEUE_MAX);
+        let trouble = Arc::default();
+        let writer = Writer {
+            folder: parts.folder,
+            key: parts.key,
+            clock: Arc::clone(&parts.clock),
+            retention_days: parts.retention_days,
+            trouble: Arc::clone(&trouble),
+        };
+        let thread = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(jobs));
+        if let Err(error) = &thread {
+            tracing::error!(%error, "the audit's thread cannot be started; nothing is audited");
+        }
+        let shared = Shared {
+            queue: Mutex::new(Some(queue)),
+            trouble,
+            store: parts.store,
+            clock: parts.clock,
+            settings: parts.settings,
+            sandbox: parts.sandbox,
+        };
+        Arc::new(Self { shared: Arc::new(shared), thread: thread.ok() })
+    }
+
+    /// Writes something that stands in no session's log. Done when it is on the disk.
+    pub fn record(&self, entry: Entry) -> BoxFuture<'static, Result<(), AuditError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            shared.send(Job::Record { entry, answer: Some(answer) }).await?;
+            answered.await.map_err(|_| AuditError::Ended)?
+        })
+    }
+
+    /// The same without waiting for the disk.
+    pub fn post(&self, entry: Entry) -> BoxFuture<'static, ()> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            if let Err(error) = shared.send(Job::Record { entry, answer: None }).await {
+                tracing::error!(%error, "something was not audited");
+            }
+        })
+    }
+
+    /// Why the audit cannot be written at present.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads what a process that was killed left unread in any session's log.
+    pub async fn catch_up(&self, owner: Principal) {
+        let rows = match self.shared.store.list(ListQuery::all(owner)).await {
+            Ok(rows) => rows,
+            Err(error) => return tracing::warn!(%error, "the audit cannot look for what it missed"),
+        };
+        for row in rows {
+            if let Err(error) = follow::catch_up(&self.shared, &row, &self.shared.store).await {
+                tracing::error!(session = %row.id, %error, "the audit could not catch up on a session");
+            }
+        }
+    }
+}
+
+/// Waits until everything that was handed over is written.
+impl Drop for Audit {
+    fn drop(&mut self) {
+        drop(self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the audit's thread ended by a panic");
+        }
+    }
+}
+
+impl Shared {
+    async fn send(&self, job: Job) -> Result<(), AuditError> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        queue.ok_or(AuditError::Ended)?.send(job).await.map_err(|_| AuditError::Ended)
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}

@@ -1,0 +1,427 @@
+//! The chain's writing end: rows are appended under a lock that all processes share.
+//!
+//! Nothing about the chain is believed because this process wrote it: before each batch, whatever
+//! others appended since is read, checked and counted. Which events of a session have a row is told by
+//! the rows themselves, so a process that is killed at any moment neither loses a row nor writes it
+//! twice: what has no row yet is read from the session's log again.
+//!
+//! What a crash left of a row is put aside and told of in a row of its own; so is a chain that is
+//! shorter than its head says.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use engine::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::archive;
+use super::head::{self, CURSORS, Cursors, HEAD, Head};
+use super::key::Key;
+use super::row::{self, Entry, Row};
+use super::segment::{self, Segment};
+use super::sha256;
+
+const LOCK: &str = "lock";
+/// What is left of rows that were cut off.
+const TORN: &str = "torn";
+/// Rows after which the sessions' places are written down anew.
+const CURSORS_EVERY: u64 = 512;
+/// A row is shorter: what it quotes is cut.
+const ROW_BYTES_MAX: u64 = 128 << 10;
+/// The place of a session that is gone: nothing more is written of it.
+const GONE: u64 = u64::MAX;
+
+pub(super) const SESSION: &str = "session";
+pub(super) const STARTED: &str = "audit.started";
+pub(super) const SEALED_TEAR: &str = "audit.torn";
+pub(super) const REWOUND: &str = "audit.rewound";
+pub(super) const DELETED: &str = "session.deleted";
+
+/// When an entry becomes a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// Unless its session is gone.
+    Always,
+    /// If the chain knows nothing of its session.
+    First,
+    /// If the chain has not come as far in its session's log.
+    At(u64),
+    /// Once, and nothing of its session afterwards.
+    Last,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    pub entry: Entry,
+    pub when: When,
+}
+
+pub(super) struct Chain {
+    folder: PathBuf,
+    key: Key,
+    lock: File,
+    /// The last row that was read or written; none before the first look.
+    at: Option<Head>,
+    cursors: Cursors,
+    /// Rows since the cursors were written down.
+    unsaved: u64,
+    head_is_current: bool,
+    /// The day of the last look at what can be archived.
+    tidied: String,
+    retention_days: u32,
+}
+
+impl Chain {
+    pub fn open(folder: &Path, key: Key, retention_days: u32) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let lock = lock_file(folder)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            key,
+            lock,
+            at: None,
+            cursors: Cursors::new(),
+            unsaved: 0,
+            head_is_current: false,
+            tidied: String::new(),
+            retention_days,
+        })
+    }
+
+    /// Appends what is due of these, all or none.
+    pub fn append(&mut self, now: Timestamp, drafts: &[Draft]) -> io::Result<()> {
+        self.locked(|chain| {
+            let mut entries = chain.look(now)?;
+            entries.extend(chain.due(drafts));
+            chain.write(now, &entries)?;
+            chain.tidy(now);
+            Ok(())
+        })
+    }
+
+    /// How far the chain has come in this session's log; none if it knows nothing of the session.
+    pub fn cursor(&mut self, now: Timestamp, session: &str) -> io::Result<Option<u64>> {
+        self.locked(|chain| {
+            let found = chain.look(now)?;
+            chain.write(now, &found)
+        })?;
+        Ok(self.cursors.get(session).copied())
+    }
+
+    /// This far the session's log was read, whether it had anything for a row or not.
+    pub fn saw(&mut self, session: &str, seq: u64) {
+        if let Some(cursor) = self.cursors.get_mut(session) {
+            *cursor = (*cursor).max(seq);
+        }
+    }
+
+    /// Writes the sessions' places down, so that the next start has little to read.
+    pub fn save_cursors(&mut self) {
+        let saved = self.locked(|chain| {
+            let Some(at) = &chain.at else { return Ok(()) };
+            head::save(&chain.key, &chain.folder, CURSORS, at, Some(&chain.cursors))
+        });
+        match saved {
+            Ok(()) => self.unsaved = 0,
+            // The chain itself has them.
+            Err(error) => tracing::debug!(%error, "the audit's cursors could not be written"),
+        }
+    }
+
+    fn locked<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+        self.lock.lock()?;
+        let done = work(self);
+        // Where this fails the lock ends with the process.
+        drop(self.lock.unlock());
+        done
+    }
+
+    /// The entries that have no row yet, each only once.
+    fn due(&self, drafts: &[Draft]) -> Vec<Entry> {
+        let mut reached = Cursors::new();
+        let mut due = Vec::new();
+        for Draft { entry, when } in drafts {
+            let known = reached.get(&entry.resource_id).or_else(|| self.cursors.get(&entry.resource_id));
+            let cursor = known.copied().filter(|_| entry.resource_type == SESSION);
+            let wanted = match (when, cursor) {
+                (_, Some(GONE)) | (When::First, Some(_)) => false,
+                (When::Always | When::Last, _) | (When::First | When::At(_), None) => true,
+                (When::At(seq), Some(cursor)) => *seq > cursor,
+            };
+            if wanted {
+                reached.extend(cursor.map(|cursor| (entry.resource_id.clone(), cursor)));
+                count_entry(&mut reached, entry);
+                due.push(entry.clone());
+            }
+        }
+        due
+    }
+
+    /// Reads what was appended since the last look; what is found to be wrong becomes entries.
+    fn look(&mut self, now: Timestamp) -> io::Result<Vec<Entry>> {
+        let segments = segment::all(&self.folder)?;
+        let (stated, headless) = self.stated_head()?;
+        if segments.is_empty() && stated.is_none() && self.at.is_none() {
+            return self.begin(now);
+        }
+        let (from, lost) = self.start(&segments)?;
+        let expected = [stated.clone(), lost].into_iter().flatten().max_by_key(|head| head.rows);
+        let mut walk = Walk {
+            found: Vec::new(),
+            fits: expected.as_ref().is_none_or(|head| head.rows <= from.rows),
+            at: from,
+            expected,
+            now,
+        };
+        let first = walk.at.file.clone();
+        for segment in segments.iter().filter(|segment| segment.name >= first) {
+            let torn = self.walk(&mut walk, segment)?;
+            if !torn.is_empty() && Some(segment) == segments.last() && !segment.archived {
+                self.put_aside(&mut walk, segment, &torn)?;
+            }
+        }
+        if !walk.fits || headless {
+            walk.report_rewound();
+        }
+        self.at = Some(walk.at);
+        self.head_is_current = stated == self.at;
+        Ok(walk.found)
+    }
+
+    /// The head beside the chain, and whether there is none though there should be one.
+    fn stated_head(&self) -> io::Result<(Option<Head>, bool)> {
+        match head::load(&self.key, &self.folder, HEAD) {
+            Ok(Some((stated, _))) => Ok((Some(stated), false)),
+            Ok(None) => Ok((None, true)),
+            Err(head::HeadError::Io(error)) => Err(error),
+            Err(error @ head::HeadError::Forged) => {
+                tracing::error!(%error, "the audit's head.json is not genuine");
+                Ok((None, true))
+            }
+        }
+    }
+
+    /// The first look at a folder with nothing in it. The head comes before the first row, so that a
+    /// chain without a head is never the work of a crash.
+    fn begin(&mut self, now: Timestamp) -> io::Result<Vec<Entry>> {
+        let at = Head::default();
+        head::save(&self.key, &self.folder, HEAD, &at, None)?;
+        head::sync_folder(&self.folder)?;
+        self.at = Some(at);
+        Ok(vec![about_the_chain(STARTED, now, json!({ "format": 1, "key": self.key.id() }))])
+    }
+
+    /// The last place up to which all rows are counted, and one that should be there and is not. Then
+    /// the whole chain is read again.
+    fn start(&mut self, segments: &[Segment]) -> io::Result<(Head, Option<Head>)> {
+        let kept = match self.at.take() {
+            Some(at) => Some(at),
+            None => self.load_cursors(),
+        };
+        let Some(kept) = kept else { return Ok((Head::default(), None)) };
+        if kept.rows == 0 || is_there(&kept, segments)? {
+            return Ok((kept, None));
+        }
+        self.cursors.clear();
+        Ok((Head::default(), Some(kept)))
+    }
+
+    fn load_cursors(&mut self) -> Option<Head> {
+        match head::load(&self.key, &self.folder, CURSORS) {
+            Ok(Some((at, Some(cursors)))) => {
+                self.cursors = cursors;
+                Some(at)
+            }
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!(%error, "the audit's cursors cannot be used; the whole chain is read");
+                None
+            }
+        }
+    }
+
+    /// Counts the rows of a file; what follows its last whole line is handed back.
+    fn walk(&mut self, walk: &mut Walk, segment: &Segment) -> io::Result<Vec<u8>> {
+        let from = if segment.name == walk.at.file { walk.at.bytes } else { 0 };
+        let bytes = segment.read(from)?;
+        walk.at.file.clone_from(&segment.name);
+        walk.at.bytes = from;
+        let (lines, torn) = segment::lines(&bytes);
+        for line in lines {
+            match row::read(&self.key, &walk.at.hmac, line) {
+                Ok(row) => {
+                    count(&mut self.cursors, &row.event_type, &row.resource_id, row.seq());
+                    walk.at.hmac = row.hmac;
+                }
+                Err(flaw) => {
+                    tracing::error!(file = segment.shown(), %flaw, "the audit chain is broken; see ropewalk audit verify");
+                    // The chain goes on from what the row says of itself. Verifying still finds it.
+                    walk.at.hmac = Row::parse(line).map_or(walk.at.hmac.clone(), |row| row.hmac);
+                }
+            }
+            walk.step(line.len());
+        }
+        Ok(torn.to_vec())
+    }
+
+    /// Takes what a crash left of a row out of the chain, and tells of it in the chain.
+    fn put_aside(&self, walk: &mut Walk, segment: &Segment, torn: &[u8]) -> io::Result<()> {
+        let folder = self.folder.join(TORN);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let name = format!("{}.{}", segment.name, walk.at.bytes);
+        let mut kept = OpenOptions::new().append(true).create(true).mode(0o600).open(folder.join(&name))?;
+        kept.write_all(torn)?;
+        kept.sync_data()?;
+        let file = OpenOptions::new().write(true).open(&segment.path)?;
+        file.set_len(walk.at.bytes)?;
+        file.sync_data()?;
+        tracing::warn!(bytes = torn.len(), file = segment.name, "a torn row of the audit was put aside");
+        let details = json!({
+            "bytes": torn.len(), "file": segment.name, "kept": format!("{TORN}/{name}"), "offset": walk.at.bytes,
+            "sha256": sha256(torn),
+        });
+        walk.found.push(about_the_chain(SEALED_TEAR, walk.now, details));
+        Ok(())
+    }
+
+    /// Appends the entries' rows. What was not written in full is taken back.
+    fn write(&mut self, now: Timestamp, entries: &[Entry]) -> io::Result<()> {
+        let Some(at) = self.at.clone() else { return Ok(()) };
+        if entries.is_empty() {
+            return if self.head_is_current { Ok(()) } else { self.save_head() };
+        }
+        // Never an earlier file, whatever the clock says: the order of names is the order of rows.
+        let name = segment::name_of(now).max(at.file.clone());
+        let offset = if name == at.file { at.bytes } else { 0 };
+        let mut next = Head { file: name, bytes: offset, ..at };
+        let mut lines = Vec::new();
+        for entry in entries {
+            next.hmac = row::write(&self.key, &next.hmac, entry, &mut lines);
+            next.rows += 1;
+        }
+        next.bytes += lines.len() as u64;
+        let path = self.folder.join(&next.file);
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        if let Err(error) = file.write_all(&lines).and_then(|()| file.sync_data()) {
+            // What stays is found and put aside by the next look.
+            drop(file.set_len(offset));
+            return Err(error);
+        }
+        if offset == 0 {
+            head::sync_folder(&self.folder)?;
+        }
+        for entry in entries {
+            count_entry(&mut self.cursors, entry);
+        }
+        self.at = Some(next);
+        self.unsaved += entries.len() as u64;
+        if let Err(error) = self.save_head() {
+            // The rows are written: to fail here would have them written again.
+            tracing::error!(%error, "the audit's head.json could not be written");
+        }
+        Ok(())
+    }
+
+    fn save_head(&mut self) -> io::Result<()> {
+        let Some(at) = &self.at else { return Ok(()) };
+        head::save(&self.key, &self.folder, HEAD, at, None)?;
+        self.head_is_current = true;
+        if self.unsaved >= CURSORS_EVERY {
+            head::save(&self.key, &self.folder, CURSORS, at, Some(&self.cursors))?;
+            self.unsaved = 0;
+        }
+        Ok(())
+    }
+
+    /// Once a day: files of long ago are compressed.
+    fn tidy(&mut self, now: Timestamp) {
+        let today = segment::name_of(now);
+        let Some(at) = self.at.as_ref().filter(|_| self.tidied != today) else { return };
+        match archive::archive(&self.folder, &at.file, now, self.retention_days) {
+            Ok(_) => self.tidied = today,
+            Err(error) => tracing::warn!(%error, "old files of the audit could not be compressed"),
+        }
+    }
+}
+
+/// A way through the chain.
+struct Walk {
+    at: Head,
+    /// The place that the chain must come through.
+    expected: Option<Head>,
+    fits: bool,
+    found: Vec<Entry>,
+    now: Timestamp,
+}
+
+impl Walk {
+    /// One line further.
+    fn step(&mut self, line_bytes: usize) {
+        self.at.bytes += line_bytes as u64 + 1;
+        self.at.rows += 1;
+        if let Some(expected) = self.expected.as_ref().filter(|expected| expected.rows == self.at.rows) {
+            self.fits = expected.hmac == self.at.hmac;
+        }
+    }
+
+    fn report_rewound(&mut self) {
+        let expected = self.expected.clone().unwrap_or_default();
+        tracing::error!(
+            expected = expected.rows,
+            found = self.at.rows,
+            "the audit chain was cut or rewound; see ropewalk audit verify"
+        );
+        let details = json!({
+            "expected_hmac": expected.hmac, "expected_rows": expected.rows, "found_rows": self.at.rows,
+        });
+        self.found.push(about_the_chain(REWOUND, self.now, details));
+    }
+}
+
+pub(super) fn lock_file(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(folder.join(LOCK))
+}
+
+/// Whether the chain has a row that ends here.
+fn is_there(place: &Head, segments: &[Segment]) -> io::Result<bool> {
+    let Some(segment) = segments.iter().find(|segment| segment.name == place.file) else { return Ok(false) };
+    let before = place.bytes.saturating_sub(if segment.archived { place.bytes } else { ROW_BYTES_MAX });
+    let mut bytes = segment.read(before)?;
+    let wanted = usize::try_from(place.bytes - before).unwrap_or(usize::MAX);
+    if bytes.len() < wanted {
+        return Ok(false);
+    }
+    bytes.truncate(wanted);
+    let (lines, torn) = segment::lines(&bytes);
+    let last = lines.last().and_then(Row::parse);
+    Ok(torn.is_empty() && last.is_some_and(|row| row.hmac == place.hmac))
+}
+
+fn about_the_chain(event_type: &'static str, at: Timestamp, details: Value) -> Entry {
+    let details = if let Value::Object(details) = details { details } else { Map::new() };
+    Entry {
+        at,
+        event_type,
+        actor: "ropewalk".into(),
+        resource_type: "audit",
+        resource_id: "chain".into(),
+        details,
+    }
+}
+
+fn count_entry(cursors: &mut Cursors, entry: &Entry) {
+    let seq = entry.details.get("seq").and_then(Value::as_u64);
+    if entry.resource_type == SESSION {
+        count(cursors, entry.event_type, &entry.resource_id, seq);
+    }
+}
+
+fn count(cursors: &mut Cursors, event_type: &str, session: &str, seq: Option<u64>) {
+    let reached = if event_type == DELETED { Some(GONE) } else { seq };
+    if let Some(reached) = reached {
+        let cursor = cursors.entry(session.to_owned()).or_default();
+        *cursor = (*cursor).max(reached);
+    }
+}

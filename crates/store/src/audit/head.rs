@@ -1,0 +1,126 @@
+//! How far the chain has come, kept beside it: a chain that was cut at its end still fits together,
+//! only its head tells.
+//!
+//! The same form serves three files: the head, renewed with every batch; the cursors, a head with the
+//! place of every session, renewed now and then so that a start need not read the whole chain; and a
+//! seal, a head that is kept elsewhere.
+//!
+//! **Invariant:** rows are on the disk before a head that counts them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::canonical;
+use super::key::Key;
+use super::row::GENESIS;
+
+pub(super) const HEAD: &str = "head.json";
+pub(super) const CURSORS: &str = "cursors.json";
+
+/// A place in the chain: after so many rows, the last of which has this signature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Rows since the beginning.
+    pub rows: u64,
+    pub hmac: String,
+    /// The file of the last row, and how far into it that row goes.
+    pub file: String,
+    pub bytes: u64,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { rows: 0, hmac: GENESIS.to_owned(), file: String::new(), bytes: 0 }
+    }
+}
+
+/// How far each session was read.
+pub(super) type Cursors = BTreeMap<String, u64>;
+
+#[derive(Serialize, Deserialize)]
+struct Signed {
+    #[serde(flatten)]
+    head: Head,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sessions: Option<Cursors>,
+    /// What this file is, so that none passes for another.
+    kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    mac: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HeadError {
+    #[error("it cannot be read")]
+    Io(#[from] io::Error),
+    #[error("it is not what it should be, or was changed")]
+    Forged,
+}
+
+/// The text of a signed head.
+pub(super) fn text(key: &Key, kind: &str, head: &Head, sessions: Option<&Cursors>) -> String {
+    let mut signed =
+        Signed { head: head.clone(), sessions: sessions.cloned(), kind: kind.to_owned(), mac: String::new() };
+    signed.mac = key.sign(&[canonical_text(&signed).as_bytes()]);
+    format!("{}\n", canonical_text(&signed))
+}
+
+pub(super) fn parse(key: &Key, kind: &str, bytes: &[u8]) -> Result<(Head, Option<Cursors>), HeadError> {
+    let mut signed: Signed = serde_json::from_slice(bytes).map_err(|_| HeadError::Forged)?;
+    let mac = std::mem::take(&mut signed.mac);
+    let genuine = key.sign(&[canonical_text(&signed).as_bytes()]) == mac && signed.kind == kind;
+    signed.mac = mac;
+    // Spaces that were put in are a change, too.
+    let same = format!("{}\n", canonical_text(&signed)).as_bytes() == bytes;
+    if genuine && same { Ok((signed.head, signed.sessions)) } else { Err(HeadError::Forged) }
+}
+
+fn canonical_text(signed: &Signed) -> String {
+    let mut out = String::new();
+    canonical::write(&serde_json::to_value(signed).unwrap_or(Value::Null), &mut out);
+    out
+}
+
+/// The file's head; none if there is no such file.
+pub(super) fn load(
+    key: &Key,
+    folder: &Path,
+    name: &str,
+) -> Result<Option<(Head, Option<Cursors>)>, HeadError> {
+    match fs::read(folder.join(name)) {
+        Ok(bytes) => parse(key, name, &bytes).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Replaces the file, whole or not at all.
+pub(super) fn save(
+    key: &Key,
+    folder: &Path,
+    name: &str,
+    head: &Head,
+    sessions: Option<&Cursors>,
+) -> io::Result<()> {
+    replace(&folder.join(name), text(key, name, head, sessions).as_bytes())
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension("part");
+    // Left by somebody who was killed here; the caller holds the chain's lock.
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_data()?;
+    fs::rename(unfinished, path)
+}
+
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}

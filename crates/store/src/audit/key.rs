@@ -1,0 +1,216 @@
+//! The key that signs the chain, and the rules for the file that holds it.
+//!
+//! The file has 64 hexadecimal characters, for its owner's eyes only. As in the chain that this one is
+//! to be read beside, these characters themselves are the key, not the bytes they stand for.
+//!
+//! **Invariant:** a key that others could have read is not used, not even to verify.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
+use super::hex;
+
+const KEY_BYTES: usize = 32;
+const KEY_CHARS: usize = 2 * KEY_BYTES;
+/// A file that is longer is no key.
+const FILE_BYTES_MAX: u64 = 4096;
+/// Characters of a key's name.
+const ID_CHARS: usize = 16;
+
+/// A signing key. What it is made of cannot be got back from it.
+#[derive(Clone)]
+pub struct Key {
+    keyed: Hmac<Sha256>,
+    id: String,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.id)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("there is no audit key at {}", .0.display())]
+    Missing(PathBuf),
+    #[error("the audit key {} cannot be read", .0.display())]
+    Unreadable(PathBuf, #[source] io::Error),
+    #[error("the audit key {} cannot be made", .0.display())]
+    Unmade(PathBuf, #[source] io::Error),
+    #[error("others may read the audit key {}: its mode is {mode:04o}, not 0600", path.display())]
+    Open { path: PathBuf, mode: u32 },
+    #[error("the audit key {} belongs to the user {owner}, not to you ({user})", path.display())]
+    Foreign { path: PathBuf, owner: u32, user: u32 },
+    #[error("the audit key {} is not {KEY_CHARS} hexadecimal characters", .0.display())]
+    Malformed(PathBuf),
+    #[error("the audit key {} is in the folder that it protects", .0.display())]
+    Inside(PathBuf),
+}
+
+impl KeyError {
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Open { path, .. } => {
+                format!("chmod 600 {}; if others may have read it, a new key", path.display())
+            }
+            Self::Inside(_) => "name a file elsewhere with ROPEWALK_AUDIT_KEY_PATH".into(),
+            Self::Missing(_) => {
+                "name the key's file with ROPEWALK_AUDIT_KEY_PATH; the first ropewalk serve or run makes one"
+                    .into()
+            }
+            Self::Foreign { .. } | Self::Malformed(_) | Self::Unreadable(..) | Self::Unmade(..) => {
+                "name another file with ROPEWALK_AUDIT_KEY_PATH".into()
+            }
+        }
+    }
+}
+
+impl Key {
+    /// The key in this file, which must not lie in `log`, the folder of the audit.
+    pub fn load(path: &Path, log: &Path) -> Result<Self, KeyError> {
+        if lies_in(path, log) {
+            return Err(KeyError::Inside(path.to_owned()));
+        }
+        let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
+            _ => KeyError::Unreadable(path.to_owned(), error),
+        };
+        let file = File::open(path).map_err(unreadable)?;
+        // Asked of the open file: what the path names may change meanwhile.
+        let metadata = file.metadata().map_err(unreadable)?;
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(KeyError::Open { path: path.to_owned(), mode });
+        }
+        let user = rustix::process::geteuid().as_raw();
+        if metadata.uid() != user {
+            return Err(KeyError::Foreign { path: path.to_owned(), owner: metadata.uid(), user });
+        }
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(unreadable)?;
+        let text = text.trim_ascii();
+        if text.len() != KEY_CHARS || !text.iter().all(u8::is_ascii_hexdigit) {
+            return Err(KeyError::Malformed(path.to_owned()));
+        }
+        Self::of(text).ok_or_else(|| KeyError::Malformed(path.to_owned()))
+    }
+
+    /// The key in this file; a new one if there is no such file.
+    pub fn load_or_create(path: &Path, log: &Path) -> Result<Self, KeyError> {
+        match Self::load(path, log) {
+            Err(KeyError::Missing(_)) => {
+                create(path).map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
+                Self::load(path, log)
+            }
+            loaded => loaded,
+        }
+    }
+
+    /// A key of exactly these characters.
+    pub fn of(text: &[u8]) -> Option<Self> {
+        let keyed = Hmac::new_from_slice(text).ok()?;
+        let mut id = hex(&Sha256::digest(text));
+        id.truncate(ID_CHARS);
+        Some(Self { keyed, id })
+    }
+
+    /// Tells keys apart without giving them away.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn sign(&self, parts: &[&[u8]]) -> String {
+        let mut mac = self.keyed.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        hex(&mac.finalize().into_bytes())
+    }
+}
+
+fn lies_in(path: &Path, log: &Path) -> bool {
+    let Ok(log) = log.canonicalize() else { return path.starts_with(log) };
+    // A file that is not there yet would be made in its folder, or in the nearest that there is.
+    let nearest = path.ancestors().find_map(|place| place.canonicalize().ok());
+    nearest.is_some_and(|place| place.starts_with(log))
+}
+
+/// The file appears whole or not at all, so that whoever starts at the same moment never reads half a
+/// key; and only one of them makes it.
+fn create(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut bytes = [0; KEY_BYTES];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let unfinished = folder.join(format!(".audit.key.{}", uuid::Uuid::new_v4()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    let written = file.write_all(hex(&bytes).as_bytes()).and_then(|()| file.sync_all());
+    let linked = written.and_then(|()| fs::hard_link(&unfinished, path));
+    fs::remove_file(&unfinished)?;
+    match linked {
+        // Somebody else's is as good as ours.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked.and_then(|()| File::open(folder)?.sync_all()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_for_its_owner_only() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, log) = (home.path().join("deep/audit.key"), home.path().join("audit"));
+        assert!(matches!(Key::load(&path, &log), Err(KeyError::Missing(_))));
+        let first = Key::load_or_create(&path, &log).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.len(), KEY_CHARS);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::read_dir(home.path().join("deep")).unwrap().count(), 1);
+        assert_eq!(Key::load_or_create(&path, &log).unwrap().id(), first.id());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_or_that_is_none_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, log) = (home.path().join("audit.key"), home.path().join("audit"));
+        Key::load_or_create(&path, &log).unwrap();
+        for mode in [0o644, 0o640, 0o604, 0o620, 0o660, 0o601] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(Key::load_or_create(&path, &log), Err(KeyError::Open { .. })), "{mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        assert!(Key::load(&path, &log).is_ok());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        for text in ["", "00", &"g".repeat(64), &"0".repeat(63), &"0".repeat(66)] {
+            fs::write(&path, text).unwrap();
+            assert!(matches!(Key::load_or_create(&path, &log), Err(KeyError::Malformed(_))), "{text}");
+        }
+        fs::write(&path, format!("{}\n", "0".repeat(64))).unwrap();
+        assert!(Key::load(&path, &log).is_ok());
+    }
+
+    #[test]
+    fn a_key_in_the_folder_it_protects_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let log = home.path().join("audit");
+        for path in [log.join("audit.key"), log.join("deeper/audit.key"), log.join("../audit/k")] {
+            fs::create_dir_all(&log).unwrap();
+            assert!(matches!(Key::load_or_create(&path, &log), Err(KeyError::Inside(_))), "{path:?}");
+            assert!(!path.exists());
+        }
+        assert!(Key::load_or_create(&log.join("../audit.key"), &log).is_ok());
+    }
+}

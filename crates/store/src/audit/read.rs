@@ -1,0 +1,45 @@
+//! Reading the chain without judging it: what `show`, `query` and `export` print.
+
+use std::io;
+use std::path::Path;
+
+use engine::Timestamp;
+
+use super::archive as packing;
+use super::chain::lock_file;
+use super::row::Row;
+use super::segment;
+
+/// A line of the chain and where it stands.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    pub file: String,
+    /// From 1.
+    pub line: u64,
+    pub text: Vec<u8>,
+    /// None if the line is no row.
+    pub row: Option<Row>,
+}
+
+/// Hands every whole line to `each`, oldest first, until it has enough.
+pub fn rows(folder: &Path, mut each: impl FnMut(Placed) -> bool) -> io::Result<()> {
+    for segment in segment::all(folder)? {
+        let bytes = segment.read(0)?;
+        let (lines, _) = segment::lines(&bytes);
+        for (number, line) in (1..).zip(lines) {
+            let row = Row::parse(line);
+            if !each(Placed { file: segment.shown(), line: number, text: line.to_vec(), row }) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Compresses the files of days that are longer ago than this; says which.
+pub fn archive(folder: &Path, now: Timestamp, retention_days: u32) -> io::Result<Vec<String>> {
+    let lock = lock_file(folder)?;
+    lock.lock()?;
+    let newest = segment::all(folder)?.last().map(|segment| segment.name.clone()).unwrap_or_default();
+    packing::archive(folder, &newest, now, retention_days)
+}

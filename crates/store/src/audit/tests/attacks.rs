@@ -1,0 +1,292 @@
+//! Whatever is done to the files, verifying says so, and says where.
+
+use std::fs;
+use std::fs::OpenOptions;
+
+use super::*;
+use crate::audit::row::{self, GENESIS, Row};
+use crate::audit::verify::{Progress, check, seal};
+use crate::audit::{VerifyError, segment};
+
+const ROWS: u64 = 10_000;
+
+/// A chain in memory: its bytes, its lines, and what each line follows.
+struct Long {
+    key: Key,
+    bytes: Vec<u8>,
+    lines: Vec<Vec<u8>>,
+    prevs: Vec<String>,
+}
+
+fn long() -> Long {
+    let key = Key::of(&[b'7'; 64]).unwrap();
+    let mut prevs = vec![GENESIS.to_owned()];
+    let mut bytes = Vec::new();
+    for seq in 1..=ROWS {
+        let hmac = row::write(&key, prevs.last().unwrap(), &at(seq, "one").entry, &mut bytes);
+        prevs.push(hmac);
+    }
+    let lines = segment::lines(&bytes).0.map(<[u8]>::to_vec).collect();
+    Long { key, bytes, lines, prevs }
+}
+
+impl Long {
+    /// What a verification of the whole file says of these bytes.
+    fn line_of_first_flaw(&self, bytes: &[u8]) -> Option<u64> {
+        check(&self.key, &mut Progress::default(), bytes, |_, _| {}).err().map(|(line, _)| line)
+    }
+
+    fn is_genuine(&self, prev: &str, line: &[u8]) -> bool {
+        row::signature(&self.key, prev, line).is_some() && row::read(&self.key, prev, line).is_ok()
+    }
+
+    /// Changes every byte of a line, and its end, one at a time. A verification comes to this line with
+    /// everything before it untouched, so the file is refused here exactly if this line is.
+    fn check_line(&self, index: usize) {
+        let (prev, line) = (&self.prevs[index], &self.lines[index]);
+        assert!(self.is_genuine(prev, line));
+        let mut changed = line.clone();
+        for position in 0..line.len() {
+            let bit = 1 << ((position + index) % 8);
+            changed[position] ^= bit;
+            // A line feed in the middle ends the line there.
+            let seen = &changed[..memchr::memchr(b'\n', &changed).unwrap_or(changed.len())];
+            assert!(!self.is_genuine(prev, seen), "line {index}, byte {position}");
+            changed[position] ^= bit;
+        }
+        if let Some(next) = self.lines.get(index + 1) {
+            let joined = [line, &b"\x0b"[..], next].concat();
+            assert!(!self.is_genuine(prev, &joined), "the end of line {index}");
+        }
+    }
+}
+
+#[test]
+fn every_single_byte_change_of_ten_thousand_rows_is_found() {
+    let long = long();
+    assert!(long.bytes.len() > 4_000_000, "{}", long.bytes.len());
+    let half = long.lines.len() / 2;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..half).for_each(|index| long.check_line(index)));
+        scope.spawn(|| (half..long.lines.len()).for_each(|index| long.check_line(index)));
+    });
+    // And in the whole file it is this line that is named.
+    for index in [0, 1, 4_999, 9_998, 9_999] {
+        let start: usize = long.lines[..index].iter().map(|line| line.len() + 1).sum();
+        for within in [0, 17, long.lines[index].len() - 1] {
+            let mut bytes = long.bytes.clone();
+            bytes[start + within] ^= 1;
+            assert_eq!(long.line_of_first_flaw(&bytes), Some(index as u64 + 1));
+        }
+    }
+    assert_eq!(long.line_of_first_flaw(&long.bytes), None);
+}
+
+#[test]
+fn every_dropped_doubled_or_moved_row_of_ten_thousand_is_found() {
+    let long = long();
+    for (index, line) in long.lines.iter().enumerate() {
+        let prev = &long.prevs[index];
+        assert!(!long.is_genuine(&long.prevs[index + 1], line), "line {index}, twice");
+        // Dropped, or swapped with the next one: what comes instead of it is not genuine here.
+        for other in [index + 1, index + 2, (index * 7919) % long.lines.len()] {
+            if let Some(other) = long.lines.get(other).filter(|other| *other != line) {
+                assert!(!long.is_genuine(prev, other), "line {index}, another in its place");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_signature_has_only_one_place() {
+    let world = World::with_rows(3, 3);
+    let file = world.file(0);
+    let mut changed = lines(&file);
+    let hmac = Row::parse(changed[1].as_bytes()).unwrap().hmac;
+    let field = format!(", \"hmac\": \"{hmac}\"");
+    let without = changed[1].replace(&field, "");
+    changed[1] = format!("{}{field}}}", without.strip_suffix('}').unwrap());
+    write_lines(&file, &changed);
+    world.check_broken(&file, 2);
+}
+
+#[test]
+fn changes_on_disk_are_named_by_file_and_line() {
+    let attack = |change: &dyn Fn(&mut Vec<String>), line: u64| {
+        let world = World::with_rows(30, 10);
+        world.check_whole(30);
+        let file = world.file(1);
+        let mut changed = lines(&file);
+        change(&mut changed);
+        write_lines(&file, &changed);
+        world.check_broken(&file, line);
+    };
+    attack(&|lines| drop(lines.remove(3)), 4);
+    attack(&|lines| drop(lines.remove(0)), 1);
+    attack(&|lines| lines.insert(3, lines[3].clone()), 5);
+    attack(&|lines| lines.swap(3, 4), 4);
+    attack(&|lines| lines.swap(0, 9), 1);
+    attack(&|lines| lines.insert(3, String::new()), 4);
+    attack(&|lines| lines.insert(3, lines[3].replace("shell", "read")), 4);
+    attack(&|lines| lines[5] = lines[5].replace("\"turn\": 4", "\"turn\": 5"), 6);
+    attack(&|lines| lines[5] = lines[5].replace("\", \"", "\",  \""), 6);
+    attack(&|lines| lines[9].push(' '), 10);
+}
+
+/// The row that follows is not genuine any more, so what is missing is noticed where it is missing.
+#[test]
+fn a_missing_file_is_found() {
+    for missing in 0..2 {
+        let world = World::with_rows(30, 10);
+        fs::remove_file(world.file(missing)).unwrap();
+        world.check_broken(&world.file(missing + 1), 1);
+    }
+    let world = World::with_rows(30, 10);
+    fs::remove_file(world.file(2)).unwrap();
+    let report = world.verify();
+    assert!(report.broken.is_none() && report.rows == 20);
+    assert_eq!((report.cut[0].witness.as_str(), report.cut[0].expected_rows), ("head.json", 30));
+}
+
+#[test]
+fn every_length_that_a_chain_is_cut_to_is_found() {
+    let world = World::with_rows(20, 20);
+    let whole = fs::read(world.file(0)).unwrap();
+    for length in (0..whole.len()).rev() {
+        // Only the last rows byte by byte; before that, whole rows.
+        if length < whole.len() - 1_000 && whole[length] != b'\n' {
+            continue;
+        }
+        fs::write(world.file(0), &whole[..length]).unwrap();
+        assert!(!world.verify().is_whole(), "{length}");
+    }
+    fs::write(world.file(0), &whole).unwrap();
+    world.check_whole(20);
+    let mut last = whole;
+    *last.last_mut().unwrap() = b'\x0b';
+    fs::write(world.file(0), &last).unwrap();
+    world.check_broken(&world.file(0), 20);
+}
+
+#[test]
+fn a_head_that_is_gone_or_changed_is_found() {
+    let world = World::with_rows(20, 20);
+    let head = world.folder().join("head.json");
+    let text = fs::read(&head).unwrap();
+    for position in 0..text.len() {
+        let mut changed = text.clone();
+        changed[position] ^= 1;
+        fs::write(&head, changed).unwrap();
+        assert!(!world.verify().is_whole(), "{position}");
+    }
+    fs::remove_file(&head).unwrap();
+    assert_eq!(world.verify().cut[0].witness, "no head.json");
+    // Other signed files are not heads.
+    fs::copy(world.folder().join("cursors.json"), &head).ok();
+    assert!(!world.verify().is_whole());
+}
+
+#[test]
+fn a_chain_that_was_cut_stays_cut_when_it_goes_on() {
+    let world = World::with_rows(20, 10);
+    fs::remove_file(world.file(1)).unwrap();
+    world.chain().append(after_days(2), &[at(15, "one"), at(21, "one")]).unwrap();
+    let report = world.verify();
+    assert!(report.broken.is_none(), "{report:?}");
+    assert_eq!((report.cut[0].expected_rows, report.cut[0].found_rows), (20, 10));
+    // What was cut and is still known is written again.
+    assert_eq!(world.positions("one").split_off(9), [15, 21]);
+    fs::remove_file(world.folder().join("head.json")).unwrap();
+    world.chain().append(after_days(2), &[at(22, "one")]).unwrap();
+    assert_eq!(world.verify().cut.len(), 2);
+}
+
+/// Whoever can write to the folder can go back to an older state of all of it. What is kept elsewhere
+/// tells.
+#[test]
+fn a_rewound_folder_is_found_by_a_seal_kept_elsewhere() {
+    let world = World::with_rows(20, 10);
+    let older = tempfile::tempdir().unwrap();
+    for name in [world.file(0), world.file(1), world.folder().join("head.json")] {
+        fs::copy(&name, older.path().join(name.file_name().unwrap())).unwrap();
+    }
+    world.chain().append(after_days(1), &[at(21, "one")]).unwrap();
+    let anchor = seal(&world.key, &world.verify().head);
+    let verified = || verify(&world.folder(), &world.key, Some(anchor.as_bytes())).unwrap();
+    assert!(verified().is_whole());
+    world.chain().append(after_days(1), &[at(22, "one")]).unwrap();
+    assert!(verified().is_whole());
+    for entry in fs::read_dir(older.path()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), world.folder().join(entry.file_name())).unwrap();
+    }
+    world.check_whole(20);
+    let cut = &verified().cut[0];
+    assert_eq!((cut.witness.as_str(), cut.expected_rows, cut.found_rows), ("the anchor", 21, 20));
+    let forged = anchor.replace("\"rows\": 21", "\"rows\": 20");
+    let refused = verify(&world.folder(), &world.key, Some(forged.as_bytes()));
+    assert!(matches!(refused, Err(VerifyError::Anchor(_))));
+}
+
+#[test]
+fn another_key_verifies_nothing() {
+    let world = World::with_rows(3, 3);
+    let other = Key::of(&[b'8'; 64]).unwrap();
+    assert!(!verify(&world.folder(), &other, None).unwrap().is_whole());
+}
+
+#[test]
+fn compressed_files_stay_part_of_the_chain() {
+    let world = World::with_rows(50, 10);
+    // The fifth day is the newest: it stays, however old.
+    let mut chain = world.chain();
+    chain.append(after_days(92), &[at(51, "one")]).unwrap();
+    let archived = |day: i64| world.folder().join("archive").join(format!("{}.gz", shown(&world.file(day))));
+    for day in 0..2 {
+        assert!(archived(day).exists() && !world.file(day).exists(), "{day}");
+    }
+    assert!(world.file(2).exists() && !archived(2).exists());
+    world.check_whole(51);
+    // Without its cursors the chain is read from the archive on.
+    fs::remove_file(world.folder().join("cursors.json")).ok();
+    world.chain().append(after_days(92), &[at(3, "one"), at(52, "one")]).unwrap();
+    world.check_whole(52);
+    let whole = fs::read(archived(1)).unwrap();
+    for position in (10..whole.len() - 8).step_by(7) {
+        let mut changed = whole.clone();
+        changed[position] ^= 1;
+        fs::write(archived(1), changed).unwrap();
+        let broken = world.verify().broken.expect("a broken archive");
+        assert!(broken.file.starts_with("archive/"), "{broken:?}");
+    }
+    fs::remove_file(archived(1)).unwrap();
+    world.check_broken(&world.file(2), 1);
+}
+
+#[test]
+fn an_archive_that_was_cut_short_by_a_kill_is_finished_later() {
+    let world = World::with_rows(30, 10);
+    let copy = fs::read(world.file(0)).unwrap();
+    let archive = world.folder().join("archive");
+    assert_eq!(crate::audit::archive(&world.folder(), after_days(95), 90).unwrap().len(), 2);
+    fs::write(world.file(0), copy).unwrap();
+    world.check_whole(30);
+    fs::write(archive.join("2026-01-01.jsonl.part"), "half").unwrap();
+    assert_eq!(crate::audit::archive(&world.folder(), after_days(95), 90).unwrap(), [shown(&world.file(0))]);
+    world.check_whole(30);
+    assert_eq!(crate::audit::archive(&world.folder(), after_days(95), 90).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn junk_at_the_end_is_put_aside_and_told_of() {
+    let world = World::with_rows(3, 3);
+    let mut file = OpenOptions::new().append(true).open(world.file(0)).unwrap();
+    std::io::Write::write_all(&mut file, b"{\"actor\": \"age").unwrap();
+    let report = world.verify();
+    assert!(report.is_whole() && !report.torn[0].sealed && report.torn[0].bytes == 14, "{report:?}");
+    world.chain().append(START, &[at(4, "one")]).unwrap();
+    let report = world.verify();
+    assert!(report.is_whole() && report.torn[0].sealed && report.rows == 5, "{report:?}");
+    let kept: Vec<_> = fs::read_dir(world.folder().join("torn")).unwrap().collect();
+    assert_eq!(fs::read(kept[0].as_ref().unwrap().path()).unwrap(), b"{\"actor\": \"age");
+}

@@ -1,0 +1,1 @@
+"""What the attacker can do, by kind of target."""
