@@ -47,7 +47,7 @@ impl Rules for Reopened {
 }
 
 fn make(name: &str) -> testkit::Line {
-    testkit::call("shell", &format!(r#"{{"command":"echo x >> {name}"}}"#))
+    testkit::call("shell", format!(r#"{{"command":"echo x >> {name}"}}"#))
 }
 
 /// G4, G9, G11: a command that writes is kept by its exact text, and outlives the process.

@@ -146,7 +146,39 @@ fn a_wish_is_explained_in_words() {
     ] {
         told.push_str(&world.plain(&world.permissions(&arguments).with(0).out));
     }
-    expect_test::expect![[""]].assert_eq(&told);
+    expect_test::expect![[r#"
+        shell: git status -s
+          folder:  /project
+          risk:    low, only reads: git status -s
+          preset:  suggest: it is asked; where nobody can be asked, it is refused
+          rules:   allow shell(git status:*) (~/.config/ropewalk/permissions.toml line 4)
+        So it runs without asking: allowed by the rule shell(git status:*) (~/.config/ropewalk/permissions.toml line 4).
+        shell: cd x && git -C y push --force
+          folder:  /project
+          risk:    high, overwrites what others may have on the server: git -C y push --force
+          preset:  full: it runs without asking: approval is set to full
+          rules:   deny shell(git push --force:*) (~/.config/ropewalk/permissions.toml line 5)
+                   ask shell(git push:*) (~/project/.ropewalk/permissions.toml line 4)
+        So it is refused by the rule shell(git push --force:*) (~/.config/ropewalk/permissions.toml line 5).
+        shell: git push
+          folder:  /project
+          risk:    medium, sends commits to a server: git push
+          preset:  full: it runs without asking: approval is set to full
+          rules:   ask shell(git push:*) (~/project/.ropewalk/permissions.toml line 4)
+        So it is asked; where nobody can be asked, it is refused.
+        edit: /project/src/a.rs
+          folder:  /project
+          risk:    medium, changes a file
+          preset:  auto: it runs without asking: edits inside the workspace are allowed
+          rules:   none is about this
+        So it runs without asking: edits inside the workspace are allowed.
+        edit: /project/src/a.rs
+          folder:  /project
+          risk:    medium, changes a file
+          preset:  read-only: it is refused: approval is set to read-only: only reading is allowed
+          rules:   none is about this
+        So it is refused: approval is set to read-only: only reading is allowed.
+    "#]].assert_eq(&told);
     let json = world.permissions(&["why", "shell", "git push --force", "--json"]).with(0).json();
     assert_eq!((json["ruling"].as_str(), json["rules"][0]["effect"].as_str()), (Some("deny"), Some("deny")));
 }

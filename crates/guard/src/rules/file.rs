@@ -156,7 +156,7 @@ impl Reader<'_> {
             Err(Malformed { reason, whole_tool: Some(rule) }) if effect != RuleEffect::Allow => {
                 entry.effect = RuleEffect::Ask;
                 self.warn_at(line, &format!("{text}: {reason}. Until then every use of this tool is asked"));
-                entry.rule = Some(Arc::new(rule));
+                entry.rule = Some(Arc::from(rule));
             }
             Err(Malformed { reason, .. }) => {
                 self.warn_at(line, &format!("{text}: {reason}. Until then it is ignored"));

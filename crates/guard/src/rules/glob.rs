@@ -57,7 +57,7 @@ impl Glob {
                 }
                 '*' => glob.star(after, kind),
                 '[' => match class(after) {
-                    Some((not, ranges, after)) => {
+                    Some((Class { not, ranges }, after)) => {
                         glob.parts.push(Part::Class { not, ranges, slash: kind == Kind::Text });
                         after
                     }
@@ -81,6 +81,14 @@ impl Glob {
             [] => Some(""),
             [Part::Literal(text)] => Some(text),
             _ => None,
+        }
+    }
+
+    /// Whether a text that begins with this word could match: a quick no for most.
+    pub(super) fn may_begin(&self, word: &str) -> bool {
+        match self.parts.first() {
+            Some(Part::Literal(text)) => text.starts_with(word) || word.starts_with(text.as_str()),
+            _ => true,
         }
     }
 
@@ -193,8 +201,13 @@ fn step(text: &str, resume: usize, from: usize) -> Option<(usize, usize)> {
     Some((resume, from + c.len_utf8()))
 }
 
-/// What stands after `[`: negated or not, its ranges, and what follows it.
-fn class(source: &str) -> Option<(bool, Vec<(char, char)>, &str)> {
+struct Class {
+    not: bool,
+    ranges: Vec<(char, char)>,
+}
+
+/// What stands after `[`, and what follows it.
+fn class(source: &str) -> Option<(Class, &str)> {
     let (not, body) = match source.strip_prefix(['!', '^']) {
         Some(body) => (true, body),
         None => (false, source),
@@ -203,7 +216,7 @@ fn class(source: &str) -> Option<(bool, Vec<(char, char)>, &str)> {
     let mut ranges = Vec::new();
     while let Some((at, c)) = chars.next() {
         if c == ']' && !ranges.is_empty() {
-            return Some((not, ranges, &body[at + 1..]));
+            return Some((Class { not, ranges }, &body[at + 1..]));
         }
         let from = if c == '\\' { unescaped(chars.next()?.1) } else { c };
         let mut ahead = chars.clone();

@@ -59,9 +59,7 @@ impl View {
     /// Rules that allow a line between them: one for every command.
     fn together(&self, wish: &Wish) -> Option<RuleHit> {
         let allowing = || self.rules.iter().filter(|held| held.effect == RuleEffect::Allow);
-        if allowing().next().is_none() {
-            return None;
-        }
+        allowing().next()?;
         let line = wish.line();
         let mut used: Vec<&Held> = Vec::new();
         for command in line.commands.as_ref()? {

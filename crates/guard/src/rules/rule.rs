@@ -80,7 +80,7 @@ pub(super) struct Malformed {
     /// What is wrong, and what to write instead.
     pub(super) reason: String,
     /// The rule for every use of the tool, if the tool can be read.
-    pub(super) whole_tool: Option<Rule>,
+    pub(super) whole_tool: Option<Box<Rule>>,
 }
 
 /// What a match is like.
@@ -109,7 +109,9 @@ impl Rule {
             Some("") => Err(format!("nothing stands between the brackets; for every use write {name}")),
             Some(body) => content(&tools, name, body, effect),
         };
-        content.map(rule).map_err(|reason| Malformed { reason, whole_tool: Some(rule(Content::Anything)) })
+        content
+            .map(rule)
+            .map_err(|reason| Malformed { reason, whole_tool: Some(Box::new(rule(Content::Anything))) })
     }
 
     /// The rule for every command that begins with these words.
@@ -368,7 +370,8 @@ impl Pattern {
             }
             Self::Prefix(words) => covered(words, command),
             Self::Glob(glob) => {
-                line::known_words(command).is_some_and(|known| glob.matches(&known.join(" ")))
+                command.argv.first().is_some_and(|first| glob.may_begin(first.text()))
+                    && line::known_words(command).is_some_and(|known| glob.matches(&known.join(" ")))
             }
         }
     }

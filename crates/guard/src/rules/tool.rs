@@ -45,8 +45,8 @@ const OTHERS: [&str; 1] = ["update_plan"];
 
 impl Tool {
     pub(super) fn of(name: &str) -> Option<Self> {
-        let same = |known: &&str| known.eq_ignore_ascii_case(name);
-        NAMES.iter().find(|(_, names)| names.iter().any(|known| same(&known))).map(|(tool, _)| *tool)
+        let same = |known: &str| known.eq_ignore_ascii_case(name);
+        NAMES.iter().find(|(_, names)| names.iter().any(|known| same(known))).map(|(tool, _)| *tool)
     }
 
     pub(super) fn name(self) -> &'static str {
