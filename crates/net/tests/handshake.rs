@@ -215,7 +215,7 @@ async fn a_client_without_files_and_terminal_is_never_asked_for_them() {
     let script = Script::new([vec![
         testkit::call("read", read),
         testkit::call("write", write),
-        testkit::call("shell", r#"{"command":"true"}"#),
+        testkit::call("shell", r#"{"command":"touch made"}"#),
     ]]);
     run(Setup::script(&script), async |server| {
         testkit::server::write(server.workspace().join("a.txt"), "a");

@@ -73,7 +73,7 @@ async fn a_model_is_used_from_the_very_next_prompt_and_an_unknown_one_is_refused
 /// H6: also in the middle of a turn, for the next model call.
 #[tokio::test]
 async fn a_model_changed_in_mid_turn_is_used_by_the_next_call() {
-    let script = Script::new([vec![testkit::call("shell", r#"{"command":"true"}"#)], vec![]]);
+    let script = Script::new([vec![testkit::call("shell", r#"{"command":"touch made"}"#)], vec![]]);
     check(Setup::script(&script), async |_, mut client, session| {
         let turn = client.send_prompt(&session, "go").await;
         let ask = client.next_ask().await;

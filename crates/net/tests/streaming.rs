@@ -107,6 +107,8 @@ async fn commands_are_announced_once_the_session_has_a_name() {
                 "help",
                 "model",
                 "mode",
+                "approval",
+                "sandbox",
                 "clear",
                 "compact",
                 "review",

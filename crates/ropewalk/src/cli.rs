@@ -143,12 +143,6 @@ pub struct GuardOptions {
     pub yolo: bool,
 }
 
-impl GuardOptions {
-    pub fn names_approval(&self) -> bool {
-        self.approval.is_some() || self.permission_mode.is_some() || self.full_auto || self.yolo
-    }
-}
-
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OsSandbox {
     #[default]

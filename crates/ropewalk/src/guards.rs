@@ -37,8 +37,8 @@ pub struct Guards {
     pub reach: Reach,
     /// What the approval of a new session is, if not the usual.
     pub approval: Option<Arc<str>>,
-    /// It was named on the command line, and not only the custom of this person.
-    pub approval_named: bool,
+    /// What it is for one run alone.
+    pub approval_once: Option<Arc<str>>,
     pub config: Config,
 }
 
@@ -49,8 +49,8 @@ impl Guards {
             warn(&format!("the settings file has {key:?}, which means nothing here"));
         }
         let mode = mode(options, &config)?;
-        let named = options.add_dir.iter().chain(&config.add_dirs);
-        let add_dirs = named.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
+        let folders = options.add_dir.iter().chain(&config.add_dirs);
+        let add_dirs = folders.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
         let guards = Self {
             reach: Reach {
                 mode,
@@ -60,12 +60,21 @@ impl Guards {
                 project: Some(config::project_mode),
                 home: home(),
             },
-            approval: approval(options, &config)?,
-            approval_named: options.names_approval(),
+            approval: match named(options)? {
+                Some(named) => Some(named),
+                None => customary(&config)?,
+            },
+            approval_once: None,
             config,
         };
         guards.be_loud();
         Ok(guards)
+    }
+
+    /// For one prompt: what is allowed on the command line is not for whoever opens the session next.
+    pub fn of_one_run(options: &GuardOptions) -> Result<Self, Trouble> {
+        let guards = Self::of(options)?;
+        Ok(Self { approval: customary(&guards.config)?, approval_once: named(options)?, ..guards })
     }
 
     /// With `--os-sandbox on` nothing starts where the fence cannot be kept.
@@ -92,7 +101,7 @@ impl Guards {
     /// For commands that run no tools.
     pub fn none() -> Self {
         let reach = Reach { mode: Mode::ReadOnly, ..Reach::default() };
-        Self { reach, approval: None, approval_named: false, config: Config::default() }
+        Self { reach, approval: None, approval_once: None, config: Config::default() }
     }
 
     /// What takes a fence away is said, every time.
@@ -146,19 +155,28 @@ fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {
     }
 }
 
-fn approval(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, Trouble> {
+/// What the command line says, under one of its names.
+fn named(options: &GuardOptions) -> Result<Option<Arc<str>>, Trouble> {
     let loosest = (options.yolo || options.full_auto).then(|| "full".to_owned());
-    let flag = options.permission_mode.clone().or(loosest).or_else(|| options.approval.clone());
-    let named = flag.or_else(|| config.approval.clone());
-    let named = named.or_else(|| first_variable(["ROPEWALK_APPROVAL", "FERRET_APPROVAL"]).map(|(_, v)| v));
-    let Some(named) = named else { return Ok(None) };
-    let value = full_name(APPROVAL, named.as_str().into());
+    let named = options.permission_mode.clone().or(loosest).or_else(|| options.approval.clone());
+    named.as_deref().map(preset).transpose()
+}
+
+/// What the person has chosen for every session.
+fn customary(config: &Config) -> Result<Option<Arc<str>>, Trouble> {
+    let variable = || first_variable(["ROPEWALK_APPROVAL", "FERRET_APPROVAL"]).map(|(_, value)| value);
+    let custom = config.approval.clone().or_else(variable);
+    custom.as_deref().map(preset).transpose()
+}
+
+fn preset(named: &str) -> Result<Arc<str>, Trouble> {
+    let value = full_name(APPROVAL, named.into());
     let choices = approval_spec().choices;
     if choices.iter().any(|choice| choice.value == value) {
-        return Ok(Some(value));
+        return Ok(value);
     }
     let known: Vec<_> = choices.iter().map(|choice| choice.value.as_ref()).collect();
-    Err(Trouble::usage(format!("{named:?} is not an approval preset"))
+    Err(Trouble::usage(format!("{named:?} is not a choice for --approval"))
         .fix(format!("one of {}", known.join(", "))))
 }
 

@@ -55,7 +55,7 @@ async fn in_registry(
     content: Vec<Content>,
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
-    let guards = Guards::of(&options.guard)?;
+    let guards = Guards::of_one_run(&options.guard)?;
     guards.must_hold_here(&options.guard).await?;
     let limits = Limits { attended: false, ..Limits::default() };
     let (registry, audit) = server::audited(limits, true, &guards)?;
@@ -84,7 +84,7 @@ async fn one_turn(
     }
     let printer = Printer::new(format, handle.clone());
     let outcome = prompt(registry, printer, (&handle, after), &by, content, stops).await;
-    if guards.approval_named {
+    if guards.approval_once.is_some() {
         // What was allowed for one prompt is not for whoever opens the session next. If the session
         // has closed, its log cannot take this or anything else.
         let back = Input::Change { by, id: APPROVAL.into(), value: approval };
@@ -204,9 +204,7 @@ fn wishes(
         }
         wishes.push((id, value.clone()));
     }
-    if guards.approval_named {
-        wishes.extend(guards.approval.as_ref().map(|preset| (APPROVAL, preset.to_string())));
-    }
+    wishes.extend(guards.approval_once.as_ref().map(|preset| (APPROVAL, preset.to_string())));
     Ok(wishes)
 }
 

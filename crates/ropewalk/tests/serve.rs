@@ -153,11 +153,11 @@ impl Ropewalk {
 
     /// Starts a command that runs for long in the background of another; returns its process.
     fn long_command(&mut self, session: &str) -> (u64, Pid) {
-        let turn = self.prompt(session, "run sleep 300 & echo child $!; wait");
-        let shown = self.until(|frame| text_of(frame).is_some_and(|text| text.contains("child ")));
-        let text = text_of(&shown).unwrap();
-        let number = text.split("child ").nth(1).unwrap().trim().parse().unwrap();
-        let pid = Pid::from_raw(number).unwrap();
+        // Behind the fence processes have other numbers, so it is found by what it was started with.
+        let seconds = format!("300.{}", self.child.id());
+        let turn = self.prompt(session, &format!("run sleep {seconds} & echo child; wait"));
+        self.until(|frame| text_of(frame).is_some_and(|text| text.contains("child")));
+        let pid = sleeping(&seconds);
         assert!(is_alive(pid));
         (turn, pid)
     }
@@ -168,6 +168,23 @@ fn text_of(frame: &Value) -> Option<&str> {
     let update = &frame["params"]["update"];
     (update["sessionUpdate"] == "tool_call_update")
         .then(|| update["content"][0]["content"]["text"].as_str())?
+}
+
+/// The process that sleeps so long; it may be about to begin.
+fn sleeping(seconds: &str) -> Pid {
+    let wanted = format!("sleep\0{seconds}\0").into_bytes();
+    let began = Instant::now();
+    loop {
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let found = processes
+            .filter(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == wanted))
+            .find_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+        if let Some(pid) = found {
+            return pid;
+        }
+        assert!(began.elapsed() < DEADLINE, "the command does not start");
+        std::thread::yield_now();
+    }
 }
 
 /// A process that ended and that nobody has waited for is not alive.
