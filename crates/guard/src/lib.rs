@@ -14,4 +14,6 @@ pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
 pub use risk::{
     Assessment, Scope, Want, Workplace, assess_command, assess_path, covers, scope_of_always, touches,
 };
-pub use rules::{Changed, ListedRule, RuleError, RulePaths, RuleSource, Rulebook, Where, imagined};
+pub use rules::{
+    Changed, ListedRule, RuleChange, RuleError, RulePaths, RuleSource, Rulebook, Where, imagined,
+};

@@ -25,7 +25,7 @@ mod zeph;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::{AskRequest, BoxFuture, Remembered, RuleEffect, RuleHit, Rules};
 
@@ -75,6 +75,17 @@ pub enum Where {
     Folder(PathBuf),
     /// In this folder, for everybody who works there: the project's file.
     ProjectFile(PathBuf),
+}
+
+/// A rule that was written or taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleChange {
+    /// None if it was taken out.
+    pub effect: Option<RuleEffect>,
+    pub rule: Arc<str>,
+    /// The only folder that it holds in.
+    pub folder: Option<PathBuf>,
+    pub file: PathBuf,
 }
 
 /// What came of a change.
@@ -129,6 +140,8 @@ struct Inner {
     state: Mutex<State>,
     /// Answers are written one after the other, in the order in which they were given.
     writing: Mutex<()>,
+    /// Who is told of changes.
+    told: OnceLock<Box<dyn Fn(RuleChange) + Send + Sync>>,
 }
 
 struct State {
@@ -166,7 +179,13 @@ impl Rulebook {
             answers: Vec::new(),
             answers_given: 0,
         };
-        Self { inner: Arc::new(Inner { paths, state: Mutex::new(state), writing: Mutex::new(()) }) }
+        let (state, writing) = (Mutex::new(state), Mutex::new(()));
+        Self { inner: Arc::new(Inner { paths, state, writing, told: OnceLock::new() }) }
+    }
+
+    /// Has somebody told of every rule that is written or taken out from here on. The first one counts.
+    pub fn tell(&self, told: impl Fn(RuleChange) + Send + Sync + 'static) {
+        self.inner.told.get_or_init(|| Box::new(told));
     }
 
     /// Every rule that has something to say of a wish; [`Rules::find`] gives the one that decides.
@@ -208,6 +227,13 @@ impl Rulebook {
         let done = store::change(&file, owner, folder.as_deref(), change).map_err(RuleError::File)?;
         self.inner.look_again();
         let Done { changed, before } = done;
+        if changed {
+            let (effect, rule) = match change {
+                Change::Put(effect, rule) => (Some(*effect), Arc::clone(&rule.text)),
+                Change::Take(rule) => (None, Arc::clone(&rule.text)),
+            };
+            self.inner.announce(RuleChange { effect, rule, folder, file: file.clone() });
+        }
         Ok(Changed { file, already: !changed, before })
     }
 }
@@ -230,14 +256,27 @@ impl Rules for Rulebook {
             return Box::pin(std::future::ready(Err("the command is too long to be kept as a rule".into())));
         }
         let inner = Arc::clone(&self.inner);
+        let change = RuleChange {
+            effect: Some(effect),
+            rule: Arc::clone(&text),
+            folder: Some(real(&answer.workspace)),
+            file: self.inner.paths.user.clone(),
+        };
         Box::pin(async move {
-            let written = tokio::task::spawn_blocking(move || inner.write_answers(number)).await;
+            let write = move || inner.write_answers(number).inspect(|()| inner.announce(change));
+            let written = tokio::task::spawn_blocking(write).await;
             written.map_err(|_| "writing the rule broke; this is a bug".to_owned())?.map(|()| text)
         })
     }
 }
 
 impl Inner {
+    fn announce(&self, change: RuleChange) {
+        if let Some(told) = self.told.get() {
+            told(change);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

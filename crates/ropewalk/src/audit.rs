@@ -6,7 +6,8 @@ mod verify;
 
 use std::process::ExitCode;
 
-use engine::{Clock, Timestamp};
+use engine::{Clock, RuleEffect, Timestamp};
+use guard::RuleChange;
 use serde_json::{Map, Value, json};
 use store::audit::{Entry, KeyError};
 use wire::Hello;
@@ -61,6 +62,27 @@ pub fn initialized(at: Timestamp, hello: &Hello) -> Entry {
         actor: "acp_bridge".into(),
         resource_type: "session",
         resource_id: "session".into(),
+        details,
+    }
+}
+
+/// A rule that somebody wrote or took out.
+pub fn rule_changed(at: Timestamp, change: &RuleChange) -> Entry {
+    let mut details = Map::new();
+    let effect = change.effect.map(|effect| match effect {
+        RuleEffect::Allow => "allow",
+        RuleEffect::Ask => "ask",
+        RuleEffect::Deny => "deny",
+    });
+    details.insert("effect".into(), effect.into());
+    details.insert("folder".into(), change.folder.as_ref().map(|folder| folder.to_string_lossy()).into());
+    details.insert("file".into(), change.file.to_string_lossy().into());
+    Entry {
+        at,
+        event_type: if change.effect.is_some() { "rule.added" } else { "rule.removed" },
+        actor: "local".into(),
+        resource_type: "rule",
+        resource_id: crate::secrets::without(&change.rule).into_owned(),
         details,
     }
 }

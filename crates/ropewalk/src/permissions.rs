@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use engine::{APPROVAL, AskRequest, MODE, Risk, RuleEffect, RuleHit, Ruling, Settings};
+use engine::{APPROVAL, AskRequest, Limits, MODE, Risk, RuleEffect, RuleHit, Ruling, Settings};
 use guard::{Changed, ListedRule, RuleError, RuleSource, Rulebook, Where};
 use serde_json::{Value, json};
 
@@ -12,9 +12,10 @@ use crate::cli::{
     PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
     PermissionsWhyOptions, RulePlace, RuleWord,
 };
+use crate::guards::Guards;
 use crate::terminal::{self, one_line};
 use crate::trouble::Trouble;
-use crate::{paths, run};
+use crate::{paths, run, server};
 
 pub fn run(command: &PermissionsCommand) -> ExitCode {
     let (outcome, as_json) = match command {
@@ -97,7 +98,7 @@ fn add(options: &PermissionsAddOptions) -> Result<(), Trouble> {
         RuleWord::Deny => RuleEffect::Deny,
     };
     let place = place(&options.place)?;
-    let changed = Rulebook::new(paths::rules()?).add(&place, effect, &options.rule).map_err(trouble)?;
+    let changed = audited(|book| book.add(&place, effect, &options.rule))?;
     let Changed { file, already, before } = &changed;
     if options.json {
         return terminal::put_json(&json!({
@@ -117,20 +118,18 @@ fn add(options: &PermissionsAddOptions) -> Result<(), Trouble> {
 }
 
 fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
-    let book = Rulebook::new(paths::rules()?);
     let named = &options.place;
     let mut places = vec![place(named)?];
     if places[0] == Where::Everywhere {
         // Whoever takes a rule out means it, wherever an answer has put it.
         places.push(Where::Folder(run::folder(None)?));
     }
-    let mut done = Vec::new();
-    for place in places {
-        let changed = book.remove(&place, &options.rule).map_err(trouble)?;
-        if !changed.already {
-            done.push((place, changed));
-        }
-    }
+    let done = audited(|book| {
+        let removed = places.into_iter().map(|place| Ok((book.remove(&place, &options.rule)?, place)));
+        let removed: Result<Vec<_>, RuleError> = removed.collect();
+        let changed = removed?.into_iter().filter(|(changed, _)| !changed.already);
+        Ok(changed.map(|(changed, place)| (place, changed)).collect::<Vec<_>>())
+    })?;
     if done.is_empty() {
         return Err(Trouble::failed(format!("there is no rule {}", options.rule))
             .fix("ropewalk permissions list shows the rules; -C DIR names the folder of one"));
@@ -149,6 +148,22 @@ fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
         terminal::put(&format!("{} is gone; it was {was}{}.\n", one_line(&options.rule), in_folder(place)))?;
     }
     Ok(())
+}
+
+/// Changes rules, with a row in the audit for each.
+fn audited<T>(change: impl FnOnce(&Rulebook) -> Result<T, RuleError>) -> Result<T, Trouble> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| Trouble::failed("the rules cannot be changed").because(error))?;
+    let _within = runtime.enter();
+    let limits = Limits { attended: false, ..Limits::default() };
+    let (registry, audit) = server::audited(limits, false, &Guards::none())?;
+    let book = Rulebook::new(paths::rules()?);
+    if let Some(audit) = &audit {
+        server::audit_changes(&book, &registry, audit);
+    }
+    let outcome = change(&book).map_err(trouble);
+    runtime.block_on(registry.shutdown());
+    outcome
 }
 
 fn place(named: &RulePlace) -> Result<Where, Trouble> {

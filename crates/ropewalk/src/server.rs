@@ -6,17 +6,20 @@ use agent::{Agent, AgentConfig};
 use engine::{APPROVAL, Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
 use guard::Rulebook;
 use store::SqliteStore;
+
 use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
+use tokio::runtime::Handle;
 
 use crate::clock::SystemClock;
 use crate::guards::Guards;
 use crate::trouble::Trouble;
-use crate::{paths, secrets};
+use crate::{audit, paths, secrets};
 
 /// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
 /// first session should not wait for the disk.
 pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
-    Ok(Registry::new(parts(limits, warm, guards)?))
+    let rules = Arc::new(Rulebook::new(paths::rules()?));
+    Ok(Registry::new(parts(limits, warm, guards, &rules)?))
 }
 
 /// A registry and what audits it.
@@ -26,7 +29,8 @@ pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
 pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, Trouble> {
     let folder = paths::audit()?;
     let key = Key::load_or_create(&paths::audit_key()?, &folder);
-    let parts = parts(limits, warm, guards)?;
+    let rules = Arc::new(Rulebook::new(paths::rules()?));
+    let parts = parts(limits, warm, guards, &rules)?;
     let key = match key {
         // Where nothing can be kept, neither can sessions: they last as long as the process does.
         Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
@@ -46,7 +50,21 @@ pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, T
         retention_days: RETENTION_DAYS,
     });
     let followers = vec![Arc::clone(&audit) as Arc<dyn Follower>];
-    Ok((Registry::new(RegistryParts { followers, ..parts }), Some(audit)))
+    let registry = Registry::new(RegistryParts { followers, ..parts });
+    audit_changes(&rules, &registry, &audit);
+    Ok((registry, Some(audit)))
+}
+
+/// From here on the audit has a row for every rule that is written or taken out.
+pub fn audit_changes(rules: &Rulebook, registry: &Registry, audit: &Arc<Audit>) {
+    let (tracker, audit) = (registry.tracker().clone(), Arc::clone(audit));
+    rules.tell(move |change| match Handle::try_current() {
+        Ok(runtime) => {
+            let row = audit::rule_changed(SystemClock.now(), &change);
+            drop(tracker.spawn_on(audit.post(row), &runtime));
+        }
+        Err(error) => tracing::error!(%error, "a changed rule was not audited"),
+    });
 }
 
 /// What a session begins with, before anybody chooses something else.
@@ -59,19 +77,23 @@ fn first_settings(parts: &RegistryParts) -> Settings {
 }
 
 /// What every registry is made from.
-fn parts(limits: Limits, warm: bool, guards: &Guards) -> Result<RegistryParts, Trouble> {
+fn parts(
+    limits: Limits,
+    warm: bool,
+    guards: &Guards,
+    rules: &Arc<Rulebook>,
+) -> Result<RegistryParts, Trouble> {
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
-    let rules = Arc::new(Rulebook::new(paths::rules()?));
-    config.rules = Some(Arc::clone(&rules));
+    config.rules = Some(Arc::clone(rules));
     let options = store::Options { warm, ..store::Options::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     Ok(RegistryParts {
         limits,
-        rules,
+        rules: Arc::clone(rules) as Arc<dyn engine::Rules>,
         approval: guards.approval.clone(),
         redactor: Some(secrets::redactor()?),
         ..RegistryParts::new(store, backend, clock)

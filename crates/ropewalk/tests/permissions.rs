@@ -252,3 +252,26 @@ fn the_file_is_where_the_environment_says() {
         assert!(Path::exists(&world.path(file)), "{name}");
     }
 }
+
+#[test]
+fn every_changed_rule_is_in_the_audit() {
+    let world = World::new();
+    world.permissions(&["add", "deny", "shell(git push:*)"]).with(0);
+    world.permissions(&["add", "deny", "shell(git push:*)"]).with(0);
+    world.permissions(&["remove", "shell(git push:*)"]).with(0);
+    world.run(&["run", "/permissions add allow shell(make all)"]).with(0);
+    let rows = world.run(&["audit", "query", "--type", "rule.", "--json"]).with(0).json();
+    let told: Vec<_> = rows["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| format!("{} {} {}", row["event_type"], row["resource_id"], row["details"]["effect"]))
+        .collect();
+    let expected = [
+        r#""rule.added" "shell(git push:*)" "deny""#,
+        r#""rule.removed" "shell(git push:*)" null"#,
+        r#""rule.added" "shell(make all)" "allow""#,
+    ];
+    assert_eq!(told, expected, "{rows}");
+    world.run(&["audit", "verify"]).with(0);
+}
