@@ -1,10 +1,14 @@
-//! Measures coding agents on stdio from the outside, all of them with the same raw client.
+//! Measures coding agents on stdio from the outside, all of them with the same raw client, and what
+//! the product's guards cost from the inside.
 //!
 //! The client must never be what is measured: while a clock runs it copies lines and looks at their
 //! first bytes; it parses when the clock has stopped.
 
 pub mod disk;
+pub mod guard_path;
 pub mod measure;
 pub mod peer;
 pub mod prompt;
+pub mod starts;
 pub mod stats;
+pub mod workspace;

@@ -10,6 +10,10 @@ impl Samples {
         self.0.push(value);
     }
 
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

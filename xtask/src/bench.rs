@@ -1,11 +1,15 @@
 //! `cargo xtask bench`: builds the product and the bench, lets the driver measure, prints a table.
 //!
-//! `bench [--quick] [--rounds N] [--write] [--serve-args "ARGS"] [--agent-command "COMMAND ARGS"]`
+//! `bench [--quick] [--rounds N] [--write] [--only guards] [--serve-args "ARGS"]
+//! [--agent-command "COMMAND ARGS"]`
 //!
-//! `--write` puts the table into `bench/README.md`. `--agent-command` measures any other ACP agent
-//! in the product's place; its words are split at spaces.
+//! `--write` puts the tables into `bench/README.md`. `--only guards` measures, prints and writes only
+//! what the guards cost. `--agent-command` measures any other ACP agent in the product's place, without
+//! the guards, which only the product has; its words are split at spaces.
 //!
 //! **Invariant:** what is a goal and whether it is met is decided here alone; the driver only measures.
+
+mod guards;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,24 +25,39 @@ const TABLE_END: &str = "<!-- bench:end -->";
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let options = Options::parse(args)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
-    let driver = build(&root.join("bench"), &["--bins"], "driver")?;
-    let folder = match &options.agent_command {
-        Some(_) => root.to_owned(),
-        None => {
-            let binary = build(root, &["--package", "ropewalk"], "ropewalk")?;
-            binary.parent().context("the binary has no folder")?.to_owned()
-        }
+    let readme = root.join("bench/README.md");
+    let product = match &options.agent_command {
+        Some(_) => None,
+        None => Some(build(root, &["--package", "ropewalk"], "ropewalk")?),
     };
-    let report = measure(&driver, &folder, &options)?;
-    let table = Table::new(&report).render();
-    println!("{table}");
-    if options.write { write_table(&root.join("bench/README.md"), &table) } else { Ok(()) }
+    if !options.only_guards {
+        let driver = build(&root.join("bench"), &["--bins"], "driver")?;
+        let folder = product.as_deref().map_or(Some(root), Path::parent);
+        let report = measure(&driver, folder.context("the binary has no folder")?, &options)?;
+        let table = Table::new(&report).render();
+        println!("{table}");
+        if options.write {
+            write_table(&readme, [TABLE_BEGIN, TABLE_END], &table)?;
+        }
+    }
+    let Some(product) = product else { return Ok(()) };
+    let program = build(&root.join("bench"), &["--bin", "guards"], "guards")?;
+    let report = guards::measure(&program, &product, &options)?;
+    let table = guards::render(&report);
+    println!("\n{table}");
+    guards::unavailable(&report).iter().for_each(|line| eprintln!("{line}"));
+    if options.write {
+        write_table(&readme, [guards::TABLE_BEGIN, guards::TABLE_END], &table)
+    } else {
+        Ok(())
+    }
 }
 
 #[derive(Default)]
 struct Options {
     quick: bool,
     write: bool,
+    only_guards: bool,
     rounds: Option<String>,
     serve_args: String,
     agent_command: Option<String>,
@@ -53,12 +72,20 @@ impl Options {
             match flag.as_str() {
                 "--quick" => options.quick = true,
                 "--write" => options.write = true,
+                "--only" => match value()?.as_str() {
+                    "guards" => options.only_guards = true,
+                    other => bail!("--only knows guards, not {other}"),
+                },
                 "--rounds" => options.rounds = Some(value()?),
                 "--serve-args" => options.serve_args = value()?,
                 "--agent-command" => options.agent_command = Some(value()?),
                 _ => bail!("bench does not know the argument {flag}"),
             }
         }
+        ensure!(
+            !options.only_guards || options.agent_command.is_none(),
+            "--only guards measures the product, so leave out --agent-command"
+        );
         Ok(options)
     }
 }
@@ -98,18 +125,29 @@ fn measure(driver: &Path, folder: &Path, options: &Options) -> anyhow::Result<Va
     if let Some(rounds) = &options.rounds {
         command.args(["--rounds", rounds]);
     }
-    let output =
-        command.current_dir(folder).stderr(Stdio::inherit()).output().context("cannot run the driver")?;
-    ensure!(output.status.success(), "the driver failed; what the agents wrote is in {}", scratch.display());
+    measured_json(command.current_dir(folder), &scratch)
+}
+
+/// Runs a program that measures; what it prints is its report.
+fn measured_json(command: &mut Command, scratch: &Path) -> anyhow::Result<Value> {
+    let name = Path::new(command.get_program()).display().to_string();
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {name}"))?;
+    ensure!(output.status.success(), "{name} failed; what it left is in {}", scratch.display());
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn write_table(path: &Path, table: &str) -> anyhow::Result<()> {
+/// Puts a table between its marks and leaves everything else as it is.
+fn write_table(path: &Path, marks: [&str; 2], table: &str) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path)?;
-    let (before, rest) = text.split_once(TABLE_BEGIN).context("bench/README.md has lost its begin marker")?;
-    let (_, after) = rest.split_once(TABLE_END).context("bench/README.md has lost its end marker")?;
-    std::fs::write(path, format!("{before}{TABLE_BEGIN}\n{table}\n{TABLE_END}{after}"))?;
+    std::fs::write(path, with_table(&text, marks, table)?)?;
     Ok(())
+}
+
+fn with_table(text: &str, [begin, end]: [&str; 2], table: &str) -> anyhow::Result<String> {
+    let lost = |mark: &str| format!("bench/README.md has lost its mark {mark}");
+    let (before, rest) = text.split_once(begin).with_context(|| lost(begin))?;
+    let (_, after) = rest.split_once(end).with_context(|| lost(end))?;
+    Ok(format!("{before}{begin}\n{table}\n{end}{after}"))
 }
 
 /// What a measured value has to be.
@@ -357,7 +395,7 @@ fn grouped(value: f64) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{Table, grouped, number};
+    use super::{Options, TABLE_BEGIN, TABLE_END, Table, grouped, guards, number, with_table};
 
     #[test]
     fn numbers_keep_three_digits_and_group_the_rest() {
@@ -383,5 +421,29 @@ mod tests {
             text.contains("| memory, 1 session | MB | - | - | - | - | - | - | <= 15 | not measured |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn each_table_is_replaced_without_the_other() {
+        let page = include_str!("../../bench/README.md");
+        let (marks, others) = ([guards::TABLE_BEGIN, guards::TABLE_END], [TABLE_BEGIN, TABLE_END]);
+        let one = with_table(page, marks, "guards").unwrap();
+        assert!(one.contains("<!-- guards:begin -->\nguards\n<!-- guards:end -->"), "{one}");
+        let between =
+            |text: &str| text.split(others[0]).nth(1).unwrap().split(others[1]).next().unwrap().to_owned();
+        assert_eq!(between(&one), between(page));
+        let both = with_table(&one, others, "agents").unwrap();
+        assert!(both.contains("\nguards\n") && both.contains("<!-- bench:begin -->\nagents\n"), "{both}");
+    }
+
+    #[test]
+    fn only_the_product_has_guards_to_measure() {
+        let parse = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            Options::parse(&words).map(|options| options.only_guards).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse(&["--only", "guards"]), Ok(true));
+        assert_eq!(parse(&["--only", "turns"]), Err("--only knows guards, not turns".into()));
+        assert!(parse(&["--only", "guards", "--agent-command", "x"]).is_err());
     }
 }
