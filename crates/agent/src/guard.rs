@@ -23,6 +23,8 @@ use crate::summary::{cut, one_line};
 use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Work};
 
 const TITLE_CHARS_MAX: usize = 120;
+/// A longer command is judged off the async threads.
+const LINE_BYTES_JUDGED_AT_ONCE: usize = 512;
 
 /// A tool call as the model made it.
 pub(crate) struct Wanted {
@@ -185,6 +187,7 @@ impl Guard {
     }
 
     async fn assess_command(&self, line: &str) -> Result<(Risk, String), Stopped> {
+        let long = line.len() > LINE_BYTES_JUDGED_AT_ONCE;
         let (line, place, shared) = (line.to_owned(), self.place.clone(), Arc::clone(&self.shared));
         let assess = move || {
             let roots = place.policy().map_or(&[][..], |policy| &policy.roots);
@@ -194,7 +197,7 @@ impl Guard {
             (risk, reason)
         };
         // Some microseconds for what people write; what is made to be hard takes longer.
-        Ok(tools::blocking(assess).await?)
+        if long { Ok(tools::blocking(assess).await?) } else { Ok(assess()) }
     }
 
     /// Without a fence a path may lead anywhere, and "edits in the workspace" does not cover that.

@@ -169,7 +169,7 @@ fn prepare(command: &Command) -> std::process::Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    lead_own_group(&mut prepared, Some(Signal::KILL));
+    lead_own_group(&mut prepared);
     prepared
 }
 
@@ -182,7 +182,8 @@ fn prepare_helper(fence: &Fence, line: OwnedFd) -> std::process::Command {
         .stdin(Stdio::from(line))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    lead_own_group(&mut prepared, None);
+    // It makes a session of its own: without a step of ours before its start the system can start it
+    // without copying this process first.
     prepared
 }
 
@@ -191,22 +192,22 @@ fn new_command(program: &std::ffi::OsStr) -> std::process::Command {
     std::process::Command::new(program)
 }
 
-/// Gives the child its own session and process group, and lets it get a signal when we die.
+/// Gives the child its own session and process group, and lets it die with us.
 #[expect(unsafe_code, reason = "the steps between fork and exec have no safe interface")]
-fn lead_own_group(command: &mut std::process::Command, when_we_die: Option<Signal>) {
+fn lead_own_group(command: &mut std::process::Command) {
     let parent = rustix::process::getpid();
     let before_exec = move || {
         rustix::process::setsid()?;
         #[cfg(target_os = "linux")]
         {
-            rustix::process::set_parent_process_death_signal(when_we_die)?;
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // The parent may have died before the signal was set; then nobody would ever send it.
             if rustix::process::getppid() != Some(parent) {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe));
             }
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (parent, when_we_die);
+        let _ = parent;
         Ok(())
     };
     // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes plain

@@ -65,6 +65,9 @@ pub(crate) fn landlock_version() -> io::Result<u32> {
 /// What the program does when it was started as the helper. Call it before anything else: it must be
 /// the only thread.
 pub fn helper_main() -> ExitCode {
+    // Signals of a terminal are for the program that started it. Whoever starts it by hand may have made
+    // it a leader already, and is told below.
+    rustix::process::setsid().ok();
     let Some((line, spec)) = receive() else {
         eprintln!("this is the sandbox's helper; it is started by the program itself");
         return ExitCode::FAILURE;

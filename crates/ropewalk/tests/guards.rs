@@ -1,0 +1,282 @@
+//! The real binary: how far its commands and tools reach, and what is asked first.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A workspace, a folder beside it and a home. Not in the folder for temporary files, which commands
+/// have one of their own of.
+struct World {
+    directory: TempDir,
+}
+
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl World {
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        for folder in ["project", "beside", "home/.ssh"] {
+            fs::create_dir_all(directory.path().join(folder)).unwrap();
+        }
+        fs::write(directory.path().join("home/.ssh/id"), "a private key").unwrap();
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().canonicalize().unwrap().join(name)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        command.args(arguments).current_dir(self.path("project")).env_clear();
+        command.env("HOME", self.path("home")).env("PATH", "/usr/bin:/bin");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        finished(self.command(arguments))
+    }
+
+    /// What the log of the newest session says was refused.
+    fn refused(&self) -> Vec<String> {
+        let listed: Value = serde_json::from_str(&self.run(&["sessions", "list", "--json"]).out).unwrap();
+        let id = listed["sessions"][0]["id"].as_str().unwrap().to_owned();
+        let shown = self.run(&["sessions", "show", "--json", &id]).out;
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let events = shown["events"].as_array().unwrap().iter();
+        let refused = events.filter(|event| event["event_type"] == "policy_blocked").map(|event| {
+            let body = &event["payload"];
+            format!("{} {} {}", body["mode"], body["tool"], body["path"]).replace('"', "")
+        });
+        refused.map(|line| line.replace(self.path("").to_str().unwrap(), "")).collect()
+    }
+}
+
+fn finished(mut command: Command) -> Ended {
+    let output = command.output().unwrap();
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// What is tried in every mode: by a command and by a tool, inside, beside, at protected and hidden
+/// places. Each leaves a trace if it works.
+const TRIES: &str = "run echo x > made; echo x > ../beside/made; mkdir .vscode; cat ~/.ssh/id > key
+write tool.txt: x
+write ../beside/tool.txt: x
+write .vscode/tasks.json: x";
+
+const TRACES: [&str; 6] = [
+    "project/made",
+    "project/tool.txt",
+    "beside/made",
+    "beside/tool.txt",
+    "project/.vscode/tasks.json",
+    "project/key",
+];
+
+fn traces(world: &World) -> Vec<&'static str> {
+    let left = |name: &&str| fs::metadata(world.path(name)).is_ok_and(|data| data.len() > 0);
+    TRACES.into_iter().filter(left).collect()
+}
+
+#[test]
+fn every_mode_holds_for_commands_and_tools() {
+    for (mode, left) in [
+        ("read-only", &[][..]),
+        ("workspace-write", &["project/made", "project/tool.txt"]),
+        ("workspace-write-network", &["project/made", "project/tool.txt"]),
+        ("off", &TRACES),
+    ] {
+        let world = World::new();
+        world.run(&["run", "--sandbox", mode, "--approval", "full", TRIES]);
+        assert_eq!(traces(&world), left, "{mode}");
+        let refused = world.refused();
+        if mode == "off" {
+            assert_eq!(refused, [""; 0], "nothing is refused where there is no fence");
+            continue;
+        }
+        for expected in ["shell beside/made", "shell home/.ssh/id", "write beside/tool.txt"] {
+            let expected = format!("{mode} {expected}");
+            assert!(refused.contains(&expected), "{expected} is not in {refused:?}");
+        }
+        let protected = refused.iter().filter(|line| line.contains("project/.vscode")).count();
+        assert!(protected >= 2, "{mode}: by command and by tool: {refused:?}");
+    }
+}
+
+#[test]
+fn further_folders_are_written_where_they_are_named() {
+    let world = World::new();
+    let beside = world.path("beside");
+    let add = ["run", "--add-dir", beside.to_str().unwrap(), "--approval", "full", TRIES];
+    world.run(&add);
+    let left = ["project/made", "project/tool.txt", "beside/made", "beside/tool.txt"];
+    assert_eq!(traces(&world), left);
+}
+
+#[test]
+fn a_project_may_narrow_and_never_widen() {
+    let world = World::new();
+    fs::create_dir(world.path("project/.ropewalk")).unwrap();
+    let settings = world.path("project/.ropewalk/config.toml");
+    fs::write(&settings, "sandbox = \"off\"\n").unwrap();
+    world.run(&["run", "--approval", "full", TRIES]);
+    assert_eq!(traces(&world), ["project/made", "project/tool.txt"]);
+    for narrow in ["sandbox = \"read-only\"\n", "sandbox = nonsense\n"] {
+        let world = World::new();
+        fs::create_dir(world.path("project/.ropewalk")).unwrap();
+        fs::write(world.path("project/.ropewalk/config.toml"), narrow).unwrap();
+        world.run(&["run", "--approval", "full", TRIES]);
+        assert_eq!(traces(&world), [""; 0], "{narrow}");
+    }
+}
+
+/// What comes of `touch made`, which is asked for by default, and of an edit.
+fn allowed(world: &World, mut command: Command) -> (bool, bool) {
+    command.args(["run", "run touch made && then write tool.txt: x"]);
+    finished(command);
+    let made = |name: &str| {
+        let path = world.path("project").join(name);
+        let exists = path.exists();
+        drop(fs::remove_file(path));
+        exists
+    };
+    (made("made"), made("tool.txt"))
+}
+
+#[test]
+fn the_preset_is_taken_from_flag_settings_environment_and_default_in_this_order() {
+    let world = World::new();
+    let plain = || world.command(&[]);
+    assert_eq!(allowed(&world, plain()), (false, true), "auto, and nobody to ask");
+    let in_environment = || {
+        let mut command = plain();
+        command.env("FERRET_APPROVAL", "read-only");
+        command
+    };
+    assert_eq!(allowed(&world, in_environment()), (false, false));
+    fs::create_dir_all(world.path("home/.config/ropewalk")).unwrap();
+    fs::write(world.path("home/.config/ropewalk/config.toml"), "approval = \"full\"\n").unwrap();
+    assert_eq!(allowed(&world, in_environment()), (true, true));
+    let mut named = world.command(&["run", "--approval", "suggest", "write tool.txt: x"]);
+    named.env("FERRET_APPROVAL", "full");
+    finished(named);
+    assert!(!world.path("project/tool.txt").exists());
+    let run = world.run(&["run", "--approval", "suggest", "--permission-mode", "yolo", "write tool.txt: x"]);
+    assert!(run.err.contains("nothing is asked"), "{}", run.err);
+    assert!(world.path("project/tool.txt").exists(), "a permission mode wins over the approval");
+}
+
+#[test]
+fn whatever_takes_a_fence_away_is_said() {
+    let world = World::new();
+    for (arguments, said) in [
+        (&["--sandbox", "off"][..], "the sandbox is off"),
+        (&["--os-sandbox", "off"], "the sandbox is off"),
+        (&["--approval", "full"], "nothing is asked"),
+        (&["--yolo"], "nothing is asked"),
+        (&["--full-auto"], "nothing is asked"),
+    ] {
+        let run = world.run(&[&["run", "hello"], arguments].concat());
+        assert!(run.err.contains("warning") && run.err.contains(said), "{arguments:?}: {}", run.err);
+    }
+    assert!(!world.run(&["run", "hello"]).err.contains("warning"));
+}
+
+#[test]
+fn a_wrong_choice_is_said_with_the_right_ones() {
+    let world = World::new();
+    for (arguments, said) in [
+        (&["--sandbox", "wide"][..], "workspace-write-network"),
+        (&["--approval", "sometimes"], "read-only, strict, suggest, auto, full"),
+        (&["--add-dir", "nowhere"], "nowhere"),
+    ] {
+        let run = world.run(&[&["run", "hello"], arguments].concat());
+        assert_eq!(run.code, 2, "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(said), "{arguments:?}: {}", run.err);
+    }
+    fs::create_dir_all(world.path("home/.config/ropewalk")).unwrap();
+    fs::write(world.path("home/.config/ropewalk/config.toml"), "sandbox = 7\n").unwrap();
+    let run = world.run(&["run", "hello"]);
+    assert_eq!(run.code, 1);
+    assert!(run.err.contains("config.toml") && run.err.contains("must be a text"), "{}", run.err);
+}
+
+#[test]
+fn a_sandbox_can_be_tried_by_hand() {
+    let world = World::new();
+    let run = world.run(&[
+        "sandbox",
+        "run",
+        "workspace-write",
+        "--",
+        "sh",
+        "-c",
+        "echo hi; echo x > ../beside/f; exit 3",
+    ]);
+    assert_eq!((run.code, run.out.as_str()), (3, "hi\n"));
+    assert!(run.err.contains("beside/f refused: it is outside the workspace"), "{}", run.err);
+    let killed = world.run(&["sandbox", "run", "read-only", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(killed.code, 137);
+    let missing = world.run(&["sandbox", "run", "read-only", "--", "no-such-program"]);
+    assert!((125..=127).contains(&missing.code), "{}: {}", missing.code, missing.err);
+}
+
+#[test]
+fn doctor_tries_what_it_says() {
+    let world = World::new();
+    let run = world.run(&["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(run.code == 0, report["ok"] == json!(true), "{}", run.out);
+    assert_eq!(report["enforces_sandbox"], json!(true), "{}", run.out);
+    assert!(world.run(&["doctor"]).out.contains("behind a fence that the kernel keeps"));
+}
+
+/// An editor's view: what the server says of its fence, and that nobody can change it.
+#[test]
+fn no_client_widens_the_sandbox() {
+    let world = World::new();
+    let mut server = world
+        .command(&["serve", "--sandbox", "read-only", "--approval", "full"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = server.stdin.take().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut call = |id: u64, method: &str, params: Value| -> Value {
+        let frame = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        writeln!(input, "{frame}").unwrap();
+        let answers = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        let mut answers = answers;
+        answers.find(|frame| frame["id"] == id && frame.get("method").is_none()).unwrap()
+    };
+    let hello = call(1, "initialize", json!({ "protocolVersion": 1 }));
+    assert_eq!(hello["result"]["_meta"]["sandbox"]["mode"], "read-only");
+    let new = call(2, "session/new", json!({ "cwd": world.path("project"), "mcpServers": [] }));
+    let session = new["result"]["sessionId"].clone();
+    let option = json!({ "sessionId": session, "configId": "sandbox", "value": "off" });
+    assert!(call(3, "session/set_config_option", option)["error"].is_object());
+    for (id, text) in [(4, "/sandbox off"), (5, TRIES)] {
+        let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+        assert_eq!(call(id, "session/prompt", prompt)["result"]["stopReason"], "end_turn");
+    }
+    assert_eq!(traces(&world), [""; 0]);
+    drop(input);
+    assert!(server.wait().unwrap().success());
+    let id = session.as_str().unwrap();
+    assert!(world.run(&["sessions", "show", id]).out.contains("restart the server with --sandbox"));
+}
