@@ -59,7 +59,7 @@ impl<'a> GuardPath<'a> {
     pub fn new(workspace: &'a Workspace) -> anyhow::Result<Self> {
         let roots = vec![workspace.folder.clone()];
         let policy =
-            Policy { mode: Mode::WorkspaceWrite, roots: roots.clone(), hidden: workspace.hidden.clone() };
+            Policy { mode: Mode::WorkspaceWrite, roots: roots.clone(), hidden: workspace.hidden.clone(), ..Policy::default() };
         let user = workspace.home.join("permissions.toml");
         write_rules(&user)?;
         let home = Some(workspace.home.clone());

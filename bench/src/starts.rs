@@ -180,7 +180,7 @@ impl Place<'_> {
 
     fn policy(&self, mode: Mode) -> Policy {
         let Workspace { folder, hidden, .. } = self.workspace;
-        Policy { mode, roots: vec![folder.clone()], hidden: hidden.clone() }
+        Policy { mode, roots: vec![folder.clone()], hidden: hidden.clone(), ..Policy::default() }
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {

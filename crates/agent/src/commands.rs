@@ -16,6 +16,9 @@ use crate::context::Conversation;
 use crate::summary;
 
 const REVIEW_PATH_CHARS_MAX: usize = 512;
+/// A prompt that nobody watches may come from anybody: an issue's title, a mail.
+const UNATTENDED: &str =
+    "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, or --approval.";
 
 /// Name, argument, what it does.
 const COMMANDS: [(&str, Option<&str>, &str); 9] = [
@@ -103,6 +106,7 @@ pub(crate) async fn answer(
     slash: Slash,
     past: &Conversation,
     shared: &Shared,
+    mode: sandbox::Mode,
     context: &TurnContext,
 ) -> Result<(), SessionGone> {
     let settings = &shared.settings;
@@ -113,8 +117,10 @@ pub(crate) async fn answer(
         Slash::Review(Ok(_)) => return Ok(()),
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
         Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
+        Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),
+        Slash::Permissions(order) if order.changes() && !context.attended() => UNATTENDED.to_owned(),
         Slash::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
-        Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), shared.config.reach.mode),
+        Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), mode),
         Slash::Permissions(order) => {
             let cwd = context.cwd().as_ref().clone();
             permissions::answer(order, shared.config.rules.as_ref(), cwd).await

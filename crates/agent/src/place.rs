@@ -26,12 +26,19 @@ impl Place {
             mode: project.map_or(reach.mode, |mode| mode.min(reach.mode)),
             roots: std::iter::once(cwd.clone()).chain(further).collect(),
             hidden: reach.hidden.clone(),
+            home: reach.home.clone(),
+            ..Policy::default()
         };
         Self { cwd, files: Files::open(policy).map(Arc::new).map_err(with_advice) }
     }
 
     pub(crate) fn files(&self) -> Result<&Files, FileError> {
         self.files.as_deref().map_err(Clone::clone)
+    }
+
+    /// The working folder as it was when the place was opened, whatever its path leads to since.
+    pub(crate) fn folder(&self) -> &Path {
+        self.policy().ok().and_then(|policy| policy.roots.first()).unwrap_or(&self.cwd)
     }
 
     /// Whether the same paths have come to lead to other folders.

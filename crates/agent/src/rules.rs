@@ -47,7 +47,12 @@ pub(crate) fn system_prompt(cwd: &Path, hidden: &[PathBuf], settings: &Settings)
 /// The working folder alone, whatever else the tools may reach. A project from elsewhere could
 /// otherwise have any file of this machine told to the model, by a link.
 fn open(cwd: &Path, hidden: &[PathBuf]) -> Option<Files> {
-    let policy = Policy { mode: Mode::ReadOnly, roots: vec![cwd.to_owned()], hidden: hidden.to_vec() };
+    let policy = Policy {
+        mode: Mode::ReadOnly,
+        roots: vec![cwd.to_owned()],
+        hidden: hidden.to_vec(),
+        ..Policy::default()
+    };
     Files::open(policy).ok()
 }
 

@@ -63,7 +63,7 @@ async fn begin(
         None => (unless_cancelled(&context, prompt::render(&input.content, &place)).await?, false),
         Some(Slash::Review(Ok(path))) => (Prompt::text(commands::review_prompt(path.as_deref())), true),
         Some(slash) => {
-            commands::answer(slash, &memory.past, &session.shared, &context).await?;
+            commands::answer(slash, &memory.past, &session.shared, place.mode(), &context).await?;
             return Ok(Stop::EndTurn);
         }
     };

@@ -130,7 +130,7 @@ fn read_rules(files: &Files, folder: &Spot, name: &str) -> String {
 /// The rules of the folders around the first one, up to where the repository begins. Most of them are
 /// outside the roots. They are only obeyed, never shown, so this is no way for a tool to read.
 fn rules_above(start: &Path) -> Option<Rc<Rules>> {
-    let policy = Policy { mode: Mode::Off, roots: Vec::new(), hidden: Vec::new() };
+    let policy = Policy { mode: Mode::Off, ..Policy::default() };
     let everything = Files::open(policy).ok()?;
     let is_repository =
         |path: &Path| everything.find(&path.join(".git"), Want::Read).is_ok_and(|git| git.kind().is_some());
@@ -169,6 +169,7 @@ mod tests {
             mode: Mode::ReadOnly,
             roots: vec![base.join("work")],
             hidden: vec![base.join("work/state")],
+            ..Policy::default()
         };
         let files = Files::open(policy).unwrap();
         let start = files.find(&base.join(start), Want::Read).unwrap();

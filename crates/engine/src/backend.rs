@@ -100,6 +100,8 @@ pub struct TurnContext {
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) place: watch::Receiver<Arc<PathBuf>>,
     pub(crate) message_base: u64,
+    /// Somebody can be asked.
+    pub(crate) attended: bool,
     /// Cancelled when the turn should end. Partial output may still be reported.
     pub cancel: CancellationToken,
     /// The log from its beginning: what the model should remember.
@@ -153,6 +155,12 @@ impl TurnContext {
     /// The settings as they are at this moment: a change applies to the very next model call.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
+    }
+
+    /// Whether a person sees what happens and can be asked. Otherwise the prompt may have been written by
+    /// anybody.
+    pub fn attended(&self) -> bool {
+        self.attended
     }
 
     /// The folder that relative paths start from.

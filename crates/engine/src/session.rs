@@ -424,6 +424,10 @@ impl Session {
         self.totals
     }
 
+    pub fn unattended(&self) -> bool {
+        self.unattended
+    }
+
     pub fn running(&self) -> Option<TurnId> {
         self.running.as_ref().map(|running| running.turn)
     }

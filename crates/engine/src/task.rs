@@ -455,6 +455,7 @@ impl Task {
             reports: self.reports_in.clone(),
             settings: self.settings.subscribe(),
             place: self.place.subscribe(),
+            attended: !self.session.unattended(),
             message_base: turn.0.saturating_mul(MESSAGES_PER_TURN),
             cancel: cancel.clone(),
             history: self.log.shared().reader(Seq::START),

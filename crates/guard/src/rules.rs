@@ -453,7 +453,9 @@ impl Inner {
 impl Place {
     fn new(workspace: &Path) -> Self {
         let real = real(workspace);
-        let path = real.join(PROJECT_FILE);
+        // A session below the project's folder has its rules too: they only narrow.
+        let above = project_folders(&real).find(|folder| folder.join(PROJECT_FILE).is_file());
+        let path = above.unwrap_or(&real).join(PROJECT_FILE);
         let file = Kept::new(path, |path, text| RuleFile::new(path, text, Owner::Project));
         Self { real, file, view: None }
     }
@@ -507,6 +509,13 @@ fn parse(text: &str, effect: RuleEffect) -> Result<Rule, RuleError> {
 
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// A folder and those around it, up to the one that is a repository.
+fn project_folders(workspace: &Path) -> impl Iterator<Item = &Path> {
+    let repository = workspace.ancestors().find(|folder| folder.join(".git").exists());
+    let last = repository.unwrap_or(workspace);
+    workspace.ancestors().take_while(move |folder| folder.starts_with(last))
 }
 
 /// The project's file, unless something in the project leads its writer elsewhere.

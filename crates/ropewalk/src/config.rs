@@ -31,9 +31,16 @@ pub fn user() -> Result<Config, Trouble> {
     read(&path)
 }
 
-/// How far a project lets its sessions reach, if it says so.
+/// How far a project lets its sessions reach, if it says so. A session below the project's folder is
+/// one of its sessions: what is around it counts, up to the repository.
 pub fn project_mode(workspace: &Path) -> Option<Mode> {
-    match read(&workspace.join(".ropewalk/config.toml")) {
+    let repository = workspace.ancestors().find(|folder| folder.join(".git").exists());
+    let last = repository.unwrap_or(workspace);
+    workspace.ancestors().take_while(|folder| folder.starts_with(last)).filter_map(mode_of).min()
+}
+
+fn mode_of(folder: &Path) -> Option<Mode> {
+    match read(&folder.join(".ropewalk/config.toml")) {
         Ok(config) => config.sandbox,
         Err(trouble) => {
             tracing::warn!(?trouble, "the project's settings cannot be read, so its sessions only read");

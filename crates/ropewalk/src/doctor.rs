@@ -17,6 +17,8 @@ struct Finding {
     outcome: Result<String, String>,
     /// What to do about it.
     fix: &'static str,
+    /// It is good to have, and something else does it otherwise.
+    optional: bool,
 }
 
 pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
@@ -31,7 +33,7 @@ async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
     let mut findings = kept();
     let ability = ability().await?;
     findings.extend(enforced(&ability));
-    let well = findings.iter().all(|finding| finding.outcome.is_ok());
+    let well = findings.iter().all(|finding| finding.outcome.is_ok() || finding.optional);
     if options.json {
         let all: Vec<_> = findings.iter().map(as_json).collect();
         let report = json!({ "ok": well, "enforces_sandbox": ability.holds(), "findings": all });
@@ -62,15 +64,21 @@ fn kept() -> Vec<Finding> {
             name: "settings",
             outcome: settings.map_err(|trouble| trouble.text()),
             fix: "mend the settings file",
+            optional: false,
         },
-        Finding { name: "state folder", outcome: state.map_err(|trouble| trouble.text()), fix: "set HOME" },
+        Finding {
+            name: "state folder",
+            outcome: state.map_err(|trouble| trouble.text()),
+            fix: "set HOME",
+            optional: false,
+        },
     ]
 }
 
 fn enforced(ability: &Ability) -> Vec<Finding> {
     let works = |outcome: &Result<(), String>, text: &str| outcome.clone().map(|()| text.to_owned());
-    let kernel = "needs Linux 5.13 or newer with Landlock, and user namespaces for ordinary users";
-    let finding = |name, outcome, fix| Finding { name, outcome, fix };
+    let kernel = "needs Linux 6.2 or newer with Landlock, and user namespaces for ordinary users";
+    let finding = |name, outcome, fix| Finding { name, outcome, fix, optional: false };
     vec![
         finding(
             "fence around commands",
@@ -83,11 +91,12 @@ fn enforced(ability: &Ability) -> Vec<Finding> {
         finding("keys and credentials", works(&ability.hidden, "hidden"), kernel),
         finding("dangerous system calls", works(&ability.seccomp, "refused"), kernel),
         finding("refusals", works(&ability.notify, "seen and logged"), kernel),
-        finding(
-            "processes of a command",
-            ability.pid_limit.clone().map(|limit| format!("bounded by the kernel, at most {limit}")),
-            "they are counted from outside instead",
-        ),
+        Finding {
+            name: "processes of a command",
+            outcome: ability.pid_limit.clone().map(|limit| format!("bounded by the kernel, at most {limit}")),
+            fix: "they are counted from outside instead",
+            optional: true,
+        },
         finding("memory of a command", works(&ability.memory_limit, "watched and bounded"), kernel),
     ]
 }
@@ -95,10 +104,11 @@ fn enforced(ability: &Ability) -> Vec<Finding> {
 fn report(findings: &[Finding], ability: &Ability) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
     let mut text = String::new();
-    for Finding { name, outcome, fix } in findings {
+    for Finding { name, outcome, fix, optional } in findings {
+        let bad = if *optional { "note" } else { "BAD " };
         match outcome {
             Ok(what) => text.push_str(&format!("ok   {name:width$}  {what}\n")),
-            Err(why) => text.push_str(&format!("BAD  {name:width$}  {why}\n     {:width$}  {fix}\n", "")),
+            Err(why) => text.push_str(&format!("{bad} {name:width$}  {why}\n     {:width$}  {fix}\n", "")),
         }
     }
     text.push_str(if ability.holds() {

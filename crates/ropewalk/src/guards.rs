@@ -16,20 +16,34 @@ use crate::trouble::Trouble;
 use crate::{doctor, paths, run, terminal};
 
 /// Below the home folder, what no tool and no command may see.
-const HIDDEN: [&str; 13] = [
+const HIDDEN: [&str; 27] = [
     ".ssh",
     ".gnupg",
     ".aws",
     ".azure",
     ".config/gcloud",
     ".config/gh",
+    ".config/op",
+    ".config/ropewalk",
     ".docker",
     ".kube",
     ".netrc",
-    ".git-credentials",
+    ".npmrc",
     ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".s3cfg",
+    ".boto",
+    ".vault-token",
+    ".terraform.d",
+    ".m2/settings.xml",
+    ".git-credentials",
+    ".cargo/credentials",
     ".cargo/credentials.toml",
     ".password-store",
+    ".local/share/keyrings",
+    ".mozilla",
+    ".chimera/permissions.json",
 ];
 
 #[derive(Debug, Clone)]
@@ -132,12 +146,20 @@ pub fn helper() -> Result<Helper, Trouble> {
 pub fn hidden() -> Vec<PathBuf> {
     let home = home();
     let below_home = home.iter().flat_map(|home| HIDDEN.map(|name| home.join(name)));
-    let state = paths::state().ok();
-    below_home.chain(state).map(|path| path.canonicalize().unwrap_or(path)).collect()
+    let rules = paths::rules().ok().map(|paths| [Some(paths.user), paths.zeph, paths.chimera]);
+    let rules = rules.into_iter().flatten().flatten();
+    let kept = [paths::state().ok(), paths::config_folder().ok(), paths::audit_key().ok()];
+    below_home
+        .chain(kept.into_iter().flatten())
+        .chain(rules)
+        .map(|path| path.canonicalize().unwrap_or(path))
+        .collect()
 }
 
-fn home() -> Option<PathBuf> {
-    paths::variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+/// The person's home folder, by its real path.
+pub fn home() -> Option<PathBuf> {
+    let home = paths::variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute())?;
+    Some(home.canonicalize().unwrap_or(home))
 }
 
 fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {

@@ -18,6 +18,7 @@ use crate::{guards, paths, run, terminal};
 const OUTPUT_MAX: usize = 16;
 /// As `env` and `timeout` say it: the command was not even started.
 const NOT_STARTED: u8 = 125;
+const INTERRUPTED: u8 = 130;
 
 pub fn run(command: SandboxCommand) -> anyhow::Result<ExitCode> {
     let SandboxCommand::Run(options) = command;
@@ -34,10 +35,19 @@ async fn fenced(options: SandboxRunOptions) -> Result<ExitCode, Trouble> {
     let command = command(&options)?;
     let cancel = CancellationToken::new();
     let (sender, receiver) = mpsc::channel(OUTPUT_MAX);
+    // A reader that does not read holds up the printing, but neither the time limit nor an interrupt.
+    let as_json = options.json;
+    let shown = tokio::task::spawn_blocking(move || show(receiver, as_json));
+    let interrupted = Ok(ExitCode::from(INTERRUPTED));
     let ended = tokio::select! {
-        (ended, ()) = async { tokio::join!(sandbox::run(command, cancel.clone(), sender), show(receiver, options.json)) } => ended,
-        _ = tokio::signal::ctrl_c() => return Ok(ExitCode::from(130)),
+        ended = sandbox::run(command, cancel, sender) => ended,
+        _ = tokio::signal::ctrl_c() => return interrupted,
     };
+    tokio::select! {
+        // Ends when everything is printed.
+        printed = shown => drop(printed),
+        _ = tokio::signal::ctrl_c() => return interrupted,
+    }
     let ended = ended.map_err(|error| {
         Trouble::failed("the command was not started").because(error).fix("ropewalk doctor")
     })?;
@@ -61,15 +71,21 @@ fn command(options: &SandboxRunOptions) -> Result<Command, Trouble> {
             ..Limits::default()
         },
         fence: Some(Fence {
-            policy: Policy { mode: options.mode, roots, hidden: guards::hidden() },
+            policy: Policy {
+                mode: options.mode,
+                roots,
+                hidden: guards::hidden(),
+                home: guards::home(),
+                ..Policy::default()
+            },
             helper: guards::helper()?,
         }),
     })
 }
 
 /// Passes the output on as it comes, and says what was refused.
-async fn show(mut output: mpsc::Receiver<Output>, as_json: bool) {
-    while let Some(output) = output.recv().await {
+fn show(mut output: mpsc::Receiver<Output>, as_json: bool) {
+    while let Some(output) = output.blocking_recv() {
         // Whoever reads may have gone; the command goes on to its end all the same.
         match output {
             Output::Chunk(chunk) => drop(match chunk.stream {

@@ -259,7 +259,9 @@ fn every_changed_rule_is_in_the_audit() {
     world.permissions(&["add", "deny", "shell(git push:*)"]).with(0);
     world.permissions(&["add", "deny", "shell(git push:*)"]).with(0);
     world.permissions(&["remove", "shell(git push:*)"]).with(0);
-    world.run(&["run", "/permissions add allow shell(make all)"]).with(0);
+    let unattended = world.run(&["run", "/permissions add allow shell(make all)"]).with(0);
+    assert!(unattended.out.contains("nothing is changed"), "{}", unattended.out);
+    world.permissions(&["add", "allow", "shell(make all)", "--here"]).with(0);
     let rows = world.run(&["audit", "query", "--type", "rule.", "--json"]).with(0).json();
     let told: Vec<_> = rows["rows"]
         .as_array()

@@ -104,6 +104,7 @@ async fn try_in(helper: &Helper, root: &Path) -> Ability {
         mode: Mode::WorkspaceWrite,
         roots: vec![root.to_owned()],
         hidden: vec![root.join("secret")],
+        ..Policy::default()
     };
     let limits = Limits { wall: Duration::from_secs(20), ..Limits::default() };
     let command = Command {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode as Bits, OFlags};
 use rustix::io::Errno;
 
+use crate::git;
 use crate::policy::{Broken, Mode, Policy, Want};
 use beneath::{FOLDER, Handle};
 
@@ -123,6 +124,7 @@ impl Files {
             path.clone_from(&root.path);
             roots.push(Arc::new(root));
         }
+        policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
         for hidden in &mut policy.hidden {
             // What is not there yet is hidden under the name it was given.
             *hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.clone());

@@ -15,6 +15,7 @@ mod cage;
 mod command;
 mod confine;
 mod files;
+mod git;
 mod group;
 mod policy;
 mod report;

@@ -88,13 +88,17 @@ pub enum Broken {
 }
 
 /// What a session's tools and commands may reach.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     pub mode: Mode,
     /// Real paths of the folders that may be written in the modes that write.
     pub roots: Vec<PathBuf>,
     /// Real paths that are neither read nor written, whatever the roots are.
     pub hidden: Vec<PathBuf>,
+    /// Real paths below the roots that are only read: what a repository's own settings name.
+    pub locked: Vec<PathBuf>,
+    /// The real path of the person's home folder. A folder around it is never written.
+    pub home: Option<PathBuf>,
 }
 
 /// Names directly below a root that nobody but the person may create or change: whoever writes them
@@ -114,8 +118,40 @@ pub const PROTECTED: [&str; 12] = [
     ".envrc",
 ];
 
-/// The same, but only where they exist: in a home folder.
-pub const PROTECTED_IN_HOME: [&str; 11] = [
+/// The same below the home folder, where they are read when the person logs in, opens a shell or a
+/// program. In other folders most of them are part of a project.
+pub const PROTECTED_IN_HOME: [&str; 27] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".inputrc",
+    ".xprofile",
+    ".xsessionrc",
+    ".xinitrc",
+    ".pam_environment",
+    ".gitconfig",
+    ".vimrc",
+    ".tmux.conf",
+    ".npmrc",
+    ".ssh",
+    ".config",
+    ".local",
+    ".cargo",
+    ".vim",
+    ".chimera",
+    ".gnupg",
+];
+
+/// Those of them that start something wherever a shell or git is told to read them.
+pub(crate) const PROTECTED_ANYWHERE: [&str; 11] = [
     ".bashrc",
     ".bash_profile",
     ".bash_login",
@@ -148,12 +184,33 @@ impl Policy {
         if !self.mode.writes() {
             return Err(Broken::ReadOnly);
         }
-        let inside: Vec<_> = self.roots.iter().filter_map(|root| real.strip_prefix(root).ok()).collect();
+        let roots = self.roots.iter().filter(|root| !self.is_around_home(root));
+        let inside: Vec<_> = roots.filter_map(|root| real.strip_prefix(root).ok()).collect();
         if inside.is_empty() {
             return Err(Broken::Outside);
         }
+        let locked = self.locked.iter().any(|locked| real.starts_with(locked));
         // Roots may lie in each other; what one of them protects, none gives away.
-        if inside.into_iter().any(is_protected) { Err(Broken::Protected) } else { Ok(()) }
+        if locked || self.is_start_file(real) || inside.into_iter().any(is_protected) {
+            return Err(Broken::Protected);
+        }
+        Ok(())
+    }
+
+    /// Whether a folder contains the home folder: then it is too much to be a workspace.
+    pub(crate) fn is_around_home(&self, root: &Path) -> bool {
+        self.home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
+    }
+
+    fn is_start_file(&self, real: &Path) -> bool {
+        let below = self.home.as_ref().and_then(|home| real.strip_prefix(home).ok());
+        let first = below.and_then(|below| below.components().next());
+        // A project may lie in such a folder; then only its root is given, and not the folder.
+        let whole = self.roots.iter().any(|root| Some(root) == self.home.as_ref());
+        whole
+            && first.is_some_and(|name| {
+                PROTECTED_IN_HOME.contains(&plain(&name.as_os_str().to_string_lossy()).as_str())
+            })
     }
 }
 
@@ -165,12 +222,16 @@ pub fn is_protected(below_root: &Path) -> bool {
     });
     let Some(first) = names.next() else { return false };
     if first != ".git" {
-        return PROTECTED.contains(&first.as_str()) || PROTECTED_IN_HOME.contains(&first.as_str());
+        return PROTECTED.contains(&first.as_str()) || PROTECTED_ANYWHERE.contains(&first.as_str());
     }
     let inner: Vec<_> = names.collect();
     match inner.first().map(String::as_str) {
         // The folder itself: to replace it is to replace its hooks.
         None => true,
+        // Each linked working tree says where the repository is, and may have settings of its own.
+        Some("worktrees") => {
+            inner.iter().any(|name| ["commondir", "gitdir", "config.worktree"].contains(&name.as_str()))
+        }
         // A submodule's repository has hooks and a config of its own, at any depth.
         Some("modules") => inner.iter().any(|name| PROTECTED_IN_GIT.contains(&name.as_str())),
         Some(name) => PROTECTED_IN_GIT.contains(&name),
@@ -202,11 +263,33 @@ mod tests {
     }
 
     #[test]
+    fn a_home_keeps_what_starts_with_the_person_and_what_is_around_it_is_not_written() {
+        let policy = |root: &str| Policy {
+            mode: Mode::WorkspaceWrite,
+            roots: vec![root.into()],
+            home: Some("/home/me".into()),
+            ..Policy::default()
+        };
+        for (root, path, expected) in [
+            ("/home/me", "/home/me/code/a", Ok(())),
+            ("/home/me", "/home/me/.config/systemd/user/x", Err(Broken::Protected)),
+            ("/home/me", "/home/me/.vimrc", Err(Broken::Protected)),
+            ("/home/me/.config/nvim", "/home/me/.config/nvim/init.lua", Ok(())),
+            ("/home", "/home/me/code/a", Err(Broken::Outside)),
+            ("/", "/srv/a", Err(Broken::Outside)),
+        ] {
+            assert_eq!(policy(root).judge(Want::Write, Path::new(path)), expected, "{root} {path}");
+        }
+    }
+
+    #[test]
     fn the_table_says_what_may_be_reached() {
         let policy = |mode| Policy {
             mode,
             roots: vec!["/home/work".into(), "/more".into()],
             hidden: vec!["/home/me/.ssh".into(), "/home/work/state".into()],
+            locked: vec!["/more/tools/hooks".into()],
+            home: Some("/home/me".into()),
         };
         let judge = |mode, want, path: &str| policy(mode).judge(want, Path::new(path));
         use Broken::{Hidden, Outside, Protected, ReadOnly};
@@ -226,6 +309,9 @@ mod tests {
             ("/home/work/.g\u{200c}it/config", Err(Protected)),
             ("/more/.vscode/tasks.json", Err(Protected)),
             ("/more/.gitignore", Ok(())),
+            ("/more/tools/hooks/pre-commit", Err(Protected)),
+            ("/more/.git/worktrees/w/commondir", Err(Protected)),
+            ("/more/.config/nextest.toml", Ok(())),
         ] {
             assert_eq!(judge(Mode::WorkspaceWrite, Want::Write, path), expected, "{path}");
             let narrow = judge(Mode::ReadOnly, Want::Write, path);

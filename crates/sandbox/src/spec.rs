@@ -48,6 +48,8 @@ impl Spec {
         writer.text(self.policy.mode.name().as_bytes());
         writer.list(&self.policy.roots, |writer, path| writer.path(path));
         writer.list(&self.policy.hidden, |writer, path| writer.path(path));
+        writer.list(&self.policy.locked, |writer, path| writer.path(path));
+        writer.list(self.policy.home.as_slice(), |writer, path| writer.path(path));
         writer.list(&self.arguments, |writer, argument| writer.text(argument.as_bytes()));
         writer.path(&self.cwd);
         writer.list(&self.environment, |writer, (key, value)| {
@@ -63,7 +65,13 @@ impl Spec {
     pub(crate) fn read(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let mode: Mode = reader.string()?.parse().map_err(|_| Malformed)?;
-        let policy = Policy { mode, roots: reader.list(Reader::path)?, hidden: reader.list(Reader::path)? };
+        let policy = Policy {
+            mode,
+            roots: reader.list(Reader::path)?,
+            hidden: reader.list(Reader::path)?,
+            locked: reader.list(Reader::path)?,
+            home: reader.list(Reader::path)?.pop(),
+        };
         Ok(Self {
             policy,
             arguments: reader.list(Reader::os_string)?,
@@ -87,6 +95,8 @@ mod tests {
                 mode: Mode::WorkspaceWriteNetwork,
                 roots: vec!["/a b".into()],
                 hidden: vec!["/c".into(), "/d\n".into()],
+                locked: vec!["/e".into()],
+                home: Some("/f".into()),
             },
             arguments: vec!["sh".into(), "".into()],
             cwd: "/".into(),

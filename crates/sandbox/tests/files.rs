@@ -40,6 +40,7 @@ impl House {
             mode,
             roots: vec![self.work.clone(), self.more.clone()],
             hidden: vec![self.work.join("state"), self.base.join("secrets")],
+            ..Policy::default()
         }
     }
 

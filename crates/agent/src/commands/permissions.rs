@@ -54,6 +54,13 @@ fn split(text: &str) -> (&str, &str) {
     (word, rest.trim())
 }
 
+impl Order {
+    /// Whether something would be different afterwards.
+    pub(super) fn changes(&self) -> bool {
+        matches!(self, Self::Add(..) | Self::Remove(_))
+    }
+}
+
 /// Carries an order out and says what came of it. Changes hold in this folder, in the person's file.
 pub(super) async fn answer(order: Order, rules: Option<&Arc<Rulebook>>, cwd: PathBuf) -> String {
     let Some(rules) = rules.cloned() else { return "No rules are kept here.".to_owned() };

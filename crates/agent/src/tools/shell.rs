@@ -77,7 +77,7 @@ impl Work for Arguments {
             };
             let command = Command {
                 program: Program::Shell(self.command),
-                cwd: job.place.cwd.clone(),
+                cwd: job.place.folder().to_owned(),
                 environment: config.environment.clone(),
                 limits,
                 fence,
@@ -157,6 +157,9 @@ async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Outpu
             break;
         }
     }
+    for rest in [stdout.rest(), stderr.rest()].into_iter().flatten() {
+        output.push(&rest);
+    }
     output
 }
 
@@ -167,6 +170,11 @@ struct Decoder {
 }
 
 impl Decoder {
+    /// What is left of a character whose end never came.
+    fn rest(self) -> Option<String> {
+        (!self.held.is_empty()).then(|| String::from_utf8_lossy(&self.held).into_owned())
+    }
+
     fn decode(&mut self, bytes: Vec<u8>) -> String {
         self.held.extend(bytes);
         let unfinished = match std::str::from_utf8(&self.held) {

@@ -105,6 +105,11 @@ pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), Failur
     Ok(())
 }
 
+/// A name that nobody uses and nobody can guess.
+fn draft_name() -> String {
+    format!(".ropewalk-{}.tmp", uuid::Uuid::new_v4().simple())
+}
+
 /// Puts a prepared change in place, unless the file became another one in the meantime.
 pub(super) fn put_in_place(
     job: &Job,
@@ -120,7 +125,7 @@ pub(super) fn put_in_place(
         return Err("the file changed while permission was asked; read it again first".into());
     }
     let after = change.after.clone().unwrap_or_default();
-    match files.replace(&spot, after.as_bytes(), &format!(".ropewalk-{}.tmp", job.call.0)) {
+    match files.replace(&spot, after.as_bytes(), &draft_name()) {
         Err(FileError::Unusable { reason, .. }) => {
             return Err(format!("the file cannot be written: {reason}").into());
         }

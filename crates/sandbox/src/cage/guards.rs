@@ -4,22 +4,25 @@
 //! removed from inside, so the folders on the way to a read-only entry are pinned too; without that,
 //! renaming one of them would leave its name free.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 use rustix::io::Errno;
 
+use super::Trouble;
 use super::placeholder::{Found, Kind, Placeholder, claim};
-use super::{Trouble, git};
-use crate::policy::{PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME};
+use crate::git::{self, real_path};
+use crate::policy::{PROTECTED, PROTECTED_ANYWHERE, PROTECTED_IN_GIT, PROTECTED_IN_HOME};
 
 /// How deep and how many repositories of submodules are looked for.
 const MODULE_DEPTH_MAX: usize = 8;
 const MODULES_MAX: usize = 200;
+/// What is a folder among the entries of a home.
+const HOME_FOLDERS: [&str; 7] = [".ssh", ".config", ".local", ".cargo", ".vim", ".chimera", ".gnupg"];
 /// What tells the folder of a repository from a folder on the way to one.
 const REPOSITORY_PARTS: [&str; 5] = ["HEAD", "config", "hooks", "objects", "refs"];
 
@@ -68,14 +71,15 @@ pub(super) struct Guards<'a> {
     roots: &'a [Root],
     home: Option<&'a Path>,
     list: Vec<Guard>,
-    known: BTreeSet<PathBuf>,
+    /// Where in the list an entry is.
+    known: BTreeMap<PathBuf, usize>,
     placeholders: Vec<Placeholder>,
 }
 
 /// Finds what to guard. On trouble no placeholder is left.
 pub(super) fn find(roots: &[Root], home: Option<&Path>) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
     let mut guards =
-        Guards { roots, home, list: Vec::new(), known: BTreeSet::new(), placeholders: Vec::new() };
+        Guards { roots, home, list: Vec::new(), known: BTreeMap::new(), placeholders: Vec::new() };
     match (0..roots.len()).try_for_each(|root| guards.root(root)) {
         Ok(()) => Ok((guards.list, guards.placeholders)),
         Err(trouble) => {
@@ -100,22 +104,37 @@ impl Guards<'_> {
             // would add an empty file to a commit.
             self.guard(root, Path::new(name), Free::Take(Kind::Folder))?;
         }
-        let is_home = self.home.is_some_and(|home| home == self.roots[root].path);
-        for name in PROTECTED_IN_HOME {
-            let kind = if name == ".ssh" { Kind::Folder } else { Kind::File("") };
-            // Elsewhere they start nothing, and an empty file would get into a commit.
-            self.guard(root, Path::new(name), if is_home { Free::Take(kind) } else { Free::Leave })?;
+        for name in PROTECTED_ANYWHERE {
+            // Where it is not the home they start nothing, and an empty file would get into a commit.
+            self.guard(root, Path::new(name), Free::Leave)?;
+        }
+        if self.home.is_some_and(|home| home == self.roots[root].path) {
+            for name in PROTECTED_IN_HOME {
+                let kind = if HOME_FOLDERS.contains(&name) { Kind::Folder } else { Kind::File("") };
+                self.guard(root, Path::new(name), Free::Take(kind))?;
+            }
+        }
+        if git::is_repository(&self.roots[root].path) {
+            return self.inside_repository(root, Path::new(""), 0);
         }
         let git = Path::new(".git");
         match self.kind(root, git) {
             Some(FileType::Directory) if !self.is_placeholder(root, git) => self.repository(root, git, 0),
-            _ => self.guard(root, git, Free::Take(Kind::Folder)),
+            _ => {
+                // Where there is no repository, git takes a folder with a HEAD for one.
+                self.guard(root, Path::new("HEAD"), Free::Take(Kind::Folder))?;
+                self.guard(root, git, Free::Take(Kind::Folder))
+            }
         }
     }
 
     /// The folder of a repository: written by every commit, except for what makes git run something.
     fn repository(&mut self, root: usize, folder: &Path, depth: usize) -> Result<(), Trouble> {
         self.hold(root, folder, Hold::Pinned);
+        self.inside_repository(root, folder, depth)
+    }
+
+    fn inside_repository(&mut self, root: usize, folder: &Path, depth: usize) -> Result<(), Trouble> {
         for name in PROTECTED_IN_GIT {
             let kind = match name {
                 "hooks" => Kind::Folder,
@@ -224,7 +243,8 @@ impl Guards<'_> {
 
     /// Holds a name that the person may have or not have.
     fn take(&mut self, root: usize, below: &Path, kind: Kind) -> Result<(), Trouble> {
-        if self.known.contains(&self.roots[root].path.join(below)) {
+        let known = self.known.get(&self.roots[root].path.join(below));
+        if known.is_some_and(|at| self.list[*at].hold == Hold::ReadOnly) {
             return Ok(());
         }
         let parent = self.open(root, below.parent().unwrap_or(Path::new("")));
@@ -261,8 +281,12 @@ impl Guards<'_> {
 
     fn hold(&mut self, root: usize, below: &Path, hold: Hold) {
         let path = self.roots[root].path.join(below);
-        if self.known.insert(path) {
-            self.list.push(Guard { root, below: below.into(), hold });
+        match self.known.get(&path) {
+            Some(at) => self.list[*at].hold = self.list[*at].hold.max(hold),
+            None => {
+                self.known.insert(path, self.list.len());
+                self.list.push(Guard { root, below: below.into(), hold });
+            }
         }
     }
 
@@ -289,27 +313,5 @@ impl Guards<'_> {
         let folders =
             entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         folders.map(|entry| entry.file_name()).collect()
-    }
-}
-
-/// The path without links and dots, as far as it exists; what does not exist is kept as it is written.
-fn real_path(path: &Path) -> PathBuf {
-    let mut rest = Vec::new();
-    let mut known = path;
-    loop {
-        if let Ok(real) = known.canonicalize() {
-            return rest.iter().rev().fold(real, |real, part: &Component<'_>| match part {
-                Component::ParentDir => real.parent().map(Path::to_owned).unwrap_or(real),
-                Component::Normal(name) => real.join(name),
-                _ => real,
-            });
-        }
-        match (known.components().next_back(), known.parent()) {
-            (Some(last), Some(parent)) => {
-                rest.push(last);
-                known = parent;
-            }
-            _ => return path.into(),
-        }
     }
 }

@@ -10,7 +10,6 @@
 mod calls;
 mod channel;
 mod filter;
-mod git;
 mod guards;
 mod init;
 mod judge;

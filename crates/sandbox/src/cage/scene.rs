@@ -65,8 +65,7 @@ impl Scene {
         }
         let writable: Vec<_> = shown.iter().filter(|root| is_writable(policy, root)).cloned().collect();
         let roots: Vec<Root> = writable.iter().map(|root| Root::open(root)).collect::<Result<_, _>>()?;
-        let home = spec.variable("HOME").and_then(|home| Path::new(home).canonicalize().ok());
-        let (mut guards, placeholders) = guards::find(&roots, home.as_deref())?;
+        let (mut guards, placeholders) = guards::find(&roots, policy.home.as_deref())?;
         let under_hidden = |guard: &Guard| {
             let path = writable[guard.root].join(&guard.below);
             hidden.iter().any(|hidden| path.starts_with(&hidden.path))

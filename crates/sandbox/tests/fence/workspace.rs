@@ -69,7 +69,8 @@ impl Workspace {
     }
 
     pub fn command(&self, mode: Mode, program: &str, arguments: &[&str]) -> Command {
-        let policy = Policy { mode, roots: vec![self.root.clone()], hidden: self.hidden.clone() };
+        let policy =
+            Policy { mode, roots: vec![self.root.clone()], hidden: self.hidden.clone(), ..Policy::default() };
         Command {
             program: Program::Exec {
                 program: program.into(),

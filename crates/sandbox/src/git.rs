@@ -1,6 +1,8 @@
 //! What a repository's own settings make git run or read, as far as it can lie in the workspace.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use crate::policy::PROTECTED_IN_GIT;
 
 /// The largest settings file that is looked at; git's own are a few hundred bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -8,11 +10,29 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Paths that the settings name and that are as good as the settings: the folder of hooks, included
 /// files, and the link from a submodule's working tree to its repository. Relative hooks start at the
 /// working tree, the others at the settings.
-pub(super) fn named_paths(config: &Path, tree: &Path) -> Vec<PathBuf> {
+pub(crate) fn named_paths(config: &Path, tree: &Path) -> Vec<PathBuf> {
     let small = std::fs::metadata(config).is_ok_and(|data| data.len() <= CONFIG_BYTES_MAX);
     let Some(bytes) = small.then(|| std::fs::read(config).ok()).flatten() else { return Vec::new() };
     let folder = config.parent().unwrap_or(tree);
     named_in(&String::from_utf8_lossy(&bytes), folder, tree)
+}
+
+/// What is locked below a root because of git, besides the names that always are.
+pub(crate) fn locked_below(root: &Path) -> Vec<PathBuf> {
+    let own = root.join(".git");
+    if own.is_dir() {
+        return named_paths(&own.join("config"), root).iter().map(|named| real_path(named)).collect();
+    }
+    if is_repository(root) {
+        return PROTECTED_IN_GIT.map(|name| root.join(name)).into();
+    }
+    // Where there is no repository, git takes a folder with a HEAD for one.
+    vec![root.join("HEAD")]
+}
+
+/// Whether the folder is what is called `.git` elsewhere, or a repository without a working tree.
+pub(crate) fn is_repository(folder: &Path) -> bool {
+    folder.join("HEAD").is_file() && folder.join("objects").is_dir() && folder.join("refs").is_dir()
 }
 
 fn named_in(text: &str, folder: &Path, tree: &Path) -> Vec<PathBuf> {
@@ -59,6 +79,28 @@ fn plain_value(value: &str) -> String {
         }
     }
     plain.trim().to_owned()
+}
+
+/// The path without links and dots, as far as it exists; what does not exist is kept as it is written.
+pub(crate) fn real_path(path: &Path) -> PathBuf {
+    let mut rest = Vec::new();
+    let mut known = path;
+    loop {
+        if let Ok(real) = known.canonicalize() {
+            return rest.iter().rev().fold(real, |real, part: &Component<'_>| match part {
+                Component::ParentDir => real.parent().map(Path::to_owned).unwrap_or(real),
+                Component::Normal(name) => real.join(name),
+                _ => real,
+            });
+        }
+        match (known.components().next_back(), known.parent()) {
+            (Some(last), Some(parent)) => {
+                rest.push(last);
+                known = parent;
+            }
+            _ => return path.into(),
+        }
+    }
 }
 
 #[cfg(test)]
