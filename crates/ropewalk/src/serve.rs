@@ -66,10 +66,11 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
 
 async fn serve(options: &ServeOptions, prepared: Prepared) -> anyhow::Result<()> {
     let Prepared { registry, audit, rules, mode } = prepared;
+    let started = registry.clock().now();
     registry.start_reaper();
-    let catching_up = audit
-        .clone()
-        .map(|audit| registry.tracker().spawn(async move { audit.catch_up(Principal::local()).await }));
+    let catching_up = audit.clone().map(|audit| {
+        registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
+    });
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (link, written) = net::stdio::open()?;

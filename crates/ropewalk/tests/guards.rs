@@ -74,7 +74,8 @@ fn finished(mut command: Command) -> Ended {
 
 /// What is tried in every mode: by a command and by a tool, inside, beside, at protected and hidden
 /// places. Each leaves a trace if it works.
-const TRIES: &str = "run echo x > made; echo x > ../beside/made; mkdir .vscode; cat ~/.ssh/id; cat ~/.ssh/id > key
+const TRIES: &str =
+    "run echo x > made; echo x > ../beside/made; mkdir .vscode; cat ~/.ssh/id; cat ~/.ssh/id > key
 write tool.txt: x
 write ../beside/tool.txt: x
 write .vscode/tasks.json: x";

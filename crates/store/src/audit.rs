@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use engine::{BoxFuture, Clock, ListQuery, Principal, Settings, Store};
+use engine::{BoxFuture, Clock, ListQuery, Principal, Settings, Store, Timestamp};
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 
@@ -134,13 +134,14 @@ impl Audit {
         self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads what a process that was killed left unread in any session's log.
-    pub async fn catch_up(&self, owner: Principal) {
+    /// Reads what a process that was killed left unread in any session's log. What goes on, or went on
+    /// after `before`, has somebody else to follow it, who knows more about it.
+    pub async fn catch_up(&self, owner: Principal, before: Timestamp) {
         let rows = match self.shared.store.list(ListQuery::all(owner)).await {
             Ok(rows) => rows,
             Err(error) => return tracing::warn!(%error, "the audit cannot look for what it missed"),
         };
-        for row in rows {
+        for row in rows.into_iter().filter(|row| row.updated_at < before && !row.busy) {
             if let Err(error) = follow::catch_up(&self.shared, &row, &self.shared.store).await {
                 tracing::error!(session = %row.id, %error, "the audit could not catch up on a session");
             }
