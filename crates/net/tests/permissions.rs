@@ -270,3 +270,28 @@ async fn a_question_with_a_deadline_is_refused_when_it_is_over() {
     })
     .await;
 }
+
+/// S1: the risk and its reason, beside the request for programs and in it for people.
+#[tokio::test]
+async fn a_permission_request_says_how_risky_it_is() {
+    for (command, risk, loud) in
+        [("git push origin main", "medium", None), ("rm -rf build", "critical", Some("Critical risk: "))]
+    {
+        let call = testkit::call("shell", &json!({ "command": command }).to_string());
+        let script = Script::new([vec![call], vec![]]);
+        run(Setup::script(&script), async |server| {
+            let mut client = server.client().await;
+            let session = client.new_session().await;
+            let turn = client.send_prompt(&session, "go").await;
+            let ask = client.next_ask().await;
+            assert_eq!(ask["params"]["_meta"]["risk"], risk, "{command}");
+            assert!(ask["params"]["_meta"]["reason"].as_str().unwrap().contains(command), "{ask}");
+            let content = &ask["params"]["toolCall"]["content"][0]["content"]["text"];
+            let shown = content.as_str().unwrap_or_default();
+            assert_eq!(shown.starts_with(loud.unwrap_or("-")), loud.is_some(), "{shown}");
+            client.answer(&ask, "reject_once").await;
+            client.stop_reason(turn).await;
+        })
+        .await;
+    }
+}

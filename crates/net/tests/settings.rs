@@ -146,3 +146,27 @@ async fn a_review_only_reads() {
     })
     .await;
 }
+
+/// H14, R6: the call that waits is decided as it was asked, the next one by the new preset, and every
+/// client is told.
+#[tokio::test]
+async fn a_preset_changed_in_mid_turn_decides_the_next_call() {
+    let made = |name: &str| vec![testkit::call("shell", &format!(r#"{{"command":"touch {name}"}}"#))];
+    let script = Script::new([made("one"), made("two"), vec![]]);
+    check(Setup::script(&script), async |server, mut client, session| {
+        let turn = client.send_prompt(&session, "go").await;
+        let ask = client.next_ask().await;
+        let change = json!({ "sessionId": session, "configId": "approval", "value": "yolo" });
+        client.call("session/set_config_option", change).await;
+        client.answer(&ask, "allow_once").await;
+        assert_eq!(client.stop_reason(turn).await, "end_turn");
+        let made = ["one", "two"].map(|name| server.workspace().join(name).exists());
+        assert_eq!(made, [true, true], "the second is not asked for");
+        let told = client.updates_of("config_option_update");
+        assert!(
+            told.iter().any(|update| update.to_string().contains(r#""currentValue":"full""#)),
+            "{told:?}"
+        );
+    })
+    .await;
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use agent::Reach;
 use engine::{APPROVAL, approval_spec, full_name};
+use guard::Rulebook;
 use sandbox::{Helper, Mode};
 
 use crate::cli::{GuardOptions, OsSandbox};
@@ -82,6 +83,7 @@ impl Guards {
             config,
         };
         guards.be_loud();
+        guards.warn_of_rules()?;
         Ok(guards)
     }
 
@@ -116,6 +118,17 @@ impl Guards {
     pub fn none() -> Self {
         let reach = Reach { mode: Mode::ReadOnly, ..Reach::default() };
         Self { reach, approval: None, approval_once: None, config: Config::default() }
+    }
+
+    /// Rules that cannot be read protect nobody, so whoever starts the program is told.
+    fn warn_of_rules(&self) -> Result<(), Trouble> {
+        let here = run::folder(None)?;
+        for source in Rulebook::new(paths::rules()?).sources(&here) {
+            for warning in &source.warnings {
+                warn(&format!("{}: {warning}", source.name));
+            }
+        }
+        Ok(())
     }
 
     /// What takes a fence away is said, every time.
@@ -209,7 +222,7 @@ fn first_variable(names: [&'static str; 2]) -> Option<(&'static str, String)> {
     })
 }
 
-fn warn(text: &str) {
+pub fn warn(text: &str) {
     let paint = terminal::stderr_paint();
     eprintln!("{} {text}", paint.warn("ropewalk: warning:"));
 }

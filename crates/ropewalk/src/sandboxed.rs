@@ -1,11 +1,11 @@
 //! `ropewalk sandbox run MODE -- CMD`: the fence, for anybody to try.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sandbox::{Cause, Command, Ended, Fence, Limits, Output, Policy, Program, Stream};
+use sandbox::{Cause, Command, Ended, Fence, Limits, Mode, Output, Policy, Program, StartError, Stream};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,8 @@ use crate::{guards, paths, run, terminal};
 const OUTPUT_MAX: usize = 16;
 /// As `env` and `timeout` say it: the command was not even started.
 const NOT_STARTED: u8 = 125;
+const NOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
 const INTERRUPTED: u8 = 130;
 
 pub fn run(command: SandboxCommand) -> anyhow::Result<ExitCode> {
@@ -32,12 +34,16 @@ pub fn run(command: SandboxCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn fenced(options: SandboxRunOptions) -> Result<ExitCode, Trouble> {
+    if options.mode == Mode::Off {
+        guards::warn("the sandbox is off: the command reaches whatever you can reach");
+    }
     let command = command(&options)?;
     let cancel = CancellationToken::new();
     let (sender, receiver) = mpsc::channel(OUTPUT_MAX);
     // A reader that does not read holds up the printing, but neither the time limit nor an interrupt.
     let as_json = options.json;
-    let shown = tokio::task::spawn_blocking(move || show(receiver, as_json));
+    let unheard = cancel.clone();
+    let shown = tokio::task::spawn_blocking(move || show(receiver, as_json, &unheard));
     let interrupted = Ok(ExitCode::from(INTERRUPTED));
     let ended = tokio::select! {
         ended = sandbox::run(command, cancel, sender) => ended,
@@ -48,9 +54,15 @@ async fn fenced(options: SandboxRunOptions) -> Result<ExitCode, Trouble> {
         printed = shown => drop(printed),
         _ = tokio::signal::ctrl_c() => return interrupted,
     }
-    let ended = ended.map_err(|error| {
-        Trouble::failed("the command was not started").because(error).fix("ropewalk doctor")
-    })?;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(StartError::Spawn(error)) => {
+            let name = options.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+            Trouble::failed(format!("{name:?} cannot be started")).because(&error).report(false);
+            return Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN }));
+        }
+        Err(error) => return Err(Trouble::failed("the command was not started").because(error)),
+    };
     Ok(exit_code(&ended))
 }
 
@@ -84,16 +96,22 @@ fn command(options: &SandboxRunOptions) -> Result<Command, Trouble> {
 }
 
 /// Passes the output on as it comes, and says what was refused.
-fn show(mut output: mpsc::Receiver<Output>, as_json: bool) {
+fn show(mut output: mpsc::Receiver<Output>, as_json: bool, unheard: &CancellationToken) {
     while let Some(output) = output.blocking_recv() {
-        // Whoever reads may have gone; the command goes on to its end all the same.
         match output {
-            Output::Chunk(chunk) => drop(match chunk.stream {
-                Stream::Stdout => {
-                    std::io::stdout().write_all(&chunk.bytes).and_then(|()| std::io::stdout().flush())
+            Output::Chunk(chunk) => {
+                let written = match chunk.stream {
+                    Stream::Stdout => {
+                        let mut out = std::io::stdout().lock();
+                        out.write_all(&chunk.bytes).and_then(|()| out.flush())
+                    }
+                    Stream::Stderr => std::io::stderr().write_all(&chunk.bytes),
+                };
+                if written.is_err() {
+                    // Nobody reads any more, as with every command in a pipe.
+                    unheard.cancel();
                 }
-                Stream::Stderr => std::io::stderr().write_all(&chunk.bytes),
-            }),
+            }
             Output::Refused(violation) if as_json => {
                 let path = violation.path.as_ref().map(|path| path.to_string_lossy());
                 let line =
@@ -111,7 +129,8 @@ fn exit_code(ended: &Ended) -> ExitCode {
     let note = match ended.cause {
         Cause::Itself => None,
         Cause::TimedOut => Some("it took too long and was ended"),
-        Cause::Cancelled => Some("it was cancelled"),
+        // Whoever read the output has gone.
+        Cause::Cancelled => None,
         Cause::TooMuchOutput => Some("it wrote too much and was ended"),
         Cause::TooMuchMemory => Some("it held too much memory and was ended"),
         Cause::TooManyProcesses => Some("it started too many processes and was ended"),

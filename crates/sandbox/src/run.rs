@@ -88,7 +88,7 @@ pub enum StartError {
     Spawn(#[source] io::Error),
     #[error("too many commands are being started at once")]
     Busy,
-    #[error("this machine cannot enforce the sandbox: {0}; see `ropewalk doctor`")]
+    #[error("no fence can be put around the command, so it is not run: {0}")]
     NoFence(String),
 }
 

@@ -102,7 +102,7 @@ impl Session {
             },
             Ruling::Ask if self.unattended => Ruling::Deny {
                 mode: "unattended".into(),
-                reason: "nobody is here to ask; allow it beforehand with the approval preset full".into(),
+                reason: "nobody is here to ask; allow it beforehand with a rule (ropewalk permissions add), or everything with --approval full".into(),
             },
             ruling @ (Ruling::Allow { .. } | Ruling::Rule { .. } | Ruling::Deny { .. } | Ruling::Ask) => {
                 ruling

@@ -40,6 +40,8 @@ impl fmt::Debug for Key {
 pub enum KeyError {
     #[error("there is no audit key at {}", .0.display())]
     Missing(PathBuf),
+    #[error("the audit key {} is gone, and there are rows that were signed with it", .0.display())]
+    Lost(PathBuf),
     #[error("the audit key {} cannot be read", .0.display())]
     Unreadable(PathBuf, #[source] io::Error),
     #[error("the audit key {} cannot be made", .0.display())]
@@ -54,6 +56,12 @@ pub enum KeyError {
     Inside(PathBuf),
 }
 
+/// Whether something was ever signed for this folder.
+fn has_rows(log: &Path) -> bool {
+    let files = std::fs::read_dir(log).into_iter().flatten().filter_map(Result::ok);
+    files.map(|file| file.path()).any(|path| path.extension().is_some_and(|kind| kind == "jsonl"))
+}
+
 impl KeyError {
     /// What to do about it.
     pub fn fix(&self) -> String {
@@ -61,6 +69,7 @@ impl KeyError {
             Self::Open { path, .. } => {
                 format!("chmod 600 {}; if others may have read it, a new key", path.display())
             }
+            Self::Lost(_) => "put the key back, or move the folder `audit` away to begin a new record".into(),
             Self::Inside(_) => "name a file elsewhere with ROPEWALK_AUDIT_KEY_PATH".into(),
             Self::Missing(_) => {
                 "name the key's file with ROPEWALK_AUDIT_KEY_PATH; the first ropewalk serve or run makes one"
@@ -106,6 +115,8 @@ impl Key {
     /// The key in this file; a new one if there is no such file.
     pub fn load_or_create(path: &Path, log: &Path) -> Result<Self, KeyError> {
         match Self::load(path, log) {
+            // A new key would make everything that was signed with the old one look forged.
+            Err(KeyError::Missing(_)) if has_rows(log) => Err(KeyError::Lost(path.to_owned())),
             Err(KeyError::Missing(_)) => {
                 create(path).map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
                 Self::load(path, log)

@@ -158,6 +158,7 @@ fn walk(
         let end = match check(key, &mut progress, &bytes, seen) {
             Ok(end) => end,
             Err((line, flaw)) => {
+                report.rows = progress.rows;
                 report.broken.get_or_insert(Broken { file, line, what: flaw.to_string() });
                 return Ok(());
             }

@@ -6,13 +6,16 @@
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 /// Another process may hold the write lock for a group, a checkpoint or the copy of a long session.
 /// A session whose write is given up ends, so patience is cheaper.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long two processes that make the same file at once wait for each other.
+const MAKING_MAX: Duration = Duration::from_secs(10);
+const MAKING_PAUSE: Duration = Duration::from_millis(5);
 /// Pages in the write-ahead log that cause a checkpoint: 16 MiB. The default of 4 MiB makes a flood
 /// of events wait for the disk four times as often.
 const CHECKPOINT_PAGES: u32 = 4096;
@@ -89,7 +92,7 @@ pub(super) fn open_for_writing(path: &Path) -> Result<Connection, String> {
     let named = |cause: &dyn std::fmt::Display| format!("{}: {cause}", path.display());
     prepare_file(path).map_err(|error| named(&error))?;
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| named(&error))?;
-    set_up(&connection).map_err(|error| named(&error))?;
+    patiently(|| set_up(&connection)).map_err(|error| named(&error))?;
     let found = layout_of(&connection).map_err(|error| named(&error))?;
     if found > LAYOUT {
         return Err(named(&format_args!(
@@ -100,6 +103,23 @@ pub(super) fn open_for_writing(path: &Path) -> Result<Connection, String> {
         migrate(&mut connection).map_err(|error| named(&error))?;
     }
     Ok(connection)
+}
+
+/// Tries again while another process makes the same file: to change the journal's mode needs the file
+/// alone, and SQLite does not wait for that.
+fn patiently<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && began.elapsed() < MAKING_MAX =>
+            {
+                std::thread::sleep(MAKING_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Writes without changing anything. The first write into a fresh log syncs the log's header, which

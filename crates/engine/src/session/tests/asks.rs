@@ -422,7 +422,7 @@ fn where_nobody_can_answer_a_wish_is_refused_at_once() {
             > start 1
             1 blocked by unattended
             1 ask 1: DeniedOnce by policy
-            > tell the tool DeniedOnce: nobody is here to ask; allow it beforehand with the approval preset full
+            > tell the tool DeniedOnce: nobody is here to ask; allow it beforehand with a rule (ropewalk permissions add), or everything with --approval full
             1 ask 2: AllowedOnce by policy
             > tell the tool AllowedOnce: edits inside the workspace are allowed
             1 ended by agent: EndTurn
