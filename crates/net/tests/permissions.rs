@@ -277,7 +277,7 @@ async fn a_permission_request_says_how_risky_it_is() {
     for (command, risk, loud) in
         [("git push origin main", "medium", None), ("rm -rf build", "critical", Some("Critical risk: "))]
     {
-        let call = testkit::call("shell", &json!({ "command": command }).to_string());
+        let call = testkit::call("shell", json!({ "command": command }).to_string());
         let script = Script::new([vec![call], vec![]]);
         run(Setup::script(&script), async |server| {
             let mut client = server.client().await;

@@ -151,7 +151,7 @@ async fn a_review_only_reads() {
 /// client is told.
 #[tokio::test]
 async fn a_preset_changed_in_mid_turn_decides_the_next_call() {
-    let made = |name: &str| vec![testkit::call("shell", &format!(r#"{{"command":"touch {name}"}}"#))];
+    let made = |name: &str| vec![testkit::call("shell", format!(r#"{{"command":"touch {name}"}}"#))];
     let script = Script::new([made("one"), made("two"), vec![]]);
     check(Setup::script(&script), async |server, mut client, session| {
         let turn = client.send_prompt(&session, "go").await;
