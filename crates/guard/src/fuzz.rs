@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use engine::Risk;
 
 use crate::shell::{self, Way};
-use crate::{Scope, Workplace, assess_command, covers, scope_of_always, touches};
+use crate::{Scope, Workplace, assess_command, covers, scope_of_always};
 
 /// A line of shell.
 pub fn shell(data: &[u8]) {
     let Ok(line) = std::str::from_utf8(data) else { return };
     let script = shell::read(line);
-    let cwd = PathBuf::from("/home/ada/project");
-    let place =
-        Workplace { cwd: &cwd, roots: std::slice::from_ref(&cwd), home: Some(Path::new("/home/ada")) };
+    let cwd = PathBuf::from("/home/me/project");
+    let place = Workplace { cwd: &cwd, roots: std::slice::from_ref(&cwd), home: Some(Path::new("/home/me")) };
     let said = assess_command(line, &place);
     assert!(!said.reason.chars().any(char::is_control), "the reason can be shown: {:?}", said.reason);
     let control = line.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
@@ -34,7 +33,6 @@ pub fn shell(data: &[u8]) {
         Scope::Exact => {}
         Scope::Program(tokens) => {
             assert!(covers(&tokens, line), "a rule covers the line that it was made of: {line:?}");
-            assert!(touches(&tokens, line), "and so it touches it: {line:?}");
             assert!(said.risk < Risk::High, "a dangerous line is only ever allowed exactly: {line:?}");
         }
     }

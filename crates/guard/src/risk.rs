@@ -26,7 +26,7 @@ mod wrappers;
 
 pub use paths::{Want, assess_path};
 pub(crate) use scope::covered;
-pub use scope::{Scope, covers, scope_of_always, touches};
+pub use scope::{Scope, covers, scope_of_always};
 
 /// `bash -c "bash -c .."`: deeper is not looked through.
 const NESTING_MAX: usize = 8;

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use engine::Risk;
 
-use super::wrappers::{behind, is_assignment, is_shell};
+use super::wrappers::{is_assignment, is_shell};
 use super::{Workplace, assess_command, dangers, git, plain_name};
-use crate::shell::{self, Script, Simple, Way, Word};
+use crate::shell::{self, Simple, Way, Word};
 
 /// What "always" may mean for a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +60,6 @@ pub fn covers(scope_tokens: &[String], line: &str) -> bool {
         && script.doubts.is_empty()
         && !script.commands.is_empty()
         && script.commands.iter().all(|command| covered(scope_tokens, command))
-}
-
-/// Whether any command of the line begins with these words, however it is wrapped.
-pub fn touches(scope_tokens: &[String], line: &str) -> bool {
-    !scope_tokens.is_empty() && touches_within(scope_tokens, line, 0)
 }
 
 /// Whether one command begins with these words, and does nothing besides.
@@ -220,70 +215,4 @@ fn arity(program: &str, arguments: &[&str]) -> usize {
         ) => 2,
         _ => 1,
     }
-}
-
-fn touches_within(tokens: &[String], line: &str, depth: usize) -> bool {
-    const DEPTH_MAX: usize = 8;
-    let script: Script = shell::read(line);
-    depth < DEPTH_MAX
-        && script.commands.iter().any(|command| {
-            let words = behind(&command.argv);
-            touched(tokens, words)
-                || inner_lines(words).iter().any(|inner| touches_within(tokens, inner, depth + 1))
-        })
-}
-
-fn touched(tokens: &[String], words: &[Word]) -> bool {
-    // Wherever the words stand, they may be run: `xargs git push`, `find -exec git push`.
-    (0..words.len()).any(|from| {
-        let Some((first, arguments)) = words[from..].split_first() else { return false };
-        let program = first.text().rsplit('/').next().unwrap_or_default();
-        if from > 0 && !words[..from].iter().any(|word| runs_words(word.text())) {
-            return false;
-        }
-        let rest: Vec<&str> = match (program, git::subcommand(arguments)) {
-            ("git", Some((name, rest))) => std::iter::once(name).chain(rest.iter().map(Word::text)).collect(),
-            _ => arguments.iter().map(Word::text).collect(),
-        };
-        let mut said = std::iter::once(program).chain(rest);
-        tokens.iter().all(|token| said.next() == Some(token))
-    })
-}
-
-fn runs_words(name: &str) -> bool {
-    matches!(
-        name.rsplit('/').next().unwrap_or_default(),
-        "xargs"
-            | "-exec"
-            | "-execdir"
-            | "-ok"
-            | "-okdir"
-            | "ssh"
-            | "parallel"
-            | "watch"
-            | "strace"
-            | "sudo"
-            | "doas"
-            | "env"
-            | "timeout"
-            | "nice"
-            | "exec"
-            | "run"
-            | "npx"
-            | "stdbuf"
-            | "flock"
-            | "time"
-            | "nohup"
-            | "setsid"
-            | "command"
-    )
-}
-
-fn inner_lines(words: &[Word]) -> Vec<String> {
-    let Some((first, arguments)) = words.split_first() else { return Vec::new() };
-    let name = first.text().rsplit('/').next().unwrap_or_default();
-    let runs = is_shell(name)
-        || matches!(name, "eval" | "ssh" | "trap" | "su" | "xargs" | "find" | "watch" | "parallel");
-    let texts = arguments.iter().map(|word| word.text().to_owned());
-    if runs { texts.filter(|text| text.contains(' ') || name == "eval").collect() } else { Vec::new() }
 }

@@ -6,6 +6,5 @@ mod paths;
 mod reading;
 mod scope;
 mod shells;
-mod speed;
 mod table;
 mod tables;

@@ -57,7 +57,7 @@ fn secrets_are_risky_to_read_and_to_write() {
 fn ordinary_files_are_not_special() {
     let ordinary = [
         "src/main.rs",
-        "/home/ada/project/x",
+        "/home/me/project/x",
         ".env.example",
         "environment",
         "tokens.rs",

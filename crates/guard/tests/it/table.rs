@@ -6,8 +6,8 @@ use engine::Risk;
 use guard::{Assessment, Workplace, assess_command};
 
 pub(crate) fn assess(line: &str) -> Assessment {
-    let roots = [PathBuf::from("/home/ada/project")];
-    let place = Workplace { cwd: &roots[0], roots: &roots, home: Some(Path::new("/home/ada")) };
+    let roots = [PathBuf::from("/home/me/project")];
+    let place = Workplace { cwd: &roots[0], roots: &roots, home: Some(Path::new("/home/me")) };
     assess_command(line, &place)
 }
 
