@@ -1,6 +1,8 @@
 //! The audit of the real binary: what it tells, whichever door, whoever is killed, and who notices what.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod ended;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::ended::Ended;
 
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -31,24 +35,6 @@ const AUDITED: [&str; 10] = [
 /// A home of its own for each test, and a folder to work in.
 struct World {
     directory: TempDir,
-}
-
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Ended {
-    #[track_caller]
-    fn with(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
-        self
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap()
-    }
 }
 
 impl World {
@@ -80,7 +66,7 @@ impl World {
     }
 
     fn run(&self, arguments: &[&str]) -> Ended {
-        ended(self.command(arguments).spawn().unwrap())
+        Ended::of(self.command(arguments).spawn().unwrap())
     }
 
     fn serve(&self) -> Serve {
@@ -117,7 +103,7 @@ impl World {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/audit/verify.py");
         let mut command = Command::new("python3");
         command.arg(script).arg(self.folder()).arg(self.home().join("audit.key"));
-        ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        Ended::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
     #[track_caller]
@@ -167,15 +153,6 @@ impl World {
             }
             assert!(began.elapsed() < DEADLINE, "told {told:?}\ndue {due:?}");
         }
-    }
-}
-
-fn ended(child: Child) -> Ended {
-    let output = child.wait_with_output().unwrap();
-    Ended {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
@@ -397,11 +374,11 @@ fn a_key_that_others_may_read_stops_everything_that_must_be_audited() {
     world.run(&["audit", "verify"]).with(0);
     let inside = world.folder().join("key");
     let refused = world.command(&["run", "hello"]).env("ROPEWALK_AUDIT_KEY_PATH", inside).spawn().unwrap();
-    assert!(ended(refused).with(1).err.contains("in the folder that it protects"));
+    assert!(Ended::of(refused).with(1).err.contains("in the folder that it protects"));
     for name in ["ROPEWALK_AUDIT_KEY_PATH", "BERNSTEIN_AUDIT_KEY_PATH"] {
         let missing = world.directory.path().join("none/audit.key");
         let refused = world.command(&["audit", "verify"]).env(name, &missing).spawn().unwrap();
-        ended(refused).with(3);
+        Ended::of(refused).with(3);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The real binary, as a person or a script calls it: what it prints, and how it ends.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ended;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,27 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::ended::Ended;
+
 /// A home of its own for each test, and a folder to work in.
 struct World {
     directory: TempDir,
-}
-
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Ended {
-    #[track_caller]
-    fn with(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
-        self
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap()
-    }
 }
 
 impl World {
@@ -55,13 +41,13 @@ impl World {
     }
 
     fn run(&self, arguments: &[&str]) -> Ended {
-        ended(self.command(arguments).spawn().unwrap())
+        Ended::of(self.command(arguments).spawn().unwrap())
     }
 
     fn run_with_input(&self, arguments: &[&str], input: &str) -> Ended {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        ended(child)
+        Ended::of(child)
     }
 
     /// A new session with one turn; its id.
@@ -81,21 +67,12 @@ impl World {
     }
 }
 
-fn ended(child: Child) -> Ended {
-    let output = child.wait_with_output().unwrap();
-    Ended {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
 /// Waits until the child has begun its turn and ends it with a signal.
 fn interrupted(mut child: Child, signal: Signal) -> Ended {
     let mut begun = [0; 1];
     child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
     kill_process(Pid::from_child(&child), signal).unwrap();
-    ended(child)
+    Ended::of(child)
 }
 
 #[test]
@@ -165,12 +142,12 @@ fn without_a_home_nothing_is_written() {
     for arguments in [&["sessions", "list"][..], &["run", "hello"], &["serve"]] {
         let mut command = world.command(arguments);
         command.env_remove("ROPEWALK_HOME").env_remove("XDG_STATE_HOME").env_remove("HOME");
-        let failed = ended(command.spawn().unwrap()).with(1);
+        let failed = Ended::of(command.spawn().unwrap()).with(1);
         assert!(failed.err.contains("set HOME, or ROPEWALK_HOME"), "{}", failed.err);
     }
     assert_eq!(fs::read_dir(world.project()).unwrap().count(), 0);
     let relative = world.command(&["run", "hello"]).env("ROPEWALK_HOME", "here").spawn().unwrap();
-    ended(relative).with(0);
+    Ended::of(relative).with(0);
     assert!(world.project().join("here/sessions.db").exists());
 }
 
@@ -294,7 +271,7 @@ fn a_reader_that_leaves_ends_the_turn_quietly() {
     let mut child = world.command(&["run", "stream 1000000"]).spawn().unwrap();
     let mut some = [0; 100];
     child.stdout.take().unwrap().read_exact(&mut some).unwrap();
-    let ended = ended(child).with(1);
+    let ended = Ended::of(child).with(1);
     assert!(!ended.err.contains("panicked") && !ended.err.contains("error"), "{}", ended.err);
     let id = world.run(&["sessions", "list", "--json"]).with(0).json()["sessions"][0]["id"].clone();
     let shown = world.run(&["sessions", "show", "--json", id.as_str().unwrap()]).with(0).json();

@@ -1,6 +1,8 @@
 //! The real binary: how far its commands and tools reach, and what is asked first.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ended;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -9,16 +11,12 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::ended::Ended;
+
 /// A workspace, a folder beside it and a home. Not in the folder for temporary files, which commands
 /// have one of their own of.
 struct World {
     directory: TempDir,
-}
-
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
 }
 
 impl World {
@@ -56,10 +54,9 @@ impl World {
 
     /// What the log of the newest session says was refused.
     fn refused(&self) -> Vec<String> {
-        let listed: Value = serde_json::from_str(&self.run(&["sessions", "list", "--json"]).out).unwrap();
+        let listed = self.run(&["sessions", "list", "--json"]).with(0).json();
         let id = listed["sessions"][0]["id"].as_str().unwrap().to_owned();
-        let shown = self.run(&["sessions", "show", "--json", &id]).out;
-        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let shown = self.run(&["sessions", "show", "--json", &id]).with(0).json();
         let events = shown["events"].as_array().unwrap().iter();
         let refused = events.filter(|event| event["event_type"] == "policy_blocked").map(|event| {
             let body = &event["payload"];
@@ -70,12 +67,7 @@ impl World {
 }
 
 fn finished(mut command: Command) -> Ended {
-    let output = command.output().unwrap();
-    Ended {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    Ended::of(command.spawn().unwrap())
 }
 
 /// What is tried in every mode: by a command and by a tool, inside, beside, at protected and hidden
@@ -251,7 +243,7 @@ fn a_sandbox_can_be_tried_by_hand() {
 fn doctor_tries_what_it_says() {
     let world = World::new();
     let run = world.run(&["doctor", "--json"]);
-    let report: Value = serde_json::from_str(&run.out).unwrap();
+    let report = run.json();
     assert_eq!(run.code == 0, report["ok"] == json!(true), "{}", run.out);
     assert_eq!(report["enforces_sandbox"], json!(true), "{}", run.out);
     assert!(world.run(&["doctor"]).out.contains("behind a fence that the kernel keeps"));

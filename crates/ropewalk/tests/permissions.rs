@@ -1,6 +1,8 @@
 //! `ropewalk permissions` as a person or a script calls it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ended;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -10,26 +12,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::ended::Ended;
+
 struct World {
     directory: TempDir,
-}
-
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Ended {
-    #[track_caller]
-    fn with(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
-        self
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap()
-    }
 }
 
 impl World {
@@ -57,12 +43,7 @@ impl World {
     }
 
     fn run(&self, arguments: &[&str]) -> Ended {
-        let output = self.command(arguments).output().unwrap();
-        Ended {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        Ended::of(self.command(arguments).spawn().unwrap())
     }
 
     fn permissions(&self, arguments: &[&str]) -> Ended {
