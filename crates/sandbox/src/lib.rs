@@ -31,9 +31,7 @@ pub use cage::helper_main;
 pub use command::{Command, Limits, Program};
 pub use confine::{Fence, HELPER_ARGUMENT, Helper};
 pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
-pub use policy::{
-    Broken, Mode, PROTECTED, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Policy, UnknownMode, Want, is_protected,
-};
+pub use policy::{Broken, Mode, PROTECTED, Policy, UnknownMode, Want};
 pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run};
 pub use violation::{Op, Violation};
 
