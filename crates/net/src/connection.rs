@@ -73,7 +73,7 @@ impl Connection {
             handlers: Handlers {
                 registry: parts.registry,
                 principal: parts.principal,
-                sender: Sender { surface, name: "client".into() },
+                sender: Sender::new(surface, "client"),
                 rules: Arc::new(parts.rules),
                 debts,
                 commands: commands.clone(),

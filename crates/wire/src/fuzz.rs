@@ -103,6 +103,7 @@ fn shown(event: Arc<Event>) {
         waiting: 0,
         replay_from: Seq::START,
         asks: Vec::new(),
+        prompts: std::sync::Arc::default(),
         updated_at: Timestamp(0),
     };
     for able in [false, true] {

@@ -26,6 +26,7 @@ fn updates(client: ClientAbilities) -> Updates {
         waiting: 0,
         replay_from: Seq::START,
         asks: Vec::new(),
+        prompts: std::sync::Arc::default(),
         updated_at: Timestamp(0),
     };
     Updates::of(client, &SessionId::parse("s-1").unwrap(), specs, &snapshot)
