@@ -231,6 +231,7 @@ pub struct Prompted {
     pub turn: TurnId,
     pub surface: SurfaceId,
     pub request: Arc<str>,
+    pub ended: bool,
 }
 
 pub struct Session {
@@ -363,6 +364,7 @@ impl Session {
             Body::TurnEnded { .. } => {
                 if let Some(turn) = turn {
                     self.open_turns.remove(&turn);
+                    self.prompt_ended(turn);
                 }
             }
             Body::UserMessage { .. }
@@ -507,7 +509,17 @@ impl Session {
         if prompts.len() == PROMPTS_MAX {
             prompts.remove(0);
         }
-        prompts.push(Prompted { turn, surface: *id, request: Arc::clone(request) });
+        prompts.push(Prompted { turn, surface: *id, request: Arc::clone(request), ended: false });
+    }
+
+    fn prompt_ended(&mut self, turn: TurnId) {
+        if self.prompts.iter().any(|prompted| prompted.turn == turn) {
+            let prompts = Arc::make_mut(&mut self.prompts);
+            prompts
+                .iter_mut()
+                .filter(|prompted| prompted.turn == turn)
+                .for_each(|prompted| prompted.ended = true);
+        }
     }
 
     fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body, effects: &mut Vec<Effect>) {

@@ -11,14 +11,15 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::acp::{Acp, Identity, Replies, permission_answer};
-use wire::{Call, Fault, Frame, Hello, Message, RpcId};
+use wire::acp::permission_answer;
+use wire::{Call, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
 use crate::debts::Debts;
 use crate::handlers::{Handlers, Rules};
 use crate::link::{Incoming, Link};
+use crate::outlet::Outlet;
 use crate::panics::contain;
-use crate::writer::{Command, Shown, Writer};
+use crate::writer::{Command, Out, Shown, Writer};
 
 /// Commands that may wait for the writer before the reader waits too.
 const COMMANDS_MAX: usize = 64;
@@ -32,6 +33,8 @@ pub struct ConnectionParts {
     pub principal: Principal,
     pub rules: Rules,
     pub identity: Identity,
+    /// The only dialect that is spoken here; without one, the client's first words decide.
+    pub dialect: Option<Dialect>,
     /// Learns of the client before it is answered.
     pub greeted: Option<Greeted>,
 }
@@ -56,7 +59,8 @@ impl Connection {
         let surface = SurfaceId::random();
         let writer = Writer {
             commands: receiver,
-            outgoing: link.outgoing,
+            outgoing: Some(link.outgoing),
+            durable: false,
             replies: Replies::new(parts.identity),
             debts: Arc::clone(&debts),
             surface,
@@ -65,18 +69,19 @@ impl Connection {
             registry: Arc::clone(&parts.registry),
             principal: parts.principal.clone(),
             shown: Shown::default(),
+            out: Out::new(false),
         };
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let reader = Reader {
-            acp: Acp::default(),
+            decoder: Decoder::new(parts.dialect),
             handlers: Handlers {
                 registry: parts.registry,
                 principal: parts.principal,
                 sender: Sender::new(surface, "client"),
                 rules: Arc::new(parts.rules),
                 debts,
-                commands: commands.clone(),
+                commands: Outlet::One(commands.clone()),
             },
             tasks: tasks.clone(),
             slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
@@ -118,7 +123,7 @@ impl Connection {
 }
 
 struct Reader {
-    acp: Acp,
+    decoder: Decoder,
     handlers: Handlers,
     tasks: TaskTracker,
     slow: Arc<Semaphore>,
@@ -153,15 +158,17 @@ impl Reader {
     async fn line(&mut self, line: &[u8]) {
         match wire::parse(line) {
             Ok(Message::Request { id, method, params }) => {
-                match self.acp.request(&method, params, line.len()) {
+                match self.decoder.request(&method, params, line.len()) {
                     Ok(call) => self.call(id, call).await,
                     Err(fault) => self.refuse(id, fault).await,
                 }
             }
-            Ok(Message::Notification { method, params }) => match self.acp.notification(&method, params) {
-                Ok(call) => self.notified(call).await,
-                Err(fault) => self.bad_notification(&method, fault).await,
-            },
+            Ok(Message::Notification { method, params }) => {
+                match self.decoder.notification(&method, params) {
+                    Ok(call) => self.notified(call).await,
+                    Err(fault) => self.bad_notification(&method, fault).await,
+                }
+            }
             Ok(Message::Response { id, result }) => self.answered(&id, permission_answer(result)).await,
             Err((id, fault)) => self.refuse(id, fault).await,
         }
@@ -170,7 +177,7 @@ impl Reader {
     async fn call(&mut self, id: RpcId, call: Call) {
         if let Call::Initialize(hello) = &call {
             self.handlers.sender.name = Arc::clone(&hello.name);
-            self.handlers.debts.set_client(self.acp.client());
+            self.handlers.debts.set_client(self.decoder.client());
             if let Some(greeted) = &self.greeted {
                 greeted(hello).await;
             }
@@ -203,8 +210,7 @@ impl Reader {
     }
 
     async fn answered(&self, id: &RpcId, answer: engine::Answer) {
-        let Some((handle, ask)) = id.as_json().parse().ok().and_then(|id| self.handlers.debts.answered(id))
-        else {
+        let Some((handle, ask)) = self.handlers.debts.answered(id) else {
             tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             return;
         };
@@ -234,6 +240,5 @@ async fn carry_out(handlers: &Handlers, id: RpcId, call: Call) {
 }
 
 async fn answer(handlers: &Handlers, id: RpcId, outcome: Result<wire::Outcome, Fault>) {
-    // A writer that is gone took the client with it.
-    drop(handlers.commands.send(Command::Answer { id, outcome }).await);
+    handlers.commands.send(Command::Answer { id, outcome }).await;
 }

@@ -10,7 +10,7 @@ use net::{Connection, ConnectionParts, Greeted, Rules};
 use sandbox::Mode;
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::acp::Identity;
+use wire::Identity;
 
 use crate::cli::ServeOptions;
 use crate::guards::Guards;
@@ -84,7 +84,10 @@ async fn serve(options: &ServeOptions, prepared: Prepared) -> anyhow::Result<()>
                 title: "Ropewalk".into(),
                 version: env!("CARGO_PKG_VERSION").into(),
                 sandbox: mode.name().into(),
+                sandbox_backends: Vec::new(),
+                adapters: vec!["ropewalk".into()],
             },
+            dialect: None,
             greeted: audit.as_ref().map(|audit| greeted(&registry, audit)),
         },
         link,
