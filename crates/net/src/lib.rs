@@ -5,6 +5,7 @@
 mod connection;
 mod debts;
 mod handlers;
+pub mod http;
 mod link;
 mod panics;
 mod writer;
