@@ -6,6 +6,7 @@ mod batch;
 mod connection;
 mod debts;
 mod handlers;
+pub mod http;
 mod link;
 mod numbers;
 mod outlet;
