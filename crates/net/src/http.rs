@@ -22,6 +22,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use engine::{Registry, Timestamp};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
@@ -30,7 +31,7 @@ use crate::connection::Greeted;
 use crate::handlers::Rules;
 
 pub(crate) use acp::Streams;
-pub use acp::Visits;
+pub use acp::{Transports, Visits};
 pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
 pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL};
 pub use listen::{Listening, Peer};
@@ -51,11 +52,20 @@ pub struct Doors {
     pub secret: [u8; 32],
     /// The connections of the official remote transport.
     pub visits: Visits,
+    /// The connections of zeph's shape of it.
+    pub transports: Transports,
+    /// Places for WebSockets.
+    pub sockets: Arc<Semaphore>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
     pub tasks: TaskTracker,
     /// Long answers end when this is cancelled.
     pub stop: CancellationToken,
+}
+
+/// As many places for WebSockets as there are.
+pub fn sockets() -> Arc<Semaphore> {
+    acp::seats()
 }
 
 /// Every route, behind the gate.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use engine::{ListQuery, Principal, Registry, Timestamp};
 use net::http::{
-    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Visits,
-    random, router,
+    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
+    Visits, random, router,
 };
 use net::{Greeted, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -133,6 +133,8 @@ impl Door {
             gate,
             secret: self.secret,
             visits: Visits::default(),
+            transports: Transports::default(),
+            sockets: net::http::sockets(),
             started: shared.started,
             tasks: tasks.clone(),
             stop: stop.clone(),
