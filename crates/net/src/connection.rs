@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::acp::permission_answer;
-use wire::{Call, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
+use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
 use crate::debts::Debts;
 use crate::handlers::{Handlers, Rules};
@@ -35,6 +35,12 @@ pub struct ConnectionParts {
     pub identity: Identity,
     /// The only dialect that is spoken here; without one, the client's first words decide.
     pub dialect: Option<Dialect>,
+    /// A client that is known from an earlier connection.
+    pub client: Option<Client>,
+    /// What the client is called until it says who it is.
+    pub name: Arc<str>,
+    /// The client may name any session of its own without opening it first.
+    pub any_session: bool,
     /// Learns of the client before it is answered.
     pub greeted: Option<Greeted>,
 }
@@ -56,6 +62,14 @@ impl Connection {
     pub fn start(parts: ConnectionParts, link: Link) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let debts = Arc::new(Debts::default());
+        let decoder = match parts.client {
+            Some(client) => Decoder::known(client),
+            None => Decoder::new(parts.dialect),
+        };
+        debts.set_client(decoder.client());
+        if parts.any_session {
+            debts.allow_any_session();
+        }
         let surface = SurfaceId::random();
         let writer = Writer {
             commands: receiver,
@@ -74,11 +88,11 @@ impl Connection {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let reader = Reader {
-            decoder: Decoder::new(parts.dialect),
+            decoder,
             handlers: Handlers {
                 registry: parts.registry,
                 principal: parts.principal,
-                sender: Sender::new(surface, "client"),
+                sender: Sender::new(surface, parts.name),
                 rules: Arc::new(parts.rules),
                 debts,
                 commands: Outlet::One(commands.clone()),

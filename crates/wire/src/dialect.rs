@@ -187,7 +187,7 @@ fn decode(
         Dialect::Acp => acp::request(method, params, frame_bytes),
         Dialect::Ferret => ferret::request(method, params),
         Dialect::Otter => otter::request(method, params),
-        Dialect::Bernstein => bernstein::request(method, params),
+        Dialect::Bernstein => bernstein::request(method, params, frame_bytes),
     }
 }
 
