@@ -3,6 +3,7 @@
 //! All routes are mounted here and nowhere else, so that none can be forgotten by the gate: who calls
 //! is known before a route sees the request, and stands in it as [`Caller`].
 
+mod bernstein;
 mod body;
 mod crowd;
 mod gate;
@@ -16,9 +17,11 @@ mod wrong;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::HeaderMap;
 use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use engine::{Registry, Timestamp};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -54,7 +57,7 @@ pub struct Doors {
 
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
-    let routes = Router::new().merge(health::routes());
+    let routes = Router::new().merge(health::routes()).route("/acp", axum::routing::post(acp));
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(gate::wrong_method)
@@ -62,4 +65,17 @@ pub fn router(doors: Arc<Doors>) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(&doors), gate::pass))
         .with_state(doors)
+}
+
+/// The message itself says which dialect it is.
+async fn acp(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    Content(body): Content,
+) -> Response {
+    if bernstein::is_bernstein(&body) {
+        return bernstein::post(&doors, &caller, &headers, body).await;
+    }
+    Refusal::not_found().into_response()
 }
