@@ -3,6 +3,7 @@
 //! All routes are mounted here and nowhere else, so that none can be forgotten by the gate: who calls
 //! is known before a route sees the request, and stands in it as [`Caller`].
 
+mod acp;
 mod bernstein;
 mod body;
 mod crowd;
@@ -11,17 +12,16 @@ mod health;
 mod listen;
 mod origins;
 mod refusal;
+mod sse;
 mod tls;
 mod tokens;
 mod wrong;
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::HeaderMap;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
 use engine::{Registry, Timestamp};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,6 +30,8 @@ use wire::Identity;
 use crate::connection::Greeted;
 use crate::handlers::Rules;
 
+pub(crate) use acp::Streams;
+pub use acp::Visits;
 pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
 pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL};
 pub use listen::{Listening, Peer};
@@ -48,6 +50,8 @@ pub struct Doors {
     pub gate: Arc<Gate>,
     /// The same for ever on this installation; for signing what clients carry for us.
     pub secret: [u8; 32],
+    /// The connections of the official remote transport.
+    pub visits: Visits,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
     pub tasks: TaskTracker,
@@ -57,7 +61,7 @@ pub struct Doors {
 
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
-    let routes = Router::new().merge(health::routes()).route("/acp", axum::routing::post(acp));
+    let routes = Router::new().merge(health::routes()).merge(acp::routes());
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(gate::wrong_method)
@@ -65,17 +69,4 @@ pub fn router(doors: Arc<Doors>) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(&doors), gate::pass))
         .with_state(doors)
-}
-
-/// The message itself says which dialect it is.
-async fn acp(
-    State(doors): State<Arc<Doors>>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    Content(body): Content,
-) -> Response {
-    if bernstein::is_bernstein(&body) {
-        return bernstein::post(&doors, &caller, &headers, body).await;
-    }
-    Refusal::not_found().into_response()
 }

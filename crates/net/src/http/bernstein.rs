@@ -5,22 +5,19 @@
 //! does not: it works on, and later requests name it.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Bytes;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::{LogReader, Seq};
-use hyper::body::Frame as BodyFrame;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use wire::bernstein::FRAME_BYTES_MAX;
 use wire::{Dialect, Frame, Message};
 
+use super::sse::{EventStream, write_event};
 use super::{Caller, Doors, Refusal};
 use crate::batch::Batch;
 use crate::connection::{Connection, ConnectionParts};
@@ -29,8 +26,6 @@ use crate::link::memory;
 
 /// Events that may wait for the client to read them.
 const EVENTS_MAX: usize = 16;
-/// After so much silence a comment says that the stream is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a client may take to read the rest when its session has ended.
 const REST_GRACE: Duration = Duration::from_secs(60);
 
@@ -61,9 +56,12 @@ pub(crate) async fn post(doors: &Arc<Doors>, caller: &Caller, headers: &HeaderMa
     let session = wire::bernstein::opened(&answer);
     let session = session.and_then(|id| doors.registry.live(&caller.principal, &id));
     let log = session.map(|handle| handle.read(Seq::START));
-    let telling = Telling { events, stop: doors.stop.clone() };
-    doors.tasks.spawn(telling.run(talk, answer, log));
-    ([(CONTENT_TYPE, "text/event-stream")], Body::new(Events(receiver))).into_response()
+    doors.tasks.spawn(Telling { events }.run(talk, answer, log));
+    let encode = |(name, frame): Told, out: &mut Vec<u8>| {
+        write_event(out, None, Some(name), &frame);
+        true
+    };
+    EventStream::new(receiver, &doors.stop, Box::new(encode)).into_response()
 }
 
 fn stopping() -> Response {
@@ -149,23 +147,24 @@ impl Talk {
 
 /// An answer as a stream of events, until the session ends or nobody reads.
 struct Telling {
-    events: mpsc::Sender<Bytes>,
-    stop: CancellationToken,
+    events: mpsc::Sender<Told>,
 }
 
-/// Whoever read the stream is gone, or the server stops.
+/// The name of an event, and the frame in it.
+type Told = (&'static str, Bytes);
+
+/// Whoever read the stream is gone.
 struct Gone;
 
 enum Wake {
     Frame(Option<Bytes>),
     SessionEnded,
-    Silence,
     Gone,
 }
 
 impl Telling {
     async fn run(self, mut talk: Talk, answer: Bytes, log: Option<LogReader>) {
-        if self.send(event("response", &answer)).await.is_err() {
+        if self.send(("response", answer)).await.is_err() {
             return talk.end().await;
         }
         let Some(log) = log else { return self.rest(talk).await };
@@ -180,15 +179,12 @@ impl Telling {
         loop {
             let wake = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => Wake::Gone,
                 () = self.events.closed() => Wake::Gone,
                 frame = talk.next() => Wake::Frame(frame),
                 () = end_of(&mut log) => Wake::SessionEnded,
-                () = tokio::time::sleep(KEEP_ALIVE) => Wake::Silence,
             };
             match wake {
-                Wake::Frame(Some(frame)) => self.send(event("notification", &frame)).await?,
-                Wake::Silence => self.send(Bytes::from_static(b": keep-alive\n\n")).await?,
+                Wake::Frame(Some(frame)) => self.send(("notification", frame)).await?,
                 Wake::Frame(None) | Wake::SessionEnded => return Ok(()),
                 Wake::Gone => return Err(Gone),
             }
@@ -205,7 +201,7 @@ impl Telling {
         };
         let told = async move {
             while let Some(frame) = talk.next().await {
-                if self.send(event("notification", &frame)).await.is_err() {
+                if self.send(("notification", frame)).await.is_err() {
                     return;
                 }
             }
@@ -213,41 +209,12 @@ impl Telling {
         tokio::join!(ended, told);
     }
 
-    async fn send(&self, event: Bytes) -> Result<(), Gone> {
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(Gone),
-            sent = self.events.send(event) => sent.map_err(|_| Gone),
-        }
+    /// Waits for as long as the client reads: the stream that it reads from ends when the server stops.
+    async fn send(&self, told: Told) -> Result<(), Gone> {
+        self.events.send(told).await.map_err(|_| Gone)
     }
 }
 
 async fn end_of(log: &mut LogReader) {
     while let Ok(Some(_)) = log.next().await {}
-}
-
-/// A frame is one line, so it is one line of data.
-fn event(name: &str, frame: &[u8]) -> Bytes {
-    let mut event = Vec::with_capacity(frame.len() + name.len() + 16);
-    event.extend_from_slice(b"event: ");
-    event.extend_from_slice(name.as_bytes());
-    event.extend_from_slice(b"\ndata: ");
-    event.extend_from_slice(frame);
-    event.extend_from_slice(b"\n\n");
-    event.into()
-}
-
-/// The body of a stream. When the client is gone it is dropped, and with it the way to send.
-struct Events(mpsc::Receiver<Bytes>);
-
-impl HttpBody for Events {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<BodyFrame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(context).map(|event| event.map(|event| Ok(BodyFrame::data(event))))
-    }
 }
