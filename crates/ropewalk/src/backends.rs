@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sandbox::{Ability, Backend};
 use tokio::net::UnixStream;
+use tokio::sync::OnceCell;
 
 use crate::{doctor, paths};
 
@@ -13,24 +15,22 @@ const DOCKER_SOCKET: &str = "/var/run/docker.sock";
 /// A daemon that runs takes a connection at once.
 const DAEMON_WAIT: Duration = Duration::from_millis(200);
 
+/// Whether our own fence holds: that does not change while the process runs, and trying it takes a while.
+static OWN: OnceCell<Option<Backend>> = OnceCell::const_new();
+
 /// The names of what works, our own first.
-pub async fn found() -> Vec<String> {
-    let mut found = Vec::new();
-    if let Ok(ability) = doctor::ability().await
-        && ability.holds()
-        && let Ok(backend) = ability.backend
-    {
-        found.push(backend.name().to_owned());
-    }
+pub async fn names() -> Vec<String> {
+    let own = OWN.get_or_init(own).await.map(Backend::name);
     let path = paths::variable("PATH").unwrap_or_default();
-    if on_path(&path, "bwrap") {
-        found.push("bwrap".to_owned());
-    }
+    let bwrap = on_path(&path, "bwrap").then_some("bwrap");
     let host = paths::variable("DOCKER_HOST");
-    if on_path(&path, "docker") && docker_runs(host.as_deref()).await {
-        found.push("docker".to_owned());
-    }
-    found
+    let docker = on_path(&path, "docker") && docker_runs(host.as_deref()).await;
+    [own, bwrap, docker.then_some("docker")].into_iter().flatten().map(str::to_owned).collect()
+}
+
+async fn own() -> Option<Backend> {
+    let ability = doctor::ability().await.ok().filter(Ability::holds)?;
+    ability.backend.ok()
 }
 
 fn on_path(path: &OsStr, program: &str) -> bool {

@@ -95,6 +95,6 @@ fn initialized(identity: &Identity) -> Value {
             "permissions": true,
         },
         "adapters": identity.adapters,
-        "sandboxBackends": identity.sandbox_backends,
+        "sandboxBackends": identity.sandbox_backends.names(),
     })
 }

@@ -277,8 +277,7 @@ fn step(entry: &PlanEntry) -> Value {
 
 fn started(start: &ToolStart) -> Value {
     // What is no JSON is shown as the text it is.
-    let input: Value =
-        serde_json::from_str(&start.input.0).unwrap_or_else(|_| Value::from(&*start.input.0));
+    let input: Value = serde_json::from_str(&start.input.0).unwrap_or_else(|_| Value::from(&*start.input.0));
     json!({
         "type": "tool_call",
         "callId": &*start.call.0,
