@@ -4,6 +4,7 @@
 //! is known before a route sees the request, and stands in it as [`Caller`].
 
 mod acp;
+mod bernstein;
 mod body;
 mod crowd;
 mod gate;

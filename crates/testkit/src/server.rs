@@ -24,7 +24,7 @@ use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::Identity;
+use wire::{Backends, Identity};
 
 use crate::Script;
 
@@ -157,7 +157,7 @@ impl Server {
                 title: "Ropewalk".into(),
                 version: "1.2.3".into(),
                 sandbox: "workspace-write".into(),
-                sandbox_backends: Vec::new(),
+                sandbox_backends: Backends::default(),
                 adapters: vec!["ropewalk".into()],
             },
             dialect: None,
