@@ -5,7 +5,7 @@
 
 mod body;
 mod crowd;
-mod gate;
+pub mod gate;
 mod health;
 mod listen;
 mod origins;
