@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::web::{Answer, Ask, DEADLINE, Server, TOKEN};
+use crate::web::{Ask, DEADLINE, Server, TOKEN};
 
 /// Every route that needs a token.
 const ROUTES: &[(&str, &str)] = &[
@@ -386,7 +386,8 @@ fn whoever_sends_half_a_request_is_cut_off_and_holds_nobody_up() {
     // Far from what a held-up server would take, and far from what a busy machine takes.
     assert!(times[98] < Duration::from_secs(2), "{:?}", times[98]);
     slow.into_iter().for_each(ends);
-    assert!(began.elapsed() < DEADLINE, "{:?}", began.elapsed());
+    // The longest of the limits is 15 seconds.
+    assert!(began.elapsed() < Duration::from_secs(35), "{:?}", began.elapsed());
     ended(server);
 }
 
@@ -397,11 +398,6 @@ fn many_connections_leave_room_for_others() {
     allow_sockets(16_384);
     let count = if slow() { 10_000 } else { 2_000 };
     let mut held = Vec::new();
-    // Somebody with a token was there first, and stays.
-    let mut known = server.connect();
-    let ask = Ask::get("/no/such/route").header("connection", "keep-alive");
-    known.write_all(&ask.bytes(server.port)).unwrap();
-    assert_eq!(Answer::read(&mut known).status, 404);
     for number in 0..count {
         match TcpStream::connect_timeout(&server.address(), DEADLINE) {
             Ok(stream) => held.push(stream),
@@ -459,7 +455,8 @@ fn http2_head(server: &Server) -> Vec<u8> {
 
 #[test]
 fn http2_is_spoken_and_guarded_alike() {
-    let server = server();
+    // With everything logged: the libraries below must not write the token either.
+    let server = Server::start(&["-v"]);
     let mut stream = http2(&server);
     stream.write_all(&frame(1, 5, 1, &http2_head(&server))).unwrap();
     let mut answer = Vec::new();
