@@ -2,14 +2,18 @@
 //!
 //! Nothing here knows what a method means or how a permission is decided.
 
+mod batch;
 mod connection;
 mod debts;
 mod handlers;
 pub mod http;
 mod link;
+mod numbers;
+mod outlet;
 mod panics;
 mod writer;
 
+pub use batch::{At, Batch, Mark, More, Placed, Position};
 pub use connection::{Connection, ConnectionParts, Greeted};
 pub use handlers::Rules;
 pub use link::{Incoming, Link, memory, stdio};

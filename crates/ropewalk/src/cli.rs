@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use sandbox::Mode;
+use wire::Dialect;
 
 use crate::sessions::Since;
 
@@ -116,6 +117,14 @@ pub struct ServeOptions {
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 
+    /// The folder of sessions whose client names none; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// What clients speak: auto (their first words decide), acp, ferret, otter, bernstein
+    #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectChoice::Auto)]
+    pub dialect: DialectChoice,
+
     /// How the agent introduces itself to the editor
     #[arg(long, value_name = "NAME", default_value = "ropewalk")]
     pub agent_name: String,
@@ -171,6 +180,28 @@ pub enum OsSandbox {
     On,
     #[value(hide = true)]
     Off,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DialectChoice {
+    #[default]
+    Auto,
+    Acp,
+    Ferret,
+    Otter,
+    Bernstein,
+}
+
+impl DialectChoice {
+    pub fn dialect(self) -> Option<Dialect> {
+        match self {
+            Self::Auto => None,
+            Self::Acp => Some(Dialect::Acp),
+            Self::Ferret => Some(Dialect::Ferret),
+            Self::Otter => Some(Dialect::Otter),
+            Self::Bernstein => Some(Dialect::Bernstein),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]

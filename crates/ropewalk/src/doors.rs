@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use engine::{ListQuery, Principal, Registry, Timestamp};
 use net::http::{
-    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, random, router,
+    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
+    Visits, random, router,
 };
 use net::{Greeted, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::acp::Identity;
+use wire::{Dialect, Identity};
 
 use crate::cli::HttpOptions;
 use crate::config::Config;
@@ -41,11 +42,19 @@ pub struct Door {
     secret: [u8; 32],
 }
 
+/// Whoever comes in here works below the server's own folder, or in one that its owner opened.
+fn confined(rules: &Rules) -> Rules {
+    let allowed = rules.allowed_dirs.clone().unwrap_or_default();
+    let places: Vec<_> = std::iter::once(rules.home_dir.clone()).chain(allowed).collect();
+    Rules { allowed_dirs: Some(places.clone()), places: Some(places), ..rules.clone() }
+}
+
 /// What the door shares with the others.
 pub struct Shared {
     pub registry: Arc<Registry>,
     pub rules: Rules,
     pub identity: Identity,
+    pub dialect: Option<Dialect>,
     pub greeted: Option<Greeted>,
     pub started: Timestamp,
 }
@@ -118,11 +127,14 @@ impl Door {
         open_when_ready(&shared.registry, &gate);
         let doors = Arc::new(Doors {
             registry: Arc::clone(&shared.registry),
-            rules: Rules { source: "http".into(), ..shared.rules.clone() },
+            rules: Rules { source: "http".into(), ..confined(&shared.rules) },
             identity: shared.identity.clone(),
             greeted: shared.greeted.clone(),
             gate,
             secret: self.secret,
+            visits: Visits::default(),
+            transports: Transports::default(),
+            sockets: net::http::sockets(),
             started: shared.started,
             tasks: tasks.clone(),
             stop: stop.clone(),

@@ -10,7 +10,7 @@ use engine::{BoxFuture, Limits, Principal, Registry};
 use net::{Connection, ConnectionParts, Greeted, Rules};
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::acp::Identity;
+use wire::{Dialect, Identity};
 
 use crate::cli::ServeOptions;
 use crate::doors::{Door, Shared};
@@ -45,6 +45,7 @@ struct Prepared {
     audit: Option<Arc<Audit>>,
     rules: Rules,
     identity: Identity,
+    dialect: Option<Dialect>,
     stdio: bool,
     door: Option<Door>,
 }
@@ -63,6 +64,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         attended: true,
     };
     let rules = Rules {
+        home_dir: run::folder(options.cwd.as_deref())?,
         allowed_dirs: (!allowed.is_empty()).then_some(allowed),
         list_max: options.max_history,
         ..Rules::default()
@@ -72,14 +74,17 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         title: "Ropewalk".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         sandbox: guards.reach.mode.name().into(),
+        sandbox_backends: Vec::new(),
+        adapters: vec!["ropewalk".into()],
     };
     let (registry, audit) = server::audited(limits, true, &guards)?;
     let stdio = options.stdio || door.is_none();
-    Ok(Prepared { registry, audit, rules, identity, stdio, door })
+    let dialect = options.dialect.dialect();
+    Ok(Prepared { registry, audit, rules, identity, dialect, stdio, door })
 }
 
 async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
-    let Prepared { registry, audit, rules, identity, stdio, door } = prepared;
+    let Prepared { registry, audit, rules, identity, dialect, stdio, door } = prepared;
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -88,7 +93,7 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
     let greeted = audit.as_ref().map(|audit| greeted(&registry, audit));
-    let shared = Shared { registry: Arc::clone(&registry), rules, identity, greeted, started };
+    let shared = Shared { registry: Arc::clone(&registry), rules, identity, dialect, greeted, started };
     let http = match door {
         Some(door) => match door.open(&shared).await {
             Ok(open) => Some(open),
@@ -139,6 +144,10 @@ impl Editor {
             principal: Principal::local(),
             rules: shared.rules.clone(),
             identity: shared.identity.clone(),
+            dialect: shared.dialect,
+            client: None,
+            name: "client".into(),
+            any_session: false,
             greeted: shared.greeted.clone(),
         };
         // Whether the last bytes were written is all that is asked of it.
