@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::web::{Ask, Server, TOKEN, home, ropewalk, run};
+use serde_json::{Value, json};
+
+use crate::web::{Ask, Server, Socket, TOKEN, home, ropewalk, run};
 
 /// Behind the gate; that there is nothing shows who got through.
 const INSIDE: &str = "/no/such/route";
@@ -143,6 +145,38 @@ fn named_clients_have_tokens_of_their_own() {
         let ended = run(&home, &arguments).with(2);
         assert!(ended.err.contains("clients"), "{wrong}: {}", ended.err);
     }
+}
+
+/// N5, G9: a session's id is no key to it.
+#[test]
+fn named_clients_see_their_own_sessions_only() {
+    let home = home();
+    let state = home.path().join("state");
+    fs::create_dir(&state).unwrap();
+    let entry = |id: &str| format!("[[clients]]\nid = \"{id}\"\ntoken = \"client-token-of-{id}\"\n");
+    fs::write(state.join("config.toml"), entry("ci") + &entry("bot")).unwrap();
+    let arguments = ["serve", "--http", ":0", "--auth-token", TOKEN];
+    let server = Server::run(home.clone(), ropewalk(home.path(), &arguments));
+    let place = json!({ "cwd": home.path(), "mcpServers": [] });
+    let mut callers: Vec<Socket> = ["client-token-of-ci", "client-token-of-bot", TOKEN]
+        .iter()
+        .map(|token| Socket::open(&server, token))
+        .collect();
+    let made: Vec<Value> = callers
+        .iter_mut()
+        .map(|caller| caller.call("session/new", &place)["result"]["sessionId"].clone())
+        .collect();
+    for (caller, own) in callers.iter_mut().zip(&made) {
+        let listed = caller.call("session/list", &json!({}))["result"]["sessions"].clone();
+        let ids: Vec<&Value> = listed.as_array().unwrap().iter().map(|row| &row["sessionId"]).collect();
+        assert_eq!(ids, [own]);
+        for id in &made {
+            let load = json!({ "sessionId": id, "cwd": home.path(), "mcpServers": [] });
+            let reply = caller.call("session/load", &load);
+            assert_eq!(reply.get("error").is_none(), id == own, "{reply}");
+        }
+    }
+    assert_eq!(server.stop().0, Some(0));
 }
 
 /// N12, G5: DNS rebinding shows in the name.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::web::{Answer, Ask, DEADLINE, Server, TOKEN, home, ropewalk, run};
+use crate::web::{Answer, Ask, DEADLINE, Server, Socket, TOKEN, home, ropewalk, run};
 
 /// K8, L2.
 #[test]
@@ -56,9 +56,15 @@ fn with_stdio_too_both_doors_serve_and_http_goes_on_when_the_editor_leaves() {
     let line = server.lines.recv_timeout(DEADLINE).unwrap();
     let reply: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(reply["result"]["protocolVersion"], 1, "{reply}");
+    let params = json!({ "cwd": server.home.path(), "mcpServers": [] });
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/new", "params": params });
+    input.write_all(format!("{call}\n").as_bytes()).unwrap();
+    let reply: Value = serde_json::from_str(&server.lines.recv_timeout(DEADLINE).unwrap()).unwrap();
     drop(input);
     server.until_log("the editor hung up");
     server.must_serve();
+    let listed = Socket::open(&server, TOKEN).call("session/list", &json!({}));
+    assert_eq!(listed["result"]["sessions"][0]["sessionId"], reply["result"]["sessionId"], "{listed}");
     assert_eq!(server.stop().0, Some(0));
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::ended::Ended;
@@ -309,5 +309,76 @@ impl Answer {
     #[track_caller]
     pub fn error(&self) -> String {
         self.json()["error"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// A WebSocket on `/acp`, with one JSON-RPC message in each frame.
+pub struct Socket {
+    stream: TcpStream,
+    read: Vec<u8>,
+    last_id: u64,
+}
+
+impl Socket {
+    /// Opened with this token as a browser would, and greeted.
+    #[track_caller]
+    pub fn open(server: &Server, token: &str) -> Self {
+        let offered = format!("acp.v1, bearer.{token}");
+        let ask = Ask::get("/acp").bare().websocket().header("sec-websocket-protocol", &offered);
+        let mut stream = server.connect();
+        stream.write_all(&ask.bytes(server.port)).unwrap();
+        let answer = Answer::read(&mut stream);
+        assert_eq!((answer.status, answer.header("sec-websocket-protocol")), (101, Some("acp.v1")));
+        let mut socket = Self { stream, read: answer.body, last_id: 0 };
+        socket.call("initialize", &json!({ "protocolVersion": 1 }));
+        socket
+    }
+
+    /// The whole reply: a result or an error.
+    #[track_caller]
+    pub fn call(&mut self, method: &str, params: &Value) -> Value {
+        self.last_id += 1;
+        let id = self.last_id;
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
+        let length = u16::try_from(call.len()).unwrap().to_be_bytes();
+        // A mask of zeros leaves the text as it is.
+        let head = [0x81, 0x80 | 126, length[0], length[1], 0, 0, 0, 0];
+        self.stream.write_all(&[&head, call.as_bytes()].concat()).unwrap();
+        loop {
+            let frame = self.frame();
+            if frame["id"] == id && frame.get("method").is_none() {
+                return frame;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn frame(&mut self) -> Value {
+        loop {
+            if let Some((text, rest)) = Self::whole(&self.read) {
+                let value = (!text.is_empty()).then(|| serde_json::from_slice(text).unwrap());
+                self.read = rest.to_owned();
+                if let Some(value) = value {
+                    return value;
+                }
+            }
+            let mut some = [0; 4096];
+            let count = self.stream.read(&mut some).unwrap();
+            assert!(count > 0, "the socket was closed");
+            self.read.extend(&some[..count]);
+        }
+    }
+
+    /// The payload of the first frame, and what follows it.
+    fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (begins, length) = match *bytes.get(1)? {
+            126 => (4, u16::from_be_bytes(bytes.get(2..4)?.try_into().unwrap()).into()),
+            127 => (10, u64::from_be_bytes(bytes.get(2..10)?.try_into().unwrap()).try_into().unwrap()),
+            short => (2, usize::from(short)),
+        };
+        let payload = bytes.get(begins..begins + length)?;
+        // A ping has nothing to say to a test.
+        let said = if bytes[0] == 0x81 { payload } else { &[] };
+        Some((said, &bytes[begins + length..]))
     }
 }
