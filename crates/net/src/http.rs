@@ -8,6 +8,7 @@ mod body;
 mod crowd;
 pub mod gate;
 mod health;
+mod held;
 mod listen;
 mod origins;
 mod refusal;

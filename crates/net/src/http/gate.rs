@@ -6,7 +6,7 @@
 
 mod request;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -17,13 +17,13 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::acp::Identity;
+use wire::Identity;
 
 use super::{Caller, Gate, GateParts, Scope, pass};
 use crate::http::body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
 use crate::http::origins::Names;
 use crate::http::tokens::{Client, Digest, Keys};
-use crate::http::{Doors, router};
+use crate::http::{Doors, Transports, Visits, router, sockets};
 
 struct StillClock;
 
@@ -33,7 +33,7 @@ impl Clock for StillClock {
     }
 }
 
-fn doors() -> Arc<Doors> {
+pub fn doors() -> Arc<Doors> {
     let client = Client { id: "ci".into(), digest: Digest::of("of-ci") };
     let keys = Keys::Tokens { master: Digest::of("master"), clients: vec![client] };
     let names =
@@ -48,10 +48,15 @@ fn doors() -> Arc<Doors> {
             title: "Ropewalk".into(),
             version: "1.2.3".into(),
             sandbox: "read-only".into(),
+            adapters: Vec::new(),
+            sandbox_backends: Vec::new(),
         },
         greeted: None,
         gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
         secret: [4; 32],
+        visits: Visits::default(),
+        transports: Transports::default(),
+        sockets: sockets(),
         started: Timestamp(2_000),
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
