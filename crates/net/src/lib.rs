@@ -11,6 +11,7 @@ mod link;
 mod numbers;
 mod outlet;
 mod panics;
+mod patience;
 mod writer;
 
 pub use batch::{At, Batch, Mark, More, Placed, Position};
