@@ -5,10 +5,13 @@
 mod connection;
 mod debts;
 mod handlers;
+pub mod http;
 mod link;
+pub mod metrics;
 mod panics;
 mod writer;
 
 pub use connection::{Connection, ConnectionParts, Greeted};
 pub use handlers::Rules;
 pub use link::{Incoming, Link, memory, stdio};
+pub use metrics::Metrics;

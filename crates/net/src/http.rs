@@ -1,0 +1,3 @@
+//! Doors that speak HTTP.
+
+pub mod metrics;
