@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows what a method means or how a permission is decided.
 
+mod along;
 mod connection;
 mod debts;
 mod handlers;
@@ -11,6 +12,7 @@ pub mod metrics;
 mod panics;
 mod writer;
 
+pub use along::read_along;
 pub use connection::{Connection, ConnectionParts, Greeted};
 pub use handlers::Rules;
 pub use link::{Incoming, Link, memory, stdio};

@@ -104,6 +104,10 @@ pub struct ServeOptions {
     #[arg(long, value_name = "NAME", default_value = "ropewalk")]
     pub agent_name: String,
 
+    /// Send a trace of every turn to this OpenTelemetry collector, as in http://127.0.0.1:4318
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+
     #[command(flatten)]
     pub guard: GuardOptions,
 

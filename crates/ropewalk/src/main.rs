@@ -9,6 +9,7 @@ mod editors;
 mod environment;
 mod guards;
 mod logging;
+mod metrics;
 mod paths;
 mod permissions;
 mod run;
@@ -18,6 +19,7 @@ mod serve;
 mod server;
 mod sessions;
 mod terminal;
+mod traces;
 mod trouble;
 
 use std::process::ExitCode;

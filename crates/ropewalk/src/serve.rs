@@ -14,6 +14,7 @@ use wire::acp::Identity;
 
 use crate::cli::ServeOptions;
 use crate::guards::Guards;
+use crate::metrics::Meters;
 use crate::trouble::Trouble;
 use crate::{audit, editors, paths, run, server};
 
@@ -39,6 +40,7 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
 struct Prepared {
     registry: Arc<Registry>,
     audit: Option<Arc<Audit>>,
+    meters: Meters,
     rules: Rules,
     mode: Mode,
 }
@@ -60,14 +62,16 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         list_max: options.max_history,
         ..Rules::default()
     };
-    let (registry, audit) = server::audited(limits, true, &guards)?;
-    Ok(Prepared { registry, audit, rules, mode: guards.reach.mode })
+    let meters = Meters::new(options.otlp.as_deref())?;
+    let (registry, audit) = server::metered(limits, &guards, &meters)?;
+    Ok(Prepared { registry, audit, meters, rules, mode: guards.reach.mode })
 }
 
 async fn serve(options: &ServeOptions, prepared: Prepared) -> anyhow::Result<()> {
-    let Prepared { registry, audit, rules, mode } = prepared;
+    let Prepared { registry, audit, mut meters, rules, mode } = prepared;
     let started = registry.clock().now();
     registry.start_reaper();
+    meters.start();
     let catching_up = audit.clone().map(|audit| {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
@@ -101,6 +105,7 @@ async fn serve(options: &ServeOptions, prepared: Prepared) -> anyhow::Result<()>
     }
     registry.shutdown().await;
     connection.finish().await;
+    meters.finish().await;
     if tokio::time::timeout(OUTPUT_GRACE, written).await.is_err() {
         tracing::info!("the client did not take the last bytes");
     }

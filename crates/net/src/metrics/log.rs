@@ -5,17 +5,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use engine::{
-    AskId, Body, BoxFuture, Doorbell, Event, Follower, LogReader, Page, SessionHandle, SessionId, StoreError,
-    Taken, TurnId,
-};
+use engine::{AskId, Body, BoxFuture, Event, Follower, SessionHandle, SessionId, TurnId};
 
 use super::{Metrics, SessionState};
-
-/// How long the metrics wait before they look again for what the store could not give them.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+use crate::along::read_along;
 
 /// Follows every session for the metrics.
 pub struct Counting(pub Arc<Metrics>);
@@ -25,33 +19,12 @@ impl Follower for Counting {
         let metrics = Arc::clone(&self.0);
         Box::pin(async move {
             let mut seen = Seen::new(metrics);
-            let mut reader = session.read(session.birth().opened_after);
-            // A log that a store in trouble ends is followed to where it was read.
-            while let Err(error) = read(&mut seen, &mut reader).await {
-                tracing::debug!(session = %session.id(), %error, "the metrics stopped reading");
-                if session.is_closed() {
-                    return;
-                }
-                tokio::time::sleep(RETRY_AFTER).await;
-            }
+            read_along(&session, |event| seen.event(event)).await;
         })
     }
 
     fn deleted(&self, _: &SessionId) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
-    }
-}
-
-/// Reads until the log ends.
-async fn read(seen: &mut Seen, reader: &mut LogReader) -> Result<(), StoreError> {
-    let bell = Arc::new(Doorbell::default());
-    let _ringing = reader.subscribe(&bell, 0);
-    loop {
-        match reader.take(Page::OUTLINE).await? {
-            Taken::Events(events) => events.iter().for_each(|event| seen.event(event)),
-            Taken::UpToDate => drop(bell.wait().await),
-            Taken::Ended { .. } => return Ok(()),
-        }
     }
 }
 
