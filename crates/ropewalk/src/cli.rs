@@ -20,6 +20,8 @@ Environment:
   ROPEWALK_PERMISSIONS  The file of your rules; without it, permissions.toml in $ROPEWALK_HOME,
                   else in $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk
   ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
+  OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
+  OTTER_LOG       Set to 1, a server logs every request on standard error, as with -v
   NO_COLOR        Set to anything, there are no colours";
 
 const PERMISSIONS_HELP: &str = "\

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),
     };
-    let verbose = cli.verbose;
+    let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = cli.command();
     logging::start(verbose, command.serves());
     let outcome = match command {

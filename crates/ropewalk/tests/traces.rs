@@ -1,8 +1,6 @@
 //! Traces from the real program: to a collector that listens, and to one that does not.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod ended;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -13,10 +11,25 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
-use ended::Ended;
-
 /// No wait is longer. Generous, because test machines are busy.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How the program ended, and what it printed.
+struct Ended {
+    out: String,
+    err: String,
+}
+
+impl Ended {
+    #[track_caller]
+    fn of(child: Child, code: i32) -> Self {
+        let output = child.wait_with_output().unwrap();
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.code(), Some(code), "{out}\n{err}");
+        Self { out, err }
+    }
+}
 
 #[expect(clippy::disallowed_methods, reason = "the test starts the program that it tests")]
 fn start(home: &TempDir, arguments: &[&str], endpoint: Option<&str>) -> Child {
@@ -49,7 +62,7 @@ fn converse(home: &TempDir, arguments: &[&str], endpoint: Option<&str>, prompt: 
     let ended = call(3, "session/prompt", json!({ "sessionId": session["sessionId"], "prompt": [block] }));
     assert_eq!(ended["stopReason"], "end_turn");
     drop(input);
-    Ended::of(child)
+    Ended::of(child, 0)
 }
 
 /// Takes every request, answers it well, and shows the bodies.
@@ -91,11 +104,10 @@ fn a_served_turn_is_traced_and_nothing_that_was_said_is_in_the_trace() {
     std::fs::write(home.path().join("hidden-plans"), "the contents").unwrap();
     for by_option in [true, false] {
         let (address, bodies) = collector();
-        let ended = match by_option {
+        match by_option {
             true => converse(&home, &["serve", "--otlp", &address], None, "read hidden-plans"),
             false => converse(&home, &["serve"], Some(&address), "read hidden-plans"),
         };
-        ended.with(0);
         let body = bodies.recv_timeout(DEADLINE).expect("a trace");
         assert_eq!(names(&body), ["model call", "tool read", "model call", "turn"]);
         let text = body.to_string();
@@ -110,7 +122,7 @@ fn a_server_whose_collector_is_away_answers_and_ends_as_ever() {
     let held = TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gone = format!("http://{}", held.local_addr().unwrap());
-    let ended = converse(&home, &["serve", "--otlp", &gone], None, "list").with(0);
+    let ended = converse(&home, &["serve", "--otlp", &gone], None, "list");
     assert!(ended.err.contains("traces are dropped until the collector takes them"), "{}", ended.err);
 }
 
@@ -123,7 +135,7 @@ fn a_collector_that_cannot_be_spoken_to_is_refused_before_anything_is_served() {
         (&["serve"], Some("https://collector"), "OTEL_EXPORTER_OTLP_ENDPOINT names no collector"),
         (&["serve", "--otlp", "http://me:hunter2@host"], None, "leave it out"),
     ] {
-        let ended = Ended::of(start(&home, arguments, endpoint)).with(2);
+        let ended = Ended::of(start(&home, arguments, endpoint), 2);
         assert!(ended.err.contains(told), "{}", ended.err);
         assert!(ended.out.is_empty() && !ended.err.contains("hunter2"), "{}", ended.err);
     }
