@@ -30,6 +30,8 @@ pub enum Origin {
     Surface {
         id: SurfaceId,
         name: Arc<str>,
+        /// The client's own name for its request, where the end of what it caused answers that request.
+        request: Option<Arc<str>>,
     },
 }
 

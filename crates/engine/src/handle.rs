@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
-use crate::session::{Input, Refusal, Totals};
+use crate::session::{Input, Prompted, Refusal, Totals};
 use crate::settings::{SettingSpec, Settings};
 
 /// The input was taken. It is durable once a reader has seen `seq`.
@@ -44,6 +44,8 @@ pub struct Snapshot {
     pub replay_from: Seq,
     /// Where the questions stand that nobody has answered.
     pub asks: Vec<Seq>,
+    /// The latest prompts that came as requests.
+    pub prompts: Arc<Vec<Prompted>>,
     pub updated_at: Timestamp,
 }
 

@@ -46,7 +46,7 @@ pub use policy::{Ruling, decide};
 pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
 pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
-pub use session::{Answer, Effect, Input, Refusal, Sender, Session, Totals, TurnReport};
+pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
     APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, approval_spec, full_name,
 };

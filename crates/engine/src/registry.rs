@@ -697,7 +697,7 @@ async fn observe_all(session: &mut Session, store: &dyn Store, id: &SessionId) -
         };
         after = last.seq;
         for event in &events {
-            session.observe(event.turn, &event.body);
+            session.observe(&event.origin, event.turn, &event.body);
             if matches!(event.body, Body::Cleared) {
                 replay_from = event.seq;
             }

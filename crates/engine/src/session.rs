@@ -31,17 +31,26 @@ use crate::settings::{APPROVAL, SettingSpec, Settings, full_name};
 pub(crate) const QUEUE_MAX: usize = 32;
 /// What they may hold together: a few big images.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Prompts whose requests are remembered. A client that comes back after more than these does not
+/// learn by its request how an old one ended.
+const PROMPTS_MAX: usize = 64;
 
 /// A connection that sends something, with the name its client gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sender {
     pub surface: SurfaceId,
     pub name: Arc<str>,
+    /// The request this comes from, in the client's own words, if its answer is due later.
+    pub request: Option<Arc<str>>,
 }
 
 impl Sender {
+    pub fn new(surface: SurfaceId, name: impl Into<Arc<str>>) -> Self {
+        Self { surface, name: name.into(), request: None }
+    }
+
     fn origin(&self) -> Origin {
-        Origin::Surface { id: self.surface, name: Arc::clone(&self.name) }
+        Origin::Surface { id: self.surface, name: Arc::clone(&self.name), request: self.request.clone() }
     }
 
     fn resolver(&self) -> Resolver {
@@ -216,6 +225,17 @@ impl Totals {
     }
 }
 
+/// A prompt whose sender is to be answered when its turn ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prompted {
+    pub turn: TurnId,
+    pub surface: SurfaceId,
+    pub request: Arc<str>,
+    pub ended: bool,
+    /// What the turn has used.
+    pub usage: Totals,
+}
+
 pub struct Session {
     specs: Arc<[SettingSpec]>,
     settings: Settings,
@@ -233,6 +253,8 @@ pub struct Session {
     open_asks: BTreeMap<AskId, OpenAsk>,
     /// How often a person refused a wish (tool and subject) in this session.
     denials: BTreeMap<(Arc<str>, Arc<str>), u32>,
+    /// The latest prompts that came as requests.
+    prompts: Arc<Vec<Prompted>>,
     next_turn: u64,
     next_ask: u64,
 }
@@ -272,6 +294,7 @@ impl Session {
             open_calls: BTreeMap::new(),
             open_asks: BTreeMap::new(),
             denials: BTreeMap::new(),
+            prompts: Arc::default(),
             next_turn: 1,
             next_ask: 1,
         }
@@ -301,10 +324,15 @@ impl Session {
     }
 
     /// Keeps the state in step with an event, new or read back from the log.
-    pub fn observe(&mut self, turn: Option<TurnId>, body: &Body) {
+    pub fn prompts(&self) -> &Arc<Vec<Prompted>> {
+        &self.prompts
+    }
+
+    pub fn observe(&mut self, origin: &Origin, turn: Option<TurnId>, body: &Body) {
         match body {
             Body::TurnQueued { .. } | Body::TurnStarted => {
                 if let Some(turn) = turn {
+                    self.remember_prompt(origin, turn);
                     self.open_turns.insert(turn);
                     self.next_turn = self.next_turn.max(turn.0.saturating_add(1));
                 }
@@ -332,12 +360,16 @@ impl Session {
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
-            Body::Usage(usage) => self.totals.add(usage),
+            Body::Usage(usage) => {
+                self.totals.add(usage);
+                self.with_prompt(turn, |prompted| prompted.usage.add(usage));
+            }
             Body::Title { title } => self.title = Some(Arc::clone(title)),
             Body::Moved { cwd } => self.cwd.clone_from(cwd),
             Body::TurnEnded { .. } => {
                 if let Some(turn) = turn {
                     self.open_turns.remove(&turn);
+                    self.with_prompt(Some(turn), |prompted| prompted.ended = true);
                 }
             }
             Body::UserMessage { .. }
@@ -473,8 +505,33 @@ impl Session {
         Ok(())
     }
 
+    fn remember_prompt(&mut self, origin: &Origin, turn: TurnId) {
+        let Origin::Surface { id, request: Some(request), .. } = origin else { return };
+        if self.prompts.iter().any(|prompted| prompted.turn == turn) {
+            return;
+        }
+        let prompts = Arc::make_mut(&mut self.prompts);
+        if prompts.len() == PROMPTS_MAX {
+            prompts.remove(0);
+        }
+        prompts.push(Prompted {
+            turn,
+            surface: *id,
+            request: Arc::clone(request),
+            ended: false,
+            usage: Totals::default(),
+        });
+    }
+
+    fn with_prompt(&mut self, turn: Option<TurnId>, change: impl FnOnce(&mut Prompted)) {
+        let found = self.prompts.iter().position(|prompted| Some(prompted.turn) == turn);
+        if let Some(prompted) = found.and_then(|at| Arc::make_mut(&mut self.prompts).get_mut(at)) {
+            change(prompted);
+        }
+    }
+
     fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body, effects: &mut Vec<Effect>) {
-        self.observe(turn, &body);
+        self.observe(&origin, turn, &body);
         effects.push(Effect::Record { origin, turn, body });
     }
 }

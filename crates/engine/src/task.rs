@@ -548,6 +548,7 @@ fn snapshot_of(
         waiting: session.waiting(),
         replay_from,
         asks: Vec::new(),
+        prompts: Arc::clone(session.prompts()),
         updated_at,
     }
 }

@@ -242,7 +242,7 @@ fn wish(subject: &str) -> AskRequest {
 }
 
 pub(crate) fn sender() -> Sender {
-    Sender { surface: SurfaceId(1), name: "editor".into() }
+    Sender::new(SurfaceId(1), "editor")
 }
 
 pub(crate) fn prompt(script: &str) -> Input {

@@ -11,17 +11,19 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::acp::{Acp, Identity, Replies, permission_answer};
-use wire::{Call, Fault, Frame, Hello, Message, RpcId};
+use wire::acp::permission_answer;
+use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
+use crate::batch::Batch;
 use crate::debts::Debts;
 use crate::handlers::{Handlers, Rules};
 use crate::link::{Incoming, Link};
+use crate::outlet::Outlet;
 use crate::panics::contain;
-use crate::writer::{Command, Shown, Writer};
+use crate::writer::{Command, Out, Shown, Writer};
 
 /// Commands that may wait for the writer before the reader waits too.
-const COMMANDS_MAX: usize = 64;
+pub(crate) const COMMANDS_MAX: usize = 64;
 /// Slow calls of one client that run at once.
 const SLOW_CALLS_MAX: usize = 32;
 /// How long a connection that ends may take to write what it still has.
@@ -32,6 +34,14 @@ pub struct ConnectionParts {
     pub principal: Principal,
     pub rules: Rules,
     pub identity: Identity,
+    /// The only dialect that is spoken here; without one, the client's first words decide.
+    pub dialect: Option<Dialect>,
+    /// A client that is known from an earlier connection.
+    pub client: Option<Client>,
+    /// What the client is called until it says who it is.
+    pub name: Arc<str>,
+    /// The client may name any session of its own without opening it first.
+    pub any_session: bool,
     /// Learns of the client before it is answered.
     pub greeted: Option<Greeted>,
 }
@@ -52,43 +62,13 @@ pub struct Connection {
 impl Connection {
     pub fn start(parts: ConnectionParts, link: Link) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let debts = Arc::new(Debts::default());
-        let surface = SurfaceId::random();
-        let writer = Writer {
-            commands: receiver,
-            outgoing: link.outgoing,
-            replies: Replies::new(parts.identity),
-            debts: Arc::clone(&debts),
-            surface,
-            slash_commands: parts.registry.abilities().commands.clone(),
-            openings: parts.registry.openings(),
-            registry: Arc::clone(&parts.registry),
-            principal: parts.principal.clone(),
-            shown: Shown::default(),
-        };
+        let desk = Desk::new(parts, SurfaceId::random());
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let reader = Reader {
-            acp: Acp::default(),
-            handlers: Handlers {
-                registry: parts.registry,
-                principal: parts.principal,
-                sender: Sender { surface, name: "client".into() },
-                rules: Arc::new(parts.rules),
-                debts,
-                commands: commands.clone(),
-            },
-            tasks: tasks.clone(),
-            slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
-            greeted: parts.greeted,
-        };
-        Self {
-            commands,
-            reader: tasks.spawn(reader.run(link.incoming, stop.clone())),
-            writer: tasks.spawn(writer.run()),
-            stop,
-            tasks,
-        }
+        let writer = tasks.spawn(desk.writers.make(receiver, Some(link.outgoing)).run());
+        let reader = desk.reader(Outlet::One(commands.clone()), &tasks);
+        let reader = tasks.spawn(reader.run(link.incoming, stop.clone()));
+        Self { commands, reader, writer, stop, tasks }
     }
 
     /// Waits until the client has sent everything it will send and all of it was taken up, or until
@@ -117,8 +97,92 @@ impl Connection {
     }
 }
 
-struct Reader {
-    acp: Acp,
+/// What both halves of a connection are made from.
+pub(crate) struct Desk {
+    pub(crate) writers: Writers,
+    sender: Sender,
+    rules: Rules,
+    decoder: Decoder,
+    greeted: Option<Greeted>,
+}
+
+/// Makes the writers of a connection; some have one for each of their streams.
+#[derive(Clone)]
+pub(crate) struct Writers {
+    registry: Arc<Registry>,
+    principal: Principal,
+    identity: Identity,
+    debts: Arc<Debts>,
+    surface: SurfaceId,
+}
+
+impl Desk {
+    pub(crate) fn new(parts: ConnectionParts, surface: SurfaceId) -> Self {
+        let debts = Arc::new(Debts::default());
+        let decoder = match parts.client {
+            Some(client) => Decoder::known(client),
+            None => Decoder::new(parts.dialect),
+        };
+        debts.set_client(decoder.client());
+        if parts.any_session {
+            debts.allow_any_session();
+        }
+        let ConnectionParts { registry, principal, identity, .. } = parts;
+        Self {
+            writers: Writers { registry, principal, identity, debts, surface },
+            sender: Sender::new(surface, parts.name),
+            rules: parts.rules,
+            decoder,
+            greeted: parts.greeted,
+        }
+    }
+
+    pub(crate) fn reader(self, outlet: Outlet, tasks: &TaskTracker) -> Reader {
+        let handlers = Handlers {
+            registry: self.writers.registry,
+            principal: self.writers.principal,
+            sender: self.sender,
+            rules: Arc::new(self.rules),
+            debts: self.writers.debts,
+            commands: outlet,
+        };
+        Reader {
+            decoder: self.decoder,
+            handlers,
+            tasks: tasks.clone(),
+            slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
+            greeted: self.greeted,
+        }
+    }
+}
+
+impl Writers {
+    /// A writer without a way out waits for its client to come back.
+    pub(crate) fn make(
+        &self,
+        commands: mpsc::Receiver<Command>,
+        outgoing: Option<mpsc::Sender<Batch>>,
+    ) -> Writer {
+        let durable = outgoing.is_none();
+        Writer {
+            commands,
+            outgoing,
+            durable,
+            replies: Replies::new(self.identity.clone()),
+            debts: Arc::clone(&self.debts),
+            surface: self.surface,
+            slash_commands: self.registry.abilities().commands.clone(),
+            openings: self.registry.openings(),
+            registry: Arc::clone(&self.registry),
+            principal: self.principal.clone(),
+            shown: Shown::default(),
+            out: Out::new(durable),
+        }
+    }
+}
+
+pub(crate) struct Reader {
+    decoder: Decoder,
     handlers: Handlers,
     tasks: TaskTracker,
     slow: Arc<Semaphore>,
@@ -126,7 +190,7 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(mut self, mut incoming: Incoming, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, mut incoming: Incoming, stop: CancellationToken) {
         loop {
             let frame = tokio::select! {
                 biased;
@@ -153,15 +217,17 @@ impl Reader {
     async fn line(&mut self, line: &[u8]) {
         match wire::parse(line) {
             Ok(Message::Request { id, method, params }) => {
-                match self.acp.request(&method, params, line.len()) {
+                match self.decoder.request(&method, params, line.len()) {
                     Ok(call) => self.call(id, call).await,
                     Err(fault) => self.refuse(id, fault).await,
                 }
             }
-            Ok(Message::Notification { method, params }) => match self.acp.notification(&method, params) {
-                Ok(call) => self.notified(call).await,
-                Err(fault) => self.bad_notification(&method, fault).await,
-            },
+            Ok(Message::Notification { method, params }) => {
+                match self.decoder.notification(&method, params) {
+                    Ok(call) => self.notified(call).await,
+                    Err(fault) => self.bad_notification(&method, fault).await,
+                }
+            }
             Ok(Message::Response { id, result }) => self.answered(&id, permission_answer(result)).await,
             Err((id, fault)) => self.refuse(id, fault).await,
         }
@@ -170,7 +236,7 @@ impl Reader {
     async fn call(&mut self, id: RpcId, call: Call) {
         if let Call::Initialize(hello) = &call {
             self.handlers.sender.name = Arc::clone(&hello.name);
-            self.handlers.debts.set_client(self.acp.client());
+            self.handlers.debts.set_client(self.decoder.client());
             if let Some(greeted) = &self.greeted {
                 greeted(hello).await;
             }
@@ -203,8 +269,7 @@ impl Reader {
     }
 
     async fn answered(&self, id: &RpcId, answer: engine::Answer) {
-        let Some((handle, ask)) = id.as_json().parse().ok().and_then(|id| self.handlers.debts.answered(id))
-        else {
+        let Some((handle, ask)) = self.handlers.debts.answered(id) else {
             tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             return;
         };
@@ -234,6 +299,5 @@ async fn carry_out(handlers: &Handlers, id: RpcId, call: Call) {
 }
 
 async fn answer(handlers: &Handlers, id: RpcId, outcome: Result<wire::Outcome, Fault>) {
-    // A writer that is gone took the client with it.
-    drop(handlers.commands.send(Command::Answer { id, outcome }).await);
+    handlers.commands.send(Command::Answer { id, outcome }).await;
 }

@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::{AskId, SessionHandle, SessionId, TurnId};
-use wire::RpcId;
-use wire::acp::ClientAbilities;
+use wire::{Client, RpcId};
 
 #[derive(Default)]
 pub(crate) struct Debts {
@@ -14,22 +13,25 @@ pub(crate) struct Debts {
 
 #[derive(Default)]
 struct Inner {
-    client: ClientAbilities,
+    client: Client,
     /// Sessions that this client opened and did not close.
     sessions: HashSet<SessionId>,
+    /// The client may name any session of its own: its dialect has no way to open one, or it opened
+    /// them on an earlier connection.
+    any_session: bool,
     /// Prompts that are not answered yet: a client may give one up by its request's id.
     prompts: HashMap<RpcId, (SessionHandle, TurnId)>,
     /// Questions that we sent, by the id of our request.
-    asks: HashMap<u64, (SessionHandle, AskId)>,
+    asks: HashMap<RpcId, (SessionHandle, AskId)>,
     last_request: u64,
 }
 
 impl Debts {
-    pub(crate) fn client(&self) -> ClientAbilities {
+    pub(crate) fn client(&self) -> Client {
         self.lock().client
     }
 
-    pub(crate) fn set_client(&self, client: ClientAbilities) {
+    pub(crate) fn set_client(&self, client: Client) {
         self.lock().client = client;
     }
 
@@ -42,7 +44,12 @@ impl Debts {
     }
 
     pub(crate) fn has_open(&self, id: &SessionId) -> bool {
-        self.lock().sessions.contains(id)
+        let inner = self.lock();
+        inner.any_session || inner.sessions.contains(id)
+    }
+
+    pub(crate) fn allow_any_session(&self) {
+        self.lock().any_session = true;
     }
 
     pub(crate) fn owe_prompt(&self, request: RpcId, session: SessionHandle, turn: TurnId) {
@@ -57,17 +64,19 @@ impl Debts {
         self.lock().prompts.remove(request);
     }
 
-    /// The id for a question that is about to be sent.
-    pub(crate) fn asked(&self, session: SessionHandle, ask: AskId) -> u64 {
+    /// The id for a question that is about to be sent, unless it has one that stays the same.
+    pub(crate) fn asked(&self, session: SessionHandle, ask: AskId, stable: Option<RpcId>) -> RpcId {
         let mut inner = self.lock();
-        inner.last_request += 1;
-        let id = inner.last_request;
-        inner.asks.insert(id, (session, ask));
+        let id = stable.unwrap_or_else(|| {
+            inner.last_request += 1;
+            RpcId::number(inner.last_request)
+        });
+        inner.asks.insert(id.clone(), (session, ask));
         id
     }
 
-    pub(crate) fn answered(&self, request: u64) -> Option<(SessionHandle, AskId)> {
-        self.lock().asks.remove(&request)
+    pub(crate) fn answered(&self, request: &RpcId) -> Option<(SessionHandle, AskId)> {
+        self.lock().asks.remove(request)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -4,18 +4,27 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    Accepted, Body, Content, Event, Input, ListQuery, Listed, OpenError, Page, Principal, Refusal, Registry,
-    SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp, TurnId, Wish,
+    APPROVAL, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, OpenError, Page,
+    Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp,
+    TurnId, Wish,
 };
-use tokio::sync::mpsc;
 use wire::{Call, ChangeAnswer, Fault, Outcome, Place, RpcId, SessionView};
 
 use crate::debts::Debts;
+use crate::numbers;
+use crate::outlet::Outlet;
 use crate::writer::{AttachAnswer, Command, Start};
+
+/// A prompt's id stands in the log.
+const REQUEST_ID_BYTES_MAX: usize = 256;
 
 /// What this server allows its clients.
 #[derive(Debug, Clone)]
 pub struct Rules {
+    /// Where sessions work whose client names no folder.
+    pub home_dir: PathBuf,
+    /// The folders in or below which a session must work; without a list, any folder the client names.
+    pub places: Option<Vec<PathBuf>>,
     /// Further folders that sessions may work in; without a list, any folder the client names.
     pub allowed_dirs: Option<Vec<PathBuf>>,
     /// Sessions on one page of a listing; 0 lists all.
@@ -26,7 +35,7 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { allowed_dirs: None, list_max: 100, source: "acp".into() }
+        Self { home_dir: "/".into(), places: None, allowed_dirs: None, list_max: 100, source: "acp".into() }
     }
 }
 
@@ -37,7 +46,7 @@ pub(crate) struct Handlers {
     pub(crate) sender: Sender,
     pub(crate) rules: Arc<Rules>,
     pub(crate) debts: Arc<Debts>,
-    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) commands: Outlet,
 }
 
 /// What a handler gives back: an answer for the writer, or nothing because a command carries it.
@@ -48,16 +57,21 @@ impl Handlers {
     pub(crate) fn is_slow(&self, call: &Call) -> bool {
         match call {
             // Quick, unless the session must be brought back to memory first.
-            Call::Prompt { id, .. } | Call::Message { id, .. } | Call::Change { id, .. } => {
-                self.registry.live(&self.principal, id).is_none()
-            }
+            Call::Prompt { id, .. }
+            | Call::Message { id, .. }
+            | Call::Change { id, .. }
+            | Call::Answer { id, .. } => self.registry.live(&self.principal, id).is_none(),
             Call::Cancel { .. }
             | Call::CancelRequest { .. }
             | Call::Initialize(_)
             | Call::Authenticate { .. }
             | Call::Logout
             | Call::Ignore => false,
+            Call::Sandbox { .. } | Call::Bridge { .. } => false,
             Call::New(_)
+            | Call::Task { .. }
+            | Call::Stop { .. }
+            | Call::Replay { .. }
             | Call::Load { .. }
             | Call::Resume { .. }
             | Call::Fork { .. }
@@ -89,10 +103,23 @@ impl Handlers {
             Call::Close { id: session } => self.close(id, &session).await,
             Call::Delete { id: session } => self.delete(id, &session, Outcome::Done).await,
             Call::Prompt { id: session, content } => {
-                let (handle, turn, _) = self.prompt(id, &session, content).await?;
-                self.write(Command::OweTurn { handle, turn, id: id.clone() }).await
+                // The log says whose request the end of the turn answers.
+                self.prompt(id, &session, content, true).await?;
+                Ok(None)
             }
             Call::Message { id: session, content } => self.message(id, &session, content).await,
+            Call::Replay { id: session, since } => self.replay(id, &session, since).await,
+            Call::Task { cwd, role, approval, content } => self.task(id, cwd, role, approval, content).await,
+            Call::Stop { id: session, reason } => self.stop(id, &session, reason).await,
+            Call::Answer { id: session, ask, answer } => self.decide(id, &session, ask, answer).await,
+            Call::Sandbox { id: session, wanted } => {
+                self.session(&session).await?;
+                Ok(Some(Outcome::Sandbox { wanted }))
+            }
+            Call::Bridge { id: session } => {
+                self.session(&session).await?;
+                Ok(Some(Outcome::Bridge { connected: false }))
+            }
             Call::Cancel { id: session } => self.cancel(&session).await,
             Call::CancelRequest { request } => self.cancel_request(&request).await,
             Call::Change { id: session, setting, value, answer } => {
@@ -102,7 +129,7 @@ impl Handlers {
                     value: Arc::clone(&value),
                 };
                 let (handle, accepted) = self.deliver(&session, change).await?;
-                self.changed(id, handle, accepted.seq, answer).await
+                self.changed(id, handle, accepted.seq, (&setting, answer)).await
             }
             Call::ListAll => {
                 Ok(Some(Outcome::ListedAll(self.query(ListQuery::all(self.principal.clone())).await?)))
@@ -131,15 +158,76 @@ impl Handlers {
         self.begin(id, handle, Seq::START).await
     }
 
-    async fn load(&self, id: &RpcId, session: &SessionId, place: Place) -> Handled {
+    async fn load(&self, id: &RpcId, session: &SessionId, place: Option<Place>) -> Handled {
         let handle = self.open(session, place).await?;
-        let answer = AttachAnswer::AfterReplay { id: id.clone(), rules: self.project_rules(&handle) };
+        let rules = self.project_rules(&handle);
+        let answer = AttachAnswer::AfterReplay { id: id.clone(), rules, outcome: None };
         let from = Start::After(handle.snapshot().replay_from);
-        self.attach(handle, from, answer).await
+        self.attach(handle, from, 0, answer).await
+    }
+
+    async fn replay(&self, id: &RpcId, session: &SessionId, since: u64) -> Handled {
+        let handle = self.open(session, None).await?;
+        let found =
+            numbers::find(&handle, since).await.map_err(|error| Fault::Internal(error.to_string()))?;
+        let outcome = Outcome::Replayed {
+            id: session.clone(),
+            replayed: found.last.saturating_sub(found.shown),
+            last: found.last,
+            truncated: found.truncated,
+        };
+        let answer = AttachAnswer::AfterReplay { id: id.clone(), rules: Vec::new(), outcome: Some(outcome) };
+        self.attach(handle, Start::After(found.after), found.shown, answer).await
+    }
+
+    async fn task(
+        &self,
+        id: &RpcId,
+        cwd: Option<PathBuf>,
+        role: String,
+        approval: Arc<str>,
+        content: Vec<Content>,
+    ) -> Handled {
+        let place = Place { cwd, roots: Vec::new(), servers: Vec::new() };
+        let handle = self.registry.create(self.wish(place)?).await.map_err(fault)?;
+        self.debts.opened(handle.id());
+        let change =
+            Input::Change { by: self.sender.clone(), id: APPROVAL.into(), value: Arc::clone(&approval) };
+        self.send(&handle, change).await?;
+        self.send(&handle, Input::Prompt { by: self.sender.clone(), content }).await?;
+        let cwd = (*handle.snapshot().cwd).clone();
+        let outcome = Outcome::Tasked { id: handle.id().clone(), cwd, role, approval };
+        let answer = AttachAnswer::First { id: id.clone(), outcome };
+        self.attach(handle, Start::After(Seq::START), 0, answer).await
+    }
+
+    async fn stop(&self, id: &RpcId, session: &SessionId, reason: String) -> Handled {
+        self.registry.close(&self.principal, session).await.map_err(fault)?;
+        self.debts.closed(session);
+        let outcome = Outcome::Stopped { id: session.clone(), reason };
+        self.write(Command::Finish { session: session.clone(), id: id.clone(), outcome }).await
+    }
+
+    async fn decide(&self, id: &RpcId, session: &SessionId, ask: AskId, answer: Answer) -> Handled {
+        let handle = self.session(session).await?;
+        let allowed = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+        let input = Input::Answer { by: self.sender.clone(), ask, answer };
+        match handle.send(input).await {
+            Ok(accepted) => {
+                let outcome = Outcome::Answered { applied: true, allowed };
+                let (session, id) = (session.clone(), id.clone());
+                handle.written(accepted.seq).await;
+                self.write(Command::AnswerAfter { session, seq: accepted.seq, id, outcome }).await
+            }
+            Err(SendError::Refused(Refusal::UnknownAsk(_))) => {
+                Ok(Some(Outcome::Answered { applied: false, allowed }))
+            }
+            Err(error) => Err(refused(&handle, error)),
+        }
     }
 
     async fn resume(&self, id: &RpcId, session: &SessionId, place: Place, cursor: Option<String>) -> Handled {
-        let handle = self.open(session, place).await?;
+        let handle = self.open(session, Some(place)).await?;
         let head = handle.read(Seq::START).head();
         let from = match cursor {
             None => Start::Now(head),
@@ -156,7 +244,7 @@ impl Handlers {
         };
         let outcome = Outcome::Opened(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.attach(handle, from, answer).await
+        self.attach(handle, from, 0, answer).await
     }
 
     async fn fork(&self, id: &RpcId, source: &SessionId, place: Place) -> Handled {
@@ -169,13 +257,13 @@ impl Handlers {
     async fn begin(&self, id: &RpcId, handle: SessionHandle, after: Seq) -> Handled {
         let outcome = Outcome::Created(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.attach(handle, Start::After(after), answer).await
+        self.attach(handle, Start::After(after), 0, answer).await
     }
 
     /// Known to the reading half only when the writer knows it: a prompt that follows finds it shown.
-    async fn attach(&self, handle: SessionHandle, from: Start, answer: AttachAnswer) -> Handled {
+    async fn attach(&self, handle: SessionHandle, from: Start, shown: u64, answer: AttachAnswer) -> Handled {
         let session = handle.id().clone();
-        let queued = self.write(Command::Attach { handle, from, answer }).await;
+        let queued = self.write(Command::Attach { handle, from, shown, answer }).await;
         self.debts.opened(&session);
         queued
     }
@@ -214,8 +302,14 @@ impl Handlers {
         id: &RpcId,
         session: &SessionId,
         content: Vec<Content>,
+        answered_at_its_end: bool,
     ) -> Result<(SessionHandle, TurnId, Seq), Fault> {
-        let prompt = || Input::Prompt { by: self.sender.clone(), content: content.clone() };
+        if id.as_json().len() > REQUEST_ID_BYTES_MAX {
+            return Err(Fault::InvalidRequest(format!("the id is longer than {REQUEST_ID_BYTES_MAX} bytes")));
+        }
+        let request = answered_at_its_end.then(|| id.as_json().into());
+        let by = Sender { request, ..self.sender.clone() };
+        let prompt = || Input::Prompt { by: by.clone(), content: content.clone() };
         let (handle, accepted) = self.deliver(session, prompt).await?;
         let Some(turn) = accepted.turn else { return Err(Fault::Internal("the prompt has no turn".into())) };
         self.debts.owe_prompt(id.clone(), handle.clone(), turn);
@@ -245,7 +339,7 @@ impl Handlers {
     /// The turn's text is read back from the log by a reader of its own, so the answer holds exactly
     /// what was streamed and waits for nobody.
     async fn message(&self, id: &RpcId, session: &SessionId, content: Vec<Content>) -> Handled {
-        let (handle, turn, seq) = self.prompt(id, session, content).await?;
+        let (handle, turn, seq) = self.prompt(id, session, content, false).await?;
         let (this, id) = (self.clone(), id.clone());
         drop(self.registry.tracker().spawn(async move {
             let outcome = said(&handle, turn, seq).await;
@@ -254,8 +348,7 @@ impl Handlers {
                 Ok((seq, outcome)) => Command::AnswerAfter { session: handle.id().clone(), seq, id, outcome },
                 Err(fault) => Command::Answer { id, outcome: Err(fault) },
             };
-            // A writer that is gone took the client with it.
-            drop(this.commands.send(command).await);
+            this.commands.send(command).await;
         }));
         Ok(None)
     }
@@ -279,10 +372,21 @@ impl Handlers {
         Ok(None)
     }
 
-    async fn changed(&self, id: &RpcId, handle: SessionHandle, seq: Seq, answer: ChangeAnswer) -> Handled {
+    async fn changed(
+        &self,
+        id: &RpcId,
+        handle: SessionHandle,
+        seq: Seq,
+        (setting, answer): (&Arc<str>, ChangeAnswer),
+    ) -> Handled {
         let session = handle.id().clone();
         let outcome = match answer {
             ChangeAnswer::Nothing => Outcome::Done,
+            ChangeAnswer::Value => Outcome::Set {
+                id: session.clone(),
+                setting: Arc::clone(setting),
+                value: handle.snapshot().settings.get(setting).into(),
+            },
             ChangeAnswer::AllSettings => Outcome::Settings(SessionView::of(&handle, Vec::new())),
         };
         self.write(Command::AnswerAfter { session, seq, id: id.clone(), outcome }).await
@@ -334,12 +438,16 @@ impl Handlers {
         self.registry.open(&self.principal, id).await.map_err(fault)
     }
 
-    async fn open(&self, id: &SessionId, place: Place) -> Result<SessionHandle, Fault> {
-        self.check_roots(&place)?;
+    async fn open(&self, id: &SessionId, place: Option<Place>) -> Result<SessionHandle, Fault> {
+        if let Some(place) = &place {
+            self.check_roots(place)?;
+        }
         let handle = self.registry.open(&self.principal, id).await.map_err(fault)?;
-        let moved = *handle.snapshot().cwd != place.cwd && place.cwd.is_dir();
-        if moved {
-            let input = Input::Move { by: self.sender.clone(), cwd: place.cwd };
+        let here = Arc::clone(&handle.snapshot().cwd);
+        let target = place.and_then(|place| place.cwd).filter(|cwd| *cwd != *here && cwd.is_dir());
+        if let Some(cwd) = target {
+            self.check_place(&cwd)?;
+            let input = Input::Move { by: self.sender.clone(), cwd };
             let accepted = self.send(&handle, input).await?;
             handle.written(accepted.seq).await;
         }
@@ -348,14 +456,29 @@ impl Handlers {
 
     fn wish(&self, place: Place) -> Result<Wish, Fault> {
         self.check_roots(&place)?;
-        if !place.cwd.is_dir() {
-            return Err(Fault::InvalidParams(format!("cwd {} is not a folder", place.cwd.display())));
+        let cwd = place.cwd.unwrap_or_else(|| self.rules.home_dir.clone());
+        if !cwd.is_dir() {
+            return Err(Fault::InvalidParams(format!("cwd {} is not a folder", cwd.display())));
         }
+        self.check_place(&cwd)?;
         if !place.servers.is_empty() {
             tracing::warn!(servers = ?place.servers, "tool servers are not connected by this version");
         }
         let source = Arc::clone(&self.rules.source);
-        Ok(Wish { owner: self.principal.clone(), cwd: place.cwd, roots: place.roots, source })
+        Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, source })
+    }
+
+    fn check_place(&self, cwd: &Path) -> Result<(), Fault> {
+        let Some(places) = &self.rules.places else { return Ok(()) };
+        let real = canonical(cwd)?;
+        let inside = |place: &PathBuf| place.canonicalize().is_ok_and(|place| real.starts_with(place));
+        if places.iter().any(inside) {
+            return Ok(());
+        }
+        Err(Fault::InvalidParams(format!(
+            "{} is not in the folders that this server opens to others; its owner can add it with --allow-dir",
+            cwd.display()
+        )))
     }
 
     fn check_roots(&self, place: &Place) -> Result<(), Fault> {
@@ -399,8 +522,7 @@ impl Handlers {
     }
 
     async fn write(&self, command: Command) -> Handled {
-        // A writer that is gone took the client with it.
-        drop(self.commands.send(command).await);
+        self.commands.send(command).await;
         Ok(None)
     }
 }

@@ -7,6 +7,8 @@ pub mod stdio;
 use tokio::sync::mpsc;
 use wire::Frame;
 
+use crate::batch::Batch;
+
 /// Frames read and not yet looked at. Few, because each may be as large as the limit.
 pub(crate) const INCOMING_MAX: usize = 4;
 /// Buffers handed over and not yet written.
@@ -18,5 +20,5 @@ pub struct Link {
     /// Ends when the peer closes its side.
     pub incoming: Incoming,
     /// Whole frames, in order. Fails when the peer is gone.
-    pub outgoing: mpsc::Sender<Vec<u8>>,
+    pub outgoing: mpsc::Sender<Batch>,
 }

@@ -4,22 +4,27 @@
 //! a session is sent before the reply that names it. A session costs a cursor here, not a queue: the
 //! log rings, a page is taken, encoded and handed to the link. While the link is full, nothing is
 //! taken.
+//!
+//! Which prompts are to be answered when their turn ends stands in the log, so a client that comes back
+//! to a stream, even after a restart of the server, is answered too.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod extras;
+mod shown;
+mod writing;
+
 use std::sync::Arc;
 
-use engine::{
-    AskId, Body, CallId, CommandSpec, Doorbell, Event, LogReader, Page, Principal, Registry, Resolution, Seq,
-    SessionHandle, SessionId, Stop, Subscription, SurfaceId, Taken, Totals, TurnId,
-};
+use engine::{CommandSpec, Page, Principal, Registry, Seq, SessionHandle, SessionId, SurfaceId, Taken};
 use tokio::sync::{mpsc, watch};
-use wire::acp::{AskFrame, ClientAbilities, Piece, Replies, Updates, View, write_cancel_request};
-use wire::{Fault, Outcome, RpcId, SessionView};
+use wire::{Fault, Outcome, Replies, RpcId};
 
+use crate::batch::{At, Batch, Mark, Position};
 use crate::debts::Debts;
+use extras::Extras;
+use shown::{Attached, Replay};
+use writing::Writing;
 
-/// Turns whose end was seen before their prompt was known to be ours.
-const EARLY_MAX: usize = 64;
+pub(crate) use shown::Shown;
 
 /// What the reading half wants written.
 pub(crate) enum Command {
@@ -31,6 +36,8 @@ pub(crate) enum Command {
     Attach {
         handle: SessionHandle,
         from: Start,
+        /// Updates that the client's dialect has counted before that place.
+        shown: u64,
         answer: AttachAnswer,
     },
     /// Answers when everything up to `seq` was written, and therefore is durable.
@@ -40,21 +47,21 @@ pub(crate) enum Command {
         id: RpcId,
         outcome: Outcome,
     },
-    /// A prompt was accepted: its answer is due when the turn ends.
-    OweTurn {
-        handle: SessionHandle,
-        turn: TurnId,
-        id: RpcId,
-    },
     /// The session was closed or deleted: answers when the rest of its log was written.
     Finish {
         session: SessionId,
         id: RpcId,
         outcome: Outcome,
     },
+    /// Somebody reads the stream from here on, who has everything up to the position.
+    Connect {
+        outgoing: mpsc::Sender<Batch>,
+        after: Option<Position>,
+    },
 }
 
 /// Where a client begins to see a session.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Start {
     After(Seq),
     /// After this too, but what is there by now is history that the client missed.
@@ -69,16 +76,26 @@ pub(crate) enum AttachAnswer {
         id: RpcId,
         outcome: Outcome,
     },
-    /// After the history up to now.
+    /// After the history up to now, with this or, without it, with the session as it is then.
     AfterReplay {
         id: RpcId,
         rules: Vec<String>,
+        outcome: Option<Outcome>,
     },
+    /// It is answered elsewhere. `history`: everything up to now is told as such.
+    Elsewhere {
+        history: bool,
+    },
+    /// The client knows the session; it was away.
+    Back,
 }
 
 pub(crate) struct Writer {
     pub(crate) commands: mpsc::Receiver<Command>,
-    pub(crate) outgoing: mpsc::Sender<Vec<u8>>,
+    /// Nobody reads without; that is only possible where the client may come back.
+    pub(crate) outgoing: Option<mpsc::Sender<Batch>>,
+    /// The client may come back and ask for what it missed.
+    pub(crate) durable: bool,
     pub(crate) replies: Replies,
     pub(crate) debts: Arc<Debts>,
     pub(crate) surface: SurfaceId,
@@ -87,53 +104,46 @@ pub(crate) struct Writer {
     pub(crate) registry: Arc<Registry>,
     pub(crate) principal: Principal,
     pub(crate) shown: Shown,
+    pub(crate) out: Out,
 }
 
-/// The sessions that this connection shows.
+/// What is about to be handed to the link.
 #[derive(Default)]
-pub(crate) struct Shown {
-    bell: Arc<Doorbell>,
-    sessions: HashMap<u64, Attached>,
-    keys: HashMap<SessionId, u64>,
-    last_key: u64,
+pub(crate) struct Out {
+    batch: Batch,
+    extras: Extras,
+    durable: bool,
 }
 
-struct Attached {
-    handle: SessionHandle,
-    reader: LogReader,
-    _subscription: Subscription,
-    updates: Updates,
-    replay: Option<Replay>,
-    ended: bool,
-    /// Where questions stand that were asked before the client began to see the session.
-    missed: Vec<Seq>,
-    owed: BTreeMap<TurnId, RpcId>,
-    early: VecDeque<TurnResult>,
-    after: Vec<(Seq, RpcId, Outcome)>,
-    finish: Vec<(RpcId, Outcome)>,
-    /// Questions sent to this client, by our request's id.
-    sent: BTreeMap<AskId, u64>,
-}
-
-struct Replay {
-    until: Seq,
-    /// Each load that is answered at its end, with the rules that it names.
-    answers: Vec<(RpcId, Vec<String>)>,
-    /// Questions in the history that nobody has answered so far.
-    held: BTreeMap<AskId, AskFrame>,
-}
-
-impl Replay {
-    fn until(until: Seq) -> Self {
-        Self { until, answers: Vec::new(), held: BTreeMap::new() }
+impl Out {
+    pub(crate) fn new(durable: bool) -> Self {
+        Self { durable, ..Self::default() }
     }
-}
 
-struct TurnResult {
-    turn: TurnId,
-    stop: Stop,
-    error: Option<Arc<str>>,
-    usage: Totals,
+    /// A frame that is not made from the log.
+    fn extra(&mut self, session: Option<&SessionId>, at: Seq, write: impl FnOnce(&mut Vec<u8>)) {
+        let offset = self.batch.bytes.len();
+        write(&mut self.batch.bytes);
+        let frame = self.batch.bytes.get(offset..).unwrap_or_default();
+        if frame.is_empty() {
+            return;
+        }
+        let nth = if self.durable { self.extras.keep(at, frame) } else { 0 };
+        self.batch.marks.push(Mark { offset, session: session.cloned(), at: At::Extra(at, nth) });
+    }
+
+    /// Tells again what the client missed and what stands up to here.
+    fn again(&mut self, session: Option<&SessionId>, cursor: Seq) {
+        while let Some(extra) = self.extras.due(cursor) {
+            let offset = self.batch.bytes.len();
+            self.batch.bytes.extend_from_slice(&extra.frame);
+            self.batch.marks.push(Mark {
+                offset,
+                session: session.cloned(),
+                at: At::Extra(extra.at, extra.nth),
+            });
+        }
+    }
 }
 
 /// The link is closed: nobody reads any more.
@@ -143,6 +153,7 @@ enum Wake {
     Command(Option<Box<Command>>),
     Rung(Vec<u64>),
     Opened,
+    Closed,
 }
 
 impl Writer {
@@ -152,133 +163,160 @@ impl Writer {
     }
 
     async fn write_all(&mut self) -> Result<(), Gone> {
-        let mut out = Vec::new();
         loop {
+            let connected = self.outgoing.is_some();
             let wake = tokio::select! {
                 biased;
                 command = self.commands.recv() => Wake::Command(command.map(Box::new)),
-                keys = self.shown.bell.wait() => Wake::Rung(keys),
+                keys = self.shown.bell.wait(), if connected => Wake::Rung(keys),
                 Ok(()) = self.openings.changed(), if self.shown.any_ended() => Wake::Opened,
-                () = self.outgoing.closed() => return Err(Gone),
+                () = closed(self.outgoing.as_ref()), if connected => Wake::Closed,
             };
             match wake {
-                Wake::Command(Some(command)) => self.command(*command, &mut out),
+                Wake::Command(Some(command)) => self.command(*command),
                 Wake::Opened => self.reopen_all(),
-                Wake::Command(None) => return self.write_rest(out).await,
+                Wake::Command(None) => return self.write_rest().await,
+                Wake::Closed => self.disconnected()?,
                 Wake::Rung(keys) => {
                     for key in keys {
-                        if self.stream(key, &mut out).await {
+                        if self.stream(key).await {
                             self.shown.bell.ring(key);
                         }
-                        self.send(&mut out).await?;
+                        self.send().await?;
                     }
                 }
             }
-            self.send(&mut out).await?;
+            self.send().await?;
         }
     }
 
     /// The reading half is gone: what the logs already hold is still written.
-    async fn write_rest(&mut self, mut out: Vec<u8>) -> Result<(), Gone> {
-        let keys: Vec<_> = self.shown.sessions.keys().copied().collect();
-        for key in keys {
-            while self.stream(key, &mut out).await {
-                self.send(&mut out).await?;
-            }
-        }
-        self.send(&mut out).await
-    }
-
-    async fn send(&self, out: &mut Vec<u8>) -> Result<(), Gone> {
-        if out.is_empty() {
+    async fn write_rest(&mut self) -> Result<(), Gone> {
+        if self.outgoing.is_none() {
             return Ok(());
         }
-        self.outgoing.send(std::mem::take(out)).await.map_err(|_| Gone)
+        let keys: Vec<_> = self.shown.sessions.keys().copied().collect();
+        for key in keys {
+            while self.stream(key).await {
+                self.send().await?;
+            }
+        }
+        self.send().await
     }
 
-    fn command(&mut self, command: Command, out: &mut Vec<u8>) {
+    async fn send(&mut self) -> Result<(), Gone> {
+        let batch = std::mem::take(&mut self.out.batch);
+        if batch.bytes.is_empty() {
+            return Ok(());
+        }
+        let Some(outgoing) = &self.outgoing else {
+            // What was not made from the log is kept; the rest is read again.
+            return Ok(());
+        };
+        match outgoing.send(batch).await {
+            Ok(()) => Ok(()),
+            Err(_) => self.disconnected(),
+        }
+    }
+
+    /// A client that may come back is waited for.
+    fn disconnected(&mut self) -> Result<(), Gone> {
+        self.outgoing = None;
+        if self.durable { Ok(()) } else { Err(Gone) }
+    }
+
+    fn answer(&mut self, id: &RpcId, outcome: Result<&Outcome, &Fault>) {
+        let dialect = self.debts.client().dialect;
+        let at = if self.durable { self.shown.only_cursor() } else { Seq::START };
+        self.out.extra(None, at, |out| self.replies.write(dialect, id, outcome, out));
+    }
+
+    fn command(&mut self, command: Command) {
         match command {
-            Command::Answer { id, outcome } => self.replies.write(&id, outcome.as_ref(), out),
-            Command::Attach { handle, from, answer } => self.attach(handle, &from, answer, out),
+            Command::Answer { id, outcome } => self.answer(&id, outcome.as_ref()),
+            Command::Attach { handle, from, shown, answer } => self.attach(handle, from, shown, answer),
             Command::AnswerAfter { session, seq, id, outcome } => match self.shown.find(&session) {
                 Some(attached) if attached.reader.cursor() < seq && !attached.ended => {
                     attached.after.push((seq, id, outcome));
                 }
-                Some(_) | None => self.replies.write(&id, Ok(&outcome), out),
+                Some(_) | None => self.answer(&id, Ok(&outcome)),
             },
-            Command::OweTurn { handle, turn, id } => self.owe_turn(handle, turn, id, out),
-            Command::Finish { session, id, outcome } => match self.shown.find(&session) {
-                Some(attached) if !attached.handle.is_closed() => {
-                    // Somebody opened it again in the meantime.
-                    self.replies.write(&id, Ok(&outcome), out);
-                }
-                Some(attached) if !attached.ended => attached.finish.push((id, outcome)),
-                Some(attached) => {
-                    attached.updates.totals(&attached.handle.snapshot().totals, out);
-                    self.replies.write(&id, Ok(&outcome), out);
-                    self.shown.forget(&session);
-                }
-                None => self.replies.write(&id, Ok(&outcome), out),
-            },
+            Command::Finish { session, id, outcome } => self.finish(&session, id, outcome),
+            Command::Connect { outgoing, after } => self.connect(outgoing, after),
         }
     }
 
-    fn attach(&mut self, handle: SessionHandle, from: &Start, answer: AttachAnswer, out: &mut Vec<u8>) {
+    fn finish(&mut self, session: &SessionId, id: RpcId, outcome: Outcome) {
+        match self.shown.find(session) {
+            // Open again: somebody was faster in the meantime.
+            Some(attached) if !attached.handle.is_closed() => {}
+            Some(attached) if !attached.ended => return attached.finish.push((id, outcome)),
+            Some(attached) => {
+                let (at, totals) = (attached.reader.cursor(), attached.handle.snapshot().totals);
+                self.out.extra(Some(session), at, |out| attached.updates.totals(&totals, out));
+                self.answer(&id, Ok(&outcome));
+                return self.shown.forget(session);
+            }
+            None => {}
+        }
+        self.answer(&id, Ok(&outcome));
+    }
+
+    fn connect(&mut self, outgoing: mpsc::Sender<Batch>, after: Option<Position>) {
+        self.outgoing = Some(outgoing);
+        self.out.extras.rewind(after.unwrap_or_default());
+        if let Some(position) = after {
+            self.shown.rewind(position, self.surface);
+        }
+        if self.shown.sessions.is_empty() {
+            self.out.again(None, Seq(u64::MAX));
+        }
+        self.shown.ring_all();
+    }
+
+    fn attach(&mut self, handle: SessionHandle, from: Start, shown: u64, answer: AttachAnswer) {
         let mut seen = None;
         if let Some(before) = self.shown.find(handle.id()) {
             seen = Some(before.reader.cursor());
             // Closed and opened again before its end was seen: the new reader tells the rest.
-            for (id, outcome) in before.finish.drain(..) {
-                self.replies.write(&id, Ok(&outcome), out);
+            for (id, outcome) in std::mem::take(&mut before.finish) {
+                self.answer(&id, Ok(&outcome));
             }
         }
         let after = match (from, seen) {
             (Start::Now(_), Some(seen)) => seen,
             // What is on its way to the client must not be skipped.
-            (Start::After(after) | Start::Missed(after), Some(seen)) => seen.min(*after),
-            (Start::After(after) | Start::Missed(after) | Start::Now(after), None) => *after,
+            (Start::After(after) | Start::Missed(after), Some(seen)) => seen.min(after),
+            (Start::After(after) | Start::Missed(after) | Start::Now(after), None) => after,
         };
-        let updates = Updates::new(self.debts.client(), &handle);
+        let updates = wire::Updates::new(self.debts.client(), &handle, shown);
         let reader = handle.read(after);
+        let head = reader.head();
         let mut replay = None;
         let mut missed = Vec::new();
+        let asks = || handle.snapshot().asks.iter().copied().filter(|seq| *seq <= after).collect();
         match answer {
             AttachAnswer::First { id, outcome } => {
-                missed = handle.snapshot().asks.iter().copied().filter(|seq| *seq <= after).collect();
-                self.replies.write(&id, Ok(&outcome), out);
-                updates.commands(&self.slash_commands, out);
-                if seen.is_none() && matches!(from, Start::Missed(_)) && after < reader.head() {
-                    replay = Some(Replay::until(reader.head()));
+                missed = asks();
+                self.answer(&id, Ok(&outcome));
+                let commands = &self.slash_commands;
+                self.out.extra(Some(handle.id()), after, |out| updates.commands(commands, out));
+                if seen.is_none() && matches!(from, Start::Missed(_)) && after < head {
+                    replay = Some(Replay::until(head));
                 }
             }
-            AttachAnswer::AfterReplay { id, rules } => {
-                replay = Some(Replay { answers: vec![(id, rules)], ..Replay::until(reader.head()) });
+            AttachAnswer::Elsewhere { history } => {
+                missed = asks();
+                let commands = &self.slash_commands;
+                self.out.extra(Some(handle.id()), after, |out| updates.commands(commands, out));
+                replay = history.then(|| Replay::until(head));
+            }
+            AttachAnswer::Back => {}
+            AttachAnswer::AfterReplay { id, rules, outcome } => {
+                replay = Some(Replay { answers: vec![(id, rules, outcome)], ..Replay::until(head) });
             }
         }
-        self.shown.show(handle, reader, updates, replay).missed.extend(missed);
-    }
-
-    fn owe_turn(&mut self, handle: SessionHandle, turn: TurnId, id: RpcId, out: &mut Vec<u8>) {
-        let client = self.debts.client();
-        let Some(attached) = self.shown.find(handle.id()) else {
-            let closed = Fault::Internal("the session was closed while the prompt was accepted".into());
-            self.debts.prompt_answered(&id);
-            return self.replies.write(&id, Err(&closed), out);
-        };
-        if let Some(at) = attached.early.iter().position(|result| result.turn == turn) {
-            if let Some(result) = attached.early.remove(at) {
-                self.debts.prompt_answered(&id);
-                self.replies.write(&id, Ok(&result.outcome()), out);
-            }
-            return;
-        }
-        if attached.ended && attached.handle.is_same(&handle) {
-            let ended = Fault::Internal("the session ended before the turn began; prompt again".into());
-            self.debts.prompt_answered(&id);
-            return self.replies.write(&id, Err(&ended), out);
-        }
-        attached.owed.insert(turn, id);
-        self.shown.go_on(handle, client);
+        self.shown.show(handle, reader, updates, replay, self.surface).missed.extend(missed);
     }
 
     fn reopen_all(&mut self) {
@@ -292,36 +330,44 @@ impl Writer {
     /// Whoever opened a session again that this client did not close, the client sees it go on.
     fn reopen(&mut self, id: &SessionId) {
         if let Some(handle) = self.registry.live(&self.principal, id) {
-            self.shown.go_on(handle, self.debts.client());
+            self.shown.go_on(handle, self.debts.client(), self.surface);
         }
     }
 
     /// Writes the next page of a session. Says whether there may be more.
-    async fn stream(&mut self, key: u64, out: &mut Vec<u8>) -> bool {
+    async fn stream(&mut self, key: u64) -> bool {
         let Some(attached) = self.shown.sessions.get_mut(&key) else { return false };
-        let mut writing = Writing { replies: &self.replies, debts: &self.debts, surface: self.surface };
+        let mut writing = Writing {
+            replies: &self.replies,
+            debts: &self.debts,
+            surface: self.surface,
+            durable: self.durable,
+            out: &mut self.out,
+        };
         for seq in std::mem::take(&mut attached.missed) {
-            writing.missed(attached, seq, out).await;
+            writing.missed(attached, seq).await;
         }
+        writing.reprice(attached).await;
+        writing.events(attached, &[]);
         match attached.reader.take(Page::USUAL).await {
             Ok(Taken::Events(events)) => {
-                writing.events(attached, &events, out);
+                writing.events(attached, &events);
                 if attached.replay.as_ref().is_some_and(|replay| attached.reader.cursor() >= replay.until) {
-                    writing.end_replay(attached, &self.slash_commands, out);
+                    writing.end_replay(attached, &self.slash_commands);
                 }
-                writing.release(attached, out);
+                writing.release(attached);
                 true
             }
             Ok(Taken::UpToDate) => {
-                writing.end_replay(attached, &self.slash_commands, out);
-                writing.release(attached, out);
+                writing.end_replay(attached, &self.slash_commands);
+                writing.release(attached);
                 false
             }
             Ok(Taken::Ended { trouble }) => {
-                writing.end_replay(attached, &self.slash_commands, out);
+                writing.end_replay(attached, &self.slash_commands);
                 let id = attached.handle.id().clone();
                 let finished = !attached.finish.is_empty();
-                writing.end(attached, trouble.as_deref(), out);
+                writing.end(attached, trouble.as_deref());
                 if finished {
                     self.shown.forget(&id);
                 } else {
@@ -330,244 +376,16 @@ impl Writer {
                 false
             }
             Err(error) => {
-                writing.end(attached, Some(&error.to_string()), out);
+                writing.end(attached, Some(&error.to_string()));
                 false
             }
         }
     }
 }
 
-impl Shown {
-    fn find(&mut self, id: &SessionId) -> Option<&mut Attached> {
-        self.keys.get(id).and_then(|key| self.sessions.get_mut(key))
-    }
-
-    fn forget(&mut self, id: &SessionId) {
-        if let Some(key) = self.keys.remove(id) {
-            self.sessions.remove(&key);
-        }
-    }
-
-    fn any_ended(&self) -> bool {
-        self.sessions.values().any(|attached| attached.ended)
-    }
-
-    /// A session left memory and came back: the same log goes on under another handle.
-    fn go_on(&mut self, handle: SessionHandle, client: ClientAbilities) {
-        if let Some(attached) = self.find(handle.id())
-            && !attached.handle.is_same(&handle)
-            && (attached.ended || !handle.is_closed())
-        {
-            let reader = handle.read(attached.reader.cursor());
-            let updates = Updates::new(client, &handle);
-            self.show(handle, reader, updates, None);
-        }
-    }
-
-    /// Shows the session with this reader.
-    fn show(
-        &mut self,
-        handle: SessionHandle,
-        reader: LogReader,
-        updates: Updates,
-        replay: Option<Replay>,
-    ) -> &mut Attached {
-        self.last_key += 1;
-        let key = self.last_key;
-        let before = self.keys.insert(handle.id().clone(), key).and_then(|old| self.sessions.remove(&old));
-        let mut attached = Attached {
-            handle,
-            _subscription: reader.subscribe(&self.bell, key),
-            reader,
-            updates,
-            replay,
-            ended: false,
-            missed: Vec::new(),
-            owed: BTreeMap::new(),
-            early: VecDeque::new(),
-            after: Vec::new(),
-            finish: Vec::new(),
-            sent: BTreeMap::new(),
-        };
-        if let Some(before) = before {
-            attached.inherit(before);
-        }
-        self.sessions.entry(key).insert_entry(attached).into_mut()
-    }
-}
-
-impl Attached {
-    /// Takes over what the client is owed from the reader that showed it the session so far.
-    fn inherit(&mut self, before: Self) {
-        if self.replay.is_none() && self.reader.cursor() == before.reader.cursor() {
-            // The same stream goes on, and with it what was counted so far.
-            self.updates = before.updates;
-        }
-        self.missed = before.missed;
-        self.owed = before.owed;
-        self.early = before.early;
-        self.after = before.after;
-        self.finish = before.finish;
-        self.sent = before.sent;
-        match (&mut self.replay, before.replay) {
-            (Some(replay), Some(old)) => {
-                replay.until = replay.until.max(old.until);
-                replay.answers.splice(..0, old.answers);
-            }
-            (replay @ None, old) => *replay = old,
-            (Some(_), None) => {}
-        }
-    }
-}
-
-/// What encoding a page needs of its connection.
-struct Writing<'a> {
-    replies: &'a Replies,
-    debts: &'a Debts,
-    surface: SurfaceId,
-}
-
-impl Writing<'_> {
-    fn events(&mut self, attached: &mut Attached, events: &[Arc<Event>], out: &mut Vec<u8>) {
-        let until = attached.replay.as_ref().map_or(Seq::START, |replay| replay.until);
-        let (old, new) = events.split_at(events.partition_point(|event| event.seq <= until));
-        self.part(attached, old, true, out);
-        self.part(attached, new, false, out);
-    }
-
-    fn part(&mut self, attached: &mut Attached, mut events: &[Arc<Event>], replay: bool, out: &mut Vec<u8>) {
-        while !events.is_empty() {
-            let view = View { replay, own: self.surface };
-            let (taken, piece) = attached.updates.encode(events, view, out);
-            events = &events[taken..];
-            match piece {
-                Some(Piece::Asked { ask, request }) => {
-                    let frame = attached.updates.ask(request);
-                    match &mut attached.replay {
-                        Some(replay) => drop(replay.held.insert(ask, frame)),
-                        None => self.ask(attached, ask, &frame, out),
-                    }
-                }
-                Some(Piece::Resolved { ask, call, resolution, by }) => {
-                    self.resolved(attached, ask, call, resolution, by, out);
-                }
-                Some(Piece::TurnEnded { turn, stop, error, usage }) => {
-                    self.turn_ended(attached, TurnResult { turn, stop, error, usage }, out);
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Asks what is open and was asked before the client began to see the session.
-    async fn missed(&mut self, attached: &mut Attached, seq: Seq, out: &mut Vec<u8>) {
-        let page = Page { count_max: 1, ..Page::USUAL };
-        let found = attached.handle.read(Seq(seq.0.saturating_sub(1))).take(page).await;
-        if let Ok(Taken::Events(events)) = found
-            && let Some(Body::Asked { ask, request }) = events.first().map(|event| &event.body)
-        {
-            let frame = attached.updates.ask(request);
-            self.ask(attached, *ask, &frame, out);
-        }
-    }
-
-    fn ask(&mut self, attached: &mut Attached, ask: AskId, frame: &AskFrame, out: &mut Vec<u8>) {
-        if attached.sent.contains_key(&ask) {
-            return;
-        }
-        let request = self.debts.asked(attached.handle.clone(), ask);
-        attached.sent.insert(ask, request);
-        frame.write(request, out);
-    }
-
-    fn resolved(
-        &mut self,
-        attached: &mut Attached,
-        ask: AskId,
-        call: Option<&CallId>,
-        resolution: Resolution,
-        by: Option<SurfaceId>,
-        out: &mut Vec<u8>,
-    ) {
-        if let Some(replay) = &mut attached.replay {
-            replay.held.remove(&ask);
-        }
-        let Some(request) = attached.sent.remove(&ask) else { return };
-        if self.debts.answered(request).is_some() && by != Some(self.surface) {
-            write_cancel_request(out, request);
-        }
-        if let Some(call) = call
-            && resolution.allows()
-        {
-            attached.updates.in_progress(call, out);
-        }
-    }
-
-    fn turn_ended(&mut self, attached: &mut Attached, result: TurnResult, out: &mut Vec<u8>) {
-        if let Some(id) = attached.owed.remove(&result.turn) {
-            self.debts.prompt_answered(&id);
-            self.replies.write(&id, Ok(&result.outcome()), out);
-            return;
-        }
-        if attached.early.len() == EARLY_MAX {
-            attached.early.pop_front();
-        }
-        attached.early.push_back(result);
-    }
-
-    /// The history is told: the client gets its answer, then the questions that are still open.
-    fn end_replay(&mut self, attached: &mut Attached, commands: &[CommandSpec], out: &mut Vec<u8>) {
-        let Some(replay) = attached.replay.take() else { return };
-        attached.updates.flush(out);
-        if !replay.answers.is_empty() {
-            attached.updates.commands(commands, out);
-        }
-        let totals = attached.handle.snapshot().totals;
-        if totals.context_size > 0 {
-            attached.updates.totals(&totals, out);
-        }
-        for (id, rules) in replay.answers {
-            let outcome = Outcome::Opened(SessionView::of(&attached.handle, rules));
-            self.replies.write(&id, Ok(&outcome), out);
-        }
-        for (ask, frame) in replay.held {
-            self.ask(attached, ask, &frame, out);
-        }
-    }
-
-    fn release(&mut self, attached: &mut Attached, out: &mut Vec<u8>) {
-        let cursor = attached.reader.cursor();
-        for (_, id, outcome) in attached.after.extract_if(.., |(seq, _, _)| *seq <= cursor) {
-            self.replies.write(&id, Ok(&outcome), out);
-        }
-    }
-
-    /// No more will come from this log: everything still owed is answered.
-    fn end(&mut self, attached: &mut Attached, trouble: Option<&str>, out: &mut Vec<u8>) {
-        attached.ended = true;
-        let text = trouble.unwrap_or("the session was closed before this was done");
-        for (id, _) in attached.replay.take().into_iter().flat_map(|replay| replay.answers) {
-            self.replies.write(&id, Err(&Fault::Internal(text.into())), out);
-        }
-        for (_, id) in std::mem::take(&mut attached.owed) {
-            self.debts.prompt_answered(&id);
-            self.replies.write(&id, Err(&Fault::Internal(text.into())), out);
-        }
-        for (_, id, outcome) in std::mem::take(&mut attached.after) {
-            let failed = trouble.map(|text| Fault::Internal(text.into()));
-            self.replies.write(&id, failed.as_ref().map_or(Ok(&outcome), Err), out);
-        }
-        if !attached.finish.is_empty() {
-            attached.updates.totals(&attached.handle.snapshot().totals, out);
-        }
-        for (id, outcome) in attached.finish.drain(..) {
-            self.replies.write(&id, Ok(&outcome), out);
-        }
-    }
-}
-
-impl TurnResult {
-    fn outcome(&self) -> Outcome {
-        Outcome::TurnEnded { stop: self.stop, error: self.error.clone(), usage: self.usage }
+async fn closed(outgoing: Option<&mpsc::Sender<Batch>>) {
+    match outgoing {
+        Some(outgoing) => outgoing.closed().await,
+        None => std::future::pending().await,
     }
 }

@@ -182,7 +182,7 @@ async fn wrong_parameters_are_refused_with_what_is_wrong() {
             3: -32602 here is not an absolute path
             4: -32602 params are missing
             5: -32602 the prompt is empty: send at least one content block
-            6: -32602 invalid params: invalid type: string "1", expected u16 at line 1 column 22
+            6: -32602 protocolVersion "1" is not known; it is a number in the Agent Client Protocol, for example 1
         "#]],
     )
     .await;

@@ -91,7 +91,7 @@ async fn prompt(session: &SessionHandle, by: &Sender) {
 }
 
 fn sender(id: u64) -> Sender {
-    Sender { surface: SurfaceId(id), name: "an editor of many names".into() }
+    Sender::new(SurfaceId(id), "an editor of many names")
 }
 
 fn wish() -> AskRequest {

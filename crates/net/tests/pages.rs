@@ -53,7 +53,7 @@ impl Played {
                     }
                     seen.push(frame);
                 }
-                let bytes = self.peer.bytes.recv().await.unwrap();
+                let bytes = self.peer.batches.recv().await.unwrap().bytes;
                 self.buffer.push(&bytes);
             }
         };

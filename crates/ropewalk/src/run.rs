@@ -76,7 +76,7 @@ async fn one_turn(
     stops: &mut Stops,
 ) -> Result<ExitCode, Trouble> {
     let wishes = wishes(registry, options, guards)?;
-    let by = Sender { surface: SurfaceId::random(), name: "run".into() };
+    let by = Sender::new(SurfaceId::random(), "run");
     let (handle, after) = open(registry, options, &by).await?;
     let approval: Arc<str> = handle.snapshot().settings.get(APPROVAL).into();
     for (id, value) in wishes {

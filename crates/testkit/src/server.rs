@@ -23,7 +23,7 @@ use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::acp::Identity;
+use wire::Identity;
 
 use crate::Script;
 
@@ -155,7 +155,13 @@ impl Server {
                 title: "Ropewalk".into(),
                 version: "1.2.3".into(),
                 sandbox: "workspace-write".into(),
+                sandbox_backends: Vec::new(),
+                adapters: vec!["ropewalk".into()],
             },
+            dialect: None,
+            client: None,
+            name: "client".into(),
+            any_session: false,
             greeted: None,
         }
     }

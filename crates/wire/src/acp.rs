@@ -1,7 +1,6 @@
 //! The official Agent Client Protocol, version 1, on the official schema's types.
 //!
-//! One value of [`Acp`] belongs to one connection: it knows what the client can do. Updates are
-//! encoded by [`Updates`], one per session that the connection shows.
+//! Updates are encoded by [`Updates`], one per session that a connection shows.
 
 mod decode;
 mod ext;
@@ -14,11 +13,13 @@ use agent_client_protocol_schema::v1 as schema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::call::{Call, Fault, Outcome};
+use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
+pub(crate) use decode::abilities;
 pub use reply::AUTH_METHOD;
-pub use updates::{AskFrame, Piece, Updates, View};
+pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
+pub use updates::{AskFrame, Updates};
 
 /// Text in one prompt, all its blocks together.
 pub const PROMPT_TEXT_BYTES_MAX: usize = 1 << 20;
@@ -27,41 +28,6 @@ const PLAIN_FRAME_BYTES_MAX: usize = 1 << 20;
 /// Events that one import takes.
 pub const IMPORT_EVENTS_MAX: usize = 10_000;
 
-/// How we introduce ourselves.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    pub name: String,
-    pub title: String,
-    pub version: String,
-    /// How far the tools and commands of this server reach.
-    pub sandbox: String,
-}
-
-/// The reading half of a connection.
-#[derive(Default)]
-pub struct Acp {
-    client: ClientAbilities,
-    initialized: bool,
-}
-
-/// The answering half of a connection.
-pub struct Replies {
-    identity: Identity,
-}
-
-impl Replies {
-    pub fn new(identity: Identity) -> Self {
-        Self { identity }
-    }
-
-    pub fn write(&self, id: &RpcId, outcome: Result<&Outcome, &Fault>, out: &mut Vec<u8>) {
-        match outcome {
-            Ok(outcome) => reply::encode(&self.identity, id, outcome, out),
-            Err(fault) => reply::encode_fault(id, fault, out),
-        }
-    }
-}
-
 /// What the client said it can do, as far as it changes what we send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientAbilities {
@@ -69,41 +35,22 @@ pub struct ClientAbilities {
     pub compaction: bool,
     /// Shows a command's output from `_meta.terminal_output`.
     pub terminal_output: bool,
+    /// Wants to know with every update where in the log it stands.
+    pub cursors: bool,
 }
 
-impl Acp {
-    pub fn client(&self) -> ClientAbilities {
-        self.client
+/// What a request wants. `frame_bytes` is the size of the frame it came in.
+pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+    let large = matches!(method, "session/prompt" | "session/message" | "_session/import");
+    if !large && frame_bytes > PLAIN_FRAME_BYTES_MAX {
+        return Err(Fault::FrameTooLong { limit_bytes: PLAIN_FRAME_BYTES_MAX });
     }
+    decode::request(method, params)
+}
 
-    /// What a request wants. `frame_bytes` is the size of the frame it came in.
-    pub fn request(
-        &mut self,
-        method: &str,
-        params: Option<&RawValue>,
-        frame_bytes: usize,
-    ) -> Result<Call, Fault> {
-        let large = matches!(method, "session/prompt" | "session/message" | "_session/import");
-        if !large && frame_bytes > PLAIN_FRAME_BYTES_MAX {
-            return Err(Fault::FrameTooLong { limit_bytes: PLAIN_FRAME_BYTES_MAX });
-        }
-        if !self.initialized && method != "initialize" {
-            return Err(Fault::InvalidRequest(format!(
-                "{method} came before initialize: send initialize first"
-            )));
-        }
-        let call = decode::request(method, params)?;
-        if let Call::Initialize(_) = call {
-            self.client = decode::abilities(params);
-            self.initialized = true;
-        }
-        Ok(call)
-    }
-
-    /// What a notification wants. Unknown ones are ignored, as the protocol demands.
-    pub fn notification(&mut self, method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
-        decode::notification(method, params)
-    }
+/// What a notification wants. Unknown ones are ignored, as the protocol demands.
+pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+    decode::notification(method, params)
 }
 
 /// Appends one JSON-RPC message and its line end.
@@ -128,13 +75,10 @@ fn write_notification(out: &mut Vec<u8>, method: &str, params: impl Serialize) {
 }
 
 /// The client no longer needs to answer a request of ours.
-pub fn write_cancel_request(out: &mut Vec<u8>, request: u64) {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Params {
-        request_id: u64,
-    }
-    write_notification(out, "$/cancel_request", Params { request_id: request });
+pub(crate) fn write_cancel_request(out: &mut Vec<u8>, request: &RpcId) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"#);
+    out.extend_from_slice(request.as_json().as_bytes());
+    out.extend_from_slice(b"}}\n");
 }
 
 /// What the answer to a permission request says.

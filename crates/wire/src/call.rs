@@ -6,7 +6,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Content, Event, Listed, SessionHandle, SessionId, SettingSpec, Settings, Stop, Totals};
+use engine::{
+    Answer, AskId, Content, Event, Listed, SessionHandle, SessionId, SettingSpec, Settings, Stop, Totals,
+};
 
 use crate::rpc::RpcId;
 
@@ -19,10 +21,15 @@ pub enum Call {
     },
     Logout,
     New(Place),
-    /// Opens a session and tells its history before answering.
+    /// Opens a session and tells its history before answering. Without a place, where it was.
     Load {
         id: SessionId,
-        place: Place,
+        place: Option<Place>,
+    },
+    /// Opens a session, tells what came after the update with this number, then answers.
+    Replay {
+        id: SessionId,
+        since: u64,
     },
     /// Opens a session and answers at once; with a cursor, what was missed follows the answer.
     Resume {
@@ -53,7 +60,35 @@ pub enum Call {
         id: SessionId,
         content: Vec<Content>,
     },
+    /// A prompt in a session of its own, answered as soon as the session exists.
+    Task {
+        cwd: Option<PathBuf>,
+        role: String,
+        /// The approval it begins with.
+        approval: Arc<str>,
+        content: Vec<Content>,
+    },
     Cancel {
+        id: SessionId,
+    },
+    /// Ends what runs, and with it the session.
+    Stop {
+        id: SessionId,
+        reason: String,
+    },
+    /// Answers a question that was asked as a notification.
+    Answer {
+        id: SessionId,
+        ask: AskId,
+        answer: Answer,
+    },
+    /// How far the tools and commands reach. Nobody may change that while the server runs.
+    Sandbox {
+        id: SessionId,
+        wanted: Option<String>,
+    },
+    /// Whether somebody elsewhere sees the session through a bridge.
+    Bridge {
         id: SessionId,
     },
     /// Gives up one request of the client's own.
@@ -97,6 +132,8 @@ pub enum Call {
 pub enum ChangeAnswer {
     Nothing,
     AllSettings,
+    /// The value it has afterwards.
+    Value,
 }
 
 /// Who is on the other side.
@@ -109,7 +146,8 @@ pub struct Hello {
 /// Where a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    pub cwd: PathBuf,
+    /// Without it, the server's own folder.
+    pub cwd: Option<PathBuf>,
     pub roots: Vec<PathBuf>,
     /// Names of tool servers the client wants connected.
     pub servers: Vec<String>,
@@ -147,6 +185,43 @@ pub enum Outcome {
         next: Option<String>,
     },
     Settings(SessionView),
+    /// A setting has this value.
+    Set {
+        id: SessionId,
+        setting: Arc<str>,
+        value: Arc<str>,
+    },
+    /// What was missed has been told.
+    Replayed {
+        id: SessionId,
+        replayed: u64,
+        last: u64,
+        /// Older updates than those that are kept were asked for.
+        truncated: bool,
+    },
+    /// The session exists and works on its prompt.
+    Tasked {
+        id: SessionId,
+        cwd: PathBuf,
+        role: String,
+        approval: Arc<str>,
+    },
+    Stopped {
+        id: SessionId,
+        reason: String,
+    },
+    /// Whether the answer was the first.
+    Answered {
+        applied: bool,
+        allowed: bool,
+    },
+    /// The sandbox mode is what it is; somebody wished for another.
+    Sandbox {
+        wanted: Option<String>,
+    },
+    Bridge {
+        connected: bool,
+    },
     TurnEnded {
         stop: Stop,
         error: Option<Arc<str>>,
@@ -187,10 +262,49 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     Parse(String),
-    FrameTooLong { limit_bytes: usize },
+    FrameTooLong {
+        limit_bytes: usize,
+    },
     InvalidRequest(String),
     UnknownMethod(String),
     InvalidParams(String),
-    NoSuchSession { id: String },
+    NotInitialized {
+        method: String,
+    },
+    NoSuchSession {
+        id: String,
+    },
+    /// The question is unknown or answered already.
+    NoSuchAsk {
+        ask: String,
+    },
+    /// The value is none of those that can be chosen.
+    UnknownChoice(String),
     Internal(String),
+}
+
+impl Fault {
+    /// What went wrong and what to do, for a person.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Parse(text)
+            | Self::InvalidRequest(text)
+            | Self::InvalidParams(text)
+            | Self::UnknownChoice(text)
+            | Self::Internal(text) => text.clone(),
+            Self::FrameTooLong { limit_bytes } => {
+                format!(
+                    "frame exceeds size limit: the limit is {limit_bytes} bytes; send less in one message"
+                )
+            }
+            Self::UnknownMethod(method) => format!("method not found: {method}"),
+            Self::NotInitialized { method } => {
+                format!("{method} came before initialize: send initialize first")
+            }
+            Self::NoSuchSession { id } => {
+                format!("session not found: {id}; session/list shows what there is")
+            }
+            Self::NoSuchAsk { ask } => format!("permission request {ask} is unknown or already answered"),
+        }
+    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use engine::{Event, Origin, Seq, SessionId, Settings, Snapshot, SurfaceId, Timestamp, Totals, TurnId};
 use serde_json::value::RawValue;
 
-use crate::acp::{self, Acp, ClientAbilities, Identity, Replies, Updates, View};
+use crate::acp::{self, ClientAbilities, Updates};
 use crate::call::Fault;
+use crate::dialect::{Client, Decoder, Dialect, Identity, Replies, View};
 use crate::frame::{Frame, FrameBuffer};
 use crate::rpc::{Message, RpcId, parse};
 use crate::{portable, record};
@@ -53,15 +54,14 @@ pub fn acp(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (method, params) = text.split_once('\n').unwrap_or((text, ""));
     let params = serde_json::from_str::<&RawValue>(params).ok();
-    let mut fresh = Acp::default();
-    for outcome in [fresh.request("initialize", params, data.len()), fresh.notification(method, params)] {
-        drop(outcome.map_err(|fault| answer(&RpcId::number(1), &fault)));
+    for only in [None].into_iter().chain(Dialect::ALL.map(Some)) {
+        let mut fresh = Decoder::new(only);
+        for outcome in [fresh.request("initialize", params, data.len()), fresh.notification(method, params)] {
+            drop(outcome.map_err(|fault| answer(&RpcId::number(1), &fault)));
+        }
+        let mut ready = Decoder::known(Client { dialect: only.unwrap_or_default(), ..Client::default() });
+        drop(ready.request(method, params, data.len()).map_err(|fault| answer(&RpcId::null(), &fault)));
     }
-    let mut ready = Acp::default();
-    if let Ok(hello) = serde_json::from_str(r#"{"protocolVersion":1}"#) {
-        drop(ready.request("initialize", Some(hello), 100));
-    }
-    drop(ready.request(method, params, data.len()).map_err(|fault| answer(&RpcId::null(), &fault)));
     if let Some(params) = params {
         acp::permission_answer(Ok(params));
     }
@@ -103,25 +103,36 @@ fn shown(event: Arc<Event>) {
         waiting: 0,
         replay_from: Seq::START,
         asks: Vec::new(),
+        prompts: std::sync::Arc::default(),
         updated_at: Timestamp(0),
     };
     for able in [false, true] {
-        let client = ClientAbilities { notices: able, compaction: able, terminal_output: able };
+        let client =
+            ClientAbilities { notices: able, compaction: able, terminal_output: able, cursors: able };
         let mut updates = Updates::of(client, &id, Arc::new([]), &snapshot);
         let mut out = Vec::new();
         let events = [Arc::clone(&event)];
-        updates.encode(&events, View { replay: false, own: SurfaceId(1) }, &mut out);
+        updates.encode(&events, View { replay: false, own: SurfaceId(1) }, &mut Vec::new(), &mut out);
         check_lines(&out);
     }
 }
 
 fn answer(id: &RpcId, fault: &Fault) {
-    let identity =
-        Identity { name: "n".into(), title: "t".into(), version: "1".into(), sandbox: "off".into() };
-    let mut out = Vec::new();
-    Replies::new(identity).write(id, Err(fault), &mut out);
-    check_lines(&out);
-    assert_eq!(memchr::memchr_iter(b'\n', &out).count(), 1, "an answer is one line");
+    let identity = Identity {
+        name: "n".into(),
+        title: "t".into(),
+        version: "1".into(),
+        sandbox: "off".into(),
+        sandbox_backends: Vec::new(),
+        adapters: Vec::new(),
+    };
+    let replies = Replies::new(identity);
+    for dialect in Dialect::ALL {
+        let mut out = Vec::new();
+        replies.write(dialect, id, Err(fault), &mut out);
+        check_lines(&out);
+        assert_eq!(memchr::memchr_iter(b'\n', &out).count(), 1, "an answer is one line");
+    }
 }
 
 fn check_lines(out: &[u8]) {

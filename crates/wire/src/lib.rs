@@ -6,13 +6,17 @@
 
 pub mod acp;
 pub mod archive;
+pub mod bernstein;
 mod call;
 pub mod chimera;
+mod dialect;
 mod diff;
+pub mod ferret;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod markdown;
+pub mod otter;
 pub mod outcome;
 pub mod page;
 pub mod plain;
@@ -23,6 +27,9 @@ pub mod timestamp;
 pub mod transcript;
 
 pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
+pub use dialect::{
+    AskFrame, Client, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View, chosen,
+};
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};
 pub use timestamp::rfc3339;

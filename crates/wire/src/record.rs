@@ -109,6 +109,8 @@ enum OriginRecord<'a> {
         id: u64,
         #[serde(borrow)]
         name: Str<'a>,
+        #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+        request: Option<Str<'a>>,
     },
 }
 
@@ -122,7 +124,11 @@ pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordErr
             out.extend_from_slice(AGENT);
             return Ok(());
         }
-        Origin::Surface { id, name } => OriginRecord::Surface { id: id.0, name: Str::here(name) },
+        Origin::Surface { id, name, request } => OriginRecord::Surface {
+            id: id.0,
+            name: Str::here(name),
+            request: request.as_deref().map(Str::here),
+        },
     };
     Ok(serde_json::to_writer(out, &record)?)
 }
@@ -134,9 +140,11 @@ pub fn decode_origin(bytes: &[u8]) -> Result<Origin, RecordError> {
     Ok(match serde_json::from_slice(bytes)? {
         OriginRecord::Engine => Origin::Engine,
         OriginRecord::Agent => Origin::Agent,
-        OriginRecord::Surface { id, name } => {
-            Origin::Surface { id: SurfaceId(id), name: name.fetched(&|_| None)? }
-        }
+        OriginRecord::Surface { id, name, request } => Origin::Surface {
+            id: SurfaceId(id),
+            name: name.fetched(&|_| None)?,
+            request: request.map(|request| request.fetched(&|_| None)).transpose()?,
+        },
     })
 }
 

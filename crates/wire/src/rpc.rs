@@ -25,6 +25,10 @@ impl RpcId {
         Self(number.to_string().into())
     }
 
+    pub fn text(text: &str) -> Self {
+        Self(serde_json::Value::from(text).to_string().into())
+    }
+
     /// The JSON text of the id.
     pub fn as_json(&self) -> &str {
         &self.0

@@ -4,13 +4,13 @@
 use expect_test::{Expect, expect};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use wire::acp::{Acp, IMPORT_EVENTS_MAX, PROMPT_TEXT_BYTES_MAX};
-use wire::{Call, FRAME_BYTES_MAX, Fault};
+use wire::acp::{IMPORT_EVENTS_MAX, PROMPT_TEXT_BYTES_MAX};
+use wire::{Call, Decoder, Dialect, FRAME_BYTES_MAX, Fault};
 
 const MIB: usize = 1 << 20;
 
-fn connection() -> Acp {
-    let mut acp = Acp::default();
+fn connection() -> Decoder {
+    let mut acp = Decoder::new(Some(Dialect::Acp));
     acp.request("initialize", Some(&raw(&json!({ "protocolVersion": 1 }))), 100).unwrap();
     acp
 }
@@ -145,10 +145,7 @@ fn only_prompts_and_imports_come_in_big_frames() {
 
 #[test]
 fn nothing_comes_before_initialize() {
-    let mut acp = Acp::default();
+    let mut acp = Decoder::new(Some(Dialect::Acp));
     let refused = acp.request("session/new", None, 100).unwrap_err();
-    assert_eq!(
-        refused,
-        Fault::InvalidRequest("session/new came before initialize: send initialize first".into())
-    );
+    assert_eq!(refused, Fault::NotInitialized { method: "session/new".into() });
 }

@@ -13,7 +13,8 @@ use engine::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
-use wire::acp::{ClientAbilities, Piece, Updates, View};
+use wire::acp::{ClientAbilities, Updates};
+use wire::{Piece, RpcId, View};
 
 fn updates(client: ClientAbilities) -> Updates {
     let specs = Arc::from([approval_spec()]);
@@ -26,6 +27,7 @@ fn updates(client: ClientAbilities) -> Updates {
         waiting: 0,
         replay_from: Seq::START,
         asks: Vec::new(),
+        prompts: std::sync::Arc::default(),
         updated_at: Timestamp(0),
     };
     Updates::of(client, &SessionId::parse("s-1").unwrap(), specs, &snapshot)
@@ -45,10 +47,10 @@ fn lines(updates: &mut Updates, events: &[Arc<Event>], replay: bool) -> Vec<Stri
     let view = View { replay, own: SurfaceId(1) };
     let mut rest = events;
     while !rest.is_empty() {
-        let (taken, piece) = updates.encode(rest, view, &mut out);
+        let (taken, piece) = updates.encode(rest, view, &mut Vec::new(), &mut out);
         assert!(taken > 0);
         if let Some(Piece::Asked { request, .. }) = piece {
-            updates.ask(request).write(7, &mut out);
+            updates.ask(request).write(&RpcId::number(7), &mut out);
         }
         rest = &rest[taken..];
     }
@@ -58,10 +60,11 @@ fn lines(updates: &mut Updates, events: &[Arc<Event>], replay: bool) -> Vec<Stri
 }
 
 fn any_client() -> impl Strategy<Value = ClientAbilities> {
-    any::<[bool; 3]>().prop_map(|[notices, compaction, terminal_output]| ClientAbilities {
+    any::<[bool; 4]>().prop_map(|[notices, compaction, terminal_output, cursors]| ClientAbilities {
         notices,
         compaction,
         terminal_output,
+        cursors,
     })
 }
 

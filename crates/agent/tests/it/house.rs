@@ -61,7 +61,7 @@ impl House {
         let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
-        let me = Sender { surface: SurfaceId(1), name: "me".into() };
+        let me = Sender::new(SurfaceId(1), "me");
         let answer = Answer::AllowOnce;
         Self { dir, session, answer, store, model, reach, registry, reader, me, _folder: folder }
     }

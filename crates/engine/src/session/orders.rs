@@ -8,7 +8,7 @@ use proptest::sample::select;
 use super::script::{Stage, ended, new_session, rule, sender, started, wish};
 use super::{Answer, Effect, Input, Session, TurnReport};
 use crate::content::{Content, OutputStream};
-use crate::event::{Body, Stop, ToolClass, Usage};
+use crate::event::{Body, Origin, Stop, ToolClass, Usage};
 use crate::ids::{AskId, CallId, MessageId, Timestamp, TurnId};
 
 /// What somebody does. Numbers are small, so that they often, but not always, mean something.
@@ -154,7 +154,7 @@ fn living(session: &Session) -> String {
 fn replayed(record: &[(Option<TurnId>, Body)]) -> Session {
     let mut session = new_session(false);
     for (turn, body) in record {
-        session.observe(*turn, body);
+        session.observe(&Origin::Engine, *turn, body);
     }
     session
 }

@@ -77,7 +77,7 @@ impl Stage {
     fn restart(&mut self) {
         self.session = new_session(self.unattended);
         for (turn, body) in &self.record {
-            self.session.observe(*turn, body);
+            self.session.observe(&Origin::Engine, *turn, body);
         }
         let effects = self.session.recover();
         self.carry_out(effects);
@@ -136,7 +136,7 @@ impl Stage {
 
 pub(super) fn sender(name: &str) -> Sender {
     let id = name.bytes().fold(0, |id, byte| id * 31 + u64::from(byte));
-    Sender { surface: SurfaceId(id), name: name.into() }
+    Sender::new(SurfaceId(id), name)
 }
 
 pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {

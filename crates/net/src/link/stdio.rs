@@ -9,6 +9,8 @@ use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use wire::{FRAME_BYTES_MAX, Frame, FrameBuffer};
 
+use crate::batch::Batch;
+
 use super::{INCOMING_MAX, Link, OUTGOING_MAX};
 
 const READ_BYTES: usize = 64 << 10;
@@ -24,11 +26,11 @@ pub fn over(
     output: impl Write + Send + 'static,
 ) -> std::io::Result<(Link, oneshot::Receiver<()>)> {
     let (frames, incoming) = mpsc::channel(INCOMING_MAX);
-    let (outgoing, buffers) = mpsc::channel(OUTGOING_MAX);
+    let (outgoing, batches) = mpsc::channel(OUTGOING_MAX);
     let (done, written) = oneshot::channel();
     thread::Builder::new().name("stdin".into()).spawn(move || read_all(input, &frames))?;
     thread::Builder::new().name("stdout".into()).spawn(move || {
-        write_all(output, buffers);
+        write_all(output, batches);
         if done.send(()).is_err() {
             tracing::debug!("nobody waits for the last byte");
         }
@@ -61,9 +63,9 @@ fn read_all(mut input: impl Read, frames: &mpsc::Sender<Frame>) {
     }
 }
 
-fn write_all(mut output: impl Write, mut buffers: mpsc::Receiver<Vec<u8>>) {
-    while let Some(buffer) = buffers.blocking_recv() {
-        if let Err(error) = output.write_all(&buffer).and_then(|()| output.flush()) {
+fn write_all(mut output: impl Write, mut batches: mpsc::Receiver<Batch>) {
+    while let Some(batch) = batches.blocking_recv() {
+        if let Err(error) = output.write_all(&batch.bytes).and_then(|()| output.flush()) {
             tracing::info!(%error, "the client no longer reads");
             return;
         }

@@ -160,9 +160,11 @@ impl Reason {
         match fault {
             Fault::Parse(_) => Some(Self::Malformed),
             Fault::FrameTooLong { .. } => Some(Self::TooLarge),
-            Fault::InvalidRequest(_) => Some(Self::Refused),
+            Fault::InvalidRequest(_) | Fault::NotInitialized { .. } | Fault::NoSuchAsk { .. } => {
+                Some(Self::Refused)
+            }
             Fault::UnknownMethod(_) => Some(Self::UnknownMethod),
-            Fault::InvalidParams(_) => Some(Self::BadParams),
+            Fault::InvalidParams(_) | Fault::UnknownChoice(_) => Some(Self::BadParams),
             Fault::NoSuchSession { .. } => Some(Self::UnknownSession),
             Fault::Internal(_) => None,
         }

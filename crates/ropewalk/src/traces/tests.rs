@@ -85,7 +85,7 @@ fn spans(metrics: &Metrics, fate: &str) -> u64 {
 }
 
 fn sender() -> Sender {
-    Sender { surface: SurfaceId(1), name: "editor".into() }
+    Sender::new(SurfaceId(1), "editor")
 }
 
 async fn prompt(session: &SessionHandle) {

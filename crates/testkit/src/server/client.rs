@@ -242,19 +242,19 @@ impl Client {
     pub fn unread_bytes(&mut self) -> usize {
         let before = self.unparsed.len();
         let Some(peer) = &mut self.peer else { return 0 };
-        while let Ok(bytes) = peer.bytes.try_recv() {
-            self.unparsed.extend(bytes);
+        while let Ok(batch) = peer.batches.try_recv() {
+            self.unparsed.extend(batch.bytes);
         }
         self.unparsed.len() - before
     }
 
     /// Closes the input, reads to the end and checks that nothing was left unread.
     pub async fn hang_up(mut self) {
-        let Some(Peer { frames, mut bytes }) = self.peer.take() else { return };
+        let Some(Peer { frames, mut batches }) = self.peer.take() else { return };
         drop(frames);
         let rest = async {
-            while let Some(more) = bytes.recv().await {
-                self.unparsed.extend(more);
+            while let Some(more) = batches.recv().await {
+                self.unparsed.extend(more.bytes);
             }
         };
         if tokio::time::timeout(DEADLINE, rest).await.is_err() {
@@ -289,8 +289,8 @@ impl Client {
         while self.arrived.is_empty() {
             let Some(peer) = &mut self.peer else { self.fail("the client hung up") };
             if self.unparsed.is_empty() {
-                match tokio::time::timeout(DEADLINE, peer.bytes.recv()).await {
-                    Ok(Some(bytes)) => self.unparsed = bytes,
+                match tokio::time::timeout(DEADLINE, peer.batches.recv()).await {
+                    Ok(Some(batch)) => self.unparsed = batch.bytes,
                     Ok(None) => self.fail(&format!("the server hung up while {wanted} was waited for")),
                     Err(_) => self.fail(&format!("{wanted} did not come")),
                 }
@@ -358,8 +358,8 @@ impl Client {
 
     fn check_nothing_unread(&mut self) {
         if let Some(peer) = &mut self.peer {
-            while let Ok(bytes) = peer.bytes.try_recv() {
-                self.unparsed.extend(bytes);
+            while let Ok(batch) = peer.batches.try_recv() {
+                self.unparsed.extend(batch.bytes);
             }
         }
         self.split();

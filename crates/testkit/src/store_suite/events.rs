@@ -13,7 +13,11 @@ use super::{append, event, new_session, session_id, text};
 
 pub async fn events_come_back_as_they_were_in_order(store: &dyn Store) {
     let claim = store.create(new_session("s")).await.unwrap();
-    let surface = Origin::Surface { id: SurfaceId(u64::MAX), name: "a \"client\"".into() };
+    let surface = Origin::Surface {
+        id: SurfaceId(u64::MAX),
+        name: "a \"client\"".into(),
+        request: Some("\"7\"".into()),
+    };
     let change = FileChange { path: "/a/b".into(), before: None, after: Some("new\0\u{1F600}".into()) };
     let bodies = [
         Body::UserMessage { content: vec![Content::text("hello"), Content::text("")] },

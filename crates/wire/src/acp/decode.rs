@@ -31,7 +31,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "session/load" => {
             let request: schema::LoadSessionRequest = read(params)?;
             let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
-            Ok(Call::Load { id: session_id(&request.session_id)?, place })
+            Ok(Call::Load { id: session_id(&request.session_id)?, place: Some(place) })
         }
         "session/resume" => {
             let request: schema::ResumeSessionRequest = read(params)?;
@@ -123,7 +123,7 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
 }
 
 /// What the client can do, from the parameters of an `initialize` that was accepted.
-pub(super) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
+pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
     let Ok(request) = read::<schema::InitializeRequest>(params) else { return ClientAbilities::default() };
     let client = request.client_capabilities;
     let wants =
@@ -132,6 +132,7 @@ pub(super) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
         notices: client.session.as_ref().is_some_and(|session| session.notices.is_some()),
         compaction: client.session.as_ref().is_some_and(|session| session.compaction.is_some()),
         terminal_output: wants("terminal_output"),
+        cursors: wants(CURSOR_KEY),
     }
 }
 
@@ -248,7 +249,7 @@ fn place(cwd: PathBuf, roots: Vec<PathBuf>, servers: &[schema::McpServer]) -> Re
         schema::McpServer::Stdio(server) => server.name.clone(),
         _ => "unknown".into(),
     };
-    Ok(Place { cwd, roots, servers: servers.iter().map(name).collect() })
+    Ok(Place { cwd: Some(cwd), roots, servers: servers.iter().map(name).collect() })
 }
 
 pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, Fault> {

@@ -7,15 +7,16 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::tools::shown;
-use super::{Identity, ext, settings};
+use super::{ext, settings};
 use crate::call::{Fault, Outcome, SessionView};
+use crate::dialect::Identity;
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 
 /// The one way to authenticate: being the person who started the server.
 pub const AUTH_METHOD: &str = "local";
 
-pub(super) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
+pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
         Outcome::Initialized { images } => result(id, &initialized(identity, *images), out),
         Outcome::Done => result(id, &json!({}), out),
@@ -36,6 +37,14 @@ pub(super) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
         Outcome::Said { id: session, stop, error, output } => {
             result(id, &said(session, *stop, error.as_deref(), output), out);
         }
+        // Answers to calls that this protocol does not have.
+        Outcome::Set { .. }
+        | Outcome::Replayed { .. }
+        | Outcome::Tasked { .. }
+        | Outcome::Stopped { .. }
+        | Outcome::Answered { .. }
+        | Outcome::Sandbox { .. }
+        | Outcome::Bridge { .. } => result(id, &json!({}), out),
         Outcome::Cancelled { id: session } => {
             result(id, &json!({ "sessionId": session.as_str(), "cancelled": true }), out);
         }
@@ -51,25 +60,21 @@ pub(super) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
     }
 }
 
-pub(super) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
-    let (code, message, data) = match fault {
-        Fault::Parse(text) => (-32700, text.clone(), None),
-        Fault::FrameTooLong { limit_bytes } => (
-            -32700,
-            format!("frame exceeds size limit: the limit is {limit_bytes} bytes; send less in one message"),
-            None,
-        ),
-        Fault::InvalidRequest(text) => (-32600, text.clone(), None),
-        Fault::UnknownMethod(method) => (-32601, format!("method not found: {method}"), None),
-        Fault::InvalidParams(text) => (-32602, text.clone(), None),
-        Fault::NoSuchSession { id } => (
-            -32002,
-            format!("session not found: {id}; session/list shows what there is"),
-            Some(json!({ "sessionId": id })),
-        ),
-        Fault::Internal(text) => (-32603, text.clone(), None),
+pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
+    let (code, data) = match fault {
+        Fault::Parse(_) | Fault::FrameTooLong { .. } => (-32700, None),
+        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } => (-32600, None),
+        Fault::UnknownMethod(_) => (-32601, None),
+        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } | Fault::UnknownChoice(_) => (-32602, None),
+        Fault::NoSuchSession { id } => (-32002, Some(json!({ "sessionId": id }))),
+        Fault::Internal(_) => (-32603, None),
     };
-    let mut error = json!({ "code": code, "message": one_line(&message) });
+    write_error(id, code, &fault.text(), data, out);
+}
+
+/// An answer that says why nothing came of the request.
+pub(crate) fn write_error(id: &RpcId, code: i64, message: &str, data: Option<Value>, out: &mut Vec<u8>) {
+    let mut error = json!({ "code": code, "message": one_line(message) });
     if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
         error.insert("data".into(), data);
     }
@@ -81,7 +86,7 @@ fn one_line(message: &str) -> String {
     message.split(['\r', '\n']).map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-fn result(id: &RpcId, value: &impl Serialize, out: &mut Vec<u8>) {
+pub(crate) fn result(id: &RpcId, value: &impl Serialize, out: &mut Vec<u8>) {
     envelope(id, "result", value, out);
 }
 

@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream,
-    Resolution, Resolver, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Stop, SurfaceId, Totals,
-    TurnId, Usage,
+    AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream, Seq,
+    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Totals, Usage,
 };
 use serde_json::{Map, json};
 
 use super::tools;
 use super::{ClientAbilities, settings, write_notification};
+use crate::dialect::{Piece, Stand, View};
+use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 
 /// Merged text in one update. Larger answers become several.
@@ -37,22 +38,6 @@ pub struct Updates {
     turn_usage: Totals,
     /// Output of running commands, and whether it changed since it was last shown.
     tails: BTreeMap<CallId, (String, bool)>,
-}
-
-/// How the encoder should look at a batch.
-#[derive(Debug, Clone, Copy)]
-pub struct View {
-    /// History that the client asks for, as opposed to what happens now.
-    pub replay: bool,
-    /// What this surface said itself is not repeated to it while it happens.
-    pub own: SurfaceId,
-}
-
-/// What the connection itself must act on.
-pub enum Piece<'a> {
-    Asked { ask: AskId, request: &'a AskRequest },
-    Resolved { ask: AskId, call: Option<&'a CallId>, resolution: Resolution, by: Option<SurfaceId> },
-    TurnEnded { turn: TurnId, stop: Stop, error: Option<Arc<str>>, usage: Totals },
 }
 
 /// A permission request that can be sent, now or after a replay.
@@ -91,21 +76,29 @@ impl Updates {
         &mut self,
         events: &'a [Arc<Event>],
         view: View,
+        stands: &mut Vec<Stand>,
         out: &mut Vec<u8>,
     ) -> (usize, Option<Piece<'a>>) {
         let mut at = 0;
         while let Some(event) = events.get(at) {
+            let offset = out.len();
+            let mut piece = None;
             if let Body::Text { message, text } = &event.body {
                 at += self.merged(&events[at..], *message, text, "agent_message_chunk", out);
-                continue;
-            }
-            if let Body::Thought { message, text } = &event.body {
+            } else if let Body::Thought { message, text } = &event.body {
                 at += self.merged(&events[at..], *message, text, "agent_thought_chunk", out);
-                continue;
+            } else {
+                at += 1;
+                piece = self.event(event, view, out);
             }
-            at += 1;
-            if let Some(piece) = self.event(event, view, out) {
-                return (at, Some(piece));
+            // Whoever has a merged update has seen the last of its pieces.
+            let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
+            stands.push(Stand { offset, seq });
+            if self.client.cursors {
+                add_cursor(seq, offset, out);
+            }
+            if piece.is_some() {
+                return (at, piece);
             }
         }
         if !view.replay {
@@ -152,6 +145,10 @@ impl Updates {
         self.update(schema::SessionUpdate::UsageUpdate(update), out);
     }
 
+    pub(crate) fn count_from(&mut self, cost_usd: f64) {
+        self.cost_usd = cost_usd;
+    }
+
     pub fn ask(&self, request: &AskRequest) -> AskFrame {
         AskFrame { request: tools::permission(self.session.clone(), request) }
     }
@@ -185,11 +182,7 @@ impl Updates {
             }
             Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
             Body::Resolved { ask, call, resolution, by } => {
-                let by = match by {
-                    Resolver::Surface { id, .. } => Some(*id),
-                    Resolver::Policy { .. } | Resolver::Rule { .. } | Resolver::Engine => None,
-                };
-                return Some(Piece::Resolved { ask: *ask, call: call.as_ref(), resolution: *resolution, by });
+                return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::SettingChanged { id, value } => self.setting(id, value, view, out),
             Body::Usage(usage) => self.usage(usage, view, out),
@@ -385,16 +378,28 @@ impl Updates {
 }
 
 impl AskFrame {
-    pub fn write(&self, id: u64, out: &mut Vec<u8>) {
-        #[derive(serde::Serialize)]
-        struct Frame<'a> {
-            jsonrpc: &'static str,
-            id: u64,
-            method: &'static str,
-            params: &'a schema::RequestPermissionRequest,
+    pub fn write(&self, id: &RpcId, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+        out.extend_from_slice(id.as_json().as_bytes());
+        out.extend_from_slice(br#","method":"session/request_permission","params":"#);
+        // Writing a request of the schema into a vector cannot fail.
+        drop(serde_json::to_writer(&mut *out, &self.request));
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// Puts the position into every notification from `offset` on, where the draft for durable transports
+/// has it.
+fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
+    let frames = out.split_off(offset);
+    for frame in frames.split_inclusive(|byte| *byte == b'\n') {
+        match frame.strip_suffix(b"}}\n") {
+            Some(begun) => {
+                out.extend_from_slice(begun);
+                out.extend_from_slice(format!(",\"_meta\":{{\"acp/cursor\":\"{seq}\"}}}}}}\n").as_bytes());
+            }
+            None => out.extend_from_slice(frame),
         }
-        let frame = Frame { jsonrpc: "2.0", id, method: "session/request_permission", params: &self.request };
-        super::write_frame(out, &frame);
     }
 }
 

@@ -573,7 +573,7 @@ fn a_full_queue_refuses_and_takes_again_once_there_is_room() {
 fn prompts_that_wait_are_bounded_in_bytes_too() {
     let mut session = Session::new(Arc::from([]), "/home".into(), None, false);
     let mut prompt = |bytes: usize| {
-        let by = Sender { surface: SurfaceId(1), name: "editor".into() };
+        let by = Sender::new(SurfaceId(1), "editor");
         let content = vec![Content::text("x".repeat(bytes))];
         session.apply(Timestamp(0), Input::Prompt { by, content }).map(drop)
     };

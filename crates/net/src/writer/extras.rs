@@ -1,0 +1,62 @@
+//! Frames that are not made from the log, kept for clients that may ask for them once more.
+
+use std::collections::VecDeque;
+
+use engine::Seq;
+
+use crate::batch::{More, Position};
+
+/// Kept of each stream. A client that missed more has been away through hundreds of its own calls.
+const KEPT_MAX: usize = 256;
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Default)]
+pub(super) struct Extras {
+    kept: VecDeque<Extra>,
+    bytes: usize,
+    /// Told again when the reader has come to their place.
+    again: VecDeque<Extra>,
+}
+
+#[derive(Clone)]
+pub(super) struct Extra {
+    pub(super) at: Seq,
+    pub(super) nth: u32,
+    pub(super) frame: Vec<u8>,
+}
+
+impl Extras {
+    /// Keeps a frame that stands after the event `at`. Returns the so-many-th it is there.
+    pub(super) fn keep(&mut self, at: Seq, frame: &[u8]) -> u32 {
+        let nth = self.kept.iter().rev().find(|extra| extra.at == at).map_or(1, |last| last.nth + 1);
+        self.bytes += frame.len();
+        self.kept.push_back(Extra { at, nth, frame: frame.to_vec() });
+        while self.kept.len() > KEPT_MAX || self.bytes > KEPT_BYTES_MAX {
+            match self.kept.pop_front() {
+                Some(oldest) => self.bytes -= oldest.frame.len(),
+                None => break,
+            }
+        }
+        nth
+    }
+
+    /// The client has everything up to here and nothing after it.
+    pub(super) fn rewind(&mut self, position: Position) {
+        let seen = |extra: &&Extra| match position.more {
+            More::Nothing => extra.at < position.seq,
+            More::Extras(count) => (extra.at, extra.nth) <= (position.seq, count),
+            More::Frames(_) => extra.at <= position.seq,
+        };
+        self.again = self.kept.iter().filter(|extra| !seen(extra)).cloned().collect();
+    }
+
+    /// Where the next frame stands that is told again.
+    pub(super) fn next_at(&self) -> Option<Seq> {
+        self.again.front().map(|extra| extra.at)
+    }
+
+    /// The next frame that is told again, once the reader is there.
+    pub(super) fn due(&mut self, cursor: Seq) -> Option<Extra> {
+        self.again.pop_front_if(|extra| extra.at <= cursor)
+    }
+}

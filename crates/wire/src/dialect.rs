@@ -1,0 +1,385 @@
+//! Which wire shape a connection speaks, and the one interface that all of them fill.
+//!
+//! A connection decodes with a [`Decoder`], answers with [`Replies`] and streams with [`Updates`]. Which
+//! dialect it is, the first `initialize` says, unless the server was started for one.
+
+use std::sync::Arc;
+
+use engine::{
+    AskId, AskRequest, CallId, CommandSpec, Event, Resolution, Resolver, Seq, SessionHandle, Stop, SurfaceId,
+    Totals, TurnId,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::call::{Call, Fault, Outcome};
+use crate::rpc::RpcId;
+use crate::{acp, bernstein, ferret, otter};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// The official protocol.
+    #[default]
+    Acp,
+    /// Ferret 0.2.
+    Ferret,
+    /// Otter 0.1, and its later form with event ids.
+    Otter,
+    /// Bernstein 2025-04-01.
+    Bernstein,
+}
+
+impl Dialect {
+    pub const ALL: [Self; 4] = [Self::Acp, Self::Ferret, Self::Otter, Self::Bernstein];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acp => "acp",
+            Self::Ferret => "ferret",
+            Self::Otter => "otter",
+            Self::Bernstein => "bernstein",
+        }
+    }
+}
+
+/// How we introduce ourselves.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub name: String,
+    pub title: String,
+    pub version: String,
+    /// How far the tools and commands of this server reach.
+    pub sandbox: String,
+    /// What can enforce that on this machine.
+    pub sandbox_backends: Vec<String>,
+    /// The agents that this server can put behind a session.
+    pub adapters: Vec<String>,
+}
+
+/// What is known of a client.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Client {
+    pub dialect: Dialect,
+    pub abilities: acp::ClientAbilities,
+}
+
+/// How an encoder should look at a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// History that the client asks for, as opposed to what happens now.
+    pub replay: bool,
+    /// What this surface said itself is not repeated to it while it happens.
+    pub own: SurfaceId,
+}
+
+/// Where the frames from this offset on stand in the log: whoever has all of them has seen the event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stand {
+    pub offset: usize,
+    pub seq: Seq,
+}
+
+/// What the connection itself must act on.
+pub enum Piece<'a> {
+    Asked {
+        ask: AskId,
+        request: &'a AskRequest,
+    },
+    Resolved {
+        ask: AskId,
+        call: Option<&'a CallId>,
+        resolution: Resolution,
+        /// The surface that answered; none if nobody did.
+        by: Option<SurfaceId>,
+        /// A person was asked, as opposed to a policy or a rule that decided at once.
+        was_asked: bool,
+    },
+    TurnEnded {
+        turn: TurnId,
+        stop: Stop,
+        error: Option<Arc<str>>,
+        usage: Totals,
+    },
+}
+
+impl<'a> Piece<'a> {
+    pub(crate) fn resolved(
+        ask: AskId,
+        call: Option<&'a CallId>,
+        resolution: Resolution,
+        by: &Resolver,
+    ) -> Self {
+        let (by, was_asked) = match by {
+            Resolver::Surface { id, .. } => (Some(*id), true),
+            Resolver::Policy { .. } | Resolver::Rule { .. } => (None, false),
+            Resolver::Engine => (None, true),
+        };
+        Self::Resolved { ask, call, resolution, by, was_asked }
+    }
+}
+
+/// The reading half of a connection.
+pub struct Decoder {
+    /// The only dialect that is understood here, if there is only one.
+    only: Option<Dialect>,
+    client: Client,
+    initialized: bool,
+}
+
+impl Decoder {
+    pub fn new(only: Option<Dialect>) -> Self {
+        let client = Client { dialect: only.unwrap_or_default(), ..Client::default() };
+        Self { only, client, initialized: false }
+    }
+
+    /// For a client that said who it is on an earlier connection.
+    pub fn known(client: Client) -> Self {
+        Self { only: Some(client.dialect), client, initialized: true }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client
+    }
+
+    /// What a request wants. `frame_bytes` is the size of the frame it came in.
+    pub fn request(
+        &mut self,
+        method: &str,
+        params: Option<&RawValue>,
+        frame_bytes: usize,
+    ) -> Result<Call, Fault> {
+        if method == "initialize" {
+            let dialect = self.only.map_or_else(|| chosen(params), Ok)?;
+            let call = decode(dialect, method, params, frame_bytes)?;
+            let abilities = match dialect {
+                Dialect::Acp => acp::abilities(params),
+                Dialect::Ferret | Dialect::Otter | Dialect::Bernstein => acp::ClientAbilities::default(),
+            };
+            self.client = Client { dialect, abilities };
+            self.initialized = true;
+            return Ok(call);
+        }
+        // Bernstein's clients may begin with a prompt, over HTTP each of their requests stands alone.
+        if !self.initialized && self.only != Some(Dialect::Bernstein) {
+            return Err(Fault::NotInitialized { method: method.to_owned() });
+        }
+        decode(self.client.dialect, method, params, frame_bytes)
+    }
+
+    /// What a notification wants. Unknown ones are ignored, as every dialect demands.
+    pub fn notification(&mut self, method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+        match self.client.dialect {
+            Dialect::Acp => acp::notification(method, params),
+            Dialect::Ferret => ferret::notification(method, params),
+            Dialect::Otter => otter::notification(method, params),
+            Dialect::Bernstein => bernstein::notification(method, params),
+        }
+    }
+}
+
+fn decode(
+    dialect: Dialect,
+    method: &str,
+    params: Option<&RawValue>,
+    frame_bytes: usize,
+) -> Result<Call, Fault> {
+    match dialect {
+        Dialect::Acp => acp::request(method, params, frame_bytes),
+        Dialect::Ferret => ferret::request(method, params),
+        Dialect::Otter => otter::request(method, params),
+        Dialect::Bernstein => bernstein::request(method, params),
+    }
+}
+
+/// The dialect that the parameters of an `initialize` belong to.
+pub fn chosen(params: Option<&RawValue>) -> Result<Dialect, Fault> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(rename = "protocolVersion", borrow)]
+        version: Option<&'a RawValue>,
+    }
+    let params = params.map_or("{}", RawValue::get);
+    let params: Params<'_> = serde_json::from_str(params).map_err(|error| {
+        Fault::InvalidParams(format!("the parameters of initialize must be an object: {error}"))
+    })?;
+    match params.version.map(RawValue::get) {
+        None | Some("null" | "\"0.2\"") => Ok(Dialect::Ferret),
+        Some("\"2025-04-01\"") => Ok(Dialect::Bernstein),
+        Some("\"0.1\"") => Err(Fault::InvalidParams(
+            "protocolVersion \"0.1\" is otter's: start the server with --dialect otter to speak it".into(),
+        )),
+        Some(text) if text.starts_with('"') => Err(Fault::InvalidParams(format!(
+            "protocolVersion {text} is not known; it is a number in the Agent Client Protocol, for example 1"
+        ))),
+        Some(_) => Ok(Dialect::Acp),
+    }
+}
+
+/// The answering half of a connection.
+pub struct Replies {
+    identity: Identity,
+}
+
+impl Replies {
+    pub fn new(identity: Identity) -> Self {
+        Self { identity }
+    }
+
+    pub fn write(&self, dialect: Dialect, id: &RpcId, outcome: Result<&Outcome, &Fault>, out: &mut Vec<u8>) {
+        match (dialect, outcome) {
+            (Dialect::Acp, Ok(outcome)) => acp::reply(&self.identity, id, outcome, out),
+            (Dialect::Ferret, Ok(outcome)) => ferret::reply(&self.identity, id, outcome, out),
+            (Dialect::Otter, Ok(outcome)) => otter::reply(&self.identity, id, outcome, out),
+            (Dialect::Bernstein, Ok(outcome)) => bernstein::reply(&self.identity, id, outcome, out),
+            (Dialect::Acp, Err(fault)) => acp::fault(id, fault, out),
+            (Dialect::Ferret, Err(fault)) => ferret::fault(id, fault, out),
+            (Dialect::Otter, Err(fault)) => otter::fault(id, fault, out),
+            (Dialect::Bernstein, Err(fault)) => bernstein::fault(id, fault, out),
+        }
+    }
+}
+
+/// The encoder of one session's events for one connection.
+pub enum Updates {
+    Acp(Box<acp::Updates>),
+    Ferret(ferret::Updates),
+    Otter(otter::Updates),
+    Bernstein(bernstein::Updates),
+}
+
+/// A question that can be put to the client, at once or after a replay.
+pub enum AskFrame {
+    /// A request of ours, which needs an id.
+    Request(Box<acp::AskFrame>),
+    /// A notification, whole.
+    Notification(Vec<u8>),
+}
+
+impl Updates {
+    /// `shown` is how many updates the client's dialect has counted before the place where it begins.
+    pub fn new(client: Client, session: &SessionHandle, shown: u64) -> Self {
+        match client.dialect {
+            Dialect::Acp => Self::Acp(Box::new(acp::Updates::new(client.abilities, session))),
+            Dialect::Ferret => Self::Ferret(ferret::Updates::new(session)),
+            Dialect::Otter => Self::Otter(otter::Updates::new(session.id(), shown)),
+            Dialect::Bernstein => Self::Bernstein(bernstein::Updates::new(session.id())),
+        }
+    }
+
+    /// Encodes events up to and including the first that needs the connection. Returns how many were
+    /// taken, and that one. `stands` says where in the log the frames are.
+    pub fn encode<'a>(
+        &mut self,
+        events: &'a [Arc<Event>],
+        view: View,
+        stands: &mut Vec<Stand>,
+        out: &mut Vec<u8>,
+    ) -> (usize, Option<Piece<'a>>) {
+        match self {
+            Self::Acp(updates) => updates.encode(events, view, stands, out),
+            Self::Ferret(updates) => updates.encode(events, view, stands, out),
+            Self::Otter(updates) => updates.encode(events, stands, out),
+            Self::Bernstein(updates) => updates.encode(events, view, stands, out),
+        }
+    }
+
+    /// Shows what was held back to be merged.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Self::Acp(updates) => updates.flush(out),
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
+    /// Sent once a client knows the session: what it can type.
+    pub fn commands(&self, commands: &[CommandSpec], out: &mut Vec<u8>) {
+        match self {
+            Self::Acp(updates) => updates.commands(commands, out),
+            // The older dialects have no word for it.
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
+    /// What the session has used in all.
+    pub fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
+        match self {
+            Self::Acp(updates) => updates.totals(totals, out),
+            Self::Ferret(updates) => updates.totals(totals, out),
+            Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
+    /// What the session had cost before the client's place in the log.
+    pub fn count_from(&mut self, cost_usd: f64) {
+        match self {
+            Self::Acp(updates) => updates.count_from(cost_usd),
+            // Only clients of the official protocol come back to a stream.
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
+    pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
+        match self {
+            Self::Acp(updates) => AskFrame::Request(Box::new(updates.ask(request))),
+            Self::Ferret(updates) => AskFrame::Notification(updates.ask(ask, request)),
+            // Otter's questions are numbered updates like the others: its encoder writes them in their place.
+            Self::Otter(_) => AskFrame::Notification(Vec::new()),
+            Self::Bernstein(updates) => AskFrame::Notification(updates.ask(ask, request)),
+        }
+    }
+
+    /// A question that the client was asked is settled, by somebody else or by nobody.
+    pub fn withdraw(&self, ask: AskId, request: &RpcId, resolution: Resolution, out: &mut Vec<u8>) {
+        match self {
+            Self::Acp(_) => acp::write_cancel_request(out, request),
+            Self::Ferret(updates) => updates.withdraw(ask, resolution, out),
+            Self::Otter(_) => {}
+            Self::Bernstein(updates) => updates.withdraw(ask, resolution, out),
+        }
+    }
+
+    /// A call that waited for permission goes on.
+    pub fn in_progress(&self, call: &CallId, out: &mut Vec<u8>) {
+        match self {
+            Self::Acp(updates) => updates.in_progress(call, out),
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+}
+
+impl AskFrame {
+    pub fn write(&self, id: &RpcId, out: &mut Vec<u8>) {
+        match self {
+            Self::Request(frame) => frame.write(id, out),
+            Self::Notification(frame) => out.extend_from_slice(frame),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(params: &str, expected: Result<Dialect, &str>) {
+        let raw: Box<RawValue> = serde_json::from_str(params).unwrap();
+        match (chosen(Some(&raw)), expected) {
+            (Ok(dialect), Ok(expected)) => assert_eq!(dialect, expected, "{params}"),
+            (Err(Fault::InvalidParams(text)), Err(part)) => assert!(text.contains(part), "{params}: {text}"),
+            (other, _) => panic!("{params}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_version_of_the_first_initialize_chooses_the_dialect() {
+        check("{}", Ok(Dialect::Ferret));
+        check(r#"{"protocolVersion":null}"#, Ok(Dialect::Ferret));
+        check(r#"{"protocolVersion":"0.2"}"#, Ok(Dialect::Ferret));
+        check(r#"{"protocolVersion":"2025-04-01"}"#, Ok(Dialect::Bernstein));
+        check(r#"{"protocolVersion":1}"#, Ok(Dialect::Acp));
+        check(r#"{"protocolVersion":2}"#, Ok(Dialect::Acp));
+        check(r#"{"protocolVersion":65535,"clientCapabilities":{}}"#, Ok(Dialect::Acp));
+        check(r#"{"protocolVersion":"0.1"}"#, Err("--dialect otter"));
+        check(r#"{"protocolVersion":"1"}"#, Err("is a number"));
+        check("[]", Err("must be an object"));
+    }
+}
