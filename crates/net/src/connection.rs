@@ -88,10 +88,15 @@ impl Connection {
 
     /// Stops reading, writes what is left and closes the output.
     pub async fn finish(self) {
+        self.finish_within(FINISH_GRACE).await;
+    }
+
+    /// The same for a client that may take longer to read.
+    pub(crate) async fn finish_within(self, grace: Duration) {
         self.stop_reading();
         drop(self.commands);
         self.tasks.close();
-        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             self.writer.abort();
         }
     }

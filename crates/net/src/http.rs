@@ -4,6 +4,7 @@
 //! is known before a route sees the request, and stands in it as [`Caller`].
 
 mod acp;
+mod bernstein;
 mod body;
 mod crowd;
 mod gate;
@@ -18,6 +19,7 @@ mod tokens;
 mod wrong;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -42,6 +44,9 @@ pub use refusal::Refusal;
 pub use tls::{Tls, TlsError};
 pub use tokens::{Client, Digest, Keys, random, url_safe};
 
+/// How long answers may take to end.
+const FINISH_GRACE: Duration = Duration::from_secs(1);
+
 /// What every route may use.
 pub struct Doors {
     pub registry: Arc<Registry>,
@@ -64,6 +69,19 @@ pub struct Doors {
     pub tasks: TaskTracker,
     /// Long answers end when this is cancelled.
     pub stop: CancellationToken,
+}
+
+impl Doors {
+    /// Ends the long answers and the connections, in good order.
+    pub async fn finish(&self) {
+        self.stop.cancel();
+        self.visits.close_all().await;
+        self.transports.close_all();
+        self.tasks.close();
+        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+            tracing::info!("some answers did not end in time");
+        }
+    }
 }
 
 /// As many places for WebSockets as there are.

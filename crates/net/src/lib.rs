@@ -13,6 +13,7 @@ pub mod metrics;
 mod numbers;
 mod outlet;
 mod panics;
+mod patience;
 mod writer;
 
 pub use along::read_along;

@@ -64,7 +64,7 @@ pub struct Shared {
 pub struct Open {
     stop: CancellationToken,
     serving: JoinHandle<()>,
-    tasks: TaskTracker,
+    doors: Arc<Doors>,
     _running: Running,
 }
 
@@ -138,11 +138,12 @@ impl Door {
             sockets: net::http::sockets(),
             metrics: Arc::clone(&shared.metrics),
             started: shared.started,
-            tasks: tasks.clone(),
+            tasks: TaskTracker::new(),
             stop: stop.clone(),
         });
-        let serving = shared.registry.tracker().spawn(listening.serve(router(doors), stop.clone()));
-        Ok(Open { stop, serving, tasks, _running: running })
+        let serving =
+            shared.registry.tracker().spawn(listening.serve(router(Arc::clone(&doors)), stop.clone()));
+        Ok(Open { stop, serving, doors, _running: running })
     }
 }
 
@@ -156,10 +157,7 @@ impl Open {
         self.stop();
         // It has its own deadline.
         drop(self.serving.await);
-        self.tasks.close();
-        if tokio::time::timeout(TASKS_GRACE, self.tasks.wait()).await.is_err() {
-            tracing::info!("some requests did not end in time");
-        }
+        self.doors.finish().await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The binary: reads the command line and the environment, wires the crates together, runs.
 
 mod audit;
+mod backends;
 mod cli;
 mod clock;
 mod config;

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
-pub(crate) use decode::abilities;
+pub(crate) use decode::{abilities, blocks};
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
 pub use updates::{AskFrame, Updates};
@@ -70,7 +70,7 @@ struct NotificationFrame<'a, P> {
     params: P,
 }
 
-fn write_notification(out: &mut Vec<u8>, method: &str, params: impl Serialize) {
+pub(crate) fn write_notification(out: &mut Vec<u8>, method: &str, params: impl Serialize) {
     write_frame(out, &NotificationFrame { jsonrpc: "2.0", method, params });
 }
 

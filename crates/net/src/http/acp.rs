@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 use wire::{Call, Client, Decoder, Dialect, Fault, Message, Outcome, Replies, RpcId};
 
 use super::sse::{EventStream, write_event};
-use super::{Caller, Doors, Refusal};
+use super::{Caller, Doors, Refusal, bernstein};
 use crate::batch::{Batch, More, Position};
 use crate::connection::ConnectionParts;
 use crate::writer::{AttachAnswer, Command, Start};
@@ -71,6 +71,10 @@ async fn take(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let spoken_to = headers.contains_key(CONNECTION) || headers.contains_key(SESSION);
+    if !spoken_to && bernstein::is_bernstein(&body) {
+        return bernstein::post(&doors, &caller, &headers, body).await;
+    }
     let official = Official { doors: &doors, caller: &caller, headers: &headers };
     let taken = if zeph::is_zeph_call(&headers) {
         zeph::take(&official, &body).await

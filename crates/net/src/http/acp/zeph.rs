@@ -44,6 +44,12 @@ struct Transport {
     _connection: Connection,
 }
 
+impl Transports {
+    pub(in crate::http) fn close_all(&self) {
+        locked(&self.live).clear();
+    }
+}
+
 /// A call of this shape: it names such a connection, or it wants its answer as events.
 pub(super) fn is_zeph_call(headers: &HeaderMap) -> bool {
     let json = headers.get_all(axum::http::header::ACCEPT).iter().any(|value| {
