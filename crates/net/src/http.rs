@@ -76,10 +76,15 @@ impl Doors {
     /// Ends the long answers and the connections, in good order.
     pub async fn finish(&self) {
         self.stop.cancel();
-        self.visits.close_all().await;
-        self.transports.close_all();
+        self.visits.close_all();
+        self.transports.close_all().await;
         self.tasks.close();
-        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+        let ended = async {
+            self.tasks.wait().await;
+            // Never closed: the last socket to end gives the last place back.
+            drop(self.sockets.acquire_many(acp::SOCKETS_MAX).await);
+        };
+        if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
             tracing::info!("some answers did not end in time");
         }
     }
