@@ -22,7 +22,9 @@ pub mod page;
 pub mod plain;
 pub mod portable;
 pub mod record;
+pub mod rest;
 mod rpc;
+pub mod since;
 pub mod timestamp;
 pub mod transcript;
 
