@@ -3,6 +3,7 @@
 //! All routes are mounted here and nowhere else, so that none can be forgotten by the gate: who calls
 //! is known before a route sees the request, and stands in it as [`Caller`].
 
+mod acp;
 mod body;
 mod crowd;
 mod gate;
@@ -10,6 +11,7 @@ mod health;
 mod listen;
 mod origins;
 mod refusal;
+mod sse;
 mod tls;
 mod tokens;
 mod wrong;
@@ -20,6 +22,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use engine::{Registry, Timestamp};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
@@ -27,6 +30,8 @@ use wire::Identity;
 use crate::connection::Greeted;
 use crate::handlers::Rules;
 
+pub(crate) use acp::Streams;
+pub use acp::{Transports, Visits};
 pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
 pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL};
 pub use listen::{Listening, Peer};
@@ -45,6 +50,12 @@ pub struct Doors {
     pub gate: Arc<Gate>,
     /// The same for ever on this installation; for signing what clients carry for us.
     pub secret: [u8; 32],
+    /// The connections of the official remote transport.
+    pub visits: Visits,
+    /// The connections of zeph's shape of it.
+    pub transports: Transports,
+    /// Places for WebSockets.
+    pub sockets: Arc<Semaphore>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
     pub tasks: TaskTracker,
@@ -52,9 +63,14 @@ pub struct Doors {
     pub stop: CancellationToken,
 }
 
+/// As many places for WebSockets as there are.
+pub fn sockets() -> Arc<Semaphore> {
+    acp::seats()
+}
+
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
-    let routes = Router::new().merge(health::routes());
+    let routes = Router::new().merge(health::routes()).merge(acp::routes());
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(gate::wrong_method)

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use engine::{ListQuery, Principal, Registry, Timestamp};
 use net::http::{
-    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, random, router,
+    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
+    Visits, random, router,
 };
 use net::{Greeted, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -126,11 +127,14 @@ impl Door {
         open_when_ready(&shared.registry, &gate);
         let doors = Arc::new(Doors {
             registry: Arc::clone(&shared.registry),
-            rules: Rules { source: "http".into(), ..shared.rules.clone() },
+            rules: Rules { source: "http".into(), ..confined(&shared.rules) },
             identity: shared.identity.clone(),
             greeted: shared.greeted.clone(),
             gate,
             secret: self.secret,
+            visits: Visits::default(),
+            transports: Transports::default(),
+            sockets: net::http::sockets(),
             started: shared.started,
             tasks: tasks.clone(),
             stop: stop.clone(),

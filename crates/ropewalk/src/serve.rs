@@ -145,6 +145,9 @@ impl Editor {
             rules: shared.rules.clone(),
             identity: shared.identity.clone(),
             dialect: shared.dialect,
+            client: None,
+            name: "client".into(),
+            any_session: false,
             greeted: shared.greeted.clone(),
         };
         // Whether the last bytes were written is all that is asked of it.

@@ -159,6 +159,9 @@ impl Server {
                 adapters: vec!["ropewalk".into()],
             },
             dialect: None,
+            client: None,
+            name: "client".into(),
+            any_session: false,
             greeted: None,
         }
     }
