@@ -11,6 +11,7 @@ mod health;
 mod listen;
 mod origins;
 mod refusal;
+mod rest;
 mod sse;
 mod tls;
 mod tokens;
@@ -70,7 +71,7 @@ pub fn sockets() -> Arc<Semaphore> {
 
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
-    let routes = Router::new().merge(health::routes()).merge(acp::routes());
+    let routes = Router::new().merge(health::routes()).merge(acp::routes()).merge(rest::routes());
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(gate::wrong_method)

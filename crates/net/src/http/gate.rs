@@ -35,8 +35,8 @@ use super::wrong::WrongTokens;
 pub const WS_PROTOCOL: &str = "acp.v1";
 
 /// What everybody may read. None of it says anything about sessions.
-const PUBLIC: [&str; 5] =
-    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json"];
+const PUBLIC: [&str; 6] =
+    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json", "/agent.json"];
 
 const CORS_METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const CORS_SENDS: &str = "authorization, content-type, accept, last-event-id, acp-connection-id, acp-session-id, acp-protocol-version";
