@@ -88,10 +88,15 @@ impl Connection {
 
     /// Stops reading, writes what is left and closes the output.
     pub async fn finish(self) {
+        self.finish_within(FINISH_GRACE).await;
+    }
+
+    /// The same for a client that may take longer to read.
+    pub(crate) async fn finish_within(self, grace: Duration) {
         self.stop_reading();
         drop(self.commands);
         self.tasks.close();
-        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             self.writer.abort();
         }
     }
@@ -228,7 +233,13 @@ impl Reader {
                     Err(fault) => self.bad_notification(&method, fault).await,
                 }
             }
-            Ok(Message::Response { id, result }) => self.answered(&id, permission_answer(result)).await,
+            // Only the official protocol asks its clients anything by a request.
+            Ok(Message::Response { id, result }) if self.decoder.client().dialect == Dialect::Acp => {
+                self.answered(&id, permission_answer(result)).await;
+            }
+            Ok(Message::Response { id, .. }) => {
+                tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
+            }
             Err((id, fault)) => self.refuse(id, fault).await,
         }
     }

@@ -4,11 +4,14 @@
 //! is known before a route sees the request, and stands in it as [`Caller`].
 
 mod acp;
+mod bernstein;
 mod body;
 mod crowd;
-mod gate;
+pub mod gate;
 mod health;
+mod held;
 mod listen;
+pub mod metrics;
 mod origins;
 mod refusal;
 mod rest;
@@ -18,6 +21,7 @@ mod tokens;
 mod wrong;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -30,6 +34,7 @@ use wire::Identity;
 
 use crate::connection::Greeted;
 use crate::handlers::Rules;
+use crate::metrics::Metrics;
 
 pub(crate) use acp::Streams;
 pub use acp::{Transports, Visits};
@@ -40,6 +45,9 @@ pub use origins::{BadName, HostName, Names, Origin};
 pub use refusal::Refusal;
 pub use tls::{Tls, TlsError};
 pub use tokens::{Client, Digest, Keys, random, url_safe};
+
+/// How long answers may take to end.
+const FINISH_GRACE: Duration = Duration::from_secs(1);
 
 /// What every route may use.
 pub struct Doors {
@@ -57,11 +65,30 @@ pub struct Doors {
     pub transports: Transports,
     /// Places for WebSockets.
     pub sockets: Arc<Semaphore>,
+    pub metrics: Arc<Metrics>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
     pub tasks: TaskTracker,
     /// Long answers end when this is cancelled.
     pub stop: CancellationToken,
+}
+
+impl Doors {
+    /// Ends the long answers and the connections, in good order.
+    pub async fn finish(&self) {
+        self.stop.cancel();
+        self.visits.close_all();
+        self.transports.close_all().await;
+        self.tasks.close();
+        let ended = async {
+            self.tasks.wait().await;
+            // Never closed: the last socket to end gives the last place back.
+            drop(self.sockets.acquire_many(acp::SOCKETS_MAX).await);
+        };
+        if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
+            tracing::info!("some answers did not end in time");
+        }
+    }
 }
 
 /// As many places for WebSockets as there are.
@@ -71,7 +98,11 @@ pub fn sockets() -> Arc<Semaphore> {
 
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
-    let routes = Router::new().merge(health::routes()).merge(acp::routes()).merge(rest::routes());
+    let routes = Router::new()
+        .merge(health::routes())
+        .merge(acp::routes())
+        .merge(rest::routes())
+        .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(gate::wrong_method)

@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::{ListQuery, Principal, Registry, Timestamp};
 use net::http::{
     Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
     Visits, random, router,
 };
-use net::{Greeted, Rules};
+use net::{Greeted, Metrics, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -27,8 +26,6 @@ use crate::{paths, terminal};
 const FILES_WANTED: u64 = 2048;
 /// Of these, what is not for connections: the store, standard input and output, children.
 const FILES_KEPT: u64 = 256;
-/// How long the routes' own tasks may take at the end.
-const TASKS_GRACE: Duration = Duration::from_secs(3);
 
 /// A door that can be opened: everything that could be wrong with its options was looked at.
 pub struct Door {
@@ -39,6 +36,7 @@ pub struct Door {
     hosts: Vec<HostName>,
     cors: Vec<Origin>,
     behind_proxy: bool,
+    discovery: bool,
     secret: [u8; 32],
 }
 
@@ -49,6 +47,17 @@ fn confined(rules: &Rules) -> Rules {
     Rules { allowed_dirs: Some(places.clone()), places: Some(places), ..rules.clone() }
 }
 
+/// Whether everybody may ask what the server is. The variable is zeph's.
+fn discovery(config: &Config) -> bool {
+    let word =
+        paths::variable("ZEPH_ACP_DISCOVERY_ENABLED").map(|word| word.to_string_lossy().to_lowercase());
+    match word.as_deref() {
+        Some("false" | "0" | "no" | "off") => false,
+        Some(_) => true,
+        None => config.discovery_enabled.unwrap_or(true),
+    }
+}
+
 /// What the door shares with the others.
 pub struct Shared {
     pub registry: Arc<Registry>,
@@ -56,6 +65,7 @@ pub struct Shared {
     pub identity: Identity,
     pub dialect: Option<Dialect>,
     pub greeted: Option<Greeted>,
+    pub metrics: Arc<Metrics>,
     pub started: Timestamp,
 }
 
@@ -63,7 +73,7 @@ pub struct Shared {
 pub struct Open {
     stop: CancellationToken,
     serving: JoinHandle<()>,
-    tasks: TaskTracker,
+    doors: Arc<Doors>,
     _running: Running,
 }
 
@@ -103,6 +113,7 @@ impl Door {
             hosts: options.allow_host.clone(),
             cors: options.cors.clone(),
             behind_proxy: options.behind_proxy,
+            discovery: discovery(config),
             secret: tokens::secret()?,
         }))
     }
@@ -122,12 +133,12 @@ impl Door {
             started_at: shared.started.0,
             token_sha256: self.master.digest().as_ref().map(Digest::hex),
         })?;
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let stop = CancellationToken::new();
         announce(&listening, &self.master);
         open_when_ready(&shared.registry, &gate);
         let doors = Arc::new(Doors {
             registry: Arc::clone(&shared.registry),
-            rules: Rules { source: "http".into(), ..confined(&shared.rules) },
+            rules: Rules { source: "http".into(), discovery: self.discovery, ..confined(&shared.rules) },
             identity: shared.identity.clone(),
             greeted: shared.greeted.clone(),
             gate,
@@ -135,12 +146,14 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
+            metrics: Arc::clone(&shared.metrics),
             started: shared.started,
-            tasks: tasks.clone(),
+            tasks: TaskTracker::new(),
             stop: stop.clone(),
         });
-        let serving = shared.registry.tracker().spawn(listening.serve(router(doors), stop.clone()));
-        Ok(Open { stop, serving, tasks, _running: running })
+        let serving =
+            shared.registry.tracker().spawn(listening.serve(router(Arc::clone(&doors)), stop.clone()));
+        Ok(Open { stop, serving, doors, _running: running })
     }
 }
 
@@ -154,10 +167,7 @@ impl Open {
         self.stop();
         // It has its own deadline.
         drop(self.serving.await);
-        self.tasks.close();
-        if tokio::time::timeout(TASKS_GRACE, self.tasks.wait()).await.is_err() {
-            tracing::info!("some requests did not end in time");
-        }
+        self.doors.finish().await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The binary: reads the command line and the environment, wires the crates together, runs.
 
 mod audit;
+mod backends;
 mod cli;
 mod clock;
 mod config;
@@ -10,6 +11,7 @@ mod editors;
 mod environment;
 mod guards;
 mod logging;
+mod metrics;
 mod paths;
 mod permissions;
 mod run;
@@ -21,6 +23,7 @@ mod server;
 mod sessions;
 mod terminal;
 mod tokens;
+mod traces;
 mod trouble;
 
 use std::process::ExitCode;
@@ -36,7 +39,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),
     };
-    let verbose = cli.verbose;
+    let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = cli.command();
     logging::start(verbose, command.serves());
     let outcome = match command {

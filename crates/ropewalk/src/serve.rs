@@ -10,13 +10,14 @@ use engine::{BoxFuture, Limits, Principal, Registry};
 use net::{Connection, ConnectionParts, Greeted, Rules};
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::{Dialect, Identity};
+use wire::{Backends, Dialect, Identity};
 
 use crate::cli::ServeOptions;
 use crate::doors::{Door, Shared};
 use crate::guards::Guards;
+use crate::metrics::Meters;
 use crate::trouble::Trouble;
-use crate::{audit, editors, paths, run, server};
+use crate::{audit, backends, editors, paths, run, server};
 
 /// How long the last bytes may take to leave.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
@@ -43,6 +44,7 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
 struct Prepared {
     registry: Arc<Registry>,
     audit: Option<Arc<Audit>>,
+    meters: Meters,
     rules: Rules,
     identity: Identity,
     dialect: Option<Dialect>,
@@ -74,26 +76,36 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         title: "Ropewalk".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         sandbox: guards.reach.mode.name().into(),
-        sandbox_backends: Vec::new(),
+        sandbox_backends: Backends::default(),
         adapters: vec!["ropewalk".into()],
     };
-    let (registry, audit) = server::audited(limits, true, &guards)?;
+    let meters = Meters::new(options.otlp.as_deref())?;
+    let (registry, audit) = server::metered(limits, &guards, &meters)?;
     let stdio = options.stdio || door.is_none();
     let dialect = options.dialect.dialect();
-    Ok(Prepared { registry, audit, rules, identity, dialect, stdio, door })
+    Ok(Prepared { registry, audit, meters, rules, identity, dialect, stdio, door })
 }
 
 async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
-    let Prepared { registry, audit, rules, identity, dialect, stdio, door } = prepared;
+    let Prepared { registry, audit, mut meters, rules, identity, dialect, stdio, door } = prepared;
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     registry.start_reaper();
+    meters.start();
     let catching_up = audit.clone().map(|audit| {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
-    let greeted = audit.as_ref().map(|audit| greeted(&registry, audit));
-    let shared = Shared { registry: Arc::clone(&registry), rules, identity, dialect, greeted, started };
+    let greeted = Some(greeted(&registry, audit.as_ref(), &identity.sandbox_backends));
+    let shared = Shared {
+        registry: Arc::clone(&registry),
+        rules,
+        identity,
+        dialect,
+        greeted,
+        metrics: Arc::clone(&meters.metrics),
+        started,
+    };
     let http = match door {
         Some(door) => match door.open(&shared).await {
             Ok(open) => Some(open),
@@ -127,6 +139,7 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     if let Some(editor) = editor {
         editor.finish().await;
     }
+    meters.finish().await;
     Ok(Ok(()))
 }
 
@@ -174,14 +187,28 @@ async fn hung_up(editor: &mut Option<Editor>, http: bool) {
     }
     if let Some(client) = editor.take() {
         client.finish().await;
+        tracing::info!("the editor hung up; HTTP goes on");
     }
     std::future::pending().await
 }
 
-/// Every client that says who it is stands in the audit.
-fn greeted(registry: &Registry, audit: &Arc<Audit>) -> Greeted {
-    let (clock, audit) = (Arc::clone(registry.clock()), Arc::clone(audit));
-    Arc::new(move |hello| audit.post(audit::initialized(clock.now(), hello)))
+/// Every client that says who it is stands in the audit. Those of the older dialects, which name their
+/// version by no number, are told what holds commands in here, so that is looked for before the answer.
+fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &Backends) -> Greeted {
+    let (clock, audit) = (Arc::clone(registry.clock()), audit.cloned());
+    let backends = backends.clone();
+    Arc::new(move |hello| {
+        let audited = audit.as_ref().map(|audit| audit.post(audit::initialized(clock.now(), hello)));
+        let backends = hello.version.is_none().then(|| backends.clone());
+        Box::pin(async move {
+            if let Some(backends) = backends {
+                backends.found(backends::names().await);
+            }
+            if let Some(audited) = audited {
+                audited.await;
+            }
+        })
+    })
 }
 
 /// A person started this by hand: say what it is for.

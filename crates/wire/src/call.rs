@@ -175,6 +175,8 @@ impl SessionView {
 pub enum Outcome {
     Initialized {
         images: bool,
+        /// The number that the client asked for, if it asked for a number.
+        version: Option<u64>,
     },
     Done,
     Created(SessionView),
@@ -212,6 +214,8 @@ pub enum Outcome {
     },
     /// Whether the answer was the first.
     Answered {
+        id: SessionId,
+        ask: AskId,
         applied: bool,
         allowed: bool,
     },

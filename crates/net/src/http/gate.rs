@@ -5,6 +5,8 @@
 //! the caller is, and the token is taken out of the request when it has done its work.
 
 mod request;
+#[cfg(test)]
+pub(super) mod tests;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +100,11 @@ impl Gate {
 
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// Whether a caller has to show a token.
+    pub fn asks_for_token(&self) -> bool {
+        !matches!(self.keys, Keys::None)
     }
 
     /// A token for one session of this owner. An earlier one stops working.

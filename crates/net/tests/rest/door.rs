@@ -55,6 +55,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
+            metrics: net::Metrics::new("1.2.3", engine::Timestamp(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });

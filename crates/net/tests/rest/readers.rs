@@ -128,9 +128,8 @@ async fn made(door: &Door, address: std::net::SocketAddr) -> String {
 }
 
 async fn say(door: &Door, id: &str) {
-    let handle =
-        door.doors.registry.open(&engine::Principal::local(), &engine::SessionId::parse(id).unwrap());
+    let (owner, id) = (engine::Principal::local(), engine::SessionId::parse(id).unwrap());
+    let handle = door.doors.registry.open(&owner, &id).await.unwrap();
     let by = engine::Sender::new(engine::SurfaceId::random(), "test");
-    let prompt = engine::Input::Prompt { by, content: vec![engine::Content::text("go")] };
-    handle.await.unwrap().send(prompt).await.unwrap();
+    handle.send(engine::Input::Prompt { by, content: vec![engine::Content::text("go")] }).await.unwrap();
 }

@@ -3,9 +3,8 @@
 use axum::http::StatusCode;
 use engine::Usage;
 use serde_json::{Value, json};
-use testkit::Script;
-use testkit::script::{Line, call, say};
 use testkit::server::{Setup, run};
+use testkit::{Line, Script, call, say};
 
 use crate::door::Door;
 

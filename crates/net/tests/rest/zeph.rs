@@ -185,3 +185,17 @@ async fn everybody_may_ask_what_this_is_and_nothing_more() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_server_that_is_nothing_to_strangers_has_no_discovery() {
+    let mut setup = Setup::offline();
+    setup.rules.discovery = false;
+    run(setup, async |server| {
+        let door = Door::open(server);
+        for path in ["/.well-known/acp.json", "/.well-known/agent.json", "/agent.json"] {
+            door.get(path).by_nobody().answer().await.refused(404, "not_found");
+        }
+        door.close().await;
+    })
+    .await;
+}

@@ -64,13 +64,18 @@ impl Visits {
         self.lock().closed.contains(&id)
     }
 
-    pub(super) fn open(&self, id: ConnectionId, parts: ConnectionParts) -> Result<Arc<Visit>, Full> {
+    pub(super) fn open(
+        &self,
+        id: ConnectionId,
+        parts: ConnectionParts,
+        tasks: &TaskTracker,
+    ) -> Result<Arc<Visit>, Full> {
         let mut inner = self.lock();
         if let Some(visit) = inner.live.get(&id) {
             return Ok(Arc::clone(visit));
         }
         inner.make_room()?;
-        let visit = Arc::new(Visit::start(id, parts));
+        let visit = Arc::new(Visit::start(id, parts, tasks));
         inner.live.insert(id, Arc::clone(&visit));
         Ok(visit)
     }
@@ -90,6 +95,13 @@ impl Visits {
             visit.streams.close();
         }
         true
+    }
+
+    pub(in crate::http) fn close_all(&self) {
+        for (_, visit) in self.lock().live.drain() {
+            visit.stop.cancel();
+            visit.streams.close();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -114,13 +126,12 @@ impl Inner {
 }
 
 impl Visit {
-    fn start(id: ConnectionId, parts: ConnectionParts) -> Self {
-        let tasks = TaskTracker::new();
+    fn start(id: ConnectionId, parts: ConnectionParts, tasks: &TaskTracker) -> Self {
         let stop = CancellationToken::new();
         let (incoming, frames) = mpsc::channel(INCOMING_MAX);
         let desk = Desk::new(parts, id.surface());
         let streams = Streams::new(desk.writers.clone(), tasks.clone());
-        let reader = desk.reader(Outlet::Many(Arc::clone(&streams)), &tasks);
+        let reader = desk.reader(Outlet::Many(Arc::clone(&streams)), tasks);
         drop(tasks.spawn(reader.run(frames, stop.clone())));
         Self { streams, incoming, stop, used: Mutex::new(Instant::now()) }
     }

@@ -62,6 +62,7 @@ async fn tools(reach: Reach) -> Json<Value> {
 
 /// Public: it says how to talk to this server, and nothing about who does.
 async fn discovery(State(doors): State<Arc<Doors>>) -> Result<Json<Value>, Refusal> {
+    must_be_public(&doors)?;
     Ok(Json(json!({
         "name": doors.identity.name,
         "version": doors.identity.version,
@@ -73,12 +74,18 @@ async fn discovery(State(doors): State<Arc<Doors>>) -> Result<Json<Value>, Refus
             "rest": { "url": "/sessions" },
             "health": { "url": "/health" },
         },
-        "authentication": { "type": "bearer" },
+        "authentication": doors.gate.asks_for_token().then(|| json!({ "type": "bearer" })),
         "readiness": { "http_health_endpoint": "/health" },
     })))
 }
 
+/// Its owner may want the server to be nothing to those who do not know it.
+fn must_be_public(doors: &Doors) -> Result<(), Refusal> {
+    if doors.rules.discovery { Ok(()) } else { Err(Refusal::not_found()) }
+}
+
 async fn agent(State(doors): State<Arc<Doors>>) -> Result<Json<Value>, Refusal> {
+    must_be_public(&doors)?;
     Ok(Json(json!({
         "id": "ropewalk",
         "name": doors.identity.name,

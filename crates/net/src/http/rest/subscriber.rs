@@ -17,6 +17,7 @@ use super::events::Streams;
 use super::marks::Mark;
 use super::reach::Reach;
 use crate::http::Peer;
+use crate::metrics::{Door, Guard, LagHandle};
 
 /// How long a stream is silent at most.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -76,6 +77,8 @@ pub(super) struct Subscriber {
     until_idle: bool,
     outlet: Outlet,
     piece: Vec<u8>,
+    lag: LagHandle,
+    _counted: Guard,
 }
 
 impl Subscriber {
@@ -87,6 +90,8 @@ impl Subscriber {
         let (known, bell) = (reader.head(), Arc::new(Doorbell::default()));
         Self {
             openings: reach.doors.registry.openings(),
+            lag: reach.doors.metrics.reader(),
+            _counted: reach.doors.metrics.connection(Door::Sse),
             reach,
             streams,
             id: handle.id().clone(),
@@ -112,6 +117,7 @@ impl Subscriber {
     async fn step(&mut self) -> Result<(), Over> {
         match self.reader.take(PAGE).await {
             Ok(Taken::Events(events)) => {
+                self.lag.set(self.reader.head().0.saturating_sub(self.reader.cursor().0));
                 for event in events {
                     self.tell(&event);
                     if self.piece.len() >= PIECE_BYTES {

@@ -11,6 +11,7 @@ use wire::rest::parse_permission;
 use super::reach::{Reach, no_permission};
 use super::words::{bad_field, some_text, text};
 use crate::http::{Doors, Fields, Refusal};
+use crate::metrics::Door;
 
 pub(super) fn routes() -> Router<Arc<Doors>> {
     Router::new().route("/tool/approve", post(approve))
@@ -29,6 +30,8 @@ async fn approve(reach: Reach, Fields(fields): Fields) -> Result<Json<Value>, Re
     if id.as_str() != session {
         return Err(no_permission());
     }
+    // The answer counts as one through this door.
+    reach.doors.metrics.connection(Door::Http).surface(reach.sender().surface);
     reach.deliver(&id, || Input::Answer { by: reach.sender(), ask, answer }).await?;
     let approved = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
     Ok(Json(json!({ "resolved": true, "approved": approved })))
