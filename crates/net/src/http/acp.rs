@@ -196,7 +196,7 @@ impl Official<'_> {
             client: Some(client),
             name: Arc::clone(&self.caller.name),
             any_session: true,
-            metrics: Some((Arc::clone(&self.doors.metrics), Door::Http)),
+            metrics: Some((Arc::clone(&self.doors.metrics), Door::Sse)),
             greeted: None,
         }
     }

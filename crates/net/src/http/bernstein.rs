@@ -108,7 +108,7 @@ impl Talk {
             client: None,
             name: Arc::clone(&caller.name),
             any_session: true,
-            metrics: Some((Arc::clone(&doors.metrics), Door::Http)),
+            metrics: Some((Arc::clone(&doors.metrics), Door::Sse)),
             greeted: doors.greeted.clone(),
         };
         Self { connection: Some(Connection::start(parts, link)), batches, frames: VecDeque::new() }

@@ -38,8 +38,8 @@ use crate::metrics::Reason;
 pub const WS_PROTOCOL: &str = "acp.v1";
 
 /// What everybody may read. None of it says anything about sessions.
-const PUBLIC: [&str; 5] =
-    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json"];
+const PUBLIC: [&str; 6] =
+    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json", "/agent.json"];
 
 const CORS_METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const CORS_SENDS: &str = "authorization, content-type, accept, last-event-id, acp-connection-id, acp-session-id, acp-protocol-version";
@@ -101,6 +101,11 @@ impl Gate {
 
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// Whether a caller has to show a token.
+    pub fn asks_for_token(&self) -> bool {
+        !matches!(self.keys, Keys::None)
     }
 
     /// A token for one session of this owner. An earlier one stops working.

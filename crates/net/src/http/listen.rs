@@ -59,12 +59,18 @@ const PING_WAIT: Duration = Duration::from_secs(20);
 pub struct Peer {
     pub address: SocketAddr,
     seat: Arc<Seat>,
+    hang_up: CancellationToken,
 }
 
 impl Peer {
     /// A token was shown on this connection.
     pub(super) fn admit(&self) {
         self.seat.admit();
+    }
+
+    /// Ends the connection, whatever is under way on it: its other end has stopped reading.
+    pub(super) fn hang_up(&self) {
+        self.hang_up.cancel();
     }
 }
 
@@ -115,7 +121,7 @@ impl Listening {
         while let Some((stream, address)) = self.next(&stop).await {
             match crowd.enter(address.ip()) {
                 Ok(seat) => {
-                    let peer = Peer { address, seat: Arc::new(seat) };
+                    let peer = Peer { address, seat: Arc::new(seat), hang_up: CancellationToken::new() };
                     let count = self.metrics.as_ref().map(|metrics| metrics.connection(Door::Http));
                     let connection =
                         Connection { peer, router: router.clone(), stop: stop.clone(), _count: count };
@@ -190,10 +196,12 @@ impl Connection {
             return;
         }
         let seat = Arc::clone(&self.peer.seat);
+        let hang_up = self.peer.hang_up.clone();
         let stop = self.stop.clone();
         tokio::select! {
             biased;
             () = seat.must_leave() => tracing::debug!("a connection made room for another"),
+            () = hang_up.cancelled() => tracing::debug!("a connection was not read from for too long"),
             () = self.talk(stream, tls, stop) => {}
         }
     }
