@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client;
+mod older;
 mod story;
 
 use std::path::{Path, PathBuf};
@@ -23,11 +24,12 @@ use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::Identity;
+use wire::{Dialect, Identity};
 
 use crate::Script;
 
 pub use client::{Client, Refused};
+pub use older::OlderClient;
 pub use story::Story;
 
 /// No wait of a test is longer. Generous, because test machines are busy.
@@ -142,6 +144,21 @@ impl Server {
         let parts = self.connection_parts(principal);
         self.keep(Connection::start(parts, link));
         Client::new(peer, self.workspace())
+    }
+
+    /// A client of one of the older dialects that has said nothing so far.
+    pub fn connect_older(&mut self, dialect: Dialect) -> OlderClient {
+        let (link, peer) = memory::pair();
+        let parts = ConnectionParts { dialect: Some(dialect), ..self.connection_parts(Principal::local()) };
+        self.keep(Connection::start(parts, link));
+        OlderClient::new(peer, self.workspace())
+    }
+
+    /// A client of one of the older dialects that has introduced itself.
+    pub async fn older_client(&mut self, dialect: Dialect) -> OlderClient {
+        let mut client = self.connect_older(dialect);
+        client.call("initialize", serde_json::json!({})).await;
+        client
     }
 
     /// What a connection needs, for links that the test makes itself.

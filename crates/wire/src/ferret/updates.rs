@@ -242,11 +242,11 @@ impl Updates {
         self.update("notice", json!({ "level": level, "text": text }), out);
     }
 
+    /// What there is nothing to say about is left out.
     fn update(&self, kind: &str, payload: Value, out: &mut Vec<u8>) {
-        let mut params = payload;
-        if let Some(params) = params.as_object_mut() {
-            params.insert("sessionId".into(), self.session.as_str().into());
-            params.insert("kind".into(), kind.into());
+        let mut params = json!({ "sessionId": self.session.as_str(), "kind": kind });
+        if let (Some(params), Value::Object(payload)) = (params.as_object_mut(), payload) {
+            params.extend(payload.into_iter().filter(|(_, value)| !value.is_null()));
         }
         write_notification(out, "session/update", params);
     }
