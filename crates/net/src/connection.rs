@@ -56,6 +56,9 @@ impl Connection {
     pub fn start(parts: ConnectionParts, link: Link) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let debts = Arc::new(Debts::default());
+        let decoder = Decoder::new(parts.dialect);
+        // Also what comes before a hello is answered in the dialect of this door.
+        debts.set_client(decoder.client());
         let surface = SurfaceId::random();
         let writer = Writer {
             commands: receiver,
@@ -74,7 +77,7 @@ impl Connection {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let reader = Reader {
-            decoder: Decoder::new(parts.dialect),
+            decoder,
             handlers: Handlers {
                 registry: parts.registry,
                 principal: parts.principal,
