@@ -1,5 +1,4 @@
 //! Ferret's clients: each kind comes from the thing that it names, and each method does what it says.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use engine::{Body, FileChange, Location, NoticeLevel, Stop, TurnError, Usage};
 use serde_json::{Value, json};

@@ -182,22 +182,22 @@ fn ferret_shows_each_event_as_the_kind_that_names_it() {
     check(
         &ferret_lines(&mut fresh_ferret(), &events(&story()), false),
         &expect![[r#"
-        {"text":"push it","from":"phone","kind":"user_message"}
-        {"text":"I push","kind":"agent_message_chunk"}
-        {"id":"c1","tool":"shell","args":{"command":"git push"},"title":"git push","kind":"tool_call_start"}
-        {"id":"perm-7","tool":"shell","args":{"command":"git push"},"risk":"medium","title":"git push","reason":"it reaches another machine","call":"c1","kind":"permission_request"}
-        {"id":"c1","stdout":"ok\n","kind":"tool_call_progress"}
-        {"id":"c1","stderr":"hm\n","kind":"tool_call_progress"}
-        {"id":"c1","result":"ok\nhm\n","duration_ms":12,"failed":true,"exit_code":3,"kind":"tool_call_end"}
-        {"path":"/a","diff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-1\n+2\n","kind":"file_edit"}
-        {"path":"/a","line":12,"kind":"file_open"}
-        {"tool":"write","path":"/etc/x","mode":"workspace-write","reason":"outside","kind":"sandbox_violation"}
-        {"old":"auto","new":"read-only","kind":"approval_changed"}
-        {"input":7,"output":5,"cache":3,"reasoning":0,"total_usd":0.5,"kind":"cost_update"}
-        {"input":14,"output":10,"cache":6,"reasoning":0,"total_usd":1.0,"kind":"cost_update"}
-        {"level":"warning","text":"careful","kind":"notice"}
-        {"id":"turn-3","stop_reason":"end_turn","error":null,"kind":"turn_end"}
-    "#]],
+            {"from":"phone","kind":"user_message","text":"push it"}
+            {"text":"I push","kind":"agent_message_chunk"}
+            {"title":"git push","kind":"tool_call_start","id":"c1","tool":"shell","args":{"command":"git push"}}
+            {"call":"c1","kind":"permission_request","id":"perm-7","tool":"shell","args":{"command":"git push"},"risk":"medium","title":"git push","reason":"it reaches another machine"}
+            {"stdout":"ok\n","kind":"tool_call_progress","id":"c1"}
+            {"stderr":"hm\n","kind":"tool_call_progress","id":"c1"}
+            {"exit_code":3,"kind":"tool_call_end","id":"c1","result":"ok\nhm\n","duration_ms":12,"failed":true}
+            {"diff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-1\n+2\n","kind":"file_edit","path":"/a"}
+            {"line":12,"kind":"file_open","path":"/a"}
+            {"reason":"outside","kind":"sandbox_violation","tool":"write","path":"/etc/x","mode":"workspace-write"}
+            {"new":"read-only","kind":"approval_changed","old":"auto"}
+            {"total_usd":0.5,"kind":"cost_update","input":7,"output":5,"cache":3,"reasoning":0}
+            {"total_usd":1.0,"kind":"cost_update","input":14,"output":10,"cache":6,"reasoning":0}
+            {"text":"careful","kind":"notice","level":"warning"}
+            {"stop_reason":"end_turn","kind":"turn_end","id":"turn-3"}
+        "#]],
     );
 }
 
@@ -206,25 +206,25 @@ fn otter_numbers_each_update_and_names_questions_after_their_session() {
     check(
         &otter_lines(Counted::default(), &events(&story()), 100),
         &expect![[r#"
-        {"update":{"sessionUpdate":"turn_start","turnId":"turn-3"},"eventId":1}
-        {"update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"push it"}},"eventId":2}
-        {"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"I "}},"eventId":3}
-        {"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"push"}},"eventId":4}
-        {"update":{"sessionUpdate":"tool_call","callId":"c1","tool":"shell","input":{"command":"git push"},"title":"git push"},"eventId":5}
-        {"update":{"sessionUpdate":"permission_request","requestId":"r7.s-1","permissionId":"r7.s-1","callId":"c1","tool":"shell","input":{"command":"git push"},"options":["allow","always","deny"],"title":"git push","risk":"medium","reason":"it reaches another machine"},"eventId":6}
-        {"update":{"sessionUpdate":"permission_resolved","requestId":"r7.s-1","reply":"allow"},"eventId":7}
-        {"update":{"sessionUpdate":"tool_progress","callId":"c1","stream":"stdout","text":"ok\n"},"eventId":8}
-        {"update":{"sessionUpdate":"tool_progress","callId":"c1","stream":"stderr","text":"hm\n"},"eventId":9}
-        {"update":{"sessionUpdate":"tool_result","callId":"c1","success":false,"output":null,"error":"ok\nhm\n","exitCode":3,"durationMs":12},"eventId":10}
-        {"update":{"sessionUpdate":"file_edit","callId":null,"path":"/a","diff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-1\n+2\n"},"eventId":11}
-        {"update":{"sessionUpdate":"file_open","path":"/a","line":12},"eventId":12}
-        {"update":{"sessionUpdate":"sandbox_violation","callId":null,"tool":"write","path":"/etc/x","mode":"workspace-write","reason":"outside"},"eventId":13}
-        {"update":{"sessionUpdate":"config_option_update","configId":"approval","value":"read-only"},"eventId":14}
-        {"update":{"sessionUpdate":"usage_update","input":7,"output":5,"cacheRead":2,"cacheWrite":1,"reasoning":0,"contextUsed":0,"contextSize":0,"costUsd":0.5},"eventId":15}
-        {"update":{"sessionUpdate":"usage_update","input":14,"output":10,"cacheRead":4,"cacheWrite":2,"reasoning":0,"contextUsed":0,"contextSize":0,"costUsd":1.0},"eventId":16}
-        {"update":{"sessionUpdate":"notice","level":"warning","text":"careful"},"eventId":17}
-        {"update":{"sessionUpdate":"turn_end","turnId":"turn-3","stopReason":"end_turn","error":null},"eventId":18}
-    "#]],
+            {"update":{"sessionUpdate":"turn_start","turnId":"turn-3"},"eventId":1}
+            {"update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"push it"}},"eventId":2}
+            {"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"I "}},"eventId":3}
+            {"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"push"}},"eventId":4}
+            {"update":{"sessionUpdate":"tool_call","callId":"c1","tool":"shell","input":{"command":"git push"},"title":"git push"},"eventId":5}
+            {"update":{"sessionUpdate":"permission_request","requestId":"r7.s-1","permissionId":"r7.s-1","callId":"c1","tool":"shell","input":{"command":"git push"},"options":["allow","always","deny"],"title":"git push","risk":"medium","reason":"it reaches another machine"},"eventId":6}
+            {"update":{"sessionUpdate":"permission_resolved","requestId":"r7.s-1","reply":"allow"},"eventId":7}
+            {"update":{"sessionUpdate":"tool_progress","callId":"c1","stream":"stdout","text":"ok\n"},"eventId":8}
+            {"update":{"sessionUpdate":"tool_progress","callId":"c1","stream":"stderr","text":"hm\n"},"eventId":9}
+            {"update":{"sessionUpdate":"tool_result","callId":"c1","success":false,"error":"ok\nhm\n","exitCode":3,"durationMs":12},"eventId":10}
+            {"update":{"sessionUpdate":"file_edit","path":"/a","diff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-1\n+2\n"},"eventId":11}
+            {"update":{"sessionUpdate":"file_open","path":"/a","line":12},"eventId":12}
+            {"update":{"sessionUpdate":"sandbox_violation","tool":"write","path":"/etc/x","mode":"workspace-write","reason":"outside"},"eventId":13}
+            {"update":{"sessionUpdate":"config_option_update","configId":"approval","value":"read-only"},"eventId":14}
+            {"update":{"sessionUpdate":"usage_update","input":7,"output":5,"cacheRead":2,"cacheWrite":1,"reasoning":0,"contextUsed":0,"contextSize":0,"costUsd":0.5},"eventId":15}
+            {"update":{"sessionUpdate":"usage_update","input":14,"output":10,"cacheRead":4,"cacheWrite":2,"reasoning":0,"contextUsed":0,"contextSize":0,"costUsd":1.0},"eventId":16}
+            {"update":{"sessionUpdate":"notice","level":"warning","text":"careful"},"eventId":17}
+            {"update":{"sessionUpdate":"turn_end","turnId":"turn-3","stopReason":"end_turn"},"eventId":18}
+        "#]],
     );
 }
 
@@ -247,9 +247,9 @@ fn a_replay_in_ferret_leaves_out_what_the_answer_says_and_goes_on_from_there() {
     check(
         &live,
         &expect![[r#"
-        {"old":"read-only","new":"auto","kind":"approval_changed"}
-        {"input":15,"output":10,"cache":6,"reasoning":0,"total_usd":1.0,"kind":"cost_update"}
-    "#]],
+            {"new":"auto","kind":"approval_changed","old":"read-only"}
+            {"total_usd":1.0,"kind":"cost_update","input":15,"output":10,"cache":6,"reasoning":0}
+        "#]],
     );
 }
 
@@ -265,9 +265,9 @@ fn sums_of_a_cleared_session_begin_with_what_the_session_says() {
     check(
         &live,
         &expect![[r#"
-        {"old":"full","new":"auto","kind":"approval_changed"}
-        {"input":1001,"output":0,"cache":0,"reasoning":0,"total_usd":0.0,"kind":"cost_update"}
-    "#]],
+            {"new":"auto","kind":"approval_changed","old":"full"}
+            {"total_usd":0.0,"kind":"cost_update","input":1001,"output":0,"cache":0,"reasoning":0}
+        "#]],
     );
 }
 
