@@ -18,11 +18,13 @@ mod tokens;
 mod wrong;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use engine::{Registry, Timestamp};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
@@ -31,7 +33,7 @@ use crate::connection::Greeted;
 use crate::handlers::Rules;
 
 pub(crate) use acp::Streams;
-pub use acp::Visits;
+pub use acp::{Transports, Visits};
 pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
 pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL};
 pub use listen::{Listening, Peer};
@@ -39,6 +41,9 @@ pub use origins::{BadName, HostName, Names, Origin};
 pub use refusal::Refusal;
 pub use tls::{Tls, TlsError};
 pub use tokens::{Client, Digest, Keys, random, url_safe};
+
+/// How long answers may take to end.
+const FINISH_GRACE: Duration = Duration::from_secs(1);
 
 /// What every route may use.
 pub struct Doors {
@@ -52,11 +57,33 @@ pub struct Doors {
     pub secret: [u8; 32],
     /// The connections of the official remote transport.
     pub visits: Visits,
+    /// The connections of zeph's shape of it.
+    pub transports: Transports,
+    /// Places for WebSockets.
+    pub sockets: Arc<Semaphore>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
     pub tasks: TaskTracker,
     /// Long answers end when this is cancelled.
     pub stop: CancellationToken,
+}
+
+impl Doors {
+    /// Ends the long answers and the connections, in good order.
+    pub async fn finish(&self) {
+        self.stop.cancel();
+        self.visits.close_all().await;
+        self.transports.close_all();
+        self.tasks.close();
+        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+            tracing::info!("some answers did not end in time");
+        }
+    }
+}
+
+/// As many places for WebSockets as there are.
+pub fn sockets() -> Arc<Semaphore> {
+    acp::seats()
 }
 
 /// Every route, behind the gate.

@@ -347,6 +347,7 @@ impl Writer {
         for seq in std::mem::take(&mut attached.missed) {
             writing.missed(attached, seq).await;
         }
+        writing.reprice(attached).await;
         writing.events(attached, &[]);
         match attached.reader.take(Page::USUAL).await {
             Ok(Taken::Events(events)) => {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use engine::{ListQuery, Principal, Registry, Timestamp};
 use net::http::{
-    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Visits,
-    random, router,
+    Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
+    Visits, random, router,
 };
 use net::{Greeted, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -63,7 +63,7 @@ pub struct Shared {
 pub struct Open {
     stop: CancellationToken,
     serving: JoinHandle<()>,
-    tasks: TaskTracker,
+    doors: Arc<Doors>,
     _running: Running,
 }
 
@@ -133,12 +133,15 @@ impl Door {
             gate,
             secret: self.secret,
             visits: Visits::default(),
+            transports: Transports::default(),
+            sockets: net::http::sockets(),
             started: shared.started,
-            tasks: tasks.clone(),
+            tasks: TaskTracker::new(),
             stop: stop.clone(),
         });
-        let serving = shared.registry.tracker().spawn(listening.serve(router(doors), stop.clone()));
-        Ok(Open { stop, serving, tasks, _running: running })
+        let serving =
+            shared.registry.tracker().spawn(listening.serve(router(Arc::clone(&doors)), stop.clone()));
+        Ok(Open { stop, serving, doors, _running: running })
     }
 }
 
@@ -152,10 +155,7 @@ impl Open {
         self.stop();
         // It has its own deadline.
         drop(self.serving.await);
-        self.tasks.close();
-        if tokio::time::timeout(TASKS_GRACE, self.tasks.wait()).await.is_err() {
-            tracing::info!("some requests did not end in time");
-        }
+        self.doors.finish().await;
     }
 }
 

@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client;
+mod door;
 mod story;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use wire::{Backends, Identity};
 use crate::Script;
 
 pub use client::{Client, Refused};
+pub use door::{CI, Door, MASTER};
 pub use story::Story;
 
 /// No wait of a test is longer. Generous, because test machines are busy.
@@ -164,6 +166,11 @@ impl Server {
             any_session: false,
             greeted: None,
         }
+    }
+
+    /// Opens the HTTP door, at a port of its own or at one where it was before.
+    pub async fn door(&self, port: u16) -> Door {
+        Door::open(self.connection_parts(Principal::local()), self.clock.now(), port).await
     }
 
     /// Takes charge of a connection: it ends when its client hangs up or the server stops.

@@ -324,6 +324,15 @@ impl Updates {
         }
     }
 
+    /// What the session had cost before the client's place in the log.
+    pub fn count_from(&mut self, cost_usd: f64) {
+        match self {
+            Self::Acp(updates) => updates.count_from(cost_usd),
+            // Only clients of the official protocol come back to a stream.
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
         match self {
             Self::Acp(updates) => AskFrame::Request(Box::new(updates.ask(request))),

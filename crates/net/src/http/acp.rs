@@ -5,18 +5,23 @@
 //! between. Which shape a request has, its own headers and body say (`docs/dialects/http.md`).
 
 mod names;
+mod outbox;
 mod streams;
 mod visits;
+mod websocket;
+mod zeph;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Extension, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, UPGRADE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use engine::{OpenError, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -31,9 +36,12 @@ use crate::writer::{AttachAnswer, Command, Start};
 use names::ConnectionId;
 use streams::{NoTap, Tap, locked};
 use visits::{Full, Visit};
+use websocket::Shape;
 
 pub(crate) use streams::Streams;
 pub use visits::Visits;
+pub(super) use websocket::seats;
+pub use zeph::Transports;
 
 const CONNECTION: HeaderName = HeaderName::from_static("acp-connection-id");
 const SESSION: HeaderName = HeaderName::from_static("acp-session-id");
@@ -54,7 +62,7 @@ const SESSION_METHODS: [&str; 10] = [
 ];
 
 pub(super) fn routes() -> Router<Arc<Doors>> {
-    Router::new().route("/acp", post(take).get(stream).delete(close))
+    Router::new().route("/acp", post(take).get(stream).delete(close)).route("/acp/ws", get(zeph_socket))
 }
 
 async fn take(
@@ -63,10 +71,16 @@ async fn take(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if !headers.contains_key(CONNECTION) && bernstein::is_bernstein(&body) {
+    let spoken_to = headers.contains_key(CONNECTION) || headers.contains_key(SESSION);
+    if !spoken_to && bernstein::is_bernstein(&body) {
         return bernstein::post(&doors, &caller, &headers, body).await;
     }
-    let taken = Official { doors: &doors, caller: &caller, headers: &headers }.take(&body).await;
+    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    let taken = if zeph::is_zeph_call(&headers) {
+        zeph::take(&official, &body).await
+    } else {
+        official.take(&body).await
+    };
     taken.unwrap_or_else(IntoResponse::into_response)
 }
 
@@ -74,9 +88,25 @@ async fn stream(
     State(doors): State<Arc<Doors>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let opened = Official { doors: &doors, caller: &caller, headers: &headers }.stream().await;
+    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    let opened = match socket {
+        Ok(socket) => official.upgrade(socket, Shape::Official),
+        Err(rejection) if headers.contains_key(UPGRADE) => return rejection.into_response(),
+        Err(_) if zeph::is_zeph_stream(&headers) => zeph::stream(&official),
+        Err(_) => official.stream().await,
+    };
     opened.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn zeph_socket(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    socket: WebSocketUpgrade,
+) -> Result<Response, Refusal> {
+    Official { doors: &doors, caller: &caller, headers: &headers }.upgrade(socket, Shape::Zeph)
 }
 
 async fn close(

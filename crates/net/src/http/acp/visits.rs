@@ -27,6 +27,8 @@ const IDLE_MAX: Duration = Duration::from_secs(1800);
 const ROOM_WAIT: Duration = Duration::from_secs(10);
 /// Ids of connections that their clients closed, so that nobody brings them back.
 const CLOSED_MAX: usize = 4096;
+/// How long connections may take to end.
+const FINISH_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Visits {
@@ -43,6 +45,7 @@ pub(super) struct Visit {
     pub(super) streams: Arc<Streams>,
     incoming: mpsc::Sender<Frame>,
     stop: CancellationToken,
+    tasks: TaskTracker,
     used: Mutex<Instant>,
 }
 
@@ -92,6 +95,24 @@ impl Visits {
         true
     }
 
+    /// Ends every connection and waits for its tasks, a while.
+    pub(in crate::http) async fn close_all(&self) {
+        let visits: Vec<_> = self.lock().live.drain().map(|(_, visit)| visit).collect();
+        for visit in &visits {
+            visit.stop.cancel();
+            visit.streams.close();
+            visit.tasks.close();
+        }
+        let ended = async {
+            for visit in &visits {
+                visit.tasks.wait().await;
+            }
+        };
+        if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
+            tracing::info!("some connections did not end in time");
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         locked(&self.inner)
     }
@@ -122,7 +143,7 @@ impl Visit {
         let streams = Streams::new(desk.writers.clone(), tasks.clone());
         let reader = desk.reader(Outlet::Many(Arc::clone(&streams)), &tasks);
         drop(tasks.spawn(reader.run(frames, stop.clone())));
-        Self { streams, incoming, stop, used: Mutex::new(Instant::now()) }
+        Self { streams, incoming, stop, tasks, used: Mutex::new(Instant::now()) }
     }
 
     pub(super) async fn take(&self, line: Vec<u8>) -> Result<(), Full> {
