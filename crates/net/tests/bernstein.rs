@@ -472,7 +472,7 @@ async fn a_frame_may_have_a_mebibyte_and_a_larger_one_harms_nobody() {
 /// The other events of a session have their shapes too.
 #[tokio::test]
 async fn edits_and_tools_are_told_as_objects() {
-    let write = testkit::call("write", r#"{"path":"a.txt","content":"one\n"}"#);
+    let write = testkit::call("write", r#"{"path":"a.txt","text":"one\n"}"#);
     let run = testkit::call("shell", r#"{"command":"echo out"}"#);
     let script = Script::new([vec![write], vec![run], vec![]]);
     check_with(Setup::script(&script), async |_, client| {
