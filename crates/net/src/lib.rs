@@ -18,3 +18,4 @@ pub use batch::{At, Batch, Mark, More, Placed, Position};
 pub use connection::{Connection, ConnectionParts, Greeted};
 pub use handlers::Rules;
 pub use link::{Incoming, Link, memory, stdio};
+pub use numbers::Numbers;

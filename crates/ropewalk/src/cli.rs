@@ -63,7 +63,7 @@ pub enum Command {
     /// Serve editors on standard input and output, or over HTTP
     Serve(ServeArguments),
     #[command(hide = true)]
-    Acp(AcpOptions),
+    Acp(Box<AcpOptions>),
     /// Give the agent one prompt and wait for its answer
     Run(RunOptions),
     /// List, read, copy and remove sessions

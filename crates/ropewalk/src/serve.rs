@@ -174,6 +174,7 @@ async fn hung_up(editor: &mut Option<Editor>, http: bool) {
     }
     if let Some(client) = editor.take() {
         client.finish().await;
+        tracing::info!("the editor hung up; HTTP goes on");
     }
     std::future::pending().await
 }
