@@ -101,11 +101,19 @@ async fn play(server: &mut Server, transcript: Vec<Line>) {
     connection.finish().await;
 }
 
+/// Each page, and how many transcripts it has at least.
+const PAGES: [(&str, usize); 2] = [
+    (include_str!("../../../docs/dialects/acp.md"), 5),
+    (include_str!("../../../docs/dialects/bernstein.md"), 4),
+];
+
 #[tokio::test]
 async fn the_pages_transcripts_are_true() {
-    let transcripts = transcripts(include_str!("../../../docs/dialects/acp.md"));
-    assert!(transcripts.len() >= 5);
-    for transcript in transcripts {
-        run(Setup::offline(), async |server| play(server, transcript).await).await;
+    for (page, least) in PAGES {
+        let transcripts = transcripts(page);
+        assert!(transcripts.len() >= least);
+        for transcript in transcripts {
+            run(Setup::offline(), async |server| play(server, transcript).await).await;
+        }
     }
 }
