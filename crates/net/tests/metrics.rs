@@ -117,7 +117,7 @@ fn every_outcome_of_a_message_can_be_reached() {
     let tally = Tally::new(Arc::clone(&metrics));
     let ended = |stop| Ok(Outcome::TurnEnded { stop, error: None, usage: engine::Totals::default() });
     let answers: Vec<(&str, Result<Outcome, Fault>, &str)> = vec![
-        ("initialize", Ok(Outcome::Initialized { images: true }), "ok"),
+        ("initialize", Ok(Outcome::Initialized { version: Some(1), images: true }), "ok"),
         ("session/prompt", ended(Stop::EndTurn), "ok"),
         ("session/prompt", ended(Stop::Cancelled), "cancelled"),
         ("prompt", ended(Stop::Failed), "error"),

@@ -122,6 +122,7 @@ impl Door {
         let connections = raise_files();
         let listening = Listening::bind(self.address, self.tls.clone()).await;
         let listening = listening.map_err(|error| taken(self.address, &error))?.at_most(connections);
+        let listening = listening.counted(Arc::clone(&shared.metrics));
         let bound = listening.local_addr();
         let seed = random().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
         let names = Names { bound, secure: listening.is_secure(), hosts: self.hosts, cors: self.cors };

@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::crowd::{CONNECTIONS_MAX, Crowd, Full, Seat};
 use super::held::Held;
 use super::tls::Tls;
+use crate::metrics::{Door, Guard, Metrics, Reason};
 
 /// Until the first byte of a connection.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
@@ -79,18 +80,24 @@ pub struct Listening {
     address: SocketAddr,
     tls: Option<Tls>,
     connections_max: usize,
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl Listening {
     pub async fn bind(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, tls, connections_max: CONNECTIONS_MAX })
+        Ok(Self { listener, address, tls, connections_max: CONNECTIONS_MAX, metrics: None })
     }
 
     /// Fewer connections at once, where the process may not have as many descriptors.
     pub fn at_most(self, connections: usize) -> Self {
         Self { connections_max: connections.clamp(1, CONNECTIONS_MAX), ..self }
+    }
+
+    /// Connections are counted there, those that were not taken too.
+    pub fn counted(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -115,11 +122,16 @@ impl Listening {
             match crowd.enter(address.ip()) {
                 Ok(seat) => {
                     let peer = Peer { address, seat: Arc::new(seat), hang_up: CancellationToken::new() };
-                    let connection = Connection { peer, router: router.clone(), stop: stop.clone() };
+                    let count = self.metrics.as_ref().map(|metrics| metrics.connection(Door::Http));
+                    let connection =
+                        Connection { peer, router: router.clone(), stop: stop.clone(), _count: count };
                     tasks.spawn(connection.run(stream, self.tls.clone()));
                 }
                 Err(full) => {
                     tracing::info!(%address, ?full, "a connection was not taken");
+                    if let Some(metrics) = &self.metrics {
+                        metrics.rejected(Reason::Connections);
+                    }
                     if let (Ok(permit), None) = (Arc::clone(&goodbyes).try_acquire_owned(), &self.tls) {
                         tasks.spawn(async move {
                             goodbye(stream, full).await;
@@ -172,6 +184,8 @@ struct Connection {
     peer: Peer,
     router: Router,
     stop: CancellationToken,
+    /// Counts it for as long as it is served.
+    _count: Option<Guard>,
 }
 
 impl Connection {
@@ -212,7 +226,8 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (heard, seat) = (CancellationToken::new(), Arc::clone(&self.peer.seat));
-        let (peer, routes, first) = (self.peer, TowerToHyperService::new(self.router), heard.clone());
+        let Self { peer, router, stop: _, _count } = self;
+        let (routes, first) = (TowerToHyperService::new(router), heard.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             first.cancel();
             let mut request = request.map(Body::new);
