@@ -226,12 +226,14 @@ impl Totals {
 }
 
 /// A prompt whose sender is to be answered when its turn ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Prompted {
     pub turn: TurnId,
     pub surface: SurfaceId,
     pub request: Arc<str>,
     pub ended: bool,
+    /// What the turn has used.
+    pub usage: Totals,
 }
 
 pub struct Session {
@@ -358,13 +360,16 @@ impl Session {
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
-            Body::Usage(usage) => self.totals.add(usage),
+            Body::Usage(usage) => {
+                self.totals.add(usage);
+                self.with_prompt(turn, |prompted| prompted.usage.add(usage));
+            }
             Body::Title { title } => self.title = Some(Arc::clone(title)),
             Body::Moved { cwd } => self.cwd.clone_from(cwd),
             Body::TurnEnded { .. } => {
                 if let Some(turn) = turn {
                     self.open_turns.remove(&turn);
-                    self.prompt_ended(turn);
+                    self.with_prompt(Some(turn), |prompted| prompted.ended = true);
                 }
             }
             Body::UserMessage { .. }
@@ -509,16 +514,19 @@ impl Session {
         if prompts.len() == PROMPTS_MAX {
             prompts.remove(0);
         }
-        prompts.push(Prompted { turn, surface: *id, request: Arc::clone(request), ended: false });
+        prompts.push(Prompted {
+            turn,
+            surface: *id,
+            request: Arc::clone(request),
+            ended: false,
+            usage: Totals::default(),
+        });
     }
 
-    fn prompt_ended(&mut self, turn: TurnId) {
-        if self.prompts.iter().any(|prompted| prompted.turn == turn) {
-            let prompts = Arc::make_mut(&mut self.prompts);
-            prompts
-                .iter_mut()
-                .filter(|prompted| prompted.turn == turn)
-                .for_each(|prompted| prompted.ended = true);
+    fn with_prompt(&mut self, turn: Option<TurnId>, change: impl FnOnce(&mut Prompted)) {
+        let found = self.prompts.iter().position(|prompted| Some(prompted.turn) == turn);
+        if let Some(prompted) = found.and_then(|at| Arc::make_mut(&mut self.prompts).get_mut(at)) {
+            change(prompted);
         }
     }
 

@@ -12,8 +12,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::acp::permission_answer;
-use wire::{Call, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
+use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
+use crate::batch::Batch;
 use crate::debts::Debts;
 use crate::handlers::{Handlers, Rules};
 use crate::link::{Incoming, Link};
@@ -22,7 +23,7 @@ use crate::panics::contain;
 use crate::writer::{Command, Out, Shown, Writer};
 
 /// Commands that may wait for the writer before the reader waits too.
-const COMMANDS_MAX: usize = 64;
+pub(crate) const COMMANDS_MAX: usize = 64;
 /// Slow calls of one client that run at once.
 const SLOW_CALLS_MAX: usize = 32;
 /// How long a connection that ends may take to write what it still has.
@@ -35,6 +36,12 @@ pub struct ConnectionParts {
     pub identity: Identity,
     /// The only dialect that is spoken here; without one, the client's first words decide.
     pub dialect: Option<Dialect>,
+    /// A client that is known from an earlier connection.
+    pub client: Option<Client>,
+    /// What the client is called until it says who it is.
+    pub name: Arc<str>,
+    /// The client may name any session of its own without opening it first.
+    pub any_session: bool,
     /// Learns of the client before it is answered.
     pub greeted: Option<Greeted>,
 }
@@ -55,48 +62,13 @@ pub struct Connection {
 impl Connection {
     pub fn start(parts: ConnectionParts, link: Link) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let debts = Arc::new(Debts::default());
-        let decoder = Decoder::new(parts.dialect);
-        // Also what comes before a hello is answered in the dialect of this door.
-        debts.set_client(decoder.client());
-        let surface = SurfaceId::random();
-        let writer = Writer {
-            commands: receiver,
-            outgoing: Some(link.outgoing),
-            durable: false,
-            replies: Replies::new(parts.identity),
-            debts: Arc::clone(&debts),
-            surface,
-            slash_commands: parts.registry.abilities().commands.clone(),
-            openings: parts.registry.openings(),
-            registry: Arc::clone(&parts.registry),
-            principal: parts.principal.clone(),
-            shown: Shown::default(),
-            out: Out::new(false),
-        };
+        let desk = Desk::new(parts, SurfaceId::random());
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let reader = Reader {
-            decoder,
-            handlers: Handlers {
-                registry: parts.registry,
-                principal: parts.principal,
-                sender: Sender::new(surface, "client"),
-                rules: Arc::new(parts.rules),
-                debts,
-                commands: Outlet::One(commands.clone()),
-            },
-            tasks: tasks.clone(),
-            slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
-            greeted: parts.greeted,
-        };
-        Self {
-            commands,
-            reader: tasks.spawn(reader.run(link.incoming, stop.clone())),
-            writer: tasks.spawn(writer.run()),
-            stop,
-            tasks,
-        }
+        let writer = tasks.spawn(desk.writers.make(receiver, Some(link.outgoing)).run());
+        let reader = desk.reader(Outlet::One(commands.clone()), &tasks);
+        let reader = tasks.spawn(reader.run(link.incoming, stop.clone()));
+        Self { commands, reader, writer, stop, tasks }
     }
 
     /// Waits until the client has sent everything it will send and all of it was taken up, or until
@@ -116,16 +88,105 @@ impl Connection {
 
     /// Stops reading, writes what is left and closes the output.
     pub async fn finish(self) {
+        self.finish_within(FINISH_GRACE).await;
+    }
+
+    /// The same for a client that may take longer to read.
+    pub(crate) async fn finish_within(self, grace: Duration) {
         self.stop_reading();
         drop(self.commands);
         self.tasks.close();
-        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             self.writer.abort();
         }
     }
 }
 
-struct Reader {
+/// What both halves of a connection are made from.
+pub(crate) struct Desk {
+    pub(crate) writers: Writers,
+    sender: Sender,
+    rules: Rules,
+    decoder: Decoder,
+    greeted: Option<Greeted>,
+}
+
+/// Makes the writers of a connection; some have one for each of their streams.
+#[derive(Clone)]
+pub(crate) struct Writers {
+    registry: Arc<Registry>,
+    principal: Principal,
+    identity: Identity,
+    debts: Arc<Debts>,
+    surface: SurfaceId,
+}
+
+impl Desk {
+    pub(crate) fn new(parts: ConnectionParts, surface: SurfaceId) -> Self {
+        let debts = Arc::new(Debts::default());
+        let decoder = match parts.client {
+            Some(client) => Decoder::known(client),
+            None => Decoder::new(parts.dialect),
+        };
+        debts.set_client(decoder.client());
+        if parts.any_session {
+            debts.allow_any_session();
+        }
+        let ConnectionParts { registry, principal, identity, .. } = parts;
+        Self {
+            writers: Writers { registry, principal, identity, debts, surface },
+            sender: Sender::new(surface, parts.name),
+            rules: parts.rules,
+            decoder,
+            greeted: parts.greeted,
+        }
+    }
+
+    pub(crate) fn reader(self, outlet: Outlet, tasks: &TaskTracker) -> Reader {
+        let handlers = Handlers {
+            registry: self.writers.registry,
+            principal: self.writers.principal,
+            sender: self.sender,
+            rules: Arc::new(self.rules),
+            debts: self.writers.debts,
+            commands: outlet,
+        };
+        Reader {
+            decoder: self.decoder,
+            handlers,
+            tasks: tasks.clone(),
+            slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
+            greeted: self.greeted,
+        }
+    }
+}
+
+impl Writers {
+    /// A writer without a way out waits for its client to come back.
+    pub(crate) fn make(
+        &self,
+        commands: mpsc::Receiver<Command>,
+        outgoing: Option<mpsc::Sender<Batch>>,
+    ) -> Writer {
+        let durable = outgoing.is_none();
+        Writer {
+            commands,
+            outgoing,
+            durable,
+            replies: Replies::new(self.identity.clone()),
+            debts: Arc::clone(&self.debts),
+            surface: self.surface,
+            slash_commands: self.registry.abilities().commands.clone(),
+            openings: self.registry.openings(),
+            registry: Arc::clone(&self.registry),
+            principal: self.principal.clone(),
+            shown: Shown::default(),
+            out: Out::new(durable),
+        }
+    }
+}
+
+pub(crate) struct Reader {
     decoder: Decoder,
     handlers: Handlers,
     tasks: TaskTracker,
@@ -134,7 +195,7 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(mut self, mut incoming: Incoming, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, mut incoming: Incoming, stop: CancellationToken) {
         loop {
             let frame = tokio::select! {
                 biased;

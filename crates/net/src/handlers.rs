@@ -8,11 +8,12 @@ use engine::{
     Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp,
     TurnId, Wish,
 };
-use wire::{Call, ChangeAnswer, Counted, Fault, Outcome, Place, RpcId, SessionView};
+use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, SessionView};
 
 use crate::debts::Debts;
 use crate::numbers::{Numbers, OTTER};
 use crate::outlet::Outlet;
+use crate::patience;
 use crate::writer::{AttachAnswer, Command, Start};
 
 /// A prompt's id stands in the log.
@@ -214,13 +215,18 @@ impl Handlers {
         approval: Arc<str>,
         content: Vec<Content>,
     ) -> Handled {
+        // A client that names a folder by a short way means it from the server's own.
+        let cwd = cwd.map(|cwd| self.rules.home_dir.join(cwd));
         let place = Place { cwd, roots: Vec::new(), servers: Vec::new() };
         let handle = self.registry.create(self.wish(place)?).await.map_err(fault)?;
         self.debts.opened(handle.id());
+        let patience = patience::refuse_in_time(handle.clone(), self.sender.clone());
+        drop(self.registry.tracker().spawn(patience));
         let change =
             Input::Change { by: self.sender.clone(), id: APPROVAL.into(), value: Arc::clone(&approval) };
         self.send(&handle, change).await?;
-        self.send(&handle, Input::Prompt { by: self.sender.clone(), content }).await?;
+        let prompt = Input::Prompt { by: self.sender.clone(), content };
+        offer(&handle, prompt).await.map_err(|error| refused(&handle, error))?;
         let cwd = (*handle.snapshot().cwd).clone();
         let outcome = Outcome::Tasked { id: handle.id().clone(), cwd, role, approval };
         let answer = AttachAnswer::First { id: id.clone(), outcome };
@@ -228,8 +234,11 @@ impl Handlers {
     }
 
     async fn stop(&self, id: &RpcId, session: &SessionId, reason: String) -> Handled {
-        self.registry.close(&self.principal, session).await.map_err(fault)?;
+        let was_there = self.registry.close(&self.principal, session).await.map_err(fault)?;
         self.debts.closed(session);
+        if !was_there {
+            return Err(Fault::NoSuchSession { id: session.to_string() });
+        }
         let outcome = Outcome::Stopped { id: session.clone(), reason };
         self.write(Command::Finish { session: session.clone(), id: id.clone(), outcome }).await
     }
@@ -237,17 +246,16 @@ impl Handlers {
     async fn decide(&self, id: &RpcId, session: &SessionId, ask: AskId, answer: Answer) -> Handled {
         let handle = self.session(session).await?;
         let allowed = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+        let outcome = |applied| Outcome::Answered { id: session.clone(), ask, applied, allowed };
         let input = Input::Answer { by: self.sender.clone(), ask, answer };
         match handle.send(input).await {
             Ok(accepted) => {
-                let outcome = Outcome::Answered { applied: true, allowed };
+                let outcome = outcome(true);
                 let (session, id) = (session.clone(), id.clone());
                 handle.written(accepted.seq).await;
                 self.write(Command::AnswerAfter { session, seq: accepted.seq, id, outcome }).await
             }
-            Err(SendError::Refused(Refusal::UnknownAsk(_))) => {
-                Ok(Some(Outcome::Answered { applied: false, allowed }))
-            }
+            Err(SendError::Refused(Refusal::UnknownAsk(_))) => Ok(Some(outcome(false))),
             Err(error) => Err(refused(&handle, error)),
         }
     }
@@ -470,6 +478,11 @@ impl Handlers {
     async fn session(&self, id: &SessionId) -> Result<SessionHandle, Fault> {
         if !self.debts.has_open(id) {
             return Err(Fault::NoSuchSession { id: id.to_string() });
+        }
+        // A Bernstein client cannot open a session again: for it, one that has ended is gone.
+        if self.debts.client().dialect == Dialect::Bernstein {
+            let live = self.registry.live(&self.principal, id);
+            return live.ok_or_else(|| Fault::NoSuchSession { id: id.to_string() });
         }
         self.registry.open(&self.principal, id).await.map_err(fault)
     }

@@ -86,6 +86,8 @@ pub(crate) enum AttachAnswer {
     Elsewhere {
         history: bool,
     },
+    /// The client knows the session; it was away.
+    Back,
 }
 
 pub(crate) struct Writer {
@@ -262,12 +264,12 @@ impl Writer {
 
     fn connect(&mut self, outgoing: mpsc::Sender<Batch>, after: Option<Position>) {
         self.outgoing = Some(outgoing);
+        self.out.extras.rewind(after.unwrap_or_default());
         if let Some(position) = after {
-            self.out.extras.rewind(position);
             self.shown.rewind(position, self.surface);
-            if self.shown.sessions.is_empty() {
-                self.out.again(None, Seq(u64::MAX));
-            }
+        }
+        if self.shown.sessions.is_empty() {
+            self.out.again(None, Seq(u64::MAX));
         }
         self.shown.ring_all();
     }
@@ -309,6 +311,7 @@ impl Writer {
                 self.out.extra(Some(handle.id()), after, |out| updates.commands(commands, out));
                 replay = history.then(|| Replay::until(head));
             }
+            AttachAnswer::Back => {}
             AttachAnswer::AfterReplay { id, rules, outcome } => {
                 replay = Some(Replay { answers: vec![(id, rules, outcome)], ..Replay::until(head) });
             }
@@ -344,6 +347,7 @@ impl Writer {
         for seq in std::mem::take(&mut attached.missed) {
             writing.missed(attached, seq).await;
         }
+        writing.reprice(attached).await;
         writing.events(attached, &[]);
         match attached.reader.take(Page::USUAL).await {
             Ok(Taken::Events(events)) => {

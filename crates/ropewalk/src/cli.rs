@@ -1,5 +1,7 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
+mod http;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -8,8 +10,11 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use sandbox::Mode;
+use wire::Dialect;
 
 use crate::sessions::Since;
+
+pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 
 const AFTER_HELP: &str = "\
 Without a command, ropewalk serves the Agent Client Protocol on standard input and output.
@@ -19,7 +24,10 @@ Environment:
   XDG_STATE_HOME  Without it, ~/.local/state
   ROPEWALK_PERMISSIONS  The file of your rules; without it, permissions.toml in $ROPEWALK_HOME,
                   else in $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk
+  ROPEWALK_SERVER_TOKEN  The token of `serve --http`; without it, one is made and kept in http.token
   ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
+  OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
+  OTTER_LOG       Set to 1, a server logs every request on standard error, as with -v
   NO_COLOR        Set to anything, there are no colours";
 
 const PERMISSIONS_HELP: &str = "\
@@ -54,10 +62,10 @@ pub struct Cli {
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Serve the Agent Client Protocol on standard input and output
-    Serve(ServeOptions),
+    /// Serve editors on standard input and output, or over HTTP
+    Serve(ServeArguments),
     #[command(hide = true)]
-    Acp(AcpOptions),
+    Acp(Box<AcpOptions>),
     /// Give the agent one prompt and wait for its answer
     Run(RunOptions),
     /// List, read, copy and remove sessions
@@ -76,6 +84,17 @@ pub enum Command {
     Audit(AuditCommand),
     /// Show what to paste into Zed, JetBrains, Neovim, Emacs or VS Code
     Editors(EditorOptions),
+}
+
+/// `serve`, or a question about a server that runs.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ServeArguments {
+    #[command(subcommand)]
+    pub command: Option<ServeCommand>,
+
+    #[command(flatten)]
+    pub options: ServeOptions,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -100,17 +119,34 @@ pub struct ServeOptions {
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 
+    /// The folder of sessions whose client names none; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// What clients speak: auto (their first words decide), acp, ferret, otter, bernstein
+    #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectChoice::Auto)]
+    pub dialect: DialectChoice,
+
     /// How the agent introduces itself to the editor
     #[arg(long, value_name = "NAME", default_value = "ropewalk")]
     pub agent_name: String,
 
+    /// Send a trace of every turn to this OpenTelemetry collector, as in http://127.0.0.1:4318
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+
     #[command(flatten)]
     pub guard: GuardOptions,
 
+    #[command(flatten)]
+    pub http: HttpOptions,
+
+    /// Serve an editor on standard input and output; the default without --http
+    #[arg(long)]
+    pub stdio: bool,
+
     #[arg(long, hide = true)]
     pub acp: bool,
-    #[arg(long, hide = true)]
-    pub stdio: bool,
 }
 
 /// What the agent may do, the same for every door.
@@ -150,6 +186,28 @@ pub enum OsSandbox {
     On,
     #[value(hide = true)]
     Off,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DialectChoice {
+    #[default]
+    Auto,
+    Acp,
+    Ferret,
+    Otter,
+    Bernstein,
+}
+
+impl DialectChoice {
+    pub fn dialect(self) -> Option<Dialect> {
+        match self {
+            Self::Auto => None,
+            Self::Acp => Some(Dialect::Acp),
+            Self::Ferret => Some(Dialect::Ferret),
+            Self::Otter => Some(Dialect::Otter),
+            Self::Bernstein => Some(Dialect::Bernstein),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -633,13 +691,13 @@ impl Cli {
     }
 
     pub fn command(self) -> Command {
-        self.command.unwrap_or(Command::Serve(self.serve))
+        self.command.unwrap_or(Command::Serve(ServeArguments { command: None, options: self.serve }))
     }
 }
 
 impl Command {
     pub fn serves(&self) -> bool {
-        matches!(self, Self::Serve(_) | Self::Acp(_))
+        matches!(self, Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_))
     }
 }
 
@@ -672,8 +730,18 @@ mod tests {
             "ropewalk acp --stdio",
             "ropewalk acp serve --stdio",
             "ropewalk -v acp serve",
+            "ropewalk serve --http",
+            "ropewalk --http :0 --stdio",
+            "ropewalk acp serve --http 8062",
         ] {
             assert!(check(line).unwrap().command().serves(), "{line}");
+        }
+    }
+
+    #[test]
+    fn asking_about_a_server_does_not_serve() {
+        for line in ["ropewalk serve status", "ropewalk serve stop --all", "ropewalk serve status --json"] {
+            assert!(!check(line).unwrap().command().serves(), "{line}");
         }
     }
 

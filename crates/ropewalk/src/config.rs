@@ -21,8 +21,25 @@ pub struct Config {
     pub add_dirs: Vec<PathBuf>,
     /// Further variables that commands may see.
     pub environment: Vec<String>,
+    /// Who else may come in over HTTP. Only the person's own file is asked.
+    pub clients: Vec<ClientEntry>,
     /// What in the file means nothing here.
     pub unknown: Vec<String>,
+}
+
+/// One of `[[clients]]`, as it stands there.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ClientEntry {
+    pub id: String,
+    pub token_sha256: Option<String>,
+    pub token: Option<String>,
+}
+
+/// The token is nobody's business.
+impl std::fmt::Debug for ClientEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientEntry").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// The person's own settings.
@@ -76,6 +93,7 @@ fn parse(text: &str) -> Result<Config, String> {
             "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
             "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
             "environment" => config.environment = list_of(key, item)?,
+            "clients" => config.clients = clients_of(item)?,
             _ => config.unknown.push(key.to_owned()),
         }
     }
@@ -98,6 +116,25 @@ fn list_of(key: &str, item: &Item) -> Result<Vec<String>, String> {
     list.iter().map(|value| value.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
+fn clients_of(item: &Item) -> Result<Vec<ClientEntry>, String> {
+    let tables = item.as_array_of_tables().ok_or("clients are written as [[clients]], each with an id")?;
+    tables.iter().map(client_of).collect()
+}
+
+fn client_of(table: &toml_edit::Table) -> Result<ClientEntry, String> {
+    let mut client = ClientEntry::default();
+    for (key, item) in table {
+        match key {
+            "id" => client.id = text_of(key, item)?.to_owned(),
+            "token_sha256" => client.token_sha256 = Some(text_of(key, item)?.to_owned()),
+            "token" => client.token = Some(text_of(key, item)?.to_owned()),
+            // A misspelt word here may have been meant to keep somebody out.
+            _ => return Err(format!("a client has id and token_sha256, not {key}")),
+        }
+    }
+    Ok(client)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,9 +151,22 @@ mod tests {
             ask_timeout: Some(60),
             add_dirs: vec!["/a".into(), "/b".into()],
             environment: Vec::new(),
+            clients: Vec::new(),
             unknown: vec!["sandbocks".into()],
         };
         assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn clients_are_read_and_their_tokens_are_not_shown() {
+        let config = parse(
+            "[[clients]]\nid = \"ci\"\ntoken = \"hush\"\n[[clients]]\nid = \"bot\"\ntoken_sha256 = \"00\"\n",
+        )
+        .unwrap();
+        let ids: Vec<&str> = config.clients.iter().map(|client| client.id.as_str()).collect();
+        assert_eq!(ids, ["ci", "bot"]);
+        assert_eq!(config.clients[0].token.as_deref(), Some("hush"));
+        assert!(!format!("{config:?}").contains("hush"));
     }
 
     #[test]
@@ -127,6 +177,9 @@ mod tests {
             ("sandbox = ", "expected"),
             ("ask_timeout = -1", "a number of seconds"),
             ("add_dirs = [1]", "a list of texts"),
+            ("clients = 1", "[[clients]]"),
+            ("[[clients]]\nid = 1", "id must be a text"),
+            ("[[clients]]\nid = \"a\"\ntokn = \"b\"", "not tokn"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -1,28 +1,34 @@
 //! The binary: reads the command line and the environment, wires the crates together, runs.
 
 mod audit;
+mod backends;
 mod cli;
 mod clock;
 mod config;
 mod doctor;
+mod doors;
 mod editors;
 mod environment;
 mod guards;
 mod logging;
+mod metrics;
 mod paths;
 mod permissions;
 mod run;
+mod running;
 mod sandboxed;
 mod secrets;
 mod serve;
 mod server;
 mod sessions;
 mod terminal;
+mod tokens;
+mod traces;
 mod trouble;
 
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ServeArguments};
 
 fn main() -> ExitCode {
     // Before anything else: the helper must be a single thread, and quick.
@@ -33,11 +39,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),
     };
-    let verbose = cli.verbose;
+    let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = cli.command();
     logging::start(verbose, command.serves());
     let outcome = match command {
-        Command::Serve(options) => serve::run(&options),
+        Command::Serve(ServeArguments { command: Some(command), .. }) => Ok(running::run(&command)),
+        Command::Serve(ServeArguments { command: None, options }) => serve::run(&options),
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),

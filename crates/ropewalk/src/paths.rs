@@ -7,9 +7,14 @@ use crate::environment;
 use crate::trouble::Trouble;
 
 /// A variable that is set and not empty.
-#[expect(clippy::disallowed_methods, reason = "the binary reads the environment, here")]
 pub fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
+    variable_even_empty(name).filter(|value| !value.is_empty())
+}
+
+/// A variable that is set, for those where an empty one is a mistake to be told of.
+#[expect(clippy::disallowed_methods, reason = "the binary reads the environment, here")]
+pub fn variable_even_empty(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
 }
 
 /// The folder of everything that outlives the process.

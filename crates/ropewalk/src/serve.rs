@@ -1,21 +1,23 @@
-//! `ropewalk serve`: one editor on standard input and output, until it hangs up.
+//! `ropewalk serve`: an editor on standard input and output until it hangs up, or HTTP until somebody
+//! ends it, or both on the same sessions.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Limits, Principal, Registry};
+use engine::{BoxFuture, Limits, Principal, Registry};
 use net::{Connection, ConnectionParts, Greeted, Rules};
-use sandbox::Mode;
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::Identity;
+use wire::{Backends, Dialect, Identity};
 
 use crate::cli::ServeOptions;
+use crate::doors::{Door, Shared};
 use crate::guards::Guards;
+use crate::metrics::Meters;
 use crate::trouble::Trouble;
-use crate::{audit, editors, paths, run, server};
+use crate::{audit, backends, editors, paths, run, server};
 
 /// How long the last bytes may take to leave.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
@@ -25,28 +27,36 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
         Ok(prepared) => prepared,
         Err(trouble) => return Ok(trouble.report(false)),
     };
-    if std::io::stdin().is_terminal() {
+    if prepared.stdio && std::io::stdin().is_terminal() {
         welcome();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(options, prepared))?;
+    let ended = runtime.block_on(serve(prepared))?;
     // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
     runtime.shutdown_background();
-    Ok(ExitCode::SUCCESS)
+    Ok(match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => trouble.report(false),
+    })
 }
 
 /// Everything that serving needs.
 struct Prepared {
     registry: Arc<Registry>,
     audit: Option<Arc<Audit>>,
+    meters: Meters,
     rules: Rules,
-    mode: Mode,
+    identity: Identity,
+    dialect: Option<Dialect>,
+    stdio: bool,
+    door: Option<Door>,
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
 fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let guards = Guards::of(&options.guard)?;
     guards.must_hold(&options.guard)?;
+    let door = Door::prepare(&options.http, &guards.config)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
@@ -56,64 +66,149 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         attended: true,
     };
     let rules = Rules {
+        home_dir: run::folder(options.cwd.as_deref())?,
         allowed_dirs: (!allowed.is_empty()).then_some(allowed),
         list_max: options.max_history,
         ..Rules::default()
     };
-    let (registry, audit) = server::audited(limits, true, &guards)?;
-    Ok(Prepared { registry, audit, rules, mode: guards.reach.mode })
+    let identity = Identity {
+        name: options.agent_name.clone(),
+        title: "Ropewalk".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        sandbox: guards.reach.mode.name().into(),
+        sandbox_backends: Backends::default(),
+        adapters: vec!["ropewalk".into()],
+    };
+    let meters = Meters::new(options.otlp.as_deref())?;
+    let (registry, audit) = server::metered(limits, &guards, &meters)?;
+    let stdio = options.stdio || door.is_none();
+    let dialect = options.dialect.dialect();
+    Ok(Prepared { registry, audit, meters, rules, identity, dialect, stdio, door })
 }
 
-async fn serve(options: &ServeOptions, prepared: Prepared) -> anyhow::Result<()> {
-    let Prepared { registry, audit, rules, mode } = prepared;
+async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
+    let Prepared { registry, audit, mut meters, rules, identity, dialect, stdio, door } = prepared;
     let started = registry.clock().now();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     registry.start_reaper();
+    meters.start();
     let catching_up = audit.clone().map(|audit| {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let (link, written) = net::stdio::open()?;
-    let mut connection = Connection::start(
-        ConnectionParts {
-            registry: registry.clone(),
-            principal: Principal::local(),
-            rules,
-            identity: Identity {
-                name: options.agent_name.clone(),
-                title: "Ropewalk".into(),
-                version: env!("CARGO_PKG_VERSION").into(),
-                sandbox: mode.name().into(),
-                sandbox_backends: Vec::new(),
-                adapters: vec!["ropewalk".into()],
-            },
-            dialect: None,
-            greeted: audit.as_ref().map(|audit| greeted(&registry, audit)),
+    let greeted = Some(greeted(&registry, audit.as_ref(), &identity.sandbox_backends));
+    let shared = Shared {
+        registry: Arc::clone(&registry),
+        rules,
+        identity,
+        dialect,
+        greeted,
+        metrics: Arc::clone(&meters.metrics),
+        started,
+    };
+    let http = match door {
+        Some(door) => match door.open(&shared).await {
+            Ok(open) => Some(open),
+            Err(trouble) => {
+                registry.shutdown().await;
+                return Ok(Err(trouble));
+            }
         },
-        link,
-    );
+        None => None,
+    };
+    let mut editor = if stdio { Some(Editor::listen(&shared)?) } else { None };
     tokio::select! {
-        () = connection.input_ended() => tracing::info!("the client hung up"),
+        () = hung_up(&mut editor, http.is_some()) => tracing::info!("the client hung up"),
         _ = terminate.recv() => tracing::info!("asked to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted"),
     }
-    connection.stop_reading();
+    if let Some(editor) = &editor {
+        editor.connection.stop_reading();
+    }
+    if let Some(http) = &http {
+        http.stop();
+    }
     // What it has not come to is there at the next start.
     if let Some(catching_up) = catching_up {
         catching_up.abort();
     }
     registry.shutdown().await;
-    connection.finish().await;
-    if tokio::time::timeout(OUTPUT_GRACE, written).await.is_err() {
-        tracing::info!("the client did not take the last bytes");
+    if let Some(http) = http {
+        http.finish().await;
     }
-    Ok(())
+    if let Some(editor) = editor {
+        editor.finish().await;
+    }
+    meters.finish().await;
+    Ok(Ok(()))
 }
 
-/// Every client that says who it is stands in the audit.
-fn greeted(registry: &Registry, audit: &Arc<Audit>) -> Greeted {
-    let (clock, audit) = (Arc::clone(registry.clock()), Arc::clone(audit));
-    Arc::new(move |hello| audit.post(audit::initialized(clock.now(), hello)))
+/// The client on standard input and output.
+struct Editor {
+    connection: Connection,
+    written: BoxFuture<'static, ()>,
+}
+
+impl Editor {
+    fn listen(shared: &Shared) -> anyhow::Result<Self> {
+        let (link, written) = net::stdio::open()?;
+        let parts = ConnectionParts {
+            registry: Arc::clone(&shared.registry),
+            principal: Principal::local(),
+            rules: shared.rules.clone(),
+            identity: shared.identity.clone(),
+            dialect: shared.dialect,
+            client: None,
+            name: "client".into(),
+            any_session: false,
+            greeted: shared.greeted.clone(),
+        };
+        // Whether the last bytes were written is all that is asked of it.
+        let written = Box::pin(async { drop(written.await) });
+        Ok(Self { connection: Connection::start(parts, link), written })
+    }
+
+    async fn finish(self) {
+        self.connection.finish().await;
+        if tokio::time::timeout(OUTPUT_GRACE, self.written).await.is_err() {
+            tracing::info!("the client did not take the last bytes");
+        }
+    }
+}
+
+/// Waits until the only client has hung up. With HTTP there may be others: then this one is seen off,
+/// and the wait has no end.
+async fn hung_up(editor: &mut Option<Editor>, http: bool) {
+    if let Some(client) = editor {
+        client.connection.input_ended().await;
+        if !http {
+            return;
+        }
+    }
+    if let Some(client) = editor.take() {
+        client.finish().await;
+        tracing::info!("the editor hung up; HTTP goes on");
+    }
+    std::future::pending().await
+}
+
+/// Every client that says who it is stands in the audit. Those of the older dialects, which name their
+/// version by no number, are told what holds commands in here, so that is looked for before the answer.
+fn greeted(registry: &Registry, audit: Option<&Arc<Audit>>, backends: &Backends) -> Greeted {
+    let (clock, audit) = (Arc::clone(registry.clock()), audit.cloned());
+    let backends = backends.clone();
+    Arc::new(move |hello| {
+        let audited = audit.as_ref().map(|audit| audit.post(audit::initialized(clock.now(), hello)));
+        let backends = hello.version.is_none().then(|| backends.clone());
+        Box::pin(async move {
+            if let Some(backends) = backends {
+                backends.found(backends::names().await);
+            }
+            if let Some(audited) = audited {
+                audited.await;
+            }
+        })
+    })
 }
 
 /// A person started this by hand: say what it is for.

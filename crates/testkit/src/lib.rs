@@ -4,6 +4,7 @@ mod script;
 pub mod server;
 pub mod store_suite;
 mod turns;
+pub mod web;
 
 pub use script::{Line, Script, call, fail, say, think};
 pub use turns::Turns;

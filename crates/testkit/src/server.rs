@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client;
+mod door;
 mod older;
 mod story;
 
@@ -24,11 +25,12 @@ use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::{Dialect, Identity};
+use wire::{Backends, Dialect, Identity};
 
 use crate::Script;
 
 pub use client::{Client, Refused};
+pub use door::{CI, Door, MASTER};
 pub use older::OlderClient;
 pub use story::Story;
 
@@ -172,12 +174,20 @@ impl Server {
                 title: "Ropewalk".into(),
                 version: "1.2.3".into(),
                 sandbox: "workspace-write".into(),
-                sandbox_backends: Vec::new(),
+                sandbox_backends: Backends::default(),
                 adapters: vec!["ropewalk".into()],
             },
             dialect: None,
+            client: None,
+            name: "client".into(),
+            any_session: false,
             greeted: None,
         }
+    }
+
+    /// Opens the HTTP door, at a port of its own or at one where it was before.
+    pub async fn door(&self, port: u16) -> Door {
+        Door::open(self.connection_parts(Principal::local()), self.clock.now(), port).await
     }
 
     /// Takes charge of a connection: it ends when its client hangs up or the server stops.

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
-pub(crate) use decode::{abilities, check_text, prompt};
+pub(crate) use decode::{abilities, blocks, check_text, prompt};
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
 pub(crate) use tools::risk_name;

@@ -1,55 +1,93 @@
-//! The Bernstein dialect.
+//! The Bernstein dialect, 2025-04-01: a prompt opens a session of its own and is answered at once; what
+//! happens there is told as `streamUpdate`, and what is asked as `requestPermission`.
+//!
+//! Its clients cannot open a session a second time, so a session is theirs until it is cancelled or
+//! leaves memory.
 
-use std::sync::Arc;
+mod decode;
+mod reply;
+mod updates;
 
-use engine::{AskId, AskRequest, Event, Resolution, SessionHandle, SessionId, Totals};
-use serde_json::json;
+use engine::{AskId, SessionId};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::acp;
-use crate::call::{Call, Fault, Outcome};
-use crate::dialect::{Identity, Piece, Stand, View};
-use crate::rpc::RpcId;
+pub(crate) use decode::{notification, request};
+pub(crate) use reply::{fault, reply};
+pub use updates::Updates;
 
-pub(crate) fn request(method: &str, _params: Option<&RawValue>) -> Result<Call, Fault> {
-    Err(Fault::UnknownMethod(method.to_owned()))
-}
+/// The version that a client asks for, and the only one there is.
+pub const VERSION: &str = "2025-04-01";
+/// Any frame.
+pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
-pub(crate) fn notification(_method: &str, _params: Option<&RawValue>) -> Result<Call, Fault> {
-    Ok(Call::Ignore)
-}
+/// Methods with an answer, and those without.
+const REQUESTS: [&str; 5] = ["initialize", "prompt", "cancel", "setMode", "requestPermission"];
+const NOTIFICATIONS: [&str; 2] = ["initialized", "streamUpdate"];
 
-pub(crate) fn reply(_identity: &Identity, id: &RpcId, _outcome: &Outcome, out: &mut Vec<u8>) {
-    acp::result(id, &json!({}), out);
-}
+/// The approval that nothing is asked in, and the one that whatever changes something is asked in.
+const AUTO: &str = "full";
+const MANUAL: &str = "suggest";
 
-pub(crate) fn fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
-    acp::fault(id, fault, out);
-}
-
-pub struct Updates {
-    session: SessionId,
-}
-
-impl Updates {
-    pub(crate) fn new(session: &SessionId) -> Self {
-        Self { session: session.clone() }
+/// Whether this is one message of this dialect, as opposed to one of another on the same path.
+pub fn is_frame(frame: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(borrow)]
+        method: std::borrow::Cow<'a, str>,
+        #[serde(borrow)]
+        params: Option<&'a RawValue>,
     }
-
-    pub(crate) fn encode<'a>(
-        &mut self,
-        events: &'a [Arc<Event>],
-        _view: View,
-        _stands: &mut Vec<Stand>,
-        _out: &mut Vec<u8>,
-    ) -> (usize, Option<Piece<'a>>) {
-        let _seen = &self.session;
-        (events.len(), None)
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(rename = "protocolVersion", borrow)]
+        version: std::borrow::Cow<'a, str>,
     }
-
-    pub(crate) fn ask(&self, _ask: AskId, _request: &AskRequest) -> Vec<u8> {
-        Vec::new()
+    // An array would be read as the members in order.
+    let object = frame.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+    let Some(envelope) = object.then(|| serde_json::from_slice::<Envelope<'_>>(frame).ok()).flatten() else {
+        return false;
+    };
+    if envelope.method == "initialize" {
+        let params = envelope.params.and_then(|raw| serde_json::from_str::<Params<'_>>(raw.get()).ok());
+        return params.is_some_and(|params| params.version == VERSION);
     }
+    REQUESTS.iter().chain(&NOTIFICATIONS).any(|method| envelope.method == *method)
+}
 
-    pub(crate) fn withdraw(&self, _ask: AskId, _resolution: Resolution, _out: &mut Vec<u8>) {}
+/// The session that this answer to a `prompt` names.
+pub fn opened(answer: &[u8]) -> Option<SessionId> {
+    #[derive(Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        result: Named<'a>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named<'a> {
+        #[serde(borrow)]
+        session_id: std::borrow::Cow<'a, str>,
+        // Only the answer to a prompt has it.
+        #[serde(rename = "role")]
+        _role: serde::de::IgnoredAny,
+    }
+    let answer: Answer<'_> = serde_json::from_slice(answer).ok()?;
+    SessionId::parse(&answer.result.session_id).ok()
+}
+
+/// The mode that an approval is shown as. Whatever asks at all is `manual`.
+fn mode(approval: &str) -> &'static str {
+    if approval == AUTO { "auto" } else { "manual" }
+}
+
+/// A question's name is the same on every connection, and no other session has it.
+fn prompt_id(session: &SessionId, ask: AskId) -> String {
+    format!("{session}/{}", ask.0)
+}
+
+/// The question that the name means in this session. Questions count from 1, so 0 is none.
+fn ask_of(session: &SessionId, prompt_id: &str) -> AskId {
+    let number = prompt_id.strip_prefix(session.as_str()).and_then(|rest| rest.strip_prefix('/'));
+    let plain = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    AskId(plain.and_then(|text| text.parse().ok()).unwrap_or(0))
 }

@@ -214,6 +214,8 @@ pub enum Outcome {
     },
     /// Whether the answer was the first.
     Answered {
+        id: SessionId,
+        ask: AskId,
         applied: bool,
         allowed: bool,
     },

@@ -3,7 +3,7 @@
 //! A connection decodes with a [`Decoder`], answers with [`Replies`] and streams with [`Updates`]. Which
 //! dialect it is, the first `initialize` says, unless the server was started for one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
     AskId, AskRequest, Body, CallId, CommandSpec, Event, Resolution, Resolver, Seq, SessionHandle, Stop,
@@ -59,9 +59,24 @@ pub struct Identity {
     /// How far the tools and commands of this server reach.
     pub sandbox: String,
     /// What can enforce that on this machine.
-    pub sandbox_backends: Vec<String>,
+    pub sandbox_backends: Backends,
     /// The agents that this server can put behind a session.
     pub adapters: Vec<String>,
+}
+
+/// Names that are looked for only when a client wants to know them, because looking takes a while. All
+/// copies show what was found last.
+#[derive(Debug, Clone, Default)]
+pub struct Backends(Arc<Mutex<Vec<String>>>);
+
+impl Backends {
+    pub fn found(&self, names: Vec<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// What is known of a client.
@@ -218,7 +233,7 @@ fn decode(
         Dialect::Acp => acp::request(method, params, frame_bytes),
         Dialect::Ferret => ferret::request(method, params, frame_bytes),
         Dialect::Otter => otter::request(method, params, frame_bytes),
-        Dialect::Bernstein => bernstein::request(method, params),
+        Dialect::Bernstein => bernstein::request(method, params, frame_bytes),
     }
 }
 
@@ -345,6 +360,15 @@ impl Updates {
             Self::Acp(updates) => updates.totals(totals, out),
             Self::Ferret(updates) => updates.totals(totals, out),
             Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
+    /// What the session had cost before the client's place in the log.
+    pub fn count_from(&mut self, cost_usd: f64) {
+        match self {
+            Self::Acp(updates) => updates.count_from(cost_usd),
+            // Only clients of the official protocol come back to a stream.
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
         }
     }
 

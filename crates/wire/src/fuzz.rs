@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::acp::{self, ClientAbilities, Updates};
 use crate::call::Fault;
-use crate::dialect::{Client, Counted, Decoder, Dialect, Identity, Piece, Replies, View};
+use crate::dialect::{Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, View};
 use crate::frame::{Frame, FrameBuffer};
 use crate::rpc::{Message, RpcId, parse};
 use crate::{ferret, otter, portable, record};
@@ -143,7 +143,7 @@ fn answer(id: &RpcId, fault: &Fault) {
         title: "t".into(),
         version: "1".into(),
         sandbox: "off".into(),
-        sandbox_backends: Vec::new(),
+        sandbox_backends: Backends::default(),
         adapters: Vec::new(),
     };
     let replies = Replies::new(identity);

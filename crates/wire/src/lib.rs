@@ -30,7 +30,8 @@ pub mod transcript;
 
 pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
 pub use dialect::{
-    AskFrame, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View, chosen,
+    AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View,
+    chosen,
 };
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};

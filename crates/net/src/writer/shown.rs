@@ -26,6 +26,8 @@ pub(super) struct Attached {
     history: Seq,
     /// Frames of the next event that the client has already.
     pub(super) skip: u32,
+    /// What was used before the client's place is not known yet.
+    pub(super) reprice: bool,
     pub(super) ended: bool,
     /// Where questions stand that were asked before the client began to see the session.
     pub(super) missed: Vec<Seq>,
@@ -118,6 +120,7 @@ impl Shown {
             updates,
             replay,
             skip: 0,
+            reprice: false,
             ended: false,
             missed: Vec::new(),
             after: Vec::new(),
@@ -140,6 +143,7 @@ impl Attached {
             // history is told: what was on its way to the client comes first.
             self.updates = before.updates;
             self.skip = before.skip;
+            self.reprice = before.reprice;
         }
         self.history = self.history.max(before.history);
         self.missed = before.missed;
@@ -163,6 +167,7 @@ impl Attached {
             More::Frames(count) => count,
             More::Nothing | More::Extras(_) => 0,
         };
+        self.reprice = true;
         self.owed = prompts_of(&self.handle, surface);
         self.missed.clear();
         if self.replay.is_none() && position.seq < self.history {

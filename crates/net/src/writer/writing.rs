@@ -126,6 +126,23 @@ impl Writing<'_> {
         }
     }
 
+    /// A client that was away is told what was used in its place: money is counted from there.
+    pub(super) async fn reprice(&mut self, attached: &mut Attached) {
+        if !std::mem::take(&mut attached.reprice) {
+            return;
+        }
+        let mut cost_usd = attached.handle.snapshot().totals.cost_usd;
+        let mut reader = attached.handle.read(attached.reader.cursor());
+        while let Ok(Taken::Events(events)) = reader.take(Page::USUAL).await {
+            for event in events {
+                if let Body::Usage(usage) = &event.body {
+                    cost_usd -= usage.cost_usd;
+                }
+            }
+        }
+        attached.updates.count_from(cost_usd.max(0.0));
+    }
+
     /// Asks what is open and was asked before the client began to see the session.
     pub(super) async fn missed(&mut self, attached: &mut Attached, seq: Seq) {
         let page = Page { count_max: 1, ..Page::USUAL };
@@ -196,8 +213,14 @@ impl Writing<'_> {
     fn turn_ended(&mut self, attached: &mut Attached, result: &TurnResult) {
         if let Some(id) = attached.owed.remove(&result.turn) {
             self.debts.prompt_answered(&id);
+            // A client that was away has not seen all that the turn used.
+            let snapshot = attached.handle.snapshot();
+            let prompted = snapshot.prompts.iter().find(|prompted| prompted.turn == result.turn);
+            let usage = prompted.map_or(result.usage, |prompted| prompted.usage);
+            let (stop, error) = (result.stop, result.error.clone());
+            let outcome = Outcome::TurnEnded { stop, error, usage };
             let dialect = self.debts.client().dialect;
-            self.replies.write(dialect, &id, Ok(&result.outcome()), &mut self.out.batch.bytes);
+            self.replies.write(dialect, &id, Ok(&outcome), &mut self.out.batch.bytes);
         }
     }
 
@@ -271,11 +294,5 @@ impl Writing<'_> {
         let dialect = self.debts.client().dialect;
         let at = attached.reader.cursor();
         self.out.extra(Some(attached.handle.id()), at, |out| self.replies.write(dialect, id, outcome, out));
-    }
-}
-
-impl TurnResult {
-    fn outcome(&self) -> Outcome {
-        Outcome::TurnEnded { stop: self.stop, error: self.error.clone(), usage: self.usage }
     }
 }

@@ -169,6 +169,14 @@ pub(crate) fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
     Ok(Call::Prompt { id: session_id(&request.session_id)?, content })
 }
 
+/// The blocks of a prompt, for the dialects that took their form over.
+pub(crate) fn blocks(value: serde_json::Value) -> Result<Vec<Content>, Fault> {
+    let blocks: Vec<schema::ContentBlock> = serde_json::from_value(value).map_err(bad_params)?;
+    let content: Vec<_> = blocks.into_iter().filter_map(block).collect();
+    check_text(&content)?;
+    Ok(content)
+}
+
 pub(crate) fn check_text(content: &[Content]) -> Result<(), Fault> {
     let text_bytes: usize = content.iter().map(text_bytes).sum();
     if text_bytes > PROMPT_TEXT_BYTES_MAX {

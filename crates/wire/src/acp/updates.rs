@@ -147,6 +147,10 @@ impl Updates {
         self.update(schema::SessionUpdate::UsageUpdate(update), out);
     }
 
+    pub(crate) fn count_from(&mut self, cost_usd: f64) {
+        self.cost_usd = cost_usd;
+    }
+
     pub fn ask(&self, request: &AskRequest) -> AskFrame {
         AskFrame { request: tools::permission(self.session.clone(), request) }
     }

@@ -29,8 +29,8 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             });
             result(id, &hello, out);
         }
-        Outcome::Answered { applied: true, allowed: _ } => result(id, &json!({ "ok": true }), out),
-        Outcome::Answered { applied: false, allowed: _ } => {
+        Outcome::Answered { applied: true, .. } => result(id, &json!({ "ok": true }), out),
+        Outcome::Answered { applied: false, .. } => {
             let text = "the permission request is unknown or already answered; nothing was changed";
             write_error(id, REFUSED, text, None, out);
         }

@@ -48,7 +48,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             });
             result(id, &replayed, out);
         }
-        Outcome::Answered { applied, allowed: _ } => result(id, &json!({ "applied": applied }), out),
+        Outcome::Answered { applied, .. } => result(id, &json!({ "applied": applied }), out),
         Outcome::Done
         | Outcome::Created(_)
         | Outcome::Opened(_)

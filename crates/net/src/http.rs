@@ -1,0 +1,111 @@
+//! The HTTP door: one listener, one gate, and behind it the routes of every dialect.
+//!
+//! All routes are mounted here and nowhere else, so that none can be forgotten by the gate: who calls
+//! is known before a route sees the request, and stands in it as [`Caller`].
+
+mod acp;
+mod bernstein;
+mod body;
+mod crowd;
+pub mod gate;
+mod health;
+mod held;
+mod listen;
+pub mod metrics;
+mod origins;
+mod refusal;
+mod sse;
+mod tls;
+mod tokens;
+mod wrong;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use engine::{Registry, Timestamp};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::Identity;
+
+use crate::connection::Greeted;
+use crate::handlers::Rules;
+use crate::metrics::Metrics;
+
+pub(crate) use acp::Streams;
+pub use acp::{Transports, Visits};
+pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
+pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL};
+pub use listen::{Listening, Peer};
+pub use origins::{BadName, HostName, Names, Origin};
+pub use refusal::Refusal;
+pub use tls::{Tls, TlsError};
+pub use tokens::{Client, Digest, Keys, random, url_safe};
+
+/// How long answers may take to end.
+const FINISH_GRACE: Duration = Duration::from_secs(1);
+
+/// What every route may use.
+pub struct Doors {
+    pub registry: Arc<Registry>,
+    pub rules: Rules,
+    pub identity: Identity,
+    /// Learns of a client before it is answered.
+    pub greeted: Option<Greeted>,
+    pub gate: Arc<Gate>,
+    /// The same for ever on this installation; for signing what clients carry for us.
+    pub secret: [u8; 32],
+    /// The connections of the official remote transport.
+    pub visits: Visits,
+    /// The connections of zeph's shape of it.
+    pub transports: Transports,
+    /// Places for WebSockets.
+    pub sockets: Arc<Semaphore>,
+    pub metrics: Arc<Metrics>,
+    pub started: Timestamp,
+    /// Whatever outlives its request runs here.
+    pub tasks: TaskTracker,
+    /// Long answers end when this is cancelled.
+    pub stop: CancellationToken,
+}
+
+impl Doors {
+    /// Ends the long answers and the connections, in good order.
+    pub async fn finish(&self) {
+        self.stop.cancel();
+        self.visits.close_all();
+        self.transports.close_all().await;
+        self.tasks.close();
+        let ended = async {
+            self.tasks.wait().await;
+            // Never closed: the last socket to end gives the last place back.
+            drop(self.sockets.acquire_many(acp::SOCKETS_MAX).await);
+        };
+        if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
+            tracing::info!("some answers did not end in time");
+        }
+    }
+}
+
+/// As many places for WebSockets as there are.
+pub fn sockets() -> Arc<Semaphore> {
+    acp::seats()
+}
+
+/// Every route, behind the gate.
+pub fn router(doors: Arc<Doors>) -> Router {
+    let routes = Router::new()
+        .merge(health::routes())
+        .merge(acp::routes())
+        .merge(metrics::routes(Arc::clone(&doors.metrics)));
+    routes
+        .fallback(|| async { Refusal::not_found() })
+        .method_not_allowed_fallback(gate::wrong_method)
+        // The gate limits bodies itself, by route.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(Arc::clone(&doors), gate::pass))
+        .with_state(doors)
+}

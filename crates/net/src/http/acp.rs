@@ -1,0 +1,415 @@
+//! `/acp`: the official remote transport, and on the same address the older shapes of it.
+//!
+//! A client posts its calls and reads what comes of them on streams of server-sent events. Every event
+//! has an id, and a client that names the last one it has goes on after it, whatever happened in
+//! between. Which shape a request has, its own headers and body say (`docs/dialects/http.md`).
+
+mod names;
+mod outbox;
+mod streams;
+mod visits;
+mod websocket;
+mod zeph;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Extension, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, UPGRADE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use engine::{OpenError, SessionId};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use wire::{Call, Client, Decoder, Dialect, Fault, Message, Outcome, Replies, RpcId};
+
+use super::sse::{EventStream, write_event};
+use super::{Caller, Doors, Refusal, bernstein};
+use crate::batch::{Batch, More, Position};
+use crate::connection::ConnectionParts;
+use crate::writer::{AttachAnswer, Command, Start};
+use names::ConnectionId;
+use streams::{NoTap, Tap, locked};
+use visits::{Full, Visit};
+use websocket::Shape;
+
+pub(crate) use streams::Streams;
+pub use visits::Visits;
+pub(super) use websocket::{SOCKETS_MAX, seats};
+pub use zeph::Transports;
+
+const CONNECTION: HeaderName = HeaderName::from_static("acp-connection-id");
+const SESSION: HeaderName = HeaderName::from_static("acp-session-id");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Calls about a session: they name it in their parameters or in a header.
+const SESSION_METHODS: [&str; 10] = [
+    "session/prompt",
+    "session/cancel",
+    "session/close",
+    "session/delete",
+    "session/fork",
+    "session/load",
+    "session/resume",
+    "session/set_config_option",
+    "session/set_mode",
+    "session/set_model",
+];
+
+pub(super) fn routes() -> Router<Arc<Doors>> {
+    Router::new().route("/acp", post(take).get(stream).delete(close)).route("/acp/ws", get(zeph_socket))
+}
+
+async fn take(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let spoken_to = headers.contains_key(CONNECTION) || headers.contains_key(SESSION);
+    if !spoken_to && bernstein::is_bernstein(&body) {
+        return bernstein::post(&doors, &caller, &headers, body).await;
+    }
+    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    let taken = if zeph::is_zeph_call(&headers) {
+        zeph::take(&official, &body).await
+    } else {
+        official.take(&body).await
+    };
+    taken.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn stream(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    let opened = match socket {
+        Ok(socket) => official.upgrade(socket, Shape::Official),
+        Err(rejection) if headers.contains_key(UPGRADE) => return rejection.into_response(),
+        Err(_) if zeph::is_zeph_stream(&headers) => zeph::stream(&official),
+        Err(_) => official.stream().await,
+    };
+    opened.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn zeph_socket(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    socket: WebSocketUpgrade,
+) -> Result<Response, Refusal> {
+    Official { doors: &doors, caller: &caller, headers: &headers }.upgrade(socket, Shape::Zeph)
+}
+
+async fn close(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Refusal> {
+    let id = Official { doors: &doors, caller: &caller, headers: &headers }.connection_id()?;
+    if doors.visits.close(id) { Ok(StatusCode::ACCEPTED) } else { Err(unknown_connection()) }
+}
+
+/// One request of the official shape.
+struct Official<'a> {
+    doors: &'a Arc<Doors>,
+    caller: &'a Caller,
+    headers: &'a HeaderMap,
+}
+
+impl Official<'_> {
+    async fn take(&self, body: &[u8]) -> Result<Response, Refusal> {
+        let message = match wire::parse(body) {
+            Ok(message) => message,
+            Err((id, fault)) => return Ok(self.malformed(body, &id, &fault)),
+        };
+        if let Message::Request { id, method, params } = &message
+            && method == "initialize"
+        {
+            return self.initialize(id, *params, body.len()).await;
+        }
+        let visit = self.visit()?;
+        let line = self.with_session(&message, body)?;
+        match visit.take(line).await {
+            Ok(()) => Ok(StatusCode::ACCEPTED.into_response()),
+            Err(_) => Err(Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "busy",
+                "this connection has more calls waiting than it can take; read its streams, then try again",
+            )),
+        }
+    }
+
+    /// What cannot be read is answered on the spot: nobody knows which stream it belongs to.
+    fn malformed(&self, body: &[u8], id: &RpcId, fault: &Fault) -> Response {
+        let batch = body.trim_ascii_start().starts_with(b"[") && matches!(fault, Fault::InvalidRequest(_));
+        let status = if batch { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_REQUEST };
+        (status, json_body(self.doors, id, Err(fault))).into_response()
+    }
+
+    async fn initialize(
+        &self,
+        id: &RpcId,
+        params: Option<&RawValue>,
+        frame_bytes: usize,
+    ) -> Result<Response, Refusal> {
+        let mut decoder = Decoder::new(Some(Dialect::Acp));
+        let hello = match decoder.request("initialize", params, frame_bytes) {
+            Ok(Call::Initialize(hello)) => hello,
+            Ok(_) => return Err(unknown_connection()),
+            Err(fault) => return Ok(json_body(self.doors, id, Err(&fault)).into_response()),
+        };
+        if let Some(greeted) = &self.doors.greeted {
+            greeted(&hello).await;
+        }
+        let client = decoder.client();
+        let connection = ConnectionId::new(&self.doors.secret, &self.caller.principal, client.abilities);
+        let mut parts = self.parts(client);
+        parts.name = Arc::clone(&hello.name);
+        parts.any_session = false;
+        self.doors.visits.open(connection, parts, &self.doors.tasks).map_err(|full| too_many(&full))?;
+        let outcome =
+            Outcome::Initialized { version: hello.version, images: self.doors.registry.abilities().images };
+        let mut response = json_body(self.doors, id, Ok(&outcome)).into_response();
+        let header = HeaderValue::from_str(&connection.to_string());
+        response.headers_mut().extend(header.ok().map(|value| (CONNECTION, value)));
+        Ok(response)
+    }
+
+    /// A client that comes back may name its sessions: it opened them before.
+    fn parts(&self, client: Client) -> ConnectionParts {
+        ConnectionParts {
+            registry: Arc::clone(&self.doors.registry),
+            principal: self.caller.principal.clone(),
+            rules: self.doors.rules.clone(),
+            identity: self.doors.identity.clone(),
+            dialect: Some(Dialect::Acp),
+            client: Some(client),
+            name: Arc::clone(&self.caller.name),
+            any_session: true,
+            greeted: None,
+        }
+    }
+
+    fn connection_id(&self) -> Result<ConnectionId, Refusal> {
+        let text = header(self.headers, &CONNECTION)?.ok_or_else(|| {
+            let message = "send the header Acp-Connection-Id that the answer to initialize had";
+            Refusal::new(StatusCode::BAD_REQUEST, "missing_connection", message)
+        })?;
+        ConnectionId::parse(&self.doors.secret, &self.caller.principal, text).ok_or_else(unknown_connection)
+    }
+
+    fn visit(&self) -> Result<Arc<Visit>, Refusal> {
+        let id = self.connection_id()?;
+        if let Some(visit) = self.doors.visits.find(id) {
+            return Ok(visit);
+        }
+        if self.doors.visits.was_closed(id) {
+            return Err(unknown_connection());
+        }
+        self.doors.visits.open(id, self.parts(id.client()), &self.doors.tasks).map_err(|full| too_many(&full))
+    }
+
+    /// The session may stand in a header, in the parameters, or in both.
+    fn with_session(&self, message: &Message<'_>, body: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let (method, params) = match message {
+            Message::Request { method, params, .. } | Message::Notification { method, params } => {
+                (method, params)
+            }
+            Message::Response { .. } => return Ok(body.to_vec()),
+        };
+        if method.starts_with("$/") {
+            return Ok(body.to_vec());
+        }
+        let in_header = header(self.headers, &SESSION)?;
+        let in_params = params.and_then(|params| session_of(params.get()));
+        match (in_header, in_params) {
+            (Some(first), Some(second)) if first != second => {
+                Err(bad_session("the header Acp-Session-Id and params.sessionId name different sessions"))
+            }
+            (None, None) if SESSION_METHODS.contains(&method.as_ref()) => {
+                Err(bad_session("name the session, in the header Acp-Session-Id or as params.sessionId"))
+            }
+            (Some(session), None) => insert_session(body, session),
+            (Some(_) | None, Some(_)) | (None, None) => Ok(body.to_vec()),
+        }
+    }
+
+    async fn stream(&self) -> Result<Response, Refusal> {
+        if !accepts_events(self.headers) {
+            return Err(Refusal::new(
+                StatusCode::NOT_ACCEPTABLE,
+                "not_acceptable",
+                "this is a stream of events: send the header Accept: text/event-stream",
+            ));
+        }
+        let visit = self.visit()?;
+        let session = header(self.headers, &SESSION)?.map(SessionId::parse).transpose();
+        let session = session.map_err(|error| bad_session(&error.to_string()))?;
+        let epoch = self.doors.started.0;
+        let tap = match &session {
+            Some(session) => {
+                let after = self.last_event(|text| Position::parse(text))?;
+                if let Some(position) = after {
+                    self.come_back(&visit, session, position).await?;
+                }
+                visit.streams.tap(Some(session), after).await
+            }
+            None => {
+                let after = self.last_event(|text| connection_position(epoch, text))?;
+                visit.streams.tap(None, after).await
+            }
+        };
+        let Tap { batches, taken } = tap.map_err(|none| match none {
+            NoTap::Busy => Refusal::new(
+                StatusCode::CONFLICT,
+                "stream_in_use",
+                "somebody reads this stream; with Last-Event-ID it would be yours from there on",
+            ),
+            NoTap::TooMany => {
+                bad_session("too many streams of sessions that were never opened; open one first")
+            }
+        })?;
+        let of_session = session.is_some();
+        // The streams live for as long as somebody reads one of them.
+        let encode = move |batch: Batch, out: &mut Vec<u8>| {
+            let _visit = &visit;
+            for placed in batch.placed() {
+                let id = if of_session {
+                    placed.position.to_string()
+                } else {
+                    format!("{epoch:x}-{}", extras(placed.position))
+                };
+                write_event(out, Some(&id), None, placed.frame);
+                *locked(&taken) = placed.position;
+            }
+            true
+        };
+        Ok(EventStream::new(batches, &self.doors.stop, Box::new(encode)).into_response())
+    }
+
+    /// The position that the client has. One that cannot be served is never taken for "from now on".
+    fn last_event(&self, parse: impl Fn(&str) -> Option<Position>) -> Result<Option<Position>, Refusal> {
+        let Some(text) = header(self.headers, &LAST_EVENT)? else { return Ok(None) };
+        parse(text).map(Some).ok_or_else(|| unservable(text))
+    }
+
+    /// A client that was away goes on where it was, also if this process has never seen it.
+    async fn come_back(&self, visit: &Visit, session: &SessionId, position: Position) -> Result<(), Refusal> {
+        let handle =
+            self.doors.registry.open(&self.caller.principal, session).await.map_err(|error| match error {
+                OpenError::NotFound(_) => {
+                    Refusal::new(StatusCode::NOT_FOUND, "session_not_found", "there is no such session")
+                }
+                OpenError::Stopping | OpenError::LimitReached(_) | OpenError::Store(_) => {
+                    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
+                }
+            })?;
+        if position.seq > handle.read(position.seq).head() {
+            return Err(unservable(&position.to_string()));
+        }
+        if !visit.streams.shows(session) {
+            let from = Start::After(position.seq);
+            visit
+                .streams
+                .send(Command::Attach {
+                    handle,
+                    from,
+                    counted: wire::Counted::default(),
+                    answer: AttachAnswer::Back,
+                })
+                .await;
+        }
+        Ok(())
+    }
+}
+
+/// The frames of the connection's own stream have no place in a log: they are counted. What was counted
+/// by an earlier process was for a client that has it, or has asked again.
+fn connection_position(epoch: i64, text: &str) -> Option<Position> {
+    let (counted_by, count) = text.split_once('-')?;
+    let count: u32 = count.parse().ok()?;
+    let here = counted_by == format!("{epoch:x}");
+    let known = here || (!counted_by.is_empty() && counted_by.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let more = More::Extras(if here { count } else { 0 });
+    known.then(|| Position { more, ..Position::default() })
+}
+
+fn extras(position: Position) -> u32 {
+    match position.more {
+        More::Extras(count) => count,
+        More::Nothing | More::Frames(_) => 0,
+    }
+}
+
+pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.any(|value| value.contains("text/event-stream"))
+}
+
+pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+    let text = headers.get(name).map(HeaderValue::to_str).transpose();
+    text.map_err(|_| {
+        Refusal::new(StatusCode::BAD_REQUEST, "bad_header", format!("the header {name} is not plain text"))
+    })
+}
+
+/// An answer as the body of a response.
+pub(super) fn json_body(
+    doors: &Doors,
+    id: &RpcId,
+    outcome: Result<&Outcome, &Fault>,
+) -> impl IntoResponse + use<> {
+    let mut out = Vec::new();
+    Replies::new(doors.identity.clone()).write(Dialect::Acp, id, outcome, &mut out);
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], out)
+}
+
+fn session_of(params: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "sessionId")]
+        session: Option<String>,
+    }
+    serde_json::from_str::<Params>(params).ok()?.session
+}
+
+fn insert_session(body: &[u8], session: &str) -> Result<Vec<u8>, Refusal> {
+    let insert = || -> Option<Vec<u8>> {
+        let mut message: Map<String, Value> = serde_json::from_slice(body).ok()?;
+        let params = message.entry("params").or_insert_with(|| Value::Object(Map::new()));
+        params.as_object_mut()?.insert("sessionId".into(), session.into());
+        serde_json::to_vec(&message).ok()
+    };
+    insert().ok_or_else(|| bad_session("the parameters must be an object to name a session"))
+}
+
+fn bad_session(message: &str) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "bad_session", message)
+}
+
+fn unservable(text: &str) -> Refusal {
+    let message = format!("the position {text:?} cannot be served; session/load tells the whole history");
+    Refusal::new(StatusCode::CONFLICT, "truncated", message)
+}
+
+fn unknown_connection() -> Refusal {
+    let message = "there is no such connection; begin with initialize";
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_connection", message)
+}
+
+fn too_many(full: &Full) -> Refusal {
+    let message = match full {
+        Full::Visits => "as many connections are open as may be; close one",
+        Full::Calls => "as many calls wait as may wait",
+    };
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message)
+}

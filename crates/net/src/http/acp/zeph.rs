@@ -1,0 +1,232 @@
+//! zeph's shape of the transport: the answer to a POST is itself a stream of events, which ends with
+//! the answer to what was posted; `Acp-Session-Id` names the connection.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use engine::Principal;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use uuid::Uuid;
+use wire::{Dialect, Fault, Frame, Message, RpcId};
+
+use super::outbox::Outbox;
+use super::streams::locked;
+use super::{CONNECTION, LAST_EVENT, Official, SESSION, accepts_events, header, json_body, unservable};
+use crate::connection::{Connection, ConnectionParts};
+use crate::http::sse::{EventStream, write_event};
+use crate::http::{REST_BYTES_MAX, Refusal};
+use crate::link::memory;
+
+/// Connections at once.
+const TRANSPORTS_MAX: usize = 64;
+/// A connection that nobody uses is dropped after this.
+const IDLE_MAX: Duration = Duration::from_secs(1800);
+/// How long a call waits for room among those before it.
+const ROOM_WAIT: Duration = Duration::from_secs(10);
+/// Messages in one body.
+const BATCH_MAX: usize = 64;
+
+#[derive(Default)]
+pub struct Transports {
+    live: Mutex<HashMap<Uuid, Arc<Transport>>>,
+}
+
+struct Transport {
+    owner: Principal,
+    frames: mpsc::Sender<Frame>,
+    outbox: Arc<Outbox>,
+    used: Mutex<Instant>,
+    /// Taken when it is ended.
+    connection: Mutex<Option<Connection>>,
+}
+
+impl Transports {
+    pub(in crate::http) async fn close_all(&self) {
+        let all: Vec<_> = locked(&self.live).drain().map(|(_, transport)| transport).collect();
+        for transport in all {
+            let connection = locked(&transport.connection).take();
+            if let Some(connection) = connection {
+                connection.finish().await;
+            }
+        }
+    }
+}
+
+/// A call of this shape: it names such a connection, or it wants its answer as events.
+pub(super) fn is_zeph_call(headers: &HeaderMap) -> bool {
+    let json = headers.get_all(axum::http::header::ACCEPT).iter().any(|value| {
+        value.to_str().is_ok_and(|value| value.contains("application/json") || value.contains("*/*"))
+    });
+    let events = accepts_events(headers) && !json;
+    !headers.contains_key(&CONNECTION) && (headers.contains_key(&SESSION) || events)
+}
+
+pub(super) fn is_zeph_stream(headers: &HeaderMap) -> bool {
+    !headers.contains_key(&CONNECTION) && headers.contains_key(&SESSION)
+}
+
+pub(super) async fn take(official: &Official<'_>, body: &[u8]) -> Result<Response, Refusal> {
+    if body.len() > REST_BYTES_MAX {
+        let message = format!("a message has at most {REST_BYTES_MAX} bytes here");
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
+    }
+    let (lines, asked) = match messages(body) {
+        Ok(messages) => messages,
+        Err((id, fault)) => {
+            return Ok((StatusCode::BAD_REQUEST, json_body(official.doors, &id, Err(&fault))).into_response());
+        }
+    };
+    let (id, transport) =
+        if official.headers.contains_key(&SESSION) { find(official)? } else { open(official)? };
+    let after = transport.outbox.last();
+    for line in lines {
+        if transport.frames.send_timeout(Frame::Line(line), ROOM_WAIT).await.is_err() {
+            let message =
+                "this connection takes no more calls at the moment; read its stream, then try again";
+            return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "busy", message));
+        }
+    }
+    let response = if asked.is_empty() {
+        StatusCode::ACCEPTED.into_response()
+    } else {
+        events(official, &transport, after, Some(asked))
+    };
+    Ok(named(response, id))
+}
+
+pub(super) fn stream(official: &Official<'_>) -> Result<Response, Refusal> {
+    let (id, transport) = find(official)?;
+    let after = match header(official.headers, &LAST_EVENT)? {
+        Some(text) => {
+            let number = text.parse().ok().filter(|number| transport.outbox.can_serve(*number));
+            number.ok_or_else(|| unservable(text))?
+        }
+        None => transport.outbox.taken(),
+    };
+    Ok(named(events(official, &transport, after, None), id))
+}
+
+/// Everything after the number; with requests, until each of them was answered.
+fn events(
+    official: &Official<'_>,
+    transport: &Arc<Transport>,
+    after: u64,
+    mut asked: Option<Vec<RpcId>>,
+) -> Response {
+    let (sender, incoming) = mpsc::channel(2);
+    let reading = Arc::clone(transport);
+    drop(official.doors.tasks.spawn(async move {
+        let mut number = after;
+        // A reader that is behind what is kept is told by the end of its stream.
+        loop {
+            let frames = tokio::select! {
+                frames = reading.outbox.after(number) => frames,
+                () = sender.closed() => return,
+            };
+            let Ok(Some(frames)) = frames else { return };
+            number = frames.last().map_or(number, |(last, _)| *last);
+            *locked(&reading.used) = Instant::now();
+            if sender.send(frames).await.is_err() {
+                return;
+            }
+        }
+    }));
+    let outbox = Arc::clone(&transport.outbox);
+    let encode = move |frames: Vec<(u64, axum::body::Bytes)>, out: &mut Vec<u8>| {
+        for (number, frame) in frames {
+            write_event(out, Some(&number.to_string()), Some("message"), &frame);
+            outbox.took(number);
+            if let Some(asked) = &mut asked
+                && let Ok(Message::Response { id, .. }) = wire::parse(&frame)
+            {
+                asked.retain(|waiting| *waiting != id);
+                if asked.is_empty() {
+                    return false;
+                }
+            }
+        }
+        true
+    };
+    EventStream::new(incoming, &official.doors.stop, Box::new(encode)).into_response()
+}
+
+fn find(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
+    let text = header(official.headers, &SESSION)?.unwrap_or_default();
+    let id = Uuid::try_parse(text).map_err(|_| {
+        let message = "Acp-Session-Id is the UUID that the first answer had in this header";
+        Refusal::new(StatusCode::BAD_REQUEST, "bad_connection", message)
+    })?;
+    let live = locked(&official.doors.transports.live);
+    let transport = live.get(&id).filter(|transport| transport.owner == official.caller.principal);
+    let transport = transport.ok_or_else(|| {
+        let message = "there is no such connection; begin with initialize and without Acp-Session-Id";
+        Refusal::new(StatusCode::NOT_FOUND, "unknown_connection", message)
+    })?;
+    *locked(&transport.used) = Instant::now();
+    Ok((id, Arc::clone(transport)))
+}
+
+fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
+    let doors = official.doors;
+    let mut live = locked(&doors.transports.live);
+    let now = Instant::now();
+    live.retain(|_, transport| !transport.outbox.is_closed() && now - *locked(&transport.used) < IDLE_MAX);
+    if live.len() >= TRANSPORTS_MAX {
+        let message = "as many connections are open as may be; wait for one to be given up";
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
+    }
+    let (link, peer) = memory::pair();
+    let parts = ConnectionParts {
+        dialect: Some(Dialect::Acp),
+        client: None,
+        any_session: false,
+        greeted: doors.greeted.clone(),
+        ..official.parts(wire::Client::default())
+    };
+    let outbox = Outbox::new();
+    drop(doors.tasks.spawn(Arc::clone(&outbox).fill(peer.batches)));
+    let transport = Arc::new(Transport {
+        owner: official.caller.principal.clone(),
+        frames: peer.frames,
+        outbox,
+        used: Mutex::new(now),
+        connection: Mutex::new(Some(Connection::start(parts, link))),
+    });
+    let id = Uuid::new_v4();
+    live.insert(id, Arc::clone(&transport));
+    Ok((id, transport))
+}
+
+/// One message or several, and the ids of those that want an answer.
+fn messages(body: &[u8]) -> Result<(Vec<Vec<u8>>, Vec<RpcId>), (RpcId, Fault)> {
+    let batch = body.trim_ascii_start().starts_with(b"[");
+    let lines: Vec<Vec<u8>> = if batch {
+        let parts: Vec<&RawValue> = serde_json::from_slice(body)
+            .map_err(|error| (RpcId::null(), Fault::Parse(format!("not valid JSON: {error}"))))?;
+        parts.into_iter().map(|part| part.get().as_bytes().to_vec()).collect()
+    } else {
+        vec![body.to_vec()]
+    };
+    if lines.is_empty() || lines.len() > BATCH_MAX {
+        let text = format!("a batch has 1 to {BATCH_MAX} messages");
+        return Err((RpcId::null(), Fault::InvalidRequest(text)));
+    }
+    let mut asked = Vec::new();
+    for line in &lines {
+        if let Message::Request { id, .. } = wire::parse(line)? {
+            asked.push(id);
+        }
+    }
+    Ok((lines, asked))
+}
+
+fn named(mut response: Response, id: Uuid) -> Response {
+    let header = HeaderValue::from_str(&id.hyphenated().to_string());
+    response.headers_mut().extend(header.ok().map(|value| (SESSION, value)));
+    response
+}

@@ -1,0 +1,330 @@
+//! The gate: every request, also the first of a WebSocket, passes here before a route sees it.
+//!
+//! In this order: is it meant for us (`Host`), which page sends it (`Origin`), who sends it (token),
+//! what may they reach, and is the body one that we take. Nothing in a request but its token says who
+//! the caller is, and the token is taken out of the request when it has done its work.
+
+mod request;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, CACHE_CONTROL,
+    ORIGIN, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use engine::{Principal, SessionId};
+use tokio::time::Instant;
+
+use super::Doors;
+use super::body::{self, REST_BYTES_MAX, RPC_BYTES_MAX};
+use super::listen::Peer;
+use super::origins::{Names, Page};
+use super::refusal::Refusal;
+use super::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
+use super::wrong::WrongTokens;
+
+/// The WebSocket sub-protocol that we answer with.
+pub const WS_PROTOCOL: &str = "acp.v1";
+
+/// What everybody may read. None of it says anything about sessions.
+const PUBLIC: [&str; 5] =
+    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json"];
+
+const CORS_METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
+const CORS_SENDS: &str = "authorization, content-type, accept, last-event-id, acp-connection-id, acp-session-id, acp-protocol-version";
+const CORS_READS: &str = "acp-connection-id, acp-session-id, acp-protocol-version, retry-after";
+
+/// Who sent a request. Every request that passed the gate has one in its extensions, but for the
+/// public routes.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub principal: Principal,
+    /// `local` for the master token, else the client's id.
+    pub name: Arc<str>,
+    pub scope: Scope,
+}
+
+/// What a token opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything of its principal.
+    All,
+    /// One session and nothing beside it.
+    Session(SessionId),
+}
+
+pub struct GateParts {
+    pub keys: Keys,
+    pub names: Names,
+    /// A proxy stands before us, and says in `X-Forwarded-For` for whom it speaks.
+    pub behind_proxy: bool,
+    /// Random; the tokens of sessions are made from it.
+    pub seed: [u8; 32],
+}
+
+pub struct Gate {
+    keys: Keys,
+    names: Names,
+    behind_proxy: bool,
+    open: AtomicBool,
+    sessions: Mutex<SessionTokens>,
+    wrong: Mutex<WrongTokens>,
+}
+
+impl Gate {
+    pub fn new(parts: GateParts) -> Self {
+        Self {
+            keys: parts.keys,
+            names: parts.names,
+            behind_proxy: parts.behind_proxy,
+            open: AtomicBool::new(false),
+            sessions: Mutex::new(SessionTokens::new(Maker::new(parts.seed))),
+            wrong: Mutex::default(),
+        }
+    }
+
+    /// From here on requests are served; before, they are told to come again.
+    pub fn open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// A token for one session of this owner. An earlier one stops working.
+    pub fn session_token(&self, owner: &Principal, id: &SessionId) -> String {
+        locked(&self.sessions).issue(owner, id)
+    }
+
+    /// Another token for a session that has one.
+    pub fn rotate(&self, id: &SessionId) -> Option<String> {
+        locked(&self.sessions).rotate(id)
+    }
+
+    /// The session is gone, and its token with it.
+    pub fn forget(&self, id: &SessionId) {
+        locked(&self.sessions).forget(id);
+    }
+
+    /// Who shows this token. Where others than this machine's own programs can guess, an address that
+    /// was wrong too often is not even compared; on loopback that would let every program lock out
+    /// all the others, so there a right token always opens.
+    fn identify(&self, token: Option<&str>, address: IpAddr) -> Result<Holder, Denied> {
+        if matches!(self.keys, Keys::None) {
+            return Ok(Holder::Master);
+        }
+        let Some(token) = token else {
+            return Err(unauthorized("send the header `Authorization: Bearer TOKEN`").into());
+        };
+        let now = Instant::now();
+        let wait = locked(&self.wrong).wait(address, now);
+        if let Some(wait) = wait.filter(|_| !address.is_loopback()) {
+            return Err(Denied::too_often(wait));
+        }
+        let digest = Digest::of(token);
+        let holder = self.keys.holder(&digest).or_else(|| locked(&self.sessions).holder(&digest));
+        if let Some(holder) = holder.filter(|_| !token.is_empty()) {
+            return Ok(holder);
+        }
+        if let Some(wait) = wait {
+            return Err(Denied::too_often(wait));
+        }
+        locked(&self.wrong).count(address, now);
+        Err(unauthorized(
+            "this token opens nothing here; the server's own is in the file it named at its start",
+        )
+        .into())
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unauthorized(message: &str) -> Refusal {
+    Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+}
+
+/// A refusal, and how long to wait before the next try.
+#[derive(Debug)]
+struct Denied {
+    refusal: Refusal,
+    wait: Option<Duration>,
+}
+
+impl Denied {
+    fn too_often(wait: Duration) -> Self {
+        let message = "too many wrong tokens from this address; wait, then use the right one";
+        Self {
+            refusal: Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message),
+            wait: Some(wait),
+        }
+    }
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, wait: None }
+    }
+}
+
+impl IntoResponse for Denied {
+    fn into_response(self) -> Response {
+        let mut response = self.refusal.into_response();
+        if let Some(wait) = self.wait {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// The route is there, but not with this method.
+pub(super) async fn wrong_method() -> Refusal {
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "see the header `Allow`")
+}
+
+/// The middleware over all routes.
+pub(super) async fn pass(State(doors): State<Arc<Doors>>, mut request: Request, next: Next) -> Response {
+    let gate = &doors.gate;
+    let page = match origin(gate, &request) {
+        Ok(page) => page,
+        Err(refusal) => return logged(&request, refusal.into()),
+    };
+    // A page that may talk to us may also read why it was refused.
+    let named = (page == Some(Page::Named)).then(|| request.headers().get(ORIGIN).cloned()).flatten();
+    let answer = if named.is_some() && is_preflight(&request) {
+        preflight()
+    } else {
+        match admit(gate, &mut request) {
+            Ok(()) => next.run(request).await,
+            Err(denied) => logged(&request, denied),
+        }
+    };
+    dressed(answer, named)
+}
+
+/// Whether the request is meant for us, and which page it comes from.
+fn origin(gate: &Gate, request: &Request) -> Result<Option<Page>, Refusal> {
+    let host = request::host(request)?;
+    if !gate.names.are_ours(&host) {
+        let message = "this is not a name of this server; start it with --allow-host to give it one";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message));
+    }
+    let page = request::origin(request.headers())?.map(|origin| gate.names.page(origin, &host));
+    // Browsers say this also where they send no origin, as for pictures and scripts.
+    let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let elsewhere = site.is_some_and(|site| site != b"same-origin" && site != b"none");
+    if page == Some(Page::Foreign) || (elsewhere && page != Some(Page::Named)) {
+        let message = "this page may not talk to this server; start it with --cors and the page's origin";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
+    }
+    Ok(page)
+}
+
+/// Finds out who calls and what they may reach, and prepares the request for its route.
+fn admit(gate: &Gate, request: &mut Request) -> Result<(), Denied> {
+    request::no_token_in_url(request.uri())?;
+    let token = request::take_token(request.headers_mut())?;
+    if PUBLIC.contains(&request.uri().path()) {
+        return Ok(());
+    }
+    let holder = gate.identify(token.as_deref(), address(gate, request))?;
+    let caller = caller(holder);
+    if let Scope::Session(id) = &caller.scope
+        && request::session_segment(request.uri().path()) != Some(id.as_str())
+    {
+        return Err(unauthorized("this token opens its own session only").into());
+    }
+    if let Some(peer) = request.extensions().get::<Peer>() {
+        peer.admit();
+    }
+    if !gate.is_open() {
+        let message = "the server is starting; try again in a moment";
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message).into());
+    }
+    request::must_be_json(request)?;
+    let max = if matches!(request.uri().path(), "/acp" | "/acp/") { RPC_BYTES_MAX } else { REST_BYTES_MAX };
+    if request::declared_bytes(request.headers()).is_some_and(|declared| declared > max as u64) {
+        return Err(body::too_large(max).into());
+    }
+    let inner = std::mem::take(request.body_mut());
+    *request.body_mut() = body::limited(inner, max);
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+fn caller(holder: Holder) -> Caller {
+    match holder {
+        Holder::Master => {
+            let principal = Principal::local();
+            Caller { name: Arc::clone(&principal.0), principal, scope: Scope::All }
+        }
+        Holder::Client(id) => Caller { principal: Principal(Arc::clone(&id)), name: id, scope: Scope::All },
+        Holder::Session(owner, id) => {
+            Caller { name: Arc::clone(&owner.0), principal: owner, scope: Scope::Session(id) }
+        }
+    }
+}
+
+/// Whose wrong tokens are counted. A proxy adds the address it speaks for at the end; what stands
+/// before was sent by that address itself.
+fn address(gate: &Gate, request: &Request) -> IpAddr {
+    let peer = request.extensions().get::<Peer>();
+    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.address.ip());
+    if !gate.behind_proxy {
+        return peer;
+    }
+    let forwarded = request.headers().get_all("x-forwarded-for").iter().next_back();
+    let last = forwarded.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
+    last.unwrap_or(peer)
+}
+
+fn is_preflight(request: &Request) -> bool {
+    request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+fn preflight() -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(CORS_METHODS));
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(CORS_SENDS));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    response
+}
+
+/// What every answer wears; an answer to a page that was named lets it read.
+fn dressed(mut response: Response, named: Option<HeaderValue>) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    put_if_absent(headers, CACHE_CONTROL, "no-store");
+    if let Some(origin) = named {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(CORS_READS));
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+    }
+    response
+}
+
+fn put_if_absent(headers: &mut HeaderMap, name: axum::http::HeaderName, value: &'static str) {
+    headers.entry(name).or_insert(HeaderValue::from_static(value));
+}
+
+/// The path only: a query may hold what belongs to nobody.
+fn logged(request: &Request, denied: Denied) -> Response {
+    let (method, path, code) = (request.method(), request.uri().path(), denied.refusal.1);
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
+    tracing::info!(code, %method, path, ?peer, "a request was refused");
+    denied.into_response()
+}

@@ -1,0 +1,263 @@
+//! Tokens: who a caller is. Only digests are kept, and they are compared in constant time.
+//!
+//! A token has 256 random bits, so a plain SHA-256 of it cannot be guessed back. The tokens of single
+//! sessions live in memory only: a restart forgets them, and `rotate` makes new ones.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use engine::{Principal, SessionId};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+/// Session tokens that are kept at once; beyond that the oldest stops working.
+const SESSION_TOKENS_MAX: usize = 1024;
+
+/// SHA-256 of a token.
+#[derive(Clone, Copy)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    pub fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+
+    /// 64 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
+    pub fn is(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+/// Nobody needs a digest in a log.
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest")
+    }
+}
+
+/// A client with a name and sessions of its own.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub id: Arc<str>,
+    pub digest: Digest,
+}
+
+/// What opens the door.
+#[derive(Debug, Clone)]
+pub enum Keys {
+    /// No token is asked for. The binary allows this on loopback only.
+    None,
+    Tokens {
+        master: Digest,
+        clients: Vec<Client>,
+    },
+}
+
+/// Whose token it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Holder {
+    Master,
+    Client(Arc<str>),
+    Session(Principal, SessionId),
+}
+
+impl Keys {
+    /// Compares with every key, so that the time does not tell which one was nearly right.
+    pub(super) fn holder(&self, given: &Digest) -> Option<Holder> {
+        let Self::Tokens { master, clients } = self else { return None };
+        let mut found = None;
+        for client in clients {
+            if client.digest.is(given) {
+                found = Some(Holder::Client(Arc::clone(&client.id)));
+            }
+        }
+        if master.is(given) { Some(Holder::Master) } else { found }
+    }
+}
+
+/// The tokens of single sessions.
+#[derive(Debug)]
+pub(super) struct SessionTokens {
+    maker: Maker,
+    made: u64,
+    by_session: HashMap<SessionId, SessionToken>,
+}
+
+#[derive(Debug)]
+struct SessionToken {
+    owner: Principal,
+    digest: Digest,
+    /// Counts up: the smallest is the oldest.
+    number: u64,
+}
+
+impl SessionTokens {
+    pub fn new(maker: Maker) -> Self {
+        Self { maker, made: 0, by_session: HashMap::new() }
+    }
+
+    pub fn issue(&mut self, owner: &Principal, id: &SessionId) -> String {
+        if self.by_session.len() >= SESSION_TOKENS_MAX && !self.by_session.contains_key(id) {
+            let oldest = self.by_session.iter().min_by_key(|(_, token)| token.number);
+            let oldest = oldest.map(|(id, _)| id.clone());
+            oldest.and_then(|id| self.by_session.remove(&id));
+        }
+        self.made += 1;
+        let text = self.maker.token(self.made);
+        let token = SessionToken { owner: owner.clone(), digest: Digest::of(&text), number: self.made };
+        self.by_session.insert(id.clone(), token);
+        text
+    }
+
+    pub fn rotate(&mut self, id: &SessionId) -> Option<String> {
+        let owner = self.by_session.get(id)?.owner.clone();
+        Some(self.issue(&owner, id))
+    }
+
+    pub fn forget(&mut self, id: &SessionId) {
+        self.by_session.remove(id);
+    }
+
+    pub fn holder(&self, given: &Digest) -> Option<Holder> {
+        let mut found = None;
+        for (id, token) in &self.by_session {
+            if token.digest.is(given) {
+                found = Some(Holder::Session(token.owner.clone(), id.clone()));
+            }
+        }
+        found
+    }
+}
+
+/// Makes tokens from one random seed, so that making one cannot fail.
+pub(super) struct Maker([u8; 32]);
+
+impl Maker {
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self(seed)
+    }
+
+    fn token(&self, number: u64) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.0);
+        hash.update(number.to_be_bytes());
+        url_safe(&hash.finalize())
+    }
+}
+
+impl fmt::Debug for Maker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Maker")
+    }
+}
+
+/// Random bytes of the operating system.
+pub fn random() -> std::io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(bytes)
+}
+
+/// Base64 with the alphabet for addresses, without padding: 43 characters for 32 bytes.
+pub fn url_safe(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let group = chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte));
+        let group = group << (8 * (3 - chunk.len()));
+        for place in 0..=chunk.len() {
+            let index = group >> (18 - 6 * place) & 63;
+            text.push(char::from(ALPHABET[usize::try_from(index).unwrap_or_default()]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> SessionId {
+        SessionId::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_digest_is_64_hexadecimal_digits_and_nothing_else() {
+        let digest = Digest::of("token");
+        assert!(Digest::parse(&digest.hex()).unwrap().is(&digest));
+        assert_eq!(
+            Digest::of("abc").hex(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        for bad in ["", "ba", &"g".repeat(64), &"+1".repeat(32), &"a".repeat(65), &"ä".repeat(32)] {
+            assert!(Digest::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_written_with_letters_that_addresses_and_headers_allow() {
+        assert_eq!(url_safe(b""), "");
+        assert_eq!(url_safe(b"f"), "Zg");
+        assert_eq!(url_safe(b"fo"), "Zm8");
+        assert_eq!(url_safe(b"foobar"), "Zm9vYmFy");
+        assert_eq!(url_safe(&[0xfb, 0xff]), "-_8");
+        assert_eq!(url_safe(&[7; 32]).len(), 43);
+    }
+
+    #[test]
+    fn a_rotated_token_is_dead_at_once_and_a_forgotten_one_too() {
+        let mut tokens = SessionTokens::new(Maker::new([1; 32]));
+        let first = tokens.issue(&Principal("ci".into()), &id("a"));
+        let holder = Some(Holder::Session(Principal("ci".into()), id("a")));
+        assert_eq!(tokens.holder(&Digest::of(&first)), holder);
+        let second = tokens.rotate(&id("a")).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(tokens.holder(&Digest::of(&first)), None);
+        assert_eq!(tokens.holder(&Digest::of(&second)), holder);
+        tokens.forget(&id("a"));
+        assert_eq!(tokens.holder(&Digest::of(&second)), None);
+        assert_eq!(tokens.rotate(&id("a")), None);
+    }
+
+    #[test]
+    fn the_number_of_session_tokens_is_bounded_and_the_oldest_goes_first() {
+        let mut tokens = SessionTokens::new(Maker::new([1; 32]));
+        let owner = Principal::local();
+        let all: Vec<String> =
+            (0..=SESSION_TOKENS_MAX).map(|number| tokens.issue(&owner, &id(&format!("s{number}")))).collect();
+        assert_eq!(tokens.by_session.len(), SESSION_TOKENS_MAX);
+        assert_eq!(tokens.holder(&Digest::of(&all[0])), None);
+        assert!(tokens.holder(&Digest::of(&all[1])).is_some());
+    }
+
+    #[test]
+    fn each_key_opens_for_its_holder_only() {
+        let client = |id: &str, token: &str| Client { id: id.into(), digest: Digest::of(token) };
+        let keys =
+            Keys::Tokens { master: Digest::of("m"), clients: vec![client("ci", "c"), client("bot", "b")] };
+        assert_eq!(keys.holder(&Digest::of("m")), Some(Holder::Master));
+        assert_eq!(keys.holder(&Digest::of("c")), Some(Holder::Client("ci".into())));
+        assert_eq!(keys.holder(&Digest::of("b")), Some(Holder::Client("bot".into())));
+        assert_eq!(keys.holder(&Digest::of("")), None);
+    }
+}

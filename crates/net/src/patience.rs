@@ -1,0 +1,74 @@
+//! A deadline for questions in sessions whose client may have gone away without a word.
+//!
+//! A Bernstein client opens a session and may never be heard of again: over HTTP it need not even stay
+//! to see what is asked. So it is not the connection that waits for an answer but a reader of the
+//! session's log, which ends with the session.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use engine::{Answer, AskId, Body, Event, Input, LogReader, Sender, Seq, SessionHandle};
+use tokio::time::Instant;
+
+/// How long a question waits for the client that opened the session.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// Says no, in the client's name, to whatever is not answered in time. Ends with the session.
+pub(crate) async fn refuse_in_time(handle: SessionHandle, sender: Sender) {
+    let mut reader = handle.read(Seq::START);
+    let mut open = BTreeMap::new();
+    loop {
+        match wake(&mut reader, open.values().min().copied()).await {
+            Wake::Events(events) => events.iter().for_each(|event| note(&mut open, event)),
+            Wake::Overdue => {
+                let now = Instant::now();
+                let late: Vec<AskId> =
+                    open.iter().filter(|(_, until)| **until <= now).map(|(ask, _)| *ask).collect();
+                for ask in late {
+                    open.remove(&ask);
+                    let input = Input::Answer { by: sender.clone(), ask, answer: Answer::DenyOnce };
+                    if let Err(error) = handle.send(input).await {
+                        // Somebody answered at the last moment: the log says who.
+                        tracing::debug!(%error, "a question was settled just before its time was up");
+                    }
+                }
+            }
+            Wake::Ended => return,
+        }
+    }
+}
+
+enum Wake {
+    Events(Vec<std::sync::Arc<Event>>),
+    Overdue,
+    Ended,
+}
+
+async fn wake(reader: &mut LogReader, until: Option<Instant>) -> Wake {
+    let overdue = async {
+        match until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        events = reader.next() => match events {
+            Ok(Some(events)) => Wake::Events(events),
+            Ok(None) => Wake::Ended,
+            Err(error) => {
+                tracing::warn!(%error, "the log of a session cannot be read; its questions have no deadline");
+                Wake::Ended
+            }
+        },
+        () = overdue => Wake::Overdue,
+    }
+}
+
+fn note(open: &mut BTreeMap<AskId, Instant>, event: &Event) {
+    if let Body::Asked { ask, .. } = &event.body {
+        open.insert(*ask, Instant::now() + ANSWER_WITHIN);
+    } else if let Body::Resolved { ask, .. } = &event.body {
+        open.remove(ask);
+    }
+}

@@ -1,0 +1,282 @@
+//! The official remote transport: calls by POST, what comes of them on streams that can be taken up again.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use serde_json::{Value, json};
+use testkit::server::{CI, Door, Server, Setup, run};
+use testkit::web::{Event, Events, Reply, Web};
+use testkit::{Script, call, say};
+
+/// A client of the transport, with its connection's stream open.
+struct Remote {
+    web: Web,
+    connection: String,
+    events: Events,
+    last: u64,
+}
+
+impl Remote {
+    async fn new(door: &Door) -> Self {
+        Self::with(&door.web(), json!({})).await
+    }
+
+    async fn with(web: &Web, abilities: Value) -> Self {
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": abilities });
+        let hello = web.post("/acp", &request(1, "initialize", &params)).await;
+        assert_eq!(hello.status, 200);
+        assert_eq!(hello.json()["result"]["protocolVersion"], 1);
+        let connection = hello.header("acp-connection-id").unwrap().to_owned();
+        let web = web.with("acp-connection-id", &connection);
+        let events = web.events("/acp").await;
+        Self { web, connection, events, last: 1 }
+    }
+
+    async fn post(&mut self, method: &str, params: Value) -> u64 {
+        self.last += 1;
+        let reply = self.web.post("/acp", &request(self.last, method, &params)).await;
+        assert_eq!((reply.status, reply.text()), (202, String::new()));
+        self.last
+    }
+
+    /// A call whose answer comes on the connection's stream.
+    async fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.post(method, params).await;
+        self.events.reply(id).await.0
+    }
+
+    async fn session(&mut self, server: &Server) -> (String, Events) {
+        let new = self.call("session/new", json!({ "cwd": server.workspace(), "mcpServers": [] })).await;
+        let session = new["result"]["sessionId"].as_str().unwrap().to_owned();
+        let events = self.stream(&session, None).await;
+        (session, events)
+    }
+
+    async fn stream(&self, session: &str, after: Option<&str>) -> Events {
+        let web = self.web.with("acp-session-id", session);
+        match after {
+            Some(id) => web.with("last-event-id", id).events("/acp").await,
+            None => web.events("/acp").await,
+        }
+    }
+
+    async fn prompt(&mut self, session: &str, text: &str) -> u64 {
+        let params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+        self.post("session/prompt", params).await
+    }
+}
+
+fn request(id: u64, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// What was said in these events, by the agent.
+fn said(events: &[Event]) -> String {
+    let chunk = |event: &Event| {
+        let update = &event.json()["params"]["update"];
+        let text = update["sessionUpdate"] == "agent_message_chunk";
+        text.then(|| update["content"]["text"].as_str().unwrap_or_default().to_owned())
+    };
+    events.iter().filter_map(chunk).collect()
+}
+
+fn refused(reply: &Reply, status: u16, code: &str) {
+    assert_eq!((reply.status, reply.json()["error"].as_str()), (status, Some(code)), "{}", reply.text());
+}
+
+#[tokio::test]
+async fn a_prompt_is_answered_on_the_stream_of_its_session_after_its_updates() {
+    run(Setup::script(&Script::new([vec![say("one")]])), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let (session, mut events) = remote.session(server).await;
+        let id = remote.prompt(&session, "hello").await;
+        let (reply, seen) = events.reply(id).await;
+        assert_eq!(reply["result"]["stopReason"], "end_turn");
+        assert_eq!(said(&seen), "one");
+        assert!(seen.iter().all(|event| event.id.is_some()), "every event has an id");
+        drop(events);
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_that_are_not_of_the_protocol_get_the_status_it_names() {
+    run(Setup::offline(), async |server| {
+        let door = server.door(0).await;
+        let web = door.web();
+        let initialize = request(1, "initialize", &json!({ "protocolVersion": 1 }));
+        refused(
+            &web.with("content-type", "text/plain").post("/acp", &initialize).await,
+            415,
+            "unsupported_media_type",
+        );
+        refused(&web.post("/acp", &request(2, "session/list", &json!({}))).await, 400, "missing_connection");
+        let unknown = web.with("acp-connection-id", "6b1f5c8e-0000-8000-8000-000000000000");
+        refused(
+            &unknown.post("/acp", &request(2, "session/list", &json!({}))).await,
+            404,
+            "unknown_connection",
+        );
+        let events = unknown.with("accept", "text/event-stream");
+        refused(&events.get("/acp").await, 404, "unknown_connection");
+        refused(&unknown.delete("/acp").await, 404, "unknown_connection");
+        refused(&unknown.with("accept", "application/json").get("/acp").await, 406, "not_acceptable");
+
+        let batch = web.post("/acp", &json!([initialize])).await;
+        assert_eq!((batch.status, &batch.json()["error"]["code"]), (501, &json!(-32600)));
+        let bad = web.send("POST", "/acp", Some(b"{bad")).await;
+        assert_eq!((bad.status, &bad.json()["error"]["code"]), (400, &json!(-32700)));
+        let old = web.post("/acp", &request(1, "initialize", &json!({ "protocolVersion": "1" }))).await;
+        assert_eq!((old.status, &old.json()["error"]["code"]), (200, &json!(-32602)));
+        assert_eq!(old.header("acp-connection-id"), None);
+
+        let remote = Remote::new(&door).await;
+        let prompt = request(5, "session/prompt", &json!({ "prompt": [] }));
+        refused(&remote.web.post("/acp", &prompt).await, 400, "bad_session");
+        let other = request(5, "session/prompt", &json!({ "sessionId": "a", "prompt": [] }));
+        refused(&remote.web.with("acp-session-id", "b").post("/acp", &other).await, 400, "bad_session");
+        let again = remote.web.with("accept", "text/event-stream");
+        refused(&again.get("/acp").await, 409, "stream_in_use");
+        refused(&again.with("last-event-id", "soon").get("/acp").await, 409, "truncated");
+        assert_eq!(remote.web.delete("/acp").await.status, 202);
+        refused(&remote.web.delete("/acp").await, 404, "unknown_connection");
+        refused(&again.get("/acp").await, 404, "unknown_connection");
+        drop(remote);
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_taken_up_at_any_event_without_gap_or_double() {
+    let lines =
+        [vec![call("write", r#"{"path":"a.txt","content":"a"}"#)], vec![say("one")], vec![say("two")]];
+    run(Setup::script(&Script::new(lines)), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let (session, mut events) = remote.session(server).await;
+        let first = remote.prompt(&session, "write it").await;
+        let (_, mut whole) = events.reply(first).await;
+        let second = remote.prompt(&session, "go on").await;
+        whole.extend(events.reply(second).await.1);
+        drop(events);
+        for (index, event) in whole.iter().enumerate() {
+            let mut rest = remote.stream(&session, event.id.as_deref()).await;
+            let last = whole.last().unwrap();
+            let again = if index + 1 == whole.len() {
+                Vec::new()
+            } else {
+                rest.until(|seen| seen.id == last.id).await
+            };
+            let shown =
+                |events: &[Event]| -> Vec<_> { events.iter().map(|event| event.data.clone()).collect() };
+            assert_eq!(shown(&again), shown(&whole[index + 1..]), "after {:?}", event.id);
+        }
+        drop(remote);
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_goes_on_after_a_restart_of_the_server_and_gets_the_answer_it_is_owed() {
+    run(
+        Setup::script(&Script::new([vec![call("shell", r#"{"command":"make"}"#)], vec![say("done")]]))
+            .on_disk(),
+        async |server| {
+            let door = server.door(0).await;
+            let port = door.address.port();
+            let mut remote = Remote::new(&door).await;
+            let (session, mut events) = remote.session(server).await;
+            let id = remote.prompt(&session, "make it").await;
+            let seen = events.until(|event| event.json()["method"] == "session/request_permission").await;
+            let ask = seen.last().unwrap().json()["id"].clone();
+            let last = events.last.clone().unwrap();
+            drop(events);
+            door.close().await;
+            server.restart().await;
+
+            let door = server.door(port).await;
+            let mut events = remote.stream(&session, Some(&last)).await;
+            let (reply, rest) = events.reply(id).await;
+            assert_eq!(reply["result"]["stopReason"], "cancelled", "{reply}");
+            let withdrawn = |event: &Event| {
+                event.json()["method"] == "$/cancel_request" && event.json()["params"]["requestId"] == ask
+            };
+            assert_eq!(rest.iter().filter(|event| withdrawn(event)).count(), 1);
+            let next = remote.prompt(&session, "again").await;
+            let (reply, seen) = events.reply(next).await;
+            assert_eq!(
+                (reply["result"]["stopReason"].as_str(), said(&seen).as_str()),
+                (Some("end_turn"), "done")
+            );
+            drop((events, remote));
+            door.close().await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_lost_on_the_way_comes_again() {
+    run(Setup::offline(), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let first = remote.call("session/list", json!({})).await;
+        let last = remote.events.last.clone().unwrap();
+        let id = remote.post("session/list", json!({})).await;
+        let lost = remote.events.reply(id).await.0;
+        // As if nothing after the first answer had arrived.
+        remote.events = remote.web.with("last-event-id", &last).events("/acp").await;
+        assert_eq!(remote.events.reply(id).await.0, lost);
+        assert_eq!(first["result"], lost["result"]);
+        drop(remote);
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_load_tells_the_history_on_the_stream_of_its_session() {
+    run(Setup::script(&Script::new([vec![say("one")]])), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let (session, mut events) = remote.session(server).await;
+        let id = remote.prompt(&session, "hello").await;
+        events.reply(id).await;
+
+        let mut other = Remote::new(&door).await;
+        let mut events = other.stream(&session, None).await;
+        let place = json!({ "sessionId": session, "cwd": server.workspace(), "mcpServers": [] });
+        let id = other.post("session/load", place).await;
+        let (reply, seen) = events.reply(id).await;
+        assert!(reply["result"].is_object(), "{reply}");
+        assert_eq!(said(&seen), "one");
+        drop((events, other, remote));
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_sessions_and_connections_of_one_client_are_not_there_for_another() {
+    run(Setup::script(&Script::new([vec![say("one")]])), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let (session, events) = remote.session(server).await;
+        let ci = Web::new(door.address, CI);
+        let theirs = ci.with("acp-connection-id", &remote.connection).with("accept", "text/event-stream");
+        refused(&theirs.get("/acp").await, 404, "unknown_connection");
+        let mut other = Remote::with(&ci, json!({})).await;
+        let listed = other.call("session/list", json!({})).await;
+        assert_eq!(listed["result"]["sessions"], json!([]));
+        let id = other.prompt(&session, "mine now").await;
+        let (reply, _) = other.events.reply(id).await;
+        assert_eq!(reply["error"]["code"], -32002);
+        let stream = other.web.with("acp-session-id", &session).with("last-event-id", "0");
+        refused(&stream.with("accept", "text/event-stream").get("/acp").await, 404, "session_not_found");
+        drop((events, other, remote));
+        door.close().await;
+    })
+    .await;
+}

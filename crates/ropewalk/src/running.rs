@@ -1,0 +1,249 @@
+//! Servers that run: each keeps a file about itself and a lock on it, for `serve status` and
+//! `serve stop`.
+//!
+//! The lock and not the file says whether a server lives: the kernel gives it back however the process
+//! ends. While it is held, the process id in the file belongs to its holder and to nobody else.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::{Value, json};
+
+use crate::cli::{ServeCommand, StatusOptions, StopOptions};
+use crate::trouble::Trouble;
+use crate::{paths, terminal};
+
+/// How often somebody who waits for the end of a server looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// After it was ended by force.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+const FILE_BYTES_MAX: u64 = 64 << 10;
+/// It is not clear what is meant, or what was meant did not work.
+const UNDONE: u8 = 2;
+
+/// What a server says of itself.
+pub struct Facts {
+    pub url: String,
+    pub port: u16,
+    /// In milliseconds.
+    pub started_at: i64,
+    /// Never the token: this tells whether a token is the right one, and nothing else.
+    pub token_sha256: Option<String>,
+}
+
+/// The file of this process. Dropped, it is gone.
+pub struct Running {
+    path: PathBuf,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Whoever finds it left over sees that nobody holds the lock.
+        drop(fs::remove_file(&self.path));
+    }
+}
+
+/// Writes the file and takes the lock. What a dead server left is taken over.
+pub fn claim(facts: &Facts) -> Result<Running, Trouble> {
+    let path = folder()?.join(format!("http-{}.json", facts.port));
+    let unusable = |error: io::Error| {
+        Trouble::failed(format!("{} cannot be written", path.display()))
+            .because(error)
+            .fix("check that you may write there, or choose another folder with ROPEWALK_HOME")
+    };
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(unusable)?;
+    }
+    let mut file = locked(&path).map_err(unusable)?.ok_or_else(|| {
+        Trouble::failed(format!("another ropewalk serves port {}", facts.port))
+            .fix("see which: ropewalk serve status; end it: ropewalk serve stop; or choose another --port")
+    })?;
+    let text = json!({
+        "pid": std::process::id(),
+        "address": facts.url,
+        "port": facts.port,
+        "started_at": facts.started_at,
+        "token_sha256": facts.token_sha256,
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{text}"));
+    written.map_err(unusable)?;
+    Ok(Running { path, _file: file })
+}
+
+/// The file with its lock, or nothing if somebody else has it. A server that ends removes its file, so
+/// what was locked must still be what stands there.
+fn locked(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let ours = file.metadata()?.ino();
+        if fs::metadata(path).is_ok_and(|there| there.ino() == ours) {
+            return Ok(Some(file));
+        }
+    }
+}
+
+fn folder() -> Result<PathBuf, Trouble> {
+    Ok(paths::state()?.join("run"))
+}
+
+/// A server that lives.
+struct Found {
+    path: PathBuf,
+    pid: Pid,
+    port: u16,
+    facts: Value,
+}
+
+impl Found {
+    fn read(path: PathBuf) -> Option<Self> {
+        let file = File::open(&path).ok()?;
+        if !is_held(&file) {
+            return None;
+        }
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        let facts: Value = serde_json::from_str(&text).ok()?;
+        let pid = Pid::from_raw(i32::try_from(facts["pid"].as_i64()?).ok()?)?;
+        let port = u16::try_from(facts["port"].as_u64()?).ok()?;
+        Some(Self { path, pid, port, facts })
+    }
+
+    fn address(&self) -> &str {
+        self.facts["address"].as_str().unwrap_or("?")
+    }
+
+    fn is_alive(&self) -> bool {
+        File::open(&self.path).is_ok_and(|file| is_held(&file))
+    }
+
+    /// Asks it to end, and ends it by force after this time. Whether it is gone.
+    fn end(&self, timeout: Duration) -> io::Result<bool> {
+        // The handle is the process whatever becomes of its id; that it is the right one is known
+        // because the lock is still held after it was opened.
+        let process = match pidfd_open(self.pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(rustix::io::Errno::SRCH) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        for (signal, patience) in [(Signal::TERM, timeout), (Signal::KILL, KILL_WAIT)] {
+            if !self.is_alive() {
+                return Ok(true);
+            }
+            match pidfd_send_signal(&process, signal) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let began = Instant::now();
+            while self.is_alive() && began.elapsed() < patience {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        Ok(!self.is_alive())
+    }
+}
+
+/// Whether a server has the lock. Looking takes it for a moment if nobody has it.
+fn is_held(file: &File) -> bool {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            // Closing the file gives it back all the same.
+            flock(file, FlockOperation::Unlock).ok();
+            false
+        }
+        Err(error) => error == rustix::io::Errno::WOULDBLOCK,
+    }
+}
+
+/// All that live, by port.
+fn all() -> Result<Vec<Found>, Trouble> {
+    let folder = folder()?;
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(Trouble::failed(format!("{} cannot be read", folder.display())).because(error));
+        }
+    };
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let named = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("http-") && name.ends_with(".json")
+    };
+    let mut found: Vec<Found> = files.filter(named).filter_map(Found::read).collect();
+    found.sort_by_key(|server| server.port);
+    Ok(found)
+}
+
+pub fn run(command: &ServeCommand) -> ExitCode {
+    let (as_json, outcome) = match command {
+        ServeCommand::Status(options) => (options.json, status(options)),
+        ServeCommand::Stop(options) => (options.json, stop(options)),
+    };
+    outcome.unwrap_or_else(|trouble| trouble.report(as_json))
+}
+
+fn status(options: &StatusOptions) -> Result<ExitCode, Trouble> {
+    let servers = all()?;
+    if options.json {
+        let facts: Vec<&Value> = servers.iter().map(|server| &server.facts).collect();
+        terminal::put_json(&json!({ "running": facts }))?;
+    } else if servers.is_empty() {
+        terminal::put("no server runs\n")?;
+    }
+    for server in servers.iter().filter(|_| !options.json) {
+        let version = server.facts["version"].as_str().unwrap_or("?");
+        terminal::put(&format!("{}  pid {}  version {version}\n", server.address(), server.pid))?;
+    }
+    Ok(if servers.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn stop(options: &StopOptions) -> Result<ExitCode, Trouble> {
+    let mut servers = all()?;
+    if let Some(port) = options.port {
+        servers.retain(|server| server.port == port);
+    }
+    if servers.is_empty() {
+        return Err(Trouble::failed("no such server runs").fix("ropewalk serve status"));
+    }
+    if servers.len() > 1 && !options.all {
+        let addresses: Vec<&str> = servers.iter().map(Found::address).collect();
+        return Err(Trouble::usage("more than one server runs")
+            .because(addresses.join(", "))
+            .fix("name one with --port, or take --all"));
+    }
+    let mut undone = false;
+    let mut ended = Vec::new();
+    for server in &servers {
+        match server.end(Duration::from_secs(options.timeout)) {
+            Ok(true) => ended.push(server.address()),
+            Ok(false) => undone = true,
+            Err(error) => {
+                undone = true;
+                Trouble::failed(server.address()).because(error).warn("not ended");
+            }
+        }
+    }
+    if options.json {
+        terminal::put_json(&json!({ "ended": ended }))?;
+    } else {
+        for address in &ended {
+            terminal::put(&format!("ended {address}\n"))?;
+        }
+    }
+    Ok(if undone { ExitCode::from(UNDONE) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,75 @@
+//! The HTTP door of a server in process, on a port of its own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use engine::{Principal, Timestamp};
+use net::ConnectionParts;
+use net::http::{
+    Client, Digest, Doors, Gate, GateParts, Keys, Listening, Names, Transports, Visits, router, sockets,
+};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::web::Web;
+
+/// Opens everything.
+pub const MASTER: &str = "the-master-token";
+/// Opens what belongs to the client `ci`.
+pub const CI: &str = "the-token-of-ci";
+
+pub struct Door {
+    pub address: SocketAddr,
+    pub doors: Arc<Doors>,
+    serving: JoinHandle<()>,
+    _tasks: TaskTracker,
+}
+
+impl Door {
+    /// At this port; any with 0.
+    pub(super) async fn open(parts: ConnectionParts, started: Timestamp, port: u16) -> Self {
+        let listening = Listening::bind((Ipv4Addr::LOCALHOST, port).into(), None).await.expect("a port");
+        let address = listening.local_addr();
+        let keys = Keys::Tokens {
+            master: Digest::of(MASTER),
+            clients: vec![Client { id: "ci".into(), digest: Digest::of(CI) }],
+        };
+        let names = Names { bound: address, secure: false, hosts: Vec::new(), cors: Vec::new() };
+        let gate = Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [1; 32] }));
+        gate.open();
+        let stop = CancellationToken::new();
+        let doors = Arc::new(Doors {
+            registry: parts.registry,
+            rules: parts.rules,
+            identity: parts.identity,
+            greeted: parts.greeted,
+            gate,
+            secret: [2; 32],
+            visits: Visits::default(),
+            transports: Transports::default(),
+            sockets: sockets(),
+            metrics: net::Metrics::new("1.2.3", started),
+            started,
+            tasks: TaskTracker::new(),
+            stop: stop.clone(),
+        });
+        let tasks = TaskTracker::new();
+        let serving = tasks.spawn(listening.serve(router(Arc::clone(&doors)), stop));
+        Self { address, doors, serving, _tasks: tasks }
+    }
+
+    pub fn web(&self) -> Web {
+        Web::new(self.address, MASTER)
+    }
+
+    pub fn principal() -> Principal {
+        Principal::local()
+    }
+
+    pub async fn close(self) {
+        self.doors.stop.cancel();
+        drop(self.serving.await);
+        self.doors.finish().await;
+    }
+}

@@ -1,0 +1,319 @@
+//! The log's events as `streamUpdate` notifications: what the agent says as a string, everything else as
+//! an object with a `type`.
+//!
+//! Neighbouring pieces of one text are merged, so a client that is behind gets less, not later. What
+//! needs the connection itself is handed out as a [`Piece`], in its place among the updates.
+
+use std::sync::Arc;
+
+use engine::{
+    APPROVAL, AskId, AskRequest, Body, CallId, Event, FileChange, MessageId, NoticeLevel, Origin,
+    OutputStream, PlanEntry, Resolution, SessionId, StepStatus, Stop, ToolContent, ToolEnd, ToolStart,
+    Totals, Usage,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{mode, prompt_id};
+use crate::acp::write_notification;
+use crate::dialect::{Piece, Stand, View};
+use crate::outcome::stop_word;
+use crate::plain::blocks;
+use crate::transcript::block_text;
+
+/// Merged text in one update. Larger answers become several.
+const MERGED_BYTES_MAX: usize = 32 << 10;
+
+pub struct Updates {
+    session: SessionId,
+    turn_usage: Totals,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Params<'a, D> {
+    session_id: &'a str,
+    delta: D,
+}
+
+/// What pieces of a stream must have in common to be told as one.
+#[derive(PartialEq)]
+enum Strand<'a> {
+    Text(MessageId),
+    Thought(MessageId),
+    Output(&'a CallId, OutputStream),
+}
+
+impl Updates {
+    pub(crate) fn new(session: &SessionId) -> Self {
+        Self { session: session.clone(), turn_usage: Totals::default() }
+    }
+
+    pub(crate) fn encode<'a>(
+        &mut self,
+        events: &'a [Arc<Event>],
+        view: View,
+        stands: &mut Vec<Stand>,
+        out: &mut Vec<u8>,
+    ) -> (usize, Option<Piece<'a>>) {
+        let mut at = 0;
+        while let Some(event) = events.get(at) {
+            let offset = out.len();
+            let rest = events.get(at..).unwrap_or_default();
+            let mut piece = None;
+            at += if let Some((strand, _)) = strand(&event.body) {
+                self.merged(rest, &strand, out)
+            } else {
+                piece = self.event(event, view, out);
+                1
+            };
+            // Whoever has a merged update has seen the last of its pieces.
+            let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
+            stands.push(Stand { offset, seq });
+            if piece.is_some() {
+                return (at, piece);
+            }
+        }
+        (at, None)
+    }
+
+    pub(crate) fn ask(&self, ask: AskId, request: &AskRequest) -> Vec<u8> {
+        let mut out = Vec::new();
+        let params = json!({
+            "sessionId": self.session.as_str(),
+            "promptId": prompt_id(&self.session, ask),
+            "tool": request.tool.as_ref(),
+            "detail": detail(request),
+        });
+        write_notification(&mut out, "requestPermission", params);
+        out
+    }
+
+    pub(crate) fn withdraw(&self, ask: AskId, resolution: Resolution, out: &mut Vec<u8>) {
+        let word = match resolution {
+            Resolution::AllowedOnce | Resolution::AllowedAlways => "approved",
+            Resolution::DeniedOnce | Resolution::DeniedAlways => "rejected",
+            Resolution::Cancelled => "cancelled",
+            Resolution::TimedOut => "timed_out",
+            Resolution::EndedByRestart => "interrupted",
+        };
+        let delta = json!({
+            "type": "permission_withdrawn",
+            "promptId": prompt_id(&self.session, ask),
+            "decision": word,
+        });
+        self.delta(delta, out);
+    }
+
+    /// One update for as many neighbouring pieces as fit. Returns how many.
+    fn merged(&self, events: &[Arc<Event>], of: &Strand<'_>, out: &mut Vec<u8>) -> usize {
+        let mut text = String::new();
+        let mut taken = 0;
+        for event in events {
+            let Some((strand, piece)) = strand(&event.body) else { break };
+            if strand != *of || (taken > 0 && text.len() + piece.len() > MERGED_BYTES_MAX) {
+                break;
+            }
+            text.push_str(piece);
+            taken += 1;
+        }
+        match of {
+            Strand::Text(_) => self.delta(&text, out),
+            Strand::Thought(_) => self.delta(json!({ "type": "thought", "text": text }), out),
+            Strand::Output(call, stream) => {
+                let stream = match stream {
+                    OutputStream::Stdout => "stdout",
+                    OutputStream::Stderr => "stderr",
+                };
+                let delta =
+                    json!({ "type": "tool_output", "callId": &*call.0, "stream": stream, "text": text });
+                self.delta(delta, out);
+            }
+        }
+        taken
+    }
+
+    fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
+        let delta = match &event.body {
+            Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
+            Body::Resolved { ask, call, resolution, by } => {
+                return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
+            }
+            Body::TurnEnded { stop, error } => return self.turn_ended(event, *stop, error.as_ref(), out),
+            Body::UserMessage { content } => {
+                let own = matches!(&event.origin, Origin::Surface { id, .. } if *id == view.own);
+                if own && !view.replay {
+                    return None;
+                }
+                json!({ "type": "user_message", "text": blocks(content) })
+            }
+            Body::TurnStarted => {
+                self.turn_usage = Totals::default();
+                json!({ "type": "turn_started" })
+            }
+            Body::Plan { entries } => {
+                json!({ "type": "plan", "entries": entries.iter().map(step).collect::<Vec<_>>() })
+            }
+            Body::ToolStarted(start) => started(start),
+            Body::ToolEnded(end) => ended(end),
+            Body::FileEdited { call, change } => edited(call.as_ref(), change),
+            Body::FileShown { location } => {
+                json!({ "type": "file_shown", "path": location.path.to_string_lossy(), "line": location.line })
+            }
+            Body::CancelRequested => json!({ "type": "cancel_requested" }),
+            Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
+                "type": "blocked",
+                "callId": call.as_ref().map(|call| &*call.0),
+                "tool": &**tool,
+                "path": path.as_ref().map(|path| path.to_string_lossy()),
+                "sandbox": &**mode,
+                "reason": &**reason,
+            }),
+            Body::SettingChanged { id, value } if **id == *APPROVAL => {
+                json!({ "type": "mode", "mode": mode(value) })
+            }
+            Body::SettingChanged { id, value } => {
+                json!({ "type": "setting", "id": &**id, "value": &**value })
+            }
+            Body::Usage(usage) => self.usage(usage),
+            Body::Title { title } => json!({ "type": "title", "title": &**title }),
+            Body::Notice { level, text } => {
+                let level = match level {
+                    NoticeLevel::Info => "info",
+                    NoticeLevel::Warning => "warning",
+                    NoticeLevel::Error => "error",
+                };
+                json!({ "type": "notice", "level": level, "text": &**text })
+            }
+            Body::Cleared => json!({ "type": "cleared" }),
+            Body::Compacted { summary } => json!({ "type": "compacted", "summary": &**summary }),
+            Body::Moved { cwd } => json!({ "type": "moved", "cwd": cwd.to_string_lossy() }),
+            // Streams are merged by the caller; the rest has no shape in this dialect: a queued prompt is
+            // told when its turn starts, and commands and another agent's own words are for editors.
+            Body::Text { .. }
+            | Body::Thought { .. }
+            | Body::ToolOutput { .. }
+            | Body::TurnQueued { .. }
+            | Body::Commands { .. }
+            | Body::Foreign { .. } => return None,
+        };
+        self.delta(delta, out);
+        None
+    }
+
+    fn turn_ended(
+        &mut self,
+        event: &Event,
+        stop: Stop,
+        error: Option<&Arc<str>>,
+        out: &mut Vec<u8>,
+    ) -> Option<Piece<'static>> {
+        let usage = std::mem::take(&mut self.turn_usage);
+        let mut delta = json!({
+            "type": "turn_ended",
+            "stopReason": stop_word(stop),
+            "inputTokens": usage.input,
+            "outputTokens": usage.output,
+            "costUsd": usage.cost_usd,
+        });
+        if let (Some(error), Some(delta)) = (error, delta.as_object_mut()) {
+            delta.insert("error".into(), (&**error).into());
+        }
+        self.delta(delta, out);
+        event.turn.map(|turn| Piece::TurnEnded { turn, stop, error: error.cloned(), usage })
+    }
+
+    fn usage(&mut self, usage: &Usage) -> Value {
+        self.turn_usage.add(usage);
+        json!({
+            "type": "usage",
+            "inputTokens": usage.input,
+            "outputTokens": usage.output,
+            "contextUsed": usage.context_used,
+            "contextSize": usage.context_size,
+            "costUsd": usage.cost_usd,
+        })
+    }
+
+    fn delta(&self, delta: impl Serialize, out: &mut Vec<u8>) {
+        write_notification(out, "streamUpdate", Params { session_id: self.session.as_str(), delta });
+    }
+}
+
+fn strand(body: &Body) -> Option<(Strand<'_>, &str)> {
+    if let Body::Text { message, text } = body {
+        return Some((Strand::Text(*message), text));
+    }
+    if let Body::Thought { message, text } = body {
+        return Some((Strand::Thought(*message), text));
+    }
+    if let Body::ToolOutput { call, stream, text } = body {
+        return Some((Strand::Output(call, *stream), text));
+    }
+    None
+}
+
+/// What a person has to know to decide: what would be done, to what exactly, and why it is asked.
+fn detail(request: &AskRequest) -> String {
+    let mut detail = request.title.to_string();
+    if !detail.contains(&*request.subject) {
+        detail.push_str(": ");
+        detail.push_str(&request.subject);
+    }
+    if !request.reason.is_empty() {
+        detail.push_str(&format!(" ({})", request.reason));
+    }
+    detail
+}
+
+fn step(entry: &PlanEntry) -> Value {
+    let status = match entry.status {
+        StepStatus::Pending => "pending",
+        StepStatus::InProgress => "in_progress",
+        StepStatus::Completed => "completed",
+    };
+    json!({ "content": &*entry.content, "status": status })
+}
+
+fn started(start: &ToolStart) -> Value {
+    // What is no JSON is shown as the text it is.
+    let input: Value = serde_json::from_str(&start.input.0).unwrap_or_else(|_| Value::from(&*start.input.0));
+    json!({
+        "type": "tool_call",
+        "callId": &*start.call.0,
+        "tool": &*start.tool,
+        "title": &*start.title,
+        "input": input,
+    })
+}
+
+fn ended(end: &ToolEnd) -> Value {
+    let text = |content: &ToolContent| match content {
+        ToolContent::Block(block) => Some(block_text(block)),
+        // An edit is told by itself.
+        ToolContent::Diff(_) => None,
+    };
+    let mut delta = json!({
+        "type": "tool_result",
+        "callId": &*end.call.0,
+        "status": if end.failed { "failed" } else { "completed" },
+        "text": end.content.iter().filter_map(text).collect::<Vec<_>>().join("\n"),
+        "elapsedMs": end.elapsed_ms,
+    });
+    if let (Some(exit), Some(delta)) = (&end.exit, delta.as_object_mut()) {
+        delta.insert("exitCode".into(), exit.code.into());
+        delta.insert("signal".into(), exit.signal.as_deref().into());
+    }
+    delta
+}
+
+/// Both texts, so that the client can show the difference as it likes. None before: the file is new.
+fn edited(call: Option<&CallId>, change: &FileChange) -> Value {
+    json!({
+        "type": "file_edit",
+        "callId": call.map(|call| &*call.0),
+        "path": change.path.to_string_lossy(),
+        "before": change.before.as_deref(),
+        "after": change.after.as_deref(),
+    })
+}
