@@ -125,3 +125,8 @@ async fn ferrets_transcripts_are_true() {
 async fn otters_transcripts_are_true() {
     check(include_str!("../../../docs/dialects/otter.md"), Some(Dialect::Otter)).await;
 }
+
+#[tokio::test]
+async fn bernsteins_transcripts_are_true() {
+    check(include_str!("../../../docs/dialects/bernstein.md"), None).await;
+}

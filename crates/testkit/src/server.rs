@@ -181,6 +181,7 @@ impl Server {
             client: None,
             name: "client".into(),
             any_session: false,
+            metrics: None,
             greeted: None,
         }
     }

@@ -32,6 +32,7 @@ use super::sse::{EventStream, write_event};
 use super::{Caller, Doors, Refusal, bernstein};
 use crate::batch::{Batch, More, Position};
 use crate::connection::ConnectionParts;
+use crate::metrics::Door;
 use crate::writer::{AttachAnswer, Command, Start};
 use names::ConnectionId;
 use streams::{NoTap, Tap, locked};
@@ -195,6 +196,7 @@ impl Official<'_> {
             client: Some(client),
             name: Arc::clone(&self.caller.name),
             any_session: true,
+            metrics: Some((Arc::clone(&self.doors.metrics), Door::Sse)),
             greeted: None,
         }
     }
