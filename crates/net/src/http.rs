@@ -7,9 +7,11 @@ mod acp;
 mod bernstein;
 mod body;
 mod crowd;
-mod gate;
+pub mod gate;
 mod health;
+mod held;
 mod listen;
+pub mod metrics;
 mod origins;
 mod refusal;
 mod sse;
@@ -31,6 +33,7 @@ use wire::Identity;
 
 use crate::connection::Greeted;
 use crate::handlers::Rules;
+use crate::metrics::Metrics;
 
 pub(crate) use acp::Streams;
 pub use acp::{Transports, Visits};
@@ -61,6 +64,7 @@ pub struct Doors {
     pub transports: Transports,
     /// Places for WebSockets.
     pub sockets: Arc<Semaphore>,
+    pub metrics: Arc<Metrics>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
     pub tasks: TaskTracker,
@@ -88,7 +92,10 @@ pub fn sockets() -> Arc<Semaphore> {
 
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
-    let routes = Router::new().merge(health::routes()).merge(acp::routes());
+    let routes = Router::new()
+        .merge(health::routes())
+        .merge(acp::routes())
+        .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(gate::wrong_method)

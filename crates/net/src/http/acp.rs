@@ -176,7 +176,8 @@ impl Official<'_> {
         parts.name = Arc::clone(&hello.name);
         parts.any_session = false;
         self.doors.visits.open(connection, parts).map_err(|full| too_many(&full))?;
-        let outcome = Outcome::Initialized { images: self.doors.registry.abilities().images };
+        let outcome =
+            Outcome::Initialized { version: hello.version, images: self.doors.registry.abilities().images };
         let mut response = json_body(self.doors, id, Ok(&outcome)).into_response();
         let header = HeaderValue::from_str(&connection.to_string());
         response.headers_mut().extend(header.ok().map(|value| (CONNECTION, value)));
@@ -317,7 +318,15 @@ impl Official<'_> {
         }
         if !visit.streams.shows(session) {
             let from = Start::After(position.seq);
-            visit.streams.send(Command::Attach { handle, from, shown: 0, answer: AttachAnswer::Back }).await;
+            visit
+                .streams
+                .send(Command::Attach {
+                    handle,
+                    from,
+                    counted: wire::Counted::default(),
+                    answer: AttachAnswer::Back,
+                })
+                .await;
         }
         Ok(())
     }
