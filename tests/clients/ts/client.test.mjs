@@ -20,7 +20,7 @@ let home;
 /** A server process with the SDK's client connected to it. */
 class Editor {
   static async on(way) {
-    return new Editor(await WAYS[way](home));
+    return new Editor(await WAYS[way](home, workspace));
   }
 
   constructor(server) {

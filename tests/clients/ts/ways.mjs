@@ -32,8 +32,8 @@ async function stdio(home) {
 }
 
 /** A way over the network: `open` makes the SDK's stream to the server at this address. */
-const remote = (open) => async (home) => {
-  const server = spawn(process.env.ROPEWALK_BIN, ["serve", "--http", ":0"], {
+const remote = (open) => async (home, workspace) => {
+  const server = spawn(process.env.ROPEWALK_BIN, ["serve", "--http", ":0", "--allow-dir", workspace], {
     stdio: ["ignore", "ignore", "pipe"],
     env: { ...process.env, ROPEWALK_HOME: home, ROPEWALK_SERVER_TOKEN: TOKEN },
   });
@@ -67,10 +67,19 @@ async function address(server) {
     if (said) {
       // Whoever stops reading would stop the server one day.
       server.stderr.resume();
+      await ready(said[1]);
       return said[1];
     }
   }
   assert.fail("the server ended before it listened");
+}
+
+/** It listens before it has looked at its sessions; until then it says that it is not ready. */
+async function ready(host) {
+  const deadline = Date.now() + 60_000;
+  while ((await fetch(`http://${host}/ready`)).status !== 200) {
+    assert.ok(Date.now() < deadline, "the server does not get ready");
+  }
 }
 
 let records = 0;
