@@ -14,6 +14,7 @@ mod listen;
 pub mod metrics;
 mod origins;
 mod refusal;
+mod rest;
 mod sse;
 mod tls;
 mod tokens;
@@ -76,10 +77,15 @@ impl Doors {
     /// Ends the long answers and the connections, in good order.
     pub async fn finish(&self) {
         self.stop.cancel();
-        self.visits.close_all().await;
-        self.transports.close_all();
+        self.visits.close_all();
+        self.transports.close_all().await;
         self.tasks.close();
-        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+        let ended = async {
+            self.tasks.wait().await;
+            // Never closed: the last socket to end gives the last place back.
+            drop(self.sockets.acquire_many(acp::SOCKETS_MAX).await);
+        };
+        if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
             tracing::info!("some answers did not end in time");
         }
     }
@@ -95,6 +101,7 @@ pub fn router(doors: Arc<Doors>) -> Router {
     let routes = Router::new()
         .merge(health::routes())
         .merge(acp::routes())
+        .merge(rest::routes())
         .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })

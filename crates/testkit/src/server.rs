@@ -164,6 +164,7 @@ impl Server {
             client: None,
             name: "client".into(),
             any_session: false,
+            metrics: None,
             greeted: None,
         }
     }

@@ -32,6 +32,7 @@ use super::sse::{EventStream, write_event};
 use super::{Caller, Doors, Refusal, bernstein};
 use crate::batch::{Batch, More, Position};
 use crate::connection::ConnectionParts;
+use crate::metrics::Door;
 use crate::writer::{AttachAnswer, Command, Start};
 use names::ConnectionId;
 use streams::{NoTap, Tap, locked};
@@ -40,7 +41,7 @@ use websocket::Shape;
 
 pub(crate) use streams::Streams;
 pub use visits::Visits;
-pub(super) use websocket::seats;
+pub(super) use websocket::{SOCKETS_MAX, seats};
 pub use zeph::Transports;
 
 const CONNECTION: HeaderName = HeaderName::from_static("acp-connection-id");
@@ -175,7 +176,7 @@ impl Official<'_> {
         let mut parts = self.parts(client);
         parts.name = Arc::clone(&hello.name);
         parts.any_session = false;
-        self.doors.visits.open(connection, parts).map_err(|full| too_many(&full))?;
+        self.doors.visits.open(connection, parts, &self.doors.tasks).map_err(|full| too_many(&full))?;
         let outcome =
             Outcome::Initialized { version: hello.version, images: self.doors.registry.abilities().images };
         let mut response = json_body(self.doors, id, Ok(&outcome)).into_response();
@@ -195,6 +196,7 @@ impl Official<'_> {
             client: Some(client),
             name: Arc::clone(&self.caller.name),
             any_session: true,
+            metrics: Some((Arc::clone(&self.doors.metrics), Door::Sse)),
             greeted: None,
         }
     }
@@ -215,7 +217,7 @@ impl Official<'_> {
         if self.doors.visits.was_closed(id) {
             return Err(unknown_connection());
         }
-        self.doors.visits.open(id, self.parts(id.client())).map_err(|full| too_many(&full))
+        self.doors.visits.open(id, self.parts(id.client()), &self.doors.tasks).map_err(|full| too_many(&full))
     }
 
     /// The session may stand in a header, in the parameters, or in both.

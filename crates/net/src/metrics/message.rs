@@ -9,8 +9,8 @@ use wire::{Fault, Outcome, RpcId};
 
 use super::{Metrics, Reason, words};
 
-/// Requests of one client that may be open and still be told apart. A client that has more of them open
-/// has its further ones counted under the method `unknown`.
+/// Requests of one client that are counted while they are open. A client that has more of them open only
+/// has the further ones not counted.
 const OPEN_MAX: usize = 4096;
 
 /// What came of a message.
@@ -40,13 +40,14 @@ impl MessageOutcome {
         }
     }
 
-    pub fn of(answer: &Result<Outcome, Fault>) -> Self {
+    pub fn of(answer: Result<&Outcome, &Fault>) -> Self {
         match answer {
             Ok(Outcome::TurnEnded { stop, .. } | Outcome::Said { stop, .. }) => match stop {
                 Stop::Cancelled => Self::Cancelled,
                 Stop::Failed | Stop::Interrupted => Self::Error,
                 Stop::EndTurn | Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal => Self::Ok,
             },
+            Ok(Outcome::Answered { allowed: false, .. }) => Self::PermissionDenied,
             Ok(_) => Self::Ok,
             Err(fault) if Reason::of(fault).is_some() => Self::Rejected,
             Err(_) => Self::Error,
@@ -87,14 +88,19 @@ impl Tally {
         }
     }
 
-    /// A request is being answered: the one place where every answer passes.
-    pub fn answered(&self, id: &RpcId, answer: &Result<Outcome, Fault>) {
+    /// A request is being answered: every answer passes here. One that is told again, because its client
+    /// came back for it, counts once; a fault without a request is what nobody could read.
+    pub fn answered(&self, id: &RpcId, answer: Result<&Outcome, &Fault>) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-        if let Some(reason) = answer.as_ref().err().and_then(Reason::of) {
+        if let Some(reason) = answer.err().and_then(Reason::of) {
             self.metrics.rejected(reason);
         }
-        let elapsed_ms = open.as_ref().map_or(0, |open| open.since.elapsed().as_millis());
-        self.count(open.map_or(words::UNKNOWN, |open| open.method), MessageOutcome::of(answer), elapsed_ms);
+        let outcome = MessageOutcome::of(answer);
+        match open {
+            Some(open) => self.count(open.method, outcome, open.since.elapsed().as_millis()),
+            None if answer.is_err() => self.count(words::UNKNOWN, outcome, 0),
+            None => {}
+        }
     }
 
     /// A message that has no answer was dealt with.

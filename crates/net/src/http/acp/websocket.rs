@@ -21,6 +21,7 @@ use crate::batch::Batch;
 use crate::connection::{Connection, ConnectionParts};
 use crate::http::{Doors, Refusal, WS_PROTOCOL};
 use crate::link::memory;
+use crate::metrics::Door;
 
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A peer that is silent for this long, although it is asked, is gone.
@@ -28,7 +29,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long one frame may take to leave.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// Sockets at once.
-const SOCKETS_MAX: usize = 512;
+pub(in crate::http) const SOCKETS_MAX: u32 = 512;
 /// The reason of a close for data that is not text.
 const NOT_TEXT: u16 = 1003;
 /// What zeph's clients may send in one frame.
@@ -52,6 +53,7 @@ impl Official<'_> {
             dialect: None,
             client: None,
             any_session: false,
+            metrics: Some((Arc::clone(&doors.metrics), Door::WebSocket)),
             greeted: doors.greeted.clone(),
             ..self.parts(wire::Client::default())
         };
@@ -176,5 +178,5 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, batch: &Batch) -> Result
 }
 
 pub(in crate::http) fn seats() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(SOCKETS_MAX))
+    Arc::new(tokio::sync::Semaphore::new(usize::try_from(SOCKETS_MAX).unwrap_or(usize::MAX)))
 }
