@@ -233,7 +233,13 @@ impl Reader {
                     Err(fault) => self.bad_notification(&method, fault).await,
                 }
             }
-            Ok(Message::Response { id, result }) => self.answered(&id, permission_answer(result)).await,
+            // Only the official protocol asks its clients anything by a request.
+            Ok(Message::Response { id, result }) if self.decoder.client().dialect == Dialect::Acp => {
+                self.answered(&id, permission_answer(result)).await;
+            }
+            Ok(Message::Response { id, .. }) => {
+                tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
+            }
             Err((id, fault)) => self.refuse(id, fault).await,
         }
     }

@@ -8,16 +8,18 @@ use engine::{
     Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp,
     TurnId, Wish,
 };
-use wire::{Call, ChangeAnswer, Dialect, Fault, Outcome, Place, RpcId, SessionView};
+use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, SessionView};
 
 use crate::debts::Debts;
-use crate::numbers;
+use crate::numbers::{Numbers, OTTER};
 use crate::outlet::Outlet;
 use crate::patience;
 use crate::writer::{AttachAnswer, Command, Start};
 
 /// A prompt's id stands in the log.
 const REQUEST_ID_BYTES_MAX: usize = 256;
+/// As many updates as otter keeps.
+const HISTORY_MAX: u64 = 1024;
 
 /// What this server allows its clients.
 #[derive(Debug, Clone)]
@@ -32,11 +34,23 @@ pub struct Rules {
     pub list_max: usize,
     /// The door, as it stands in listings.
     pub source: Arc<str>,
+    /// Updates that a client of a dialect with numbers can still be told again.
+    pub history_max: u64,
+    /// Shared by all connections of a server.
+    pub numbers: Numbers,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { home_dir: "/".into(), places: None, allowed_dirs: None, list_max: 100, source: "acp".into() }
+        Self {
+            home_dir: "/".into(),
+            places: None,
+            allowed_dirs: None,
+            list_max: 100,
+            source: "acp".into(),
+            history_max: HISTORY_MAX,
+            numbers: Numbers::default(),
+        }
     }
 }
 
@@ -61,14 +75,15 @@ impl Handlers {
             Call::Prompt { id, .. }
             | Call::Message { id, .. }
             | Call::Change { id, .. }
-            | Call::Answer { id, .. } => self.registry.live(&self.principal, id).is_none(),
+            | Call::Answer { id, .. }
+            | Call::Sandbox { id, .. }
+            | Call::Bridge { id } => self.registry.live(&self.principal, id).is_none(),
             Call::Cancel { .. }
             | Call::CancelRequest { .. }
             | Call::Initialize(_)
             | Call::Authenticate { .. }
             | Call::Logout
             | Call::Ignore => false,
-            Call::Sandbox { .. } | Call::Bridge { .. } => false,
             Call::New(_)
             | Call::Task { .. }
             | Call::Stop { .. }
@@ -91,8 +106,9 @@ impl Handlers {
 
     pub(crate) async fn handle(&self, id: &RpcId, call: Call) -> Handled {
         match call {
-            Call::Initialize(_) => {
-                Ok(Some(Outcome::Initialized { images: self.registry.abilities().images }))
+            Call::Initialize(hello) => {
+                let images = self.registry.abilities().images;
+                Ok(Some(Outcome::Initialized { images, version: hello.version }))
             }
             Call::Authenticate { method } => authenticate(&method),
             Call::Logout => Ok(Some(Outcome::Done)),
@@ -163,22 +179,32 @@ impl Handlers {
         let handle = self.open(session, place).await?;
         let rules = self.project_rules(&handle);
         let answer = AttachAnswer::AfterReplay { id: id.clone(), rules, outcome: None };
-        let from = Start::After(handle.snapshot().replay_from);
-        self.attach(handle, from, 0, answer).await
+        let from = handle.snapshot().replay_from;
+        let counted = self.counted(&handle, from).await?;
+        self.attach(handle, Start::After(from), counted, answer).await
     }
 
     async fn replay(&self, id: &RpcId, session: &SessionId, since: u64) -> Handled {
         let handle = self.open(session, None).await?;
-        let found =
-            numbers::find(&handle, since).await.map_err(|error| Fault::Internal(error.to_string()))?;
+        let (numbers, kept) = (&self.rules.numbers, self.rules.history_max);
+        let found = numbers.find(&handle, OTTER, since, kept).await.map_err(unreadable)?;
+        // How much is told, and how far it goes, is known when it was told.
         let outcome = Outcome::Replayed {
             id: session.clone(),
-            replayed: found.last.saturating_sub(found.shown),
-            last: found.last,
+            replayed: 0,
+            last: found.from.updates,
             truncated: found.truncated,
         };
         let answer = AttachAnswer::AfterReplay { id: id.clone(), rules: Vec::new(), outcome: Some(outcome) };
-        self.attach(handle, Start::After(found.after), found.shown, answer).await
+        self.attach(handle, Start::After(found.from.seq), found.from, answer).await
+    }
+
+    /// What the client's dialect has counted up to a place, if it counts.
+    async fn counted(&self, handle: &SessionHandle, seq: Seq) -> Result<Counted, Fault> {
+        if !self.debts.client().dialect.is_numbered() {
+            return Ok(Counted::default());
+        }
+        self.rules.numbers.at(handle, OTTER, seq).await.map_err(unreadable)
     }
 
     async fn task(
@@ -204,7 +230,7 @@ impl Handlers {
         let cwd = (*handle.snapshot().cwd).clone();
         let outcome = Outcome::Tasked { id: handle.id().clone(), cwd, role, approval };
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.attach(handle, Start::After(Seq::START), 0, answer).await
+        self.attach(handle, Start::After(Seq::START), Counted::default(), answer).await
     }
 
     async fn stop(&self, id: &RpcId, session: &SessionId, reason: String) -> Handled {
@@ -252,10 +278,13 @@ impl Handlers {
         };
         let outcome = Outcome::Opened(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.attach(handle, from, 0, answer).await
+        self.attach(handle, from, Counted::default(), answer).await
     }
 
-    async fn fork(&self, id: &RpcId, source: &SessionId, place: Place) -> Handled {
+    async fn fork(&self, id: &RpcId, source: &SessionId, mut place: Place) -> Handled {
+        if place.cwd.is_none() {
+            place.cwd = Some(self.registry.row(&self.principal, source).await.map_err(fault)?.cwd);
+        }
         let handle = self.registry.fork(source, self.wish(place)?).await.map_err(fault)?;
         let head = handle.read(Seq::START).head();
         self.begin(id, handle, head).await
@@ -265,13 +294,20 @@ impl Handlers {
     async fn begin(&self, id: &RpcId, handle: SessionHandle, after: Seq) -> Handled {
         let outcome = Outcome::Created(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.attach(handle, Start::After(after), 0, answer).await
+        let counted = self.counted(&handle, after).await?;
+        self.attach(handle, Start::After(after), counted, answer).await
     }
 
     /// Known to the reading half only when the writer knows it: a prompt that follows finds it shown.
-    async fn attach(&self, handle: SessionHandle, from: Start, shown: u64, answer: AttachAnswer) -> Handled {
+    async fn attach(
+        &self,
+        handle: SessionHandle,
+        from: Start,
+        counted: Counted,
+        answer: AttachAnswer,
+    ) -> Handled {
         let session = handle.id().clone();
-        let queued = self.write(Command::Attach { handle, from, shown, answer }).await;
+        let queued = self.write(Command::Attach { handle, from, counted, answer }).await;
         self.debts.opened(&session);
         queued
     }
@@ -568,8 +604,15 @@ async fn offer(handle: &SessionHandle, input: Input) -> Result<Accepted, SendErr
 fn refused(handle: &SessionHandle, error: SendError) -> Fault {
     match error {
         SendError::Closed => Fault::NoSuchSession { id: handle.id().to_string() },
+        SendError::Refused(refusal @ Refusal::UnknownChoice { .. }) => {
+            Fault::UnknownChoice(refusal.to_string())
+        }
         SendError::Refused(refusal) => Fault::InvalidRequest(refusal.to_string()),
     }
+}
+
+fn unreadable(error: StoreError) -> Fault {
+    Fault::Internal(error.to_string())
 }
 
 fn authenticate(method: &str) -> Handled {

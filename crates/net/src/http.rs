@@ -7,9 +7,11 @@ mod acp;
 mod bernstein;
 mod body;
 mod crowd;
-mod gate;
+pub mod gate;
 mod health;
+mod held;
 mod listen;
+pub mod metrics;
 mod origins;
 mod refusal;
 mod sse;
@@ -31,6 +33,7 @@ use wire::Identity;
 
 use crate::connection::Greeted;
 use crate::handlers::Rules;
+use crate::metrics::Metrics;
 
 pub(crate) use acp::Streams;
 pub use acp::{Transports, Visits};
@@ -61,6 +64,7 @@ pub struct Doors {
     pub transports: Transports,
     /// Places for WebSockets.
     pub sockets: Arc<Semaphore>,
+    pub metrics: Arc<Metrics>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
     pub tasks: TaskTracker,
@@ -72,10 +76,15 @@ impl Doors {
     /// Ends the long answers and the connections, in good order.
     pub async fn finish(&self) {
         self.stop.cancel();
-        self.visits.close_all().await;
-        self.transports.close_all();
+        self.visits.close_all();
+        self.transports.close_all().await;
         self.tasks.close();
-        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+        let ended = async {
+            self.tasks.wait().await;
+            // Never closed: the last socket to end gives the last place back.
+            drop(self.sockets.acquire_many(acp::SOCKETS_MAX).await);
+        };
+        if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
             tracing::info!("some answers did not end in time");
         }
     }
@@ -88,7 +97,10 @@ pub fn sockets() -> Arc<Semaphore> {
 
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
-    let routes = Router::new().merge(health::routes()).merge(acp::routes());
+    let routes = Router::new()
+        .merge(health::routes())
+        .merge(acp::routes())
+        .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })
         .method_not_allowed_fallback(gate::wrong_method)

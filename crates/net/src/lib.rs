@@ -2,19 +2,24 @@
 //!
 //! Nothing here knows what a method means or how a permission is decided.
 
+mod along;
 mod batch;
 mod connection;
 mod debts;
 mod handlers;
 pub mod http;
 mod link;
+pub mod metrics;
 mod numbers;
 mod outlet;
 mod panics;
 mod patience;
 mod writer;
 
+pub use along::read_along;
 pub use batch::{At, Batch, Mark, More, Placed, Position};
 pub use connection::{Connection, ConnectionParts, Greeted};
 pub use handlers::Rules;
 pub use link::{Incoming, Link, memory, stdio};
+pub use metrics::Metrics;
+pub use numbers::Numbers;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use engine::{CommandSpec, Page, Principal, Registry, Seq, SessionHandle, SessionId, SurfaceId, Taken};
 use tokio::sync::{mpsc, watch};
-use wire::{Fault, Outcome, Replies, RpcId};
+use wire::{Counted, Fault, Outcome, Replies, RpcId};
 
 use crate::batch::{At, Batch, Mark, Position};
 use crate::debts::Debts;
@@ -36,8 +36,8 @@ pub(crate) enum Command {
     Attach {
         handle: SessionHandle,
         from: Start,
-        /// Updates that the client's dialect has counted before that place.
-        shown: u64,
+        /// What the client's dialect has counted before that place.
+        counted: Counted,
         answer: AttachAnswer,
     },
     /// Answers when everything up to `seq` was written, and therefore is durable.
@@ -234,7 +234,7 @@ impl Writer {
     fn command(&mut self, command: Command) {
         match command {
             Command::Answer { id, outcome } => self.answer(&id, outcome.as_ref()),
-            Command::Attach { handle, from, shown, answer } => self.attach(handle, from, shown, answer),
+            Command::Attach { handle, from, counted, answer } => self.attach(handle, from, counted, answer),
             Command::AnswerAfter { session, seq, id, outcome } => match self.shown.find(&session) {
                 Some(attached) if attached.reader.cursor() < seq && !attached.ended => {
                     attached.after.push((seq, id, outcome));
@@ -274,7 +274,7 @@ impl Writer {
         self.shown.ring_all();
     }
 
-    fn attach(&mut self, handle: SessionHandle, from: Start, shown: u64, answer: AttachAnswer) {
+    fn attach(&mut self, handle: SessionHandle, from: Start, counted: Counted, answer: AttachAnswer) {
         let mut seen = None;
         if let Some(before) = self.shown.find(handle.id()) {
             seen = Some(before.reader.cursor());
@@ -289,7 +289,7 @@ impl Writer {
             (Start::After(after) | Start::Missed(after), Some(seen)) => seen.min(after),
             (Start::After(after) | Start::Missed(after) | Start::Now(after), None) => after,
         };
-        let updates = wire::Updates::new(self.debts.client(), &handle, shown);
+        let updates = wire::Updates::new(self.debts.client(), &handle, counted);
         let reader = handle.read(after);
         let head = reader.head();
         let mut replay = None;

@@ -26,6 +26,8 @@ Environment:
                   else in $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk
   ROPEWALK_SERVER_TOKEN  The token of `serve --http`; without it, one is made and kept in http.token
   ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
+  OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
+  OTTER_LOG       Set to 1, a server logs every request on standard error, as with -v
   NO_COLOR        Set to anything, there are no colours";
 
 const PERMISSIONS_HELP: &str = "\
@@ -63,7 +65,7 @@ pub enum Command {
     /// Serve editors on standard input and output, or over HTTP
     Serve(ServeArguments),
     #[command(hide = true)]
-    Acp(AcpOptions),
+    Acp(Box<AcpOptions>),
     /// Give the agent one prompt and wait for its answer
     Run(RunOptions),
     /// List, read, copy and remove sessions
@@ -128,6 +130,10 @@ pub struct ServeOptions {
     /// How the agent introduces itself to the editor
     #[arg(long, value_name = "NAME", default_value = "ropewalk")]
     pub agent_name: String,
+
+    /// Send a trace of every turn to this OpenTelemetry collector, as in http://127.0.0.1:4318
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
 
     #[command(flatten)]
     pub guard: GuardOptions,

@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::{ListQuery, Principal, Registry, Timestamp};
 use net::http::{
     Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
     Visits, random, router,
 };
-use net::{Greeted, Rules};
+use net::{Greeted, Metrics, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -27,8 +26,6 @@ use crate::{paths, terminal};
 const FILES_WANTED: u64 = 2048;
 /// Of these, what is not for connections: the store, standard input and output, children.
 const FILES_KEPT: u64 = 256;
-/// How long the routes' own tasks may take at the end.
-const TASKS_GRACE: Duration = Duration::from_secs(3);
 
 /// A door that can be opened: everything that could be wrong with its options was looked at.
 pub struct Door {
@@ -56,6 +53,7 @@ pub struct Shared {
     pub identity: Identity,
     pub dialect: Option<Dialect>,
     pub greeted: Option<Greeted>,
+    pub metrics: Arc<Metrics>,
     pub started: Timestamp,
 }
 
@@ -122,7 +120,7 @@ impl Door {
             started_at: shared.started.0,
             token_sha256: self.master.digest().as_ref().map(Digest::hex),
         })?;
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let stop = CancellationToken::new();
         announce(&listening, &self.master);
         open_when_ready(&shared.registry, &gate);
         let doors = Arc::new(Doors {
@@ -135,6 +133,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
+            metrics: Arc::clone(&shared.metrics),
             started: shared.started,
             tasks: TaskTracker::new(),
             stop: stop.clone(),

@@ -5,7 +5,12 @@ use std::io::{self, Write};
 
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::secrets;
+use crate::{paths, secrets};
+
+/// Whether somebody wants every request logged, by the name that editors set for the older server.
+pub fn wants_requests() -> bool {
+    paths::variable("OTTER_LOG").is_some_and(|value| value != "0")
+}
 
 /// A command that ends tells its own troubles; without being asked, only a server logs besides.
 pub fn start(verbose: u8, serving: bool) {

@@ -11,6 +11,7 @@ mod editors;
 mod environment;
 mod guards;
 mod logging;
+mod metrics;
 mod paths;
 mod permissions;
 mod run;
@@ -22,6 +23,7 @@ mod server;
 mod sessions;
 mod terminal;
 mod tokens;
+mod traces;
 mod trouble;
 
 use std::process::ExitCode;
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),
     };
-    let verbose = cli.verbose;
+    let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = cli.command();
     logging::start(verbose, command.serves());
     let outcome = match command {

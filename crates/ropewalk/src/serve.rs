@@ -15,6 +15,7 @@ use wire::{Backends, Dialect, Identity};
 use crate::cli::ServeOptions;
 use crate::doors::{Door, Shared};
 use crate::guards::Guards;
+use crate::metrics::Meters;
 use crate::trouble::Trouble;
 use crate::{audit, backends, editors, paths, run, server};
 
@@ -43,6 +44,7 @@ pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
 struct Prepared {
     registry: Arc<Registry>,
     audit: Option<Arc<Audit>>,
+    meters: Meters,
     rules: Rules,
     identity: Identity,
     dialect: Option<Dialect>,
@@ -77,23 +79,33 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         sandbox_backends: Backends::default(),
         adapters: vec!["ropewalk".into()],
     };
-    let (registry, audit) = server::audited(limits, true, &guards)?;
+    let meters = Meters::new(options.otlp.as_deref())?;
+    let (registry, audit) = server::metered(limits, &guards, &meters)?;
     let stdio = options.stdio || door.is_none();
     let dialect = options.dialect.dialect();
-    Ok(Prepared { registry, audit, rules, identity, dialect, stdio, door })
+    Ok(Prepared { registry, audit, meters, rules, identity, dialect, stdio, door })
 }
 
 async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
-    let Prepared { registry, audit, rules, identity, dialect, stdio, door } = prepared;
+    let Prepared { registry, audit, mut meters, rules, identity, dialect, stdio, door } = prepared;
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     registry.start_reaper();
+    meters.start();
     let catching_up = audit.clone().map(|audit| {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
     let greeted = Some(greeted(&registry, audit.as_ref(), &identity.sandbox_backends));
-    let shared = Shared { registry: Arc::clone(&registry), rules, identity, dialect, greeted, started };
+    let shared = Shared {
+        registry: Arc::clone(&registry),
+        rules,
+        identity,
+        dialect,
+        greeted,
+        metrics: Arc::clone(&meters.metrics),
+        started,
+    };
     let http = match door {
         Some(door) => match door.open(&shared).await {
             Ok(open) => Some(open),
@@ -127,6 +139,7 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     if let Some(editor) = editor {
         editor.finish().await;
     }
+    meters.finish().await;
     Ok(Ok(()))
 }
 
@@ -174,6 +187,7 @@ async fn hung_up(editor: &mut Option<Editor>, http: bool) {
     }
     if let Some(client) = editor.take() {
         client.finish().await;
+        tracing::info!("the editor hung up; HTTP goes on");
     }
     std::future::pending().await
 }

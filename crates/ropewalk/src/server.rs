@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::SystemClock;
 use crate::guards::Guards;
+use crate::metrics::Meters;
 use crate::trouble::Trouble;
 use crate::{audit, paths, secrets};
 
@@ -27,10 +28,23 @@ pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
 
 /// A registry for working with sessions. Without a sound audit key there is none.
 pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, Trouble> {
+    watched(limits, warm, guards, None)
+}
+
+/// The same for a server that is measured.
+pub fn metered(limits: Limits, guards: &Guards, meters: &Meters) -> Result<Audited, Trouble> {
+    watched(limits, true, guards, Some(meters))
+}
+
+fn watched(limits: Limits, warm: bool, guards: &Guards, meters: Option<&Meters>) -> Result<Audited, Trouble> {
     let folder = paths::audit()?;
     let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let rules = Arc::new(Rulebook::new(paths::rules()?));
-    let parts = parts(limits, warm, guards, &rules)?;
+    let mut parts = parts(limits, warm, guards, &rules)?;
+    if let Some(meters) = meters {
+        parts.followers = meters.followers();
+        parts.store = meters.metrics.timed(parts.store);
+    }
     let key = match key {
         // Where nothing can be kept, neither can sessions: they last as long as the process does.
         Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
@@ -49,8 +63,8 @@ pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, T
         sandbox: guards.reach.mode.name().into(),
         retention_days: RETENTION_DAYS,
     });
-    let followers = vec![Arc::clone(&audit) as Arc<dyn Follower>];
-    let registry = Registry::new(RegistryParts { followers, ..parts });
+    parts.followers.push(Arc::clone(&audit) as Arc<dyn Follower>);
+    let registry = Registry::new(parts);
     audit_changes(&rules, &registry, &audit);
     Ok((registry, Some(audit)))
 }

@@ -65,15 +65,20 @@ impl Master {
     }
 }
 
-/// An empty token would be opened by an empty header, and what no header can carry opens nothing.
 fn checked(token: &str, place: &str) -> Result<Digest, Trouble> {
-    let fix = "set it to 16 or more letters and digits, or leave it out: then one is made";
+    digest(token).map_err(|why| {
+        Trouble::usage(format!("the token in {place} {why}"))
+            .fix("set it to 16 or more letters and digits, or leave it out: then one is made")
+    })
+}
+
+/// An empty token would be opened by an empty header, and what no header can carry opens nothing.
+fn digest(token: &str) -> Result<Digest, &'static str> {
     if token.trim().is_empty() {
-        return Err(Trouble::usage(format!("the token in {place} is empty")).fix(fix));
+        return Err("is empty");
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let what = format!("the token in {place} has spaces or characters that no header can carry");
-        return Err(Trouble::usage(what).fix(fix));
+        return Err("has spaces or characters that no header can carry");
     }
     Ok(Digest::of(token))
 }
@@ -100,7 +105,9 @@ pub fn clients(entries: &[ClientEntry], master: &Master) -> Result<Vec<Client>, 
             (Some(hex), None) => Digest::parse(hex).ok_or_else(|| {
                 wrong(format!("the token_sha256 of client {id:?} is not 64 hexadecimal digits"))
             })?,
-            (None, Some(token)) => checked(token, &format!("client {id:?}"))?,
+            (None, Some(token)) => {
+                digest(token).map_err(|why| wrong(format!("the token of client {id:?} {why}")))?
+            }
             (Some(_), Some(_)) | (None, None) => {
                 return Err(wrong(format!("client {id:?} needs either token_sha256 or token")));
             }

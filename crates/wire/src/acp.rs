@@ -16,9 +16,10 @@ use serde_json::value::RawValue;
 use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
-pub(crate) use decode::{abilities, blocks};
+pub(crate) use decode::{abilities, blocks, check_text, prompt};
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
+pub(crate) use tools::risk_name;
 pub use updates::{AskFrame, Updates};
 
 /// Text in one prompt, all its blocks together.
@@ -41,11 +42,17 @@ pub struct ClientAbilities {
 
 /// What a request wants. `frame_bytes` is the size of the frame it came in.
 pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+    check_size(method, frame_bytes)?;
+    decode::request(method, params)
+}
+
+/// Most methods have no use for a large frame.
+pub(crate) fn check_size(method: &str, frame_bytes: usize) -> Result<(), Fault> {
     let large = matches!(method, "session/prompt" | "session/message" | "_session/import");
     if !large && frame_bytes > PLAIN_FRAME_BYTES_MAX {
         return Err(Fault::FrameTooLong { limit_bytes: PLAIN_FRAME_BYTES_MAX });
     }
-    decode::request(method, params)
+    Ok(())
 }
 
 /// What a notification wants. Unknown ones are ignored, as the protocol demands.

@@ -175,6 +175,8 @@ impl SessionView {
 pub enum Outcome {
     Initialized {
         images: bool,
+        /// The number that the client asked for, if it asked for a number.
+        version: Option<u64>,
     },
     Done,
     Created(SessionView),

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    AskId, AskRequest, CallId, CommandSpec, Event, Resolution, Resolver, Seq, SessionHandle, Stop, SurfaceId,
-    Totals, TurnId,
+    AskId, AskRequest, Body, CallId, CommandSpec, Event, Resolution, Resolver, Seq, SessionHandle, Stop,
+    SurfaceId, Totals, TurnId,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -30,6 +30,14 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// Whether its updates have numbers that count.
+    pub fn is_numbered(self) -> bool {
+        match self {
+            Self::Otter => true,
+            Self::Acp | Self::Ferret | Self::Bernstein => false,
+        }
+    }
+
     pub const ALL: [Self; 4] = [Self::Acp, Self::Ferret, Self::Otter, Self::Bernstein];
 
     pub fn name(self) -> &'static str {
@@ -133,6 +141,29 @@ impl<'a> Piece<'a> {
     }
 }
 
+/// What a dialect that numbers its updates has counted up to a place in the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counted {
+    /// Everything up to here.
+    pub seq: Seq,
+    /// The number of the last update.
+    pub updates: u64,
+    pub totals: Totals,
+}
+
+impl Counted {
+    /// Counts the next event, of which the dialect shows so many updates. A power cut can take events
+    /// that were seen; each position that is missing counts as one, so that no number is given twice.
+    pub fn add(&mut self, event: &Event, updates: u64) {
+        let lost = event.seq.0.saturating_sub(self.seq.0).saturating_sub(1);
+        self.updates = self.updates.saturating_add(lost).saturating_add(updates);
+        self.seq = event.seq;
+        if let Body::Usage(usage) = &event.body {
+            self.totals.add(usage);
+        }
+    }
+}
+
 /// The reading half of a connection.
 pub struct Decoder {
     /// The only dialect that is understood here, if there is only one.
@@ -200,8 +231,8 @@ fn decode(
 ) -> Result<Call, Fault> {
     match dialect {
         Dialect::Acp => acp::request(method, params, frame_bytes),
-        Dialect::Ferret => ferret::request(method, params),
-        Dialect::Otter => otter::request(method, params),
+        Dialect::Ferret => ferret::request(method, params, frame_bytes),
+        Dialect::Otter => otter::request(method, params, frame_bytes),
         Dialect::Bernstein => bernstein::request(method, params, frame_bytes),
     }
 }
@@ -271,12 +302,12 @@ pub enum AskFrame {
 }
 
 impl Updates {
-    /// `shown` is how many updates the client's dialect has counted before the place where it begins.
-    pub fn new(client: Client, session: &SessionHandle, shown: u64) -> Self {
+    /// `counted` is what the client's dialect has counted before the place where it begins, if it counts.
+    pub fn new(client: Client, session: &SessionHandle, counted: Counted) -> Self {
         match client.dialect {
             Dialect::Acp => Self::Acp(Box::new(acp::Updates::new(client.abilities, session))),
             Dialect::Ferret => Self::Ferret(ferret::Updates::new(session)),
-            Dialect::Otter => Self::Otter(otter::Updates::new(session.id(), shown)),
+            Dialect::Otter => Self::Otter(otter::Updates::new(session.id(), counted)),
             Dialect::Bernstein => Self::Bernstein(bernstein::Updates::new(session.id())),
         }
     }
@@ -295,6 +326,14 @@ impl Updates {
             Self::Ferret(updates) => updates.encode(events, view, stands, out),
             Self::Otter(updates) => updates.encode(events, stands, out),
             Self::Bernstein(updates) => updates.encode(events, view, stands, out),
+        }
+    }
+
+    /// The number of the last update, in a dialect that numbers them.
+    pub fn last(&self) -> Option<u64> {
+        match self {
+            Self::Otter(updates) => Some(updates.last()),
+            Self::Acp(_) | Self::Ferret(_) | Self::Bernstein(_) => None,
         }
     }
 

@@ -1,9 +1,14 @@
 //! The difference between two texts, line by line, as people read it.
 //!
 //! The longest common subsequence, for texts that are small enough; what is larger is shown as one
-//! block that went and one that came. Nothing here is ever applied, so it need not be minimal.
+//! block that went and one that came. It need not be minimal, but a unified diff applies: it turns the
+//! text that was into the text that is, to the last byte.
+
+mod unified;
 
 use engine::FileChange;
+
+pub(crate) use unified::unified;
 
 /// Cells of the comparison's table: a megabyte or two, a few milliseconds.
 const CELLS_MAX: usize = 1 << 20;

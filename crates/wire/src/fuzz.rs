@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 
 use crate::acp::{self, ClientAbilities, Updates};
 use crate::call::Fault;
-use crate::dialect::{Backends, Client, Decoder, Dialect, Identity, Replies, View};
+use crate::dialect::{Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, View};
 use crate::frame::{Frame, FrameBuffer};
 use crate::rpc::{Message, RpcId, parse};
-use crate::{portable, record};
+use crate::{ferret, otter, portable, record};
 
 /// The first two bytes are the limit and the size of a read; the rest is the stream.
 pub fn frames(data: &[u8]) {
@@ -115,6 +115,26 @@ fn shown(event: Arc<Event>) {
         updates.encode(&events, View { replay: false, own: SurfaceId(1) }, &mut Vec::new(), &mut out);
         check_lines(&out);
     }
+    for replay in [false, true] {
+        let mut out = Vec::new();
+        let mut updates = ferret::Updates::of(&id, &[], &snapshot);
+        let events = [Arc::clone(&event)];
+        let view = View { replay, own: SurfaceId(1) };
+        let (_, piece) = updates.encode(&events, view, &mut Vec::new(), &mut out);
+        if let Some(Piece::Asked { ask, request }) = piece {
+            out.extend(updates.ask(ask, request));
+        }
+        check_lines(&out);
+    }
+    let mut out = Vec::new();
+    otter::Updates::new(&id, Counted::default()).encode(&[Arc::clone(&event)], &mut Vec::new(), &mut out);
+    check_lines(&out);
+    let count = memchr::memchr_iter(b'\n', &out).count();
+    assert_eq!(
+        u64::try_from(count).ok(),
+        Some(otter::updates_of(&event)),
+        "what is counted is what is shown"
+    );
 }
 
 fn answer(id: &RpcId, fault: &Fault) {

@@ -16,6 +16,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod markdown;
+mod merge;
 pub mod otter;
 pub mod outcome;
 pub mod page;
@@ -23,12 +24,14 @@ pub mod plain;
 pub mod portable;
 pub mod record;
 mod rpc;
+mod siblings;
 pub mod timestamp;
 pub mod transcript;
 
 pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
 pub use dialect::{
-    AskFrame, Backends, Client, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View, chosen,
+    AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View,
+    chosen,
 };
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};

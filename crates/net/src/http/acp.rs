@@ -40,7 +40,7 @@ use websocket::Shape;
 
 pub(crate) use streams::Streams;
 pub use visits::Visits;
-pub(super) use websocket::seats;
+pub(super) use websocket::{SOCKETS_MAX, seats};
 pub use zeph::Transports;
 
 const CONNECTION: HeaderName = HeaderName::from_static("acp-connection-id");
@@ -175,8 +175,9 @@ impl Official<'_> {
         let mut parts = self.parts(client);
         parts.name = Arc::clone(&hello.name);
         parts.any_session = false;
-        self.doors.visits.open(connection, parts).map_err(|full| too_many(&full))?;
-        let outcome = Outcome::Initialized { images: self.doors.registry.abilities().images };
+        self.doors.visits.open(connection, parts, &self.doors.tasks).map_err(|full| too_many(&full))?;
+        let outcome =
+            Outcome::Initialized { version: hello.version, images: self.doors.registry.abilities().images };
         let mut response = json_body(self.doors, id, Ok(&outcome)).into_response();
         let header = HeaderValue::from_str(&connection.to_string());
         response.headers_mut().extend(header.ok().map(|value| (CONNECTION, value)));
@@ -214,7 +215,7 @@ impl Official<'_> {
         if self.doors.visits.was_closed(id) {
             return Err(unknown_connection());
         }
-        self.doors.visits.open(id, self.parts(id.client())).map_err(|full| too_many(&full))
+        self.doors.visits.open(id, self.parts(id.client()), &self.doors.tasks).map_err(|full| too_many(&full))
     }
 
     /// The session may stand in a header, in the parameters, or in both.
@@ -317,7 +318,15 @@ impl Official<'_> {
         }
         if !visit.streams.shows(session) {
             let from = Start::After(position.seq);
-            visit.streams.send(Command::Attach { handle, from, shown: 0, answer: AttachAnswer::Back }).await;
+            visit
+                .streams
+                .send(Command::Attach {
+                    handle,
+                    from,
+                    counted: wire::Counted::default(),
+                    answer: AttachAnswer::Back,
+                })
+                .await;
         }
         Ok(())
     }

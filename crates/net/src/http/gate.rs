@@ -5,6 +5,8 @@
 //! the caller is, and the token is taken out of the request when it has done its work.
 
 mod request;
+#[cfg(test)]
+pub(super) mod tests;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,6 +4,9 @@
 //! to say something soon, to finish what it says soon, and to be somebody we know to keep its place
 //! when others want it.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -24,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::crowd::{CONNECTIONS_MAX, Crowd, Full, Seat};
+use super::held::Held;
 use super::tls::Tls;
 
 /// Until the first byte of a connection.
@@ -199,7 +203,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let heard = CancellationToken::new();
+        let (heard, seat) = (CancellationToken::new(), Arc::clone(&self.peer.seat));
         let (peer, routes, first) = (self.peer, TowerToHyperService::new(self.router), heard.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             first.cancel();
@@ -208,7 +212,8 @@ impl Connection {
             hyper::service::Service::call(&routes, request)
         });
         let builder = builder();
-        let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let stream = TokioIo::new(Held::new(stream, seat));
+        let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
         let silent = async {
             if tokio::time::timeout(FIRST_REQUEST, heard.cancelled()).await.is_ok() {
                 std::future::pending::<()>().await;

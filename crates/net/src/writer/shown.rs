@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use engine::{AskId, Doorbell, LogReader, Seq, SessionHandle, SessionId, Subscription, SurfaceId, TurnId};
-use wire::{AskFrame, Client, Outcome, RpcId, Updates};
+use wire::{AskFrame, Client, Counted, Outcome, RpcId, Updates};
 
 use crate::batch::{More, Position};
 
@@ -94,7 +94,7 @@ impl Shown {
         {
             let reader = handle.read(attached.reader.cursor());
             // What it has counted so far is taken over from the encoder before it.
-            let updates = Updates::new(client, &handle, 0);
+            let updates = Updates::new(client, &handle, Counted::default());
             self.show(handle, reader, updates, None, surface);
         }
     }
@@ -137,8 +137,10 @@ impl Shown {
 impl Attached {
     /// Takes over what the client is owed from the reader that showed it the session so far.
     fn inherit(&mut self, before: Self) {
-        if self.replay.is_none() && self.reader.cursor() == before.reader.cursor() {
-            // The same stream goes on, and with it what was counted so far.
+        let goes_on = self.replay.is_none() || self.updates.last().is_some();
+        if goes_on && self.reader.cursor() == before.reader.cursor() {
+            // The same stream goes on, and with it what was counted so far. Numbers do that also where
+            // history is told: what was on its way to the client comes first.
             self.updates = before.updates;
             self.skip = before.skip;
             self.reprice = before.reprice;

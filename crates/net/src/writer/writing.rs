@@ -237,8 +237,14 @@ impl Writing<'_> {
             self.out.extra(Some(&session), at, |out| attached.updates.totals(&totals, out));
         }
         for (id, rules, outcome) in replay.answers {
-            let outcome =
+            let mut outcome =
                 outcome.unwrap_or_else(|| Outcome::Opened(SessionView::of(&attached.handle, rules)));
+            if let (Outcome::Replayed { replayed, last, .. }, Some(now)) =
+                (&mut outcome, attached.updates.last())
+            {
+                *replayed = now.saturating_sub(*last);
+                *last = now;
+            }
             self.answer(attached, &id, Ok(&outcome));
         }
         for (ask, frame) in replay.held {

@@ -49,6 +49,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: sockets(),
+            metrics: net::Metrics::new("1.2.3", started),
             started,
             tasks: TaskTracker::new(),
             stop: stop.clone(),

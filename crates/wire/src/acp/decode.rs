@@ -159,7 +159,7 @@ fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {
     Ok(Call::Cancel { id: session_id(&request.session_id)? })
 }
 
-fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
+pub(crate) fn prompt(params: Option<&RawValue>) -> Result<Call, Fault> {
     let request: schema::PromptRequest = read(params)?;
     let content: Vec<_> = request.prompt.into_iter().filter_map(block).collect();
     check_text(&content)?;
@@ -177,7 +177,7 @@ pub(crate) fn blocks(value: serde_json::Value) -> Result<Vec<Content>, Fault> {
     Ok(content)
 }
 
-fn check_text(content: &[Content]) -> Result<(), Fault> {
+pub(crate) fn check_text(content: &[Content]) -> Result<(), Fault> {
     let text_bytes: usize = content.iter().map(text_bytes).sum();
     if text_bytes > PROMPT_TEXT_BYTES_MAX {
         return Err(Fault::InvalidRequest(format!(

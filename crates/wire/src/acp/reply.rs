@@ -18,7 +18,7 @@ pub const AUTH_METHOD: &str = "local";
 
 pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
-        Outcome::Initialized { images } => result(id, &initialized(identity, *images), out),
+        Outcome::Initialized { images, version: _ } => result(id, &initialized(identity, *images), out),
         Outcome::Done => result(id, &json!({}), out),
         Outcome::Created(view) => result(id, &created(view), out),
         Outcome::Opened(view) => result(id, &opened(view), out),
@@ -63,9 +63,9 @@ pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
 pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
     let (code, data) = match fault {
         Fault::Parse(_) | Fault::FrameTooLong { .. } => (-32700, None),
-        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } => (-32600, None),
+        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } | Fault::UnknownChoice(_) => (-32600, None),
         Fault::UnknownMethod(_) => (-32601, None),
-        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } | Fault::UnknownChoice(_) => (-32602, None),
+        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } => (-32602, None),
         Fault::NoSuchSession { id } => (-32002, Some(json!({ "sessionId": id }))),
         Fault::Internal(_) => (-32603, None),
     };

@@ -18,11 +18,10 @@ use serde_json::{Map, json};
 use super::tools;
 use super::{ClientAbilities, settings, write_notification};
 use crate::dialect::{Piece, Stand, View};
+use crate::merge::{Voice, merged};
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 
-/// Merged text in one update. Larger answers become several.
-const MERGED_BYTES_MAX: usize = 32 << 10;
 /// Output of a running command that is shown at a time.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 
@@ -83,10 +82,13 @@ impl Updates {
         while let Some(event) = events.get(at) {
             let offset = out.len();
             let mut piece = None;
-            if let Body::Text { message, text } = &event.body {
-                at += self.merged(&events[at..], *message, text, "agent_message_chunk", out);
-            } else if let Body::Thought { message, text } = &event.body {
-                at += self.merged(&events[at..], *message, text, "agent_thought_chunk", out);
+            if let Some(merged) = merged(&events[at..]) {
+                at += merged.taken;
+                let kind = match merged.voice {
+                    Voice::Said => "agent_message_chunk",
+                    Voice::Thought => "agent_thought_chunk",
+                };
+                self.chunk(kind, &merged.text, &message_id(merged.message), out);
             } else {
                 at += 1;
                 piece = self.event(event, view, out);
@@ -218,31 +220,6 @@ impl Updates {
             | Body::Moved { .. } => {}
         }
         None
-    }
-
-    /// One update for as many neighbouring pieces of the message as fit. Returns how many.
-    fn merged(
-        &self,
-        events: &[Arc<Event>],
-        message: MessageId,
-        first: &str,
-        kind: &str,
-        out: &mut Vec<u8>,
-    ) -> usize {
-        let thought = matches!(events.first().map(|event| &event.body), Some(Body::Thought { .. }));
-        let same = |event: &Arc<Event>| piece_of(&event.body, thought, message);
-        let mut merged = None::<String>;
-        let mut taken = 1;
-        for text in events.iter().skip(1).map_while(same) {
-            let sofar = merged.as_ref().map_or(first.len(), String::len);
-            if sofar + text.len() > MERGED_BYTES_MAX {
-                break;
-            }
-            merged.get_or_insert_with(|| first.to_owned()).push_str(&text);
-            taken += 1;
-        }
-        self.chunk(kind, merged.as_deref().unwrap_or(first), &message_id(message), out);
-        taken
     }
 
     /// The hot path, written by hand: a test compares it with the schema's own encoder.
@@ -401,23 +378,6 @@ fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
             None => out.extend_from_slice(frame),
         }
     }
-}
-
-/// The text, if the body is a further piece of the message.
-fn piece_of(body: &Body, thought: bool, message: MessageId) -> Option<Arc<str>> {
-    if let Body::Text { message: of, text } = body
-        && !thought
-        && *of == message
-    {
-        return Some(Arc::clone(text));
-    }
-    if let Body::Thought { message: of, text } = body
-        && thought
-        && *of == message
-    {
-        return Some(Arc::clone(text));
-    }
-    None
 }
 
 fn message_id(message: MessageId) -> String {

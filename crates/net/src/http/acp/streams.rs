@@ -116,7 +116,7 @@ impl Streams {
 
     /// Which stream a command belongs to, and what of it belongs to the connection's own.
     fn parted(&self, command: Command) -> (Option<SessionId>, Command, Option<Command>) {
-        let Command::Attach { handle, from, shown, answer } = command else {
+        let Command::Attach { handle, from, counted, answer } = command else {
             let session = match &command {
                 Command::AnswerAfter { session, .. } | Command::Finish { session, .. } => {
                     Some(session.clone()).filter(|session| self.shows(session))
@@ -142,7 +142,7 @@ impl Streams {
             | AttachAnswer::Elsewhere { .. }
             | AttachAnswer::Back) => (answer, None),
         };
-        (session, Command::Attach { handle, from, shown, answer }, elsewhere)
+        (session, Command::Attach { handle, from, counted, answer }, elsewhere)
     }
 
     fn commands(&self, session: Option<&SessionId>) -> mpsc::Sender<Command> {

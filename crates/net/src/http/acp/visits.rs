@@ -27,8 +27,6 @@ const IDLE_MAX: Duration = Duration::from_secs(1800);
 const ROOM_WAIT: Duration = Duration::from_secs(10);
 /// Ids of connections that their clients closed, so that nobody brings them back.
 const CLOSED_MAX: usize = 4096;
-/// How long connections may take to end.
-const FINISH_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Visits {
@@ -45,7 +43,6 @@ pub(super) struct Visit {
     pub(super) streams: Arc<Streams>,
     incoming: mpsc::Sender<Frame>,
     stop: CancellationToken,
-    tasks: TaskTracker,
     used: Mutex<Instant>,
 }
 
@@ -67,13 +64,18 @@ impl Visits {
         self.lock().closed.contains(&id)
     }
 
-    pub(super) fn open(&self, id: ConnectionId, parts: ConnectionParts) -> Result<Arc<Visit>, Full> {
+    pub(super) fn open(
+        &self,
+        id: ConnectionId,
+        parts: ConnectionParts,
+        tasks: &TaskTracker,
+    ) -> Result<Arc<Visit>, Full> {
         let mut inner = self.lock();
         if let Some(visit) = inner.live.get(&id) {
             return Ok(Arc::clone(visit));
         }
         inner.make_room()?;
-        let visit = Arc::new(Visit::start(id, parts));
+        let visit = Arc::new(Visit::start(id, parts, tasks));
         inner.live.insert(id, Arc::clone(&visit));
         Ok(visit)
     }
@@ -95,21 +97,10 @@ impl Visits {
         true
     }
 
-    /// Ends every connection and waits for its tasks, a while.
-    pub(in crate::http) async fn close_all(&self) {
-        let visits: Vec<_> = self.lock().live.drain().map(|(_, visit)| visit).collect();
-        for visit in &visits {
+    pub(in crate::http) fn close_all(&self) {
+        for (_, visit) in self.lock().live.drain() {
             visit.stop.cancel();
             visit.streams.close();
-            visit.tasks.close();
-        }
-        let ended = async {
-            for visit in &visits {
-                visit.tasks.wait().await;
-            }
-        };
-        if tokio::time::timeout(FINISH_GRACE, ended).await.is_err() {
-            tracing::info!("some connections did not end in time");
         }
     }
 
@@ -135,15 +126,14 @@ impl Inner {
 }
 
 impl Visit {
-    fn start(id: ConnectionId, parts: ConnectionParts) -> Self {
-        let tasks = TaskTracker::new();
+    fn start(id: ConnectionId, parts: ConnectionParts, tasks: &TaskTracker) -> Self {
         let stop = CancellationToken::new();
         let (incoming, frames) = mpsc::channel(INCOMING_MAX);
         let desk = Desk::new(parts, id.surface());
         let streams = Streams::new(desk.writers.clone(), tasks.clone());
-        let reader = desk.reader(Outlet::Many(Arc::clone(&streams)), &tasks);
+        let reader = desk.reader(Outlet::Many(Arc::clone(&streams)), tasks);
         drop(tasks.spawn(reader.run(frames, stop.clone())));
-        Self { streams, incoming, stop, tasks, used: Mutex::new(Instant::now()) }
+        Self { streams, incoming, stop, used: Mutex::new(Instant::now()) }
     }
 
     pub(super) async fn take(&self, line: Vec<u8>) -> Result<(), Full> {

@@ -28,7 +28,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long one frame may take to leave.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// Sockets at once.
-const SOCKETS_MAX: usize = 512;
+pub(in crate::http) const SOCKETS_MAX: u32 = 512;
 /// The reason of a close for data that is not text.
 const NOT_TEXT: u16 = 1003;
 /// What zeph's clients may send in one frame.
@@ -176,5 +176,5 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, batch: &Batch) -> Result
 }
 
 pub(in crate::http) fn seats() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(SOCKETS_MAX))
+    Arc::new(tokio::sync::Semaphore::new(usize::try_from(SOCKETS_MAX).unwrap_or(usize::MAX)))
 }

@@ -41,12 +41,19 @@ struct Transport {
     frames: mpsc::Sender<Frame>,
     outbox: Arc<Outbox>,
     used: Mutex<Instant>,
-    _connection: Connection,
+    /// Taken when it is ended.
+    connection: Mutex<Option<Connection>>,
 }
 
 impl Transports {
-    pub(in crate::http) fn close_all(&self) {
-        locked(&self.live).clear();
+    pub(in crate::http) async fn close_all(&self) {
+        let all: Vec<_> = locked(&self.live).drain().map(|(_, transport)| transport).collect();
+        for transport in all {
+            let connection = locked(&transport.connection).take();
+            if let Some(connection) = connection {
+                connection.finish().await;
+            }
+        }
     }
 }
 
@@ -116,7 +123,12 @@ fn events(
     drop(official.doors.tasks.spawn(async move {
         let mut number = after;
         // A reader that is behind what is kept is told by the end of its stream.
-        while let Ok(Some(frames)) = reading.outbox.after(number).await {
+        loop {
+            let frames = tokio::select! {
+                frames = reading.outbox.after(number) => frames,
+                () = sender.closed() => return,
+            };
+            let Ok(Some(frames)) = frames else { return };
             number = frames.last().map_or(number, |(last, _)| *last);
             *locked(&reading.used) = Instant::now();
             if sender.send(frames).await.is_err() {
@@ -183,7 +195,7 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
         frames: peer.frames,
         outbox,
         used: Mutex::new(now),
-        _connection: Connection::start(parts, link),
+        connection: Mutex::new(Some(Connection::start(parts, link))),
     });
     let id = Uuid::new_v4();
     live.insert(id, Arc::clone(&transport));

@@ -1,0 +1,245 @@
+//! The gate in one process, with a route behind it that tells who came through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::{Agent, AgentConfig};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::any;
+use axum::{Extension, Router};
+use engine::{Clock, MemoryStore, Principal, Registry, RegistryParts, SessionId, Timestamp};
+use hyper::body::Frame;
+use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::Identity;
+
+use super::{Caller, Gate, GateParts, Scope, pass};
+use crate::http::body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
+use crate::http::origins::Names;
+use crate::http::tokens::{Client, Digest, Keys};
+use crate::http::{Doors, Transports, Visits, router, sockets};
+
+struct StillClock;
+
+impl Clock for StillClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(9_000)
+    }
+}
+
+pub fn doors() -> Arc<Doors> {
+    let client = Client { id: "ci".into(), digest: Digest::of("of-ci") };
+    let keys = Keys::Tokens { master: Digest::of("master"), clients: vec![client] };
+    let names =
+        Names { bound: "127.0.0.1:80".parse().unwrap(), secure: false, hosts: Vec::new(), cors: Vec::new() };
+    let backend = Arc::new(Agent::new(AgentConfig::offline()));
+    let store = Arc::new(MemoryStore::default());
+    Arc::new(Doors {
+        registry: Registry::new(RegistryParts::new(store, backend, Arc::new(StillClock))),
+        rules: crate::Rules::default(),
+        identity: Identity {
+            name: "ropewalk".into(),
+            title: "Ropewalk".into(),
+            version: "1.2.3".into(),
+            sandbox: "read-only".into(),
+            adapters: Vec::new(),
+            sandbox_backends: Vec::new(),
+        },
+        greeted: None,
+        gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
+        secret: [4; 32],
+        visits: Visits::default(),
+        transports: Transports::default(),
+        sockets: sockets(),
+        started: Timestamp(2_000),
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+    })
+}
+
+async fn who(Extension(caller): Extension<Caller>) -> String {
+    let scope = match caller.scope {
+        Scope::All => "all".to_owned(),
+        Scope::Session(id) => id.to_string(),
+    };
+    format!("{} {} {scope}", caller.principal.0, caller.name)
+}
+
+/// The gate before routes of the test.
+fn guarded(doors: &Arc<Doors>) -> Router {
+    Router::new()
+        .route("/fields", any(|Fields(fields): Fields| async move { Value::Object(fields).to_string() }))
+        .route("/acp", any(|Content(bytes): Content| async move { bytes.len().to_string() }))
+        .fallback(who)
+        .layer(from_fn_with_state(Arc::clone(doors), pass))
+}
+
+async fn send(router: &Router, request: Request) -> (StatusCode, String) {
+    let service = TowerToHyperService::new(router.clone());
+    let Ok(answer) = hyper::service::Service::call(&service, request).await;
+    let answer: Response = answer;
+    let status = answer.status();
+    let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+fn ask(path: &str, token: &str) -> Request {
+    let request = Request::builder().uri(path).header("host", "127.0.0.1");
+    request.header("authorization", format!("Bearer {token}")).body(Body::empty()).unwrap()
+}
+
+fn post(path: &str, body: impl Into<Body>) -> Request {
+    let mut request = ask(path, "master").map(|_| body.into());
+    *request.method_mut() = Method::POST;
+    request.headers_mut().insert("content-type", "application/json; charset=utf-8".parse().unwrap());
+    request
+}
+
+fn code(text: &str) -> String {
+    let value: Value = serde_json::from_str(text).unwrap();
+    value["error"].as_str().unwrap().to_owned()
+}
+
+fn id(text: &str) -> SessionId {
+    SessionId::parse(text).unwrap()
+}
+
+/// N3, N5.
+#[tokio::test]
+async fn a_token_says_who_calls_and_what_they_may_reach() {
+    let doors = doors();
+    doors.gate.open();
+    let router = guarded(&doors);
+    let told = async |path: &str, token: &str| send(&router, ask(path, token)).await;
+    assert_eq!(told("/x", "master").await, (StatusCode::OK, "local local all".into()));
+    assert_eq!(told("/x", "of-ci").await, (StatusCode::OK, "ci ci all".into()));
+
+    let token = doors.gate.session_token(&Principal("ci".into()), &id("a"));
+    for inside in ["/session/a", "/session/a/events", "/sessions/a/messages?since=1"] {
+        assert_eq!(told(inside, &token).await, (StatusCode::OK, "ci ci a".into()), "{inside}");
+    }
+    for outside in [
+        "/session",
+        "/sessions",
+        "/session/b",
+        "/session/ab/x",
+        "/session/%61",
+        "/acp",
+        "/x/session/a",
+        "/session//a",
+    ] {
+        let (status, text) = told(outside, &token).await;
+        assert_eq!((status, code(&text).as_str()), (StatusCode::UNAUTHORIZED, "unauthorized"), "{outside}");
+    }
+
+    let next = doors.gate.rotate(&id("a")).unwrap();
+    assert_eq!(told("/session/a", &token).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(told("/session/a", &next).await.0, StatusCode::OK);
+    doors.gate.forget(&id("a"));
+    assert_eq!(told("/session/a", &next).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(doors.gate.rotate(&id("a")), None);
+}
+
+/// K8, K3.
+#[tokio::test]
+async fn until_it_is_ready_the_server_says_that_it_is_starting() {
+    let doors = doors();
+    let router = router(Arc::clone(&doors));
+    let health = async || send(&router, ask("/health", "")).await;
+    let (status, text) = health().await;
+    let expected = json!({ "status": "starting", "version": "1.2.3", "uptime_secs": 7, "started_at": 2 });
+    assert_eq!((status, text), (StatusCode::SERVICE_UNAVAILABLE, expected.to_string()));
+    let (status, text) = send(&router, ask("/x", "master")).await;
+    assert_eq!((status, code(&text).as_str()), (StatusCode::SERVICE_UNAVAILABLE, "starting"));
+    assert_eq!(send(&router, ask("/x", "wrong")).await.0, StatusCode::UNAUTHORIZED);
+    doors.gate.open();
+    assert_eq!(health().await.0, StatusCode::OK);
+    assert_eq!(send(&router, ask("/x", "master")).await.0, StatusCode::NOT_FOUND);
+    let (status, text) = send(&router, post("/health", "{}")).await;
+    assert_eq!((status, code(&text).as_str()), (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"));
+    doors.stop.cancel();
+    assert_eq!(health().await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// G14: also where no length is declared.
+#[tokio::test]
+async fn a_body_may_be_so_large_and_not_a_byte_larger() {
+    let doors = doors();
+    doors.gate.open();
+    let router = guarded(&doors);
+    let undeclared = |bytes: usize| Body::new(Pieces { left: bytes, then: End::Closed });
+    assert_eq!(send(&router, post("/acp", undeclared(RPC_BYTES_MAX))).await.1, RPC_BYTES_MAX.to_string());
+    for body in [undeclared(RPC_BYTES_MAX + 1), undeclared(usize::MAX)] {
+        let (status, text) = send(&router, post("/acp", body)).await;
+        assert_eq!((status, code(&text).as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "too_large"));
+    }
+    let (status, text) = send(&router, post("/fields", undeclared(REST_BYTES_MAX + 1))).await;
+    assert_eq!((status, code(&text).as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "too_large"));
+}
+
+/// G13.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_coming_is_not_waited_for() {
+    let doors = doors();
+    doors.gate.open();
+    let router = guarded(&doors);
+    let began = tokio::time::Instant::now();
+    let (status, text) =
+        send(&router, post("/acp", Body::new(Pieces { left: 100, then: End::Silent }))).await;
+    assert_eq!((status, code(&text).as_str()), (StatusCode::REQUEST_TIMEOUT, "body_timeout"));
+    assert!(began.elapsed() <= Duration::from_secs(31), "{:?}", began.elapsed());
+}
+
+/// L21.
+#[tokio::test]
+async fn a_body_of_fields_is_a_json_object() {
+    let doors = doors();
+    doors.gate.open();
+    let router = guarded(&doors);
+    assert_eq!(send(&router, post("/fields", "{\"a\":1}")).await, (StatusCode::OK, "{\"a\":1}".into()));
+    assert_eq!(send(&router, post("/fields", "")).await, (StatusCode::OK, "{}".into()));
+    let deep = "[".repeat(100_000);
+    for bad in ["[]", "1", "{", "{\"a\":\"\\ud800\"}", &deep] {
+        let (status, text) = send(&router, post("/fields", bad.to_owned())).await;
+        assert_eq!((status, code(&text).as_str()), (StatusCode::BAD_REQUEST, "invalid_json"));
+    }
+    assert_eq!(send(&router, post("/fields", vec![b'"', 0xff, b'"'])).await.0, StatusCode::BAD_REQUEST);
+}
+
+enum End {
+    Closed,
+    Silent,
+}
+
+/// A body in pieces, whose length nobody knows before.
+struct Pieces {
+    left: usize,
+    then: End,
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        const PIECE: &[u8] = &[b'['; 1 << 16];
+        let piece = self.left.min(PIECE.len());
+        self.left -= piece;
+        match self.then {
+            _ if piece > 0 => {
+                std::task::Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&PIECE[..piece])))))
+            }
+            End::Closed => std::task::Poll::Ready(None),
+            End::Silent => std::task::Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What came of each message, told once: to the counters and, if anybody listens, to the request log.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use engine::{Answer, Stop};
+use wire::{Fault, Outcome, RpcId};
+
+use super::{Metrics, Reason, words};
+
+/// Requests of one client that are counted while they are open. A client that has more of them open only
+/// has the further ones not counted.
+const OPEN_MAX: usize = 4096;
+
+/// What came of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageOutcome {
+    Ok,
+    /// Something failed here, or the agent did.
+    Error,
+    /// The message was not acceptable: malformed, unknown method or session, wrong parameters.
+    Rejected,
+    Cancelled,
+    /// The sender may not do this, or the message refused a permission.
+    PermissionDenied,
+}
+
+impl MessageOutcome {
+    pub const ALL: [Self; 5] =
+        [Self::Ok, Self::Error, Self::Rejected, Self::Cancelled, Self::PermissionDenied];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Rejected => "rejected",
+            Self::Cancelled => "cancelled",
+            Self::PermissionDenied => "permission_denied",
+        }
+    }
+
+    pub fn of(answer: Result<&Outcome, &Fault>) -> Self {
+        match answer {
+            Ok(Outcome::TurnEnded { stop, .. } | Outcome::Said { stop, .. }) => match stop {
+                Stop::Cancelled => Self::Cancelled,
+                Stop::Failed | Stop::Interrupted => Self::Error,
+                Stop::EndTurn | Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal => Self::Ok,
+            },
+            Ok(_) => Self::Ok,
+            Err(fault) if Reason::of(fault).is_some() => Self::Rejected,
+            Err(_) => Self::Error,
+        }
+    }
+
+    /// What a person's answer to a question comes to.
+    pub fn of_permission(answer: Answer) -> Self {
+        match answer {
+            Answer::AllowOnce | Answer::AllowAlways => Self::Ok,
+            Answer::DenyOnce | Answer::DenyAlways => Self::PermissionDenied,
+            Answer::Withdraw => Self::Cancelled,
+        }
+    }
+}
+
+/// The open requests of one connection, and under which method each is to be counted.
+pub struct Tally {
+    metrics: Arc<Metrics>,
+    open: Mutex<HashMap<RpcId, Open>>,
+}
+
+struct Open {
+    method: &'static str,
+    since: Instant,
+}
+
+impl Tally {
+    pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { metrics, open: Mutex::default() })
+    }
+
+    /// A request came in.
+    pub fn asked(&self, id: &RpcId, method: &str) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() < OPEN_MAX {
+            open.insert(id.clone(), Open { method: words::method(method), since: Instant::now() });
+        }
+    }
+
+    /// A request is being answered: every answer passes here. One that is told again, because its client
+    /// came back for it, counts once; a fault without a request is what nobody could read.
+    pub fn answered(&self, id: &RpcId, answer: Result<&Outcome, &Fault>) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if let Some(reason) = answer.err().and_then(Reason::of) {
+            self.metrics.rejected(reason);
+        }
+        let outcome = MessageOutcome::of(answer);
+        match open {
+            Some(open) => self.count(open.method, outcome, open.since.elapsed().as_millis()),
+            None if answer.is_err() => self.count(words::UNKNOWN, outcome, 0),
+            None => {}
+        }
+    }
+
+    /// A message that has no answer was dealt with.
+    pub fn noticed(&self, method: &str, outcome: MessageOutcome) {
+        self.count(words::method(method), outcome, 0);
+    }
+
+    /// The span that everything done about a message stands in.
+    pub fn span(method: &str) -> tracing::Span {
+        tracing::debug_span!("call", method = words::method(method))
+    }
+
+    /// The request log has names only: what somebody typed into a method's place is not repeated.
+    fn count(&self, method: &'static str, outcome: MessageOutcome, elapsed_ms: u128) {
+        self.metrics.message(method, outcome);
+        tracing::info!(target: "request", method, outcome = outcome.name(), elapsed_ms);
+    }
+}

@@ -1,0 +1,63 @@
+//! A store whose appends are measured. It changes nothing else about the store behind it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::{
+    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store, StoreResult,
+};
+
+use super::Metrics;
+
+pub(super) struct Timed {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Store for Timed {
+    fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
+        self.store.create(session)
+    }
+
+    fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
+        self.store.claim(id)
+    }
+
+    fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
+        self.store.release(id, epoch)
+    }
+
+    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+        let events = batch.events.len();
+        Box::pin(async move {
+            let began = Instant::now();
+            let outcome = self.store.append(batch).await;
+            self.metrics.appended(events, began.elapsed(), outcome.is_ok());
+            outcome
+        })
+    }
+
+    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+        self.store.read(id, after, page)
+    }
+
+    fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
+        self.store.find(id)
+    }
+
+    fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
+        self.store.list(query)
+    }
+
+    fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
+        self.store.fork(source, session)
+    }
+
+    fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
+        self.store.delete(id)
+    }
+
+    fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
+        self.store.rename(id, title)
+    }
+}

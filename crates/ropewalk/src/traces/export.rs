@@ -1,0 +1,181 @@
+//! Sends what waits in the queue to the collector, in batches, from one task.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use net::Metrics;
+use net::metrics::Spans;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Endpoint;
+use super::encode;
+use super::spans::Trace;
+
+/// A batch with this many spans is sent at once.
+const BATCH_SPANS: u64 = 512;
+/// From the name of the host to the status of the answer.
+const SENDING_MAX: Duration = Duration::from_secs(5);
+/// How long the end of the process waits for what is left.
+pub const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+/// How long the sending of traces takes its time. Injected, because tests own the time.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// How long the first trace of a batch waits for others.
+    pub linger: Duration,
+    /// How long to wait before the second and the third try.
+    pub pauses: [Duration; 2],
+}
+
+impl Pace {
+    pub const USUAL: Self =
+        Self { linger: Duration::from_millis(500), pauses: [Duration::from_secs(1), Duration::from_secs(3)] };
+}
+
+pub struct Exporter {
+    pace: Pace,
+    endpoint: Endpoint,
+    queue: mpsc::Receiver<Trace>,
+    metrics: Arc<Metrics>,
+    batch: Vec<Trace>,
+    /// The last batch was not taken: said once, and once when it is over.
+    troubled: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    #[error("the collector cannot be reached")]
+    Unreachable(#[source] std::io::Error),
+    #[error("the collector broke the connection off")]
+    Broken(#[from] hyper::Error),
+    #[error("the request cannot be written")]
+    Request(#[from] hyper::http::Error),
+    #[error("the collector answered {0}")]
+    Refused(StatusCode),
+    #[error("the collector did not answer in time")]
+    TooSlow,
+}
+
+impl SendError {
+    /// Whether the same batch may be taken a little later.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Broken(_) | Self::TooSlow => true,
+            Self::Request(_) => false,
+            Self::Refused(status) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+        }
+    }
+}
+
+impl Exporter {
+    pub fn new(pace: Pace, endpoint: Endpoint, queue: mpsc::Receiver<Trace>, metrics: Arc<Metrics>) -> Self {
+        Self { pace, endpoint, queue, metrics, batch: Vec::new(), troubled: false }
+    }
+
+    /// Sends until it is told to stop, then what is left, in one try each.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                more = self.gather() => if !more { break },
+            }
+            self.deliver(&stop).await;
+        }
+        loop {
+            while self.spans() < BATCH_SPANS
+                && let Ok(trace) = self.queue.try_recv()
+            {
+                self.batch.push(trace);
+            }
+            if self.batch.is_empty() {
+                return;
+            }
+            self.deliver(&stop).await;
+        }
+    }
+
+    /// Waits for a batch. Dropped while it waits, it loses nothing. Says whether there may be more.
+    async fn gather(&mut self) -> bool {
+        if self.batch.is_empty() {
+            let Some(trace) = self.queue.recv().await else { return false };
+            self.batch.push(trace);
+        }
+        let linger = self.pace.linger;
+        let fill = async {
+            while self.spans() < BATCH_SPANS
+                && let Some(trace) = self.queue.recv().await
+            {
+                self.batch.push(trace);
+            }
+        };
+        // Full or not, it is sent.
+        drop(tokio::time::timeout(linger, fill).await);
+        true
+    }
+
+    fn spans(&self) -> u64 {
+        self.batch.iter().map(Trace::count).sum()
+    }
+
+    async fn deliver(&mut self, stop: &CancellationToken) {
+        let spans = self.spans();
+        let body = Bytes::from(encode::body(&std::mem::take(&mut self.batch)));
+        let mut pauses = self.pace.pauses.into_iter();
+        let error = loop {
+            let sent = tokio::time::timeout(SENDING_MAX, send(&self.endpoint, body.clone())).await;
+            let error = match sent.unwrap_or(Err(SendError::TooSlow)) {
+                Ok(()) => return self.delivered(spans),
+                Err(error) => error,
+            };
+            let pause = pauses.next().filter(|_| error.passes() && !stop.is_cancelled());
+            let Some(pause) = pause else { break error };
+            tokio::select! {
+                () = stop.cancelled() => break error,
+                () = tokio::time::sleep(pause) => {}
+            }
+        };
+        self.metrics.spans(Spans::Dropped, spans);
+        if !std::mem::replace(&mut self.troubled, true) {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let authority = &self.endpoint.authority;
+            tracing::warn!(%error, cause, collector = authority, "traces are dropped until the collector takes them");
+        }
+    }
+
+    fn delivered(&mut self, spans: u64) {
+        self.metrics.spans(Spans::Sent, spans);
+        if std::mem::replace(&mut self.troubled, false) {
+            tracing::info!("the collector takes traces again");
+        }
+    }
+}
+
+async fn send(endpoint: &Endpoint, body: Bytes) -> Result<(), SendError> {
+    let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await;
+    let stream = TokioIo::new(stream.map_err(SendError::Unreachable)?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    let request = Request::post(&endpoint.path)
+        .header(HOST, &endpoint.authority)
+        .header(USER_AGENT, concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(body))?;
+    let moved = async {
+        // How the connection ends is seen by whoever waits for the answer.
+        drop(connection.await);
+        std::future::pending::<Infallible>().await
+    };
+    let answer = tokio::select! {
+        answer = sender.send_request(request) => answer?,
+        never = moved => match never {},
+    };
+    if answer.status().is_success() { Ok(()) } else { Err(SendError::Refused(answer.status())) }
+}

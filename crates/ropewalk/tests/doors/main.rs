@@ -1,0 +1,10 @@
+//! The real binary with its HTTP door open. One program for all of these tests: what they share is
+//! compiled and linked once.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod attacks;
+#[path = "../ended/mod.rs"]
+mod ended;
+mod gate;
+mod http;
+mod web;

@@ -1,0 +1,191 @@
+//! Differences in the form that `patch` and `git apply` read.
+
+use std::path::Path;
+
+use engine::FileChange;
+
+use super::{CONTEXT_LINES, Line, compare};
+
+/// What stands after a last line that has no end.
+const NO_LINE_END: &str = "\n\\ No newline at end of file\n";
+
+/// The change as a diff of one file. Nothing but the names, if nothing changed.
+pub(crate) fn unified(change: &FileChange) -> String {
+    // The line ends are part of the lines here: they too can be what changed.
+    let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
+    let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
+    let lines = compare(&before, &after);
+    let mut out = format!(
+        "--- {}\n+++ {}\n",
+        name(change.before.is_some(), "a", &change.path),
+        name(change.after.is_some(), "b", &change.path)
+    );
+    for (begin, end) in hunks(&lines) {
+        put_hunk(&mut out, &lines, begin, end);
+    }
+    out
+}
+
+/// A name as git writes it: quoted, where a character could be taken for the end of the line.
+fn name(exists: bool, side: &str, path: &Path) -> String {
+    if !exists {
+        return "/dev/null".into();
+    }
+    let path = path.to_string_lossy();
+    let name = format!("{side}/{}", path.trim_start_matches('/'));
+    if !name.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
+        return name;
+    }
+    let mut quoted = String::from("\"");
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            c if c.is_control() => {
+                let mut bytes = [0; 4];
+                for byte in c.encode_utf8(&mut bytes).bytes() {
+                    quoted.push_str(&format!("\\{byte:03o}"));
+                }
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Where the lines of each hunk begin and end: the changes, with a little around them.
+fn hunks(lines: &[Line<'_>]) -> Vec<(usize, usize)> {
+    let mut hunks: Vec<(usize, usize)> = Vec::new();
+    for (at, _) in lines.iter().enumerate().filter(|(_, line)| !matches!(line, Line::Same(_))) {
+        let begin = at.saturating_sub(CONTEXT_LINES);
+        let end = (at + CONTEXT_LINES + 1).min(lines.len());
+        match hunks.last_mut() {
+            Some(last) if begin <= last.1 => last.1 = end,
+            Some(_) | None => hunks.push((begin, end)),
+        }
+    }
+    hunks
+}
+
+fn put_hunk(out: &mut String, lines: &[Line<'_>], begin: usize, end: usize) {
+    let (head, rest) = lines.split_at(begin);
+    let body = rest.get(..end - begin).unwrap_or(rest);
+    let (old_before, new_before) = counts(head);
+    let (old, new) = counts(body);
+    // A side without lines names the line before it, as the format has it.
+    let first = |before: usize, count: usize| if count == 0 { before } else { before + 1 };
+    out.push_str(&format!("@@ -{},{old} +{},{new} @@\n", first(old_before, old), first(new_before, new)));
+    for line in body {
+        let text = line.text();
+        out.push_str(text.strip_suffix('\n').unwrap_or(&text));
+        out.push_str(if text.ends_with('\n') { "\n" } else { NO_LINE_END });
+    }
+}
+
+/// Lines of the old and of the new text.
+fn counts(lines: &[Line<'_>]) -> (usize, usize) {
+    let old = lines.iter().filter(|line| !matches!(line, Line::Came(_))).count();
+    let new = lines.iter().filter(|line| !matches!(line, Line::Gone(_))).count();
+    (old, new)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn diff(before: Option<&str>, after: Option<&str>) -> String {
+        let text = |text: Option<&str>| text.map(Arc::from);
+        unified(&FileChange { path: "/work/a.txt".into(), before: text(before), after: text(after) })
+    }
+
+    fn check(before: Option<&str>, after: Option<&str>, expected: &Expect) {
+        expected.assert_eq(&diff(before, after));
+    }
+
+    /// What `patch` does, for diffs without fuzz.
+    fn applied(before: &str, diff: &str) -> String {
+        let old: Vec<_> = before.split_inclusive('\n').collect();
+        let (mut at, mut new) = (0, String::new());
+        let mut lines = diff.split_inclusive('\n').skip(2).peekable();
+        while let Some(line) = lines.next() {
+            if let Some(numbers) = line.strip_prefix("@@ -") {
+                let (first, rest) = numbers.split_once(',').unwrap();
+                let count: usize = rest.split_once(' ').unwrap().0.parse().unwrap();
+                let first: usize = first.parse().unwrap();
+                let from = if count == 0 { first } else { first - 1 };
+                new.extend(old[at..from].iter().copied());
+                at = from;
+                continue;
+            }
+            let bare = lines.next_if(|next| next.starts_with('\\')).is_some();
+            let text = if bare { line[1..].strip_suffix('\n').unwrap() } else { &line[1..] };
+            match &line[..1] {
+                "+" => new.push_str(text),
+                side => {
+                    assert_eq!(old[at], text, "the diff speaks of another text");
+                    at += 1;
+                    if side == " " {
+                        new.push_str(text);
+                    }
+                }
+            }
+        }
+        new.extend(old[at..].iter().copied());
+        new
+    }
+
+    fn any_file() -> impl Strategy<Value = String> {
+        let line =
+            proptest::sample::select(vec!["a\n", "b\n", "c\n", "\n", "d\r\n", "é\u{2028}x\n", "--- a\n"]);
+        let last = proptest::sample::select(vec!["", "end", "\\ No newline", "a"]);
+        (proptest::collection::vec(line, 0..24), last).prop_map(|(lines, last)| lines.concat() + last)
+    }
+
+    proptest! {
+        #[test]
+        fn a_diff_turns_the_old_text_into_the_new(before in any_file(), after in any_file()) {
+            prop_assert_eq!(applied(&before, &diff(Some(&before), Some(&after))), after);
+        }
+    }
+
+    #[test]
+    fn a_change_is_shown_as_patch_reads_it() {
+        check(
+            Some("1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
+            Some("1\n2\n3\n4\nfive\n6\n7\n8\n9"),
+            &expect![[r#"
+                --- a/work/a.txt
+                +++ b/work/a.txt
+                @@ -2,8 +2,8 @@
+                 2
+                 3
+                 4
+                -5
+                +five
+                 6
+                 7
+                 8
+                -9
+                +9
+                \ No newline at end of file
+            "#]],
+        );
+        check(None, Some("a\n"), &expect![["--- /dev/null\n+++ b/work/a.txt\n@@ -0,0 +1,1 @@\n+a\n"]]);
+        check(Some("a\n"), None, &expect![["--- a/work/a.txt\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"]]);
+        check(Some("a"), Some("a"), &expect![["--- a/work/a.txt\n+++ b/work/a.txt\n"]]);
+    }
+
+    #[test]
+    fn a_name_stays_on_its_line() {
+        let path = "/a\nb\"\u{7f}".into();
+        let text = unified(&FileChange { path, before: None, after: Some("x\n".into()) });
+        assert_eq!(text.lines().nth(1), Some(r#"+++ "b/a\nb\"\177""#));
+    }
+}

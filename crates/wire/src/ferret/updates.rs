@@ -1,0 +1,253 @@
+//! The log's events as ferret's flat `session/update` notifications.
+//!
+//! What changed (a preset, what was used so far) is told with what was before it, so the encoder follows
+//! the settings and the sums through everything it is shown.
+
+use std::sync::Arc;
+
+use engine::{
+    APPROVAL, AskId, AskRequest, Body, Content, Event, MODE, MODEL, Origin, OutputStream, Resolution, Seq,
+    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Totals, Usage,
+};
+use serde_json::{Value, json};
+
+use super::decode::ask_name;
+use crate::acp::{risk_name, write_notification};
+use crate::dialect::{Piece, Stand, View};
+use crate::merge::{Voice, merged};
+use crate::siblings;
+
+pub struct Updates {
+    session: SessionId,
+    settings: Settings,
+    totals: Totals,
+    turn_usage: Totals,
+    /// Everything that counts is seen here. Otherwise the sums begin with what the session says.
+    from_start: bool,
+}
+
+impl Updates {
+    pub(crate) fn new(session: &SessionHandle) -> Self {
+        Self::of(session.id(), session.specs(), &session.snapshot())
+    }
+
+    /// For a session that is known by its parts alone. Its history is shown from where it was last
+    /// cleared, so only one that never was is shown from the start.
+    pub fn of(session: &SessionId, specs: &[SettingSpec], snapshot: &Snapshot) -> Self {
+        let from_start = snapshot.replay_from == Seq::START;
+        let (settings, totals) = if from_start {
+            (Settings::defaults(specs), Totals::default())
+        } else {
+            ((*snapshot.settings).clone(), snapshot.totals)
+        };
+        Self { session: session.clone(), settings, totals, turn_usage: Totals::default(), from_start }
+    }
+
+    /// Encodes events up to and including the first that needs the connection.
+    pub fn encode<'a>(
+        &mut self,
+        events: &'a [Arc<Event>],
+        view: View,
+        stands: &mut Vec<Stand>,
+        out: &mut Vec<u8>,
+    ) -> (usize, Option<Piece<'a>>) {
+        let mut at = 0;
+        while let Some(event) = events.get(at) {
+            let offset = out.len();
+            let mut piece = None;
+            if let Some(merged) = merged(&events[at..]) {
+                at += merged.taken;
+                let kind = match merged.voice {
+                    Voice::Said => "agent_message_chunk",
+                    Voice::Thought => "agent_thought_chunk",
+                };
+                self.update(kind, json!({ "text": merged.text }), out);
+            } else {
+                at += 1;
+                piece = self.event(event, view, out);
+            }
+            let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
+            stands.push(Stand { offset, seq });
+            if piece.is_some() {
+                return (at, piece);
+            }
+        }
+        (at, None)
+    }
+
+    /// What the session has used in all.
+    pub(crate) fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
+        let payload = json!({
+            "input": totals.input,
+            "output": totals.output,
+            "cache": totals.cache_read.saturating_add(totals.cache_write),
+            "reasoning": totals.reasoning,
+            "total_usd": totals.cost_usd,
+        });
+        self.update("cost_update", payload, out);
+    }
+
+    pub fn ask(&self, ask: AskId, request: &AskRequest) -> Vec<u8> {
+        let payload = json!({
+            "id": ask_name(ask),
+            "tool": request.tool.as_ref(),
+            "args": siblings::opaque(&request.input),
+            "risk": risk_name(request.risk),
+            "title": request.title.as_ref(),
+            "reason": request.reason.as_ref(),
+            "call": request.call.as_ref().map(|call| call.0.as_ref()),
+        });
+        let mut out = Vec::new();
+        self.update("permission_request", payload, &mut out);
+        out
+    }
+
+    pub(crate) fn withdraw(&self, ask: AskId, resolution: Resolution, out: &mut Vec<u8>) {
+        let payload = json!({ "id": ask_name(ask), "decision": siblings::decision(resolution) });
+        self.update("permission_resolved", payload, out);
+    }
+
+    fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
+        match &event.body {
+            Body::UserMessage { content } => self.user_message(event, content, view, out),
+            Body::Plan { entries } => {
+                self.update("plan", json!({ "entries": siblings::plan(entries) }), out);
+            }
+            Body::ToolStarted(start) => {
+                let args = siblings::opaque(&start.input);
+                let (id, tool, title) = (start.call.0.as_ref(), start.tool.as_ref(), start.title.as_ref());
+                self.update(
+                    "tool_call_start",
+                    json!({ "id": id, "tool": tool, "args": args, "title": title }),
+                    out,
+                );
+            }
+            Body::ToolOutput { call, stream, text } => {
+                let (id, text) = (call.0.as_ref(), text.as_ref());
+                let payload = match stream {
+                    OutputStream::Stdout => json!({ "id": id, "stdout": text }),
+                    OutputStream::Stderr => json!({ "id": id, "stderr": text }),
+                };
+                self.update("tool_call_progress", payload, out);
+            }
+            Body::ToolEnded(end) => {
+                let payload = json!({
+                    "id": end.call.0.as_ref(),
+                    "result": siblings::result_text(end),
+                    "duration_ms": end.elapsed_ms,
+                    "failed": end.failed,
+                    "exit_code": end.exit.as_ref().and_then(|exit| exit.code),
+                });
+                self.update("tool_call_end", payload, out);
+            }
+            Body::FileEdited { change, .. } => {
+                let (path, diff) = siblings::change(change);
+                self.update("file_edit", json!({ "path": path, "diff": diff }), out);
+            }
+            Body::FileShown { location } => {
+                let path = siblings::path_text(&location.path);
+                let payload = match location.line {
+                    Some(line) => json!({ "path": path, "line": line }),
+                    None => json!({ "path": path }),
+                };
+                self.update("file_open", payload, out);
+            }
+            Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
+            Body::Resolved { ask, call, resolution, by } => {
+                return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
+            }
+            Body::PolicyBlocked { tool, path, mode, reason, .. } => {
+                let path = path.as_deref().map(siblings::path_text);
+                let (tool, mode, reason) = (tool.as_ref(), mode.as_ref(), reason.as_ref());
+                self.update(
+                    "sandbox_violation",
+                    json!({ "tool": tool, "path": path, "mode": mode, "reason": reason }),
+                    out,
+                );
+            }
+            Body::SettingChanged { id, value } => self.setting(id, value, view, out),
+            Body::Usage(usage) => self.usage(usage, view, out),
+            Body::Title { title } => self.update("title", json!({ "title": title.as_ref() }), out),
+            Body::Notice { level, text } => self.notice(siblings::level(*level), text, out),
+            Body::Compacted { summary } => self.notice("info", &siblings::summed_up(summary), out),
+            Body::TurnStarted => self.turn_usage = Totals::default(),
+            Body::TurnEnded { stop, error } => {
+                let payload = json!({
+                    "id": siblings::turn(event.turn),
+                    "stop_reason": siblings::stop_reason(*stop),
+                    "error": error.as_deref(),
+                });
+                self.update("turn_end", payload, out);
+                let usage = std::mem::take(&mut self.turn_usage);
+                return Some(Piece::TurnEnded {
+                    turn: event.turn?,
+                    stop: *stop,
+                    error: error.clone(),
+                    usage,
+                });
+            }
+            // Text and thoughts are merged by the caller; the rest has no shape in this dialect.
+            Body::Text { .. }
+            | Body::Thought { .. }
+            | Body::TurnQueued { .. }
+            | Body::CancelRequested
+            | Body::Commands { .. }
+            | Body::Cleared
+            | Body::Moved { .. }
+            | Body::Foreign { .. } => {}
+        }
+        None
+    }
+
+    fn user_message(&self, event: &Event, content: &[Content], view: View, out: &mut Vec<u8>) {
+        let (own, from) = match &event.origin {
+            Origin::Surface { id, name, .. } => (*id == view.own, name.as_ref()),
+            Origin::Engine | Origin::Agent => (false, ""),
+        };
+        if own && !view.replay {
+            return;
+        }
+        self.update("user_message", json!({ "text": siblings::prompt_text(content), "from": from }), out);
+    }
+
+    /// The answer to a load has the settings as they are, so history does not repeat how they came.
+    fn setting(&mut self, id: &Arc<str>, value: &Arc<str>, view: View, out: &mut Vec<u8>) {
+        let old = self.settings.get(id).to_owned();
+        self.settings.set(Arc::clone(id), Arc::clone(value));
+        if view.replay {
+            return;
+        }
+        let new = value.as_ref();
+        match id.as_ref() {
+            APPROVAL => self.update("approval_changed", json!({ "old": old, "new": new }), out),
+            MODE => self.update("mode_changed", json!({ "old": old, "new": new }), out),
+            MODEL => self.update("model_changed", json!({ "old": old, "new": new }), out),
+            other => {
+                self.update("setting_changed", json!({ "setting": other, "old": old, "new": new }), out);
+            }
+        }
+    }
+
+    fn usage(&mut self, usage: &Usage, view: View, out: &mut Vec<u8>) {
+        self.turn_usage.add(usage);
+        if self.from_start || !view.replay {
+            self.totals.add(usage);
+        }
+        if !view.replay {
+            self.totals(&self.totals, out);
+        }
+    }
+
+    fn notice(&self, level: &str, text: &str, out: &mut Vec<u8>) {
+        self.update("notice", json!({ "level": level, "text": text }), out);
+    }
+
+    fn update(&self, kind: &str, payload: Value, out: &mut Vec<u8>) {
+        let mut params = payload;
+        if let Some(params) = params.as_object_mut() {
+            params.insert("sessionId".into(), self.session.as_str().into());
+            params.insert("kind".into(), kind.into());
+        }
+        write_notification(out, "session/update", params);
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests and notifications of otter's clients, as calls.
+
+use engine::{AskId, SessionId};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::call::{Call, Fault};
+use crate::siblings;
+
+pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+    match method {
+        "initialize" => Ok(Call::Initialize(siblings::hello(params)?)),
+        "session/resume" => resume(params),
+        "permission/respond" => respond(params),
+        "tool/approve" => approve(params),
+        _ => siblings::request(method, params, frame_bytes),
+    }
+}
+
+pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+    siblings::notification(method, params)
+}
+
+/// The name of a question. It says which session it belongs to, because an answer does not.
+pub(super) fn ask_name(session: &SessionId, ask: AskId) -> String {
+    format!("r{}.{session}", ask.0)
+}
+
+fn parse_ask(name: &str) -> Option<(AskId, SessionId)> {
+    let (ask, session) = name.strip_prefix('r')?.split_once('.')?;
+    Some((AskId(ask.parse().ok()?), SessionId::parse(session).ok()?))
+}
+
+fn resume(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(
+            rename = "sinceEventId",
+            alias = "since_event_id",
+            alias = "lastEventId",
+            alias = "last_event_id",
+            default
+        )]
+        since: Value,
+    }
+    let params_read: Params = siblings::read(params)?;
+    // Below zero, no integer, or nothing at all: everything that is kept.
+    let since = params_read.since.as_u64().unwrap_or(0);
+    Ok(Call::Replay { id: siblings::named(params)?, since })
+}
+
+fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "requestId", alias = "request_id")]
+        request_id: String,
+        #[serde(alias = "decision")]
+        reply: String,
+    }
+    let params: Params = siblings::read(params)?;
+    let answer = siblings::answer(&params.reply)?;
+    let (ask, id) = parse_ask(&params.request_id).ok_or_else(|| unknown(&params.request_id))?;
+    Ok(Call::Answer { id, ask, answer })
+}
+
+/// How the clients of otter's source answer. The session stands beside the question there.
+fn approve(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "permissionId", alias = "permission_id")]
+        permission_id: String,
+        #[serde(alias = "reply")]
+        decision: String,
+    }
+    let id = siblings::named(params)?;
+    let params: Params = siblings::read(params)?;
+    let answer = siblings::answer(&params.decision)?;
+    match parse_ask(&params.permission_id) {
+        Some((ask, of)) if of == id => Ok(Call::Answer { id, ask, answer }),
+        Some(_) | None => Err(unknown(&params.permission_id)),
+    }
+}
+
+fn unknown(name: &str) -> Fault {
+    let ask = name.chars().take(engine::SESSION_ID_CHARS_MAX * 2).collect();
+    Fault::NoSuchAsk { ask }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &str, params: &str) -> Result<Call, Fault> {
+        let raw: Box<RawValue> = serde_json::from_str(params).unwrap();
+        request(method, Some(&raw), params.len())
+    }
+
+    #[test]
+    fn any_spelling_of_a_cursor_is_read_and_nonsense_means_everything() {
+        let since = |cursor: &str| {
+            let call = check("session/resume", &format!(r#"{{"sessionId":"s"{cursor}}}"#)).unwrap();
+            let Call::Replay { since, .. } = call else { panic!("{call:?}") };
+            since
+        };
+        assert_eq!(since(r#","sinceEventId":7"#), 7);
+        assert_eq!(since(r#","since_event_id":7"#), 7);
+        assert_eq!(since(r#","lastEventId":7"#), 7);
+        assert_eq!(since(""), 0);
+        for nonsense in ["0", "-5", "1.5", "\"7\"", "null", "[7]", "1e30", "true"] {
+            assert_eq!(since(&format!(r#","sinceEventId":{nonsense}"#)), 0, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn an_answer_finds_its_session_by_the_name_of_the_question() {
+        let session = SessionId::parse("s-1").unwrap();
+        let name = ask_name(&session, AskId(7));
+        let call =
+            check("permission/respond", &format!(r#"{{"requestId":"{name}","reply":"allow"}}"#)).unwrap();
+        let Call::Answer { id, ask, answer } = call else { panic!("{call:?}") };
+        assert_eq!((id, ask, answer), (session, AskId(7), engine::Answer::AllowOnce));
+        for name in ["r7", "7.s-1", "rx.s-1", "r7.", "r7.a b", "r-1.s-1", "r99999999999999999999.s-1", ""] {
+            let fault = check("permission/respond", &format!(r#"{{"requestId":"{name}","reply":"allow"}}"#));
+            assert!(matches!(fault, Err(Fault::NoSuchAsk { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused_and_never_taken_for_a_yes() {
+        for word in ["", "yes please", "ALLOW", "allow "] {
+            let params = format!(r#"{{"requestId":"r7.s-1","reply":"{word}"}}"#);
+            assert!(matches!(check("permission/respond", &params), Err(Fault::InvalidParams(_))), "{word}");
+        }
+        let other = r#"{"sessionId":"s-2","permissionId":"r7.s-1","decision":"approve"}"#;
+        assert!(matches!(check("tool/approve", other), Err(Fault::NoSuchAsk { .. })));
+    }
+}

@@ -1,0 +1,233 @@
+//! The log's events as otter's numbered `session/update` notifications.
+//!
+//! Nothing is merged and nothing left out for anybody, not even what a client said itself: else a number
+//! would depend on who counts.
+
+use std::sync::Arc;
+
+use engine::{AskId, AskRequest, Body, Event, MODE, Resolver, SessionId, ToolEnd, ToolStart, Totals};
+use serde_json::{Value, json};
+
+use super::decode::ask_name;
+use crate::acp::{risk_name, write_notification};
+use crate::dialect::{Counted, Piece, Stand};
+use crate::siblings;
+
+/// How many updates the dialect shows of an event: one or none.
+pub fn updates_of(event: &Event) -> u64 {
+    match &event.body {
+        Body::TurnStarted
+        | Body::UserMessage { .. }
+        | Body::Text { .. }
+        | Body::Thought { .. }
+        | Body::Plan { .. }
+        | Body::ToolStarted(_)
+        | Body::ToolOutput { .. }
+        | Body::ToolEnded(_)
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Asked { .. }
+        | Body::PolicyBlocked { .. }
+        | Body::SettingChanged { .. }
+        | Body::Usage(_)
+        | Body::Title { .. }
+        | Body::Notice { .. }
+        | Body::Compacted { .. }
+        | Body::TurnEnded { .. } => 1,
+        Body::Resolved { by, .. } => match by {
+            Resolver::Surface { .. } | Resolver::Engine => 1,
+            // Nobody was asked, so nobody needs to hear of it.
+            Resolver::Policy { .. } | Resolver::Rule { .. } => 0,
+        },
+        Body::TurnQueued { .. }
+        | Body::CancelRequested
+        | Body::Commands { .. }
+        | Body::Cleared
+        | Body::Moved { .. }
+        | Body::Foreign { .. } => 0,
+    }
+}
+
+pub struct Updates {
+    session: SessionId,
+    counted: Counted,
+}
+
+impl Updates {
+    pub fn new(session: &SessionId, counted: Counted) -> Self {
+        Self { session: session.clone(), counted }
+    }
+
+    /// The number of the last update.
+    pub(crate) fn last(&self) -> u64 {
+        self.counted.updates
+    }
+
+    /// Encodes events up to and including the first that needs the connection: the end of a turn.
+    pub fn encode<'a>(
+        &mut self,
+        events: &'a [Arc<Event>],
+        stands: &mut Vec<Stand>,
+        out: &mut Vec<u8>,
+    ) -> (usize, Option<Piece<'a>>) {
+        for (event, taken) in events.iter().zip(1..) {
+            stands.push(Stand { offset: out.len(), seq: event.seq });
+            self.counted.add(event, updates_of(event));
+            if let Some(update) = self.update(event) {
+                let params = json!({
+                    "sessionId": self.session.as_str(),
+                    "eventId": self.counted.updates,
+                    "update": update,
+                });
+                write_notification(out, "session/update", params);
+            }
+            if let Body::TurnEnded { stop, error } = &event.body
+                && let Some(turn) = event.turn
+            {
+                // Its answer says nothing of tokens: the updates before it did.
+                let usage = Totals::default();
+                return (taken, Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage }));
+            }
+        }
+        (events.len(), None)
+    }
+
+    fn update(&self, event: &Event) -> Option<Value> {
+        let update = match &event.body {
+            Body::TurnStarted => {
+                json!({ "sessionUpdate": "turn_start", "turnId": siblings::turn(event.turn) })
+            }
+            Body::UserMessage { content } => said("user_message_chunk", &siblings::prompt_text(content)),
+            Body::Text { text, .. } => said("agent_message_chunk", text),
+            Body::Thought { text, .. } => said("agent_thought_chunk", text),
+            Body::Plan { entries } => {
+                json!({ "sessionUpdate": "plan", "entries": siblings::plan(entries) })
+            }
+            Body::ToolStarted(start) => started(start),
+            Body::ToolOutput { call, stream, text } => json!({
+                "sessionUpdate": "tool_progress",
+                "callId": call.0.as_ref(),
+                "stream": siblings::stream_name(*stream),
+                "text": text.as_ref(),
+            }),
+            Body::ToolEnded(end) => ended(end),
+            Body::FileEdited { call, change } => {
+                let (path, diff) = siblings::change(change);
+                let call = call.as_ref().map(|call| call.0.as_ref());
+                json!({ "sessionUpdate": "file_edit", "callId": call, "path": path, "diff": diff })
+            }
+            Body::FileShown { location } => json!({
+                "sessionUpdate": "file_open",
+                "path": siblings::path_text(&location.path),
+                "line": location.line,
+            }),
+            Body::Asked { ask, request } => self.asked(*ask, request),
+            Body::Resolved { ask, resolution, by, .. } => match by {
+                Resolver::Surface { .. } | Resolver::Engine => json!({
+                    "sessionUpdate": "permission_resolved",
+                    "requestId": ask_name(&self.session, *ask),
+                    "reply": siblings::decision(*resolution),
+                }),
+                Resolver::Policy { .. } | Resolver::Rule { .. } => return None,
+            },
+            Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
+                "sessionUpdate": "sandbox_violation",
+                "callId": call.as_ref().map(|call| call.0.as_ref()),
+                "tool": tool.as_ref(),
+                "path": path.as_deref().map(siblings::path_text),
+                "mode": mode.as_ref(),
+                "reason": reason.as_ref(),
+            }),
+            Body::SettingChanged { id, value } => setting(id, value),
+            Body::Usage(_) => usage(&self.counted.totals),
+            Body::Title { title } => {
+                json!({ "sessionUpdate": "session_info_update", "title": title.as_ref() })
+            }
+            Body::Notice { level, text } => notice(siblings::level(*level), text),
+            Body::Compacted { summary } => notice("info", &siblings::summed_up(summary)),
+            Body::TurnEnded { stop, error } => json!({
+                "sessionUpdate": "turn_end",
+                "turnId": siblings::turn(event.turn),
+                "stopReason": siblings::stop_reason(*stop),
+                "error": error.as_deref(),
+            }),
+            Body::TurnQueued { .. }
+            | Body::CancelRequested
+            | Body::Commands { .. }
+            | Body::Cleared
+            | Body::Moved { .. }
+            | Body::Foreign { .. } => return None,
+        };
+        Some(update)
+    }
+
+    fn asked(&self, ask: AskId, request: &AskRequest) -> Value {
+        let name = ask_name(&self.session, ask);
+        json!({
+            "sessionUpdate": "permission_request",
+            "requestId": name,
+            // What the clients of otter's source call it.
+            "permissionId": name,
+            "callId": request.call.as_ref().map(|call| call.0.as_ref()),
+            "tool": request.tool.as_ref(),
+            "input": siblings::opaque(&request.input),
+            "options": ["allow", "always", "deny"],
+            "title": request.title.as_ref(),
+            "risk": risk_name(request.risk),
+            "reason": request.reason.as_ref(),
+        })
+    }
+}
+
+fn said(kind: &str, text: &str) -> Value {
+    json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text } })
+}
+
+fn started(start: &ToolStart) -> Value {
+    json!({
+        "sessionUpdate": "tool_call",
+        "callId": start.call.0.as_ref(),
+        "tool": start.tool.as_ref(),
+        "input": siblings::opaque(&start.input),
+        "title": start.title.as_ref(),
+    })
+}
+
+fn ended(end: &ToolEnd) -> Value {
+    let text = siblings::result_text(end);
+    let (output, error) = if end.failed { (None, Some(text)) } else { (Some(text), None) };
+    json!({
+        "sessionUpdate": "tool_result",
+        "callId": end.call.0.as_ref(),
+        "success": !end.failed,
+        "output": output,
+        "error": error,
+        "exitCode": end.exit.as_ref().and_then(|exit| exit.code),
+        "durationMs": end.elapsed_ms,
+    })
+}
+
+fn setting(id: &str, value: &str) -> Value {
+    if id == MODE {
+        return json!({ "sessionUpdate": "current_mode_update", "currentModeId": value });
+    }
+    json!({ "sessionUpdate": "config_option_update", "configId": id, "value": value })
+}
+
+fn usage(totals: &Totals) -> Value {
+    json!({
+        "sessionUpdate": "usage_update",
+        "input": totals.input,
+        "output": totals.output,
+        "cacheRead": totals.cache_read,
+        "cacheWrite": totals.cache_write,
+        "reasoning": totals.reasoning,
+        "contextUsed": totals.context_used,
+        "contextSize": totals.context_size,
+        "costUsd": totals.cost_usd,
+    })
+}
+
+fn notice(level: &str, text: &str) -> Value {
+    json!({ "sessionUpdate": "notice", "level": level, "text": text })
+}

@@ -1,0 +1,14 @@
+//! What ferret and otter say alike: ferret's server is a superset of otter's.
+//!
+//! Both are older than the official protocol and looser: ids of either spelling, folders that may be left
+//! out, one text as a prompt. What differs, each says in its own module.
+
+mod decode;
+mod reply;
+mod shape;
+
+pub(crate) use decode::{answer, hello, named, notification, read, request, set};
+pub(crate) use reply::{fault, reply, stop_reason};
+pub(crate) use shape::{
+    change, decision, level, opaque, path_text, plan, prompt_text, result_text, stream_name, summed_up, turn,
+};

@@ -1,0 +1,167 @@
+//! Requests and notifications that both dialects understand.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{Answer, Content, MODE, MODEL, SessionId};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::acp;
+use crate::call::{Call, ChangeAnswer, Fault, Hello, Place};
+
+/// A client's name stands in the log with everything it does.
+const NAME_CHARS_MAX: usize = 128;
+
+/// A request that both have. `Err(Fault::UnknownMethod)` leaves it to the dialect.
+pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
+    acp::check_size(method, frame_bytes)?;
+    match method {
+        "session/new" => Ok(Call::New(place(read(params)?)?)),
+        "session/load" => Ok(Call::Load { id: named(params)?, place: None }),
+        "session/fork" => {
+            let id = named(params)?;
+            Ok(Call::Fork { id, place: place(read(params)?)? })
+        }
+        "session/list" => {
+            let params: ListParams = read(params)?;
+            Ok(Call::List { cwd: params.cwd, cursor: params.cursor })
+        }
+        "session/close" => Ok(Call::Close { id: named(params)? }),
+        "session/delete" => Ok(Call::Delete { id: named(params)? }),
+        "session/message" => message(params),
+        "session/prompt" => acp::prompt(params),
+        "session/cancel" => Ok(Call::Cancel { id: named(params)? }),
+        "session/setMode" => {
+            let chosen: ModeParams = read(params)?;
+            Ok(set(named(params)?, MODE, mode(&chosen.mode)))
+        }
+        "session/setModel" => {
+            let chosen: ModelParams = read(params)?;
+            Ok(set(named(params)?, MODEL, chosen.model.into()))
+        }
+        _ => Err(Fault::UnknownMethod(method.to_owned())),
+    }
+}
+
+/// Everything is a request here; only a cancel may come without an id, as the official protocol has it.
+pub(crate) fn notification(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+    match method {
+        "session/cancel" => Ok(Call::Cancel { id: named(params)? }),
+        _ => Ok(Call::Ignore),
+    }
+}
+
+/// Who says hello. Whatever else the parameters hold, the handshake does not fail on it.
+pub(crate) fn hello(params: Option<&RawValue>) -> Result<Hello, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "protocolVersion", alias = "protocol_version", default)]
+        version: serde_json::Value,
+        #[serde(rename = "clientInfo", alias = "client_info", default)]
+        client: serde_json::Value,
+    }
+    let params: Params = read(params)?;
+    let name = params.client.get("name").and_then(serde_json::Value::as_str).unwrap_or("client");
+    let name: String = name.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
+    Ok(Hello { name: name.into(), version: params.version.as_u64() })
+}
+
+/// The session that the parameters name.
+pub(crate) fn named(params: Option<&RawValue>) -> Result<SessionId, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "sessionId", alias = "session_id")]
+        session_id: String,
+    }
+    let params: Params = read(params)?;
+    session_id(&params.session_id)
+}
+
+fn session_id(text: &str) -> Result<SessionId, Fault> {
+    SessionId::parse(text).map_err(|error| Fault::InvalidParams(error.to_string()))
+}
+
+/// A setting that is changed and whose value is told back.
+pub(crate) fn set(id: SessionId, setting: &str, value: Arc<str>) -> Call {
+    Call::Change { id, setting: setting.into(), value, answer: ChangeAnswer::Value }
+}
+
+/// The answer to a question, in the words of both and of their older clients.
+pub(crate) fn answer(word: &str) -> Result<Answer, Fault> {
+    match word {
+        "allow" | "approve" | "approved" => Ok(Answer::AllowOnce),
+        "always" => Ok(Answer::AllowAlways),
+        "deny" | "denied" | "reject" | "rejected" => Ok(Answer::DenyOnce),
+        "never" => Ok(Answer::DenyAlways),
+        // What is not understood must not be taken for a yes, nor end the question.
+        _ => Err(Fault::InvalidParams("the answer must be one of allow, deny, always, never".into())),
+    }
+}
+
+/// Parameters that are missing are none.
+pub(crate) fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, Fault> {
+    let text = params.map_or("{}", RawValue::get);
+    serde_json::from_str(text)
+        .map_err(|error| Fault::InvalidParams(format!("the parameters are wrong: {error}")))
+}
+
+#[derive(Deserialize)]
+struct PlaceParams {
+    #[serde(alias = "working_dir", alias = "workingDir")]
+    cwd: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct ListParams {
+    #[serde(alias = "working_dir", alias = "workingDir")]
+    cwd: Option<PathBuf>,
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ModeParams {
+    #[serde(alias = "modeId", alias = "mode_id", alias = "agent")]
+    mode: String,
+}
+
+#[derive(Deserialize)]
+struct ModelParams {
+    #[serde(alias = "modelId", alias = "model_id")]
+    model: String,
+}
+
+#[derive(Deserialize)]
+struct MessageParams {
+    #[serde(rename = "sessionId", alias = "session_id")]
+    session_id: String,
+    #[serde(alias = "text")]
+    message: String,
+}
+
+fn message(params: Option<&RawValue>) -> Result<Call, Fault> {
+    let params: MessageParams = read(params)?;
+    if params.message.trim().is_empty() {
+        return Err(Fault::InvalidParams("the message is empty: send some text as message".into()));
+    }
+    let content = vec![Content::text(params.message)];
+    acp::check_text(&content)?;
+    Ok(Call::Message { id: session_id(&params.session_id)?, content })
+}
+
+fn place(params: PlaceParams) -> Result<Place, Fault> {
+    if let Some(cwd) = params.cwd.as_ref().filter(|cwd| !cwd.is_absolute()) {
+        return Err(Fault::InvalidParams(format!("{} is not an absolute path", cwd.display())));
+    }
+    Ok(Place { cwd: params.cwd, roots: Vec::new(), servers: Vec::new() })
+}
+
+/// The agents of the older servers are our modes.
+fn mode(agent: &str) -> Arc<str> {
+    match agent {
+        "build" | "general" => "code".into(),
+        "plan" => "architect".into(),
+        "explore" | "review" => "ask".into(),
+        own => own.into(),
+    }
+}

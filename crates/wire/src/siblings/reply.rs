@@ -1,0 +1,138 @@
+//! Answers that both dialects write alike.
+
+use engine::{APPROVAL, Listed, MODE, MODEL, Stop};
+use serde_json::{Map, Value, json};
+
+use super::shape::path_text;
+use crate::acp::{result, write_error};
+use crate::call::{Fault, Outcome, SessionView};
+use crate::rpc::RpcId;
+use crate::timestamp::rfc3339;
+
+/// The agent or something it stands on failed.
+const APPLICATION_ERROR: i64 = -32000;
+
+pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
+    match outcome {
+        Outcome::Created(view) | Outcome::Opened(view) | Outcome::Settings(view) => {
+            result(id, &created(view), out);
+        }
+        Outcome::Listed { sessions, next } => result(id, &listed(sessions, next.as_deref()), out),
+        Outcome::ListedAll(sessions) => result(id, &listed(sessions, None), out),
+        Outcome::Set { id: session, setting, value } => {
+            let mut set = json!({ "sessionId": session.as_str() });
+            insert(&mut set, setting, value.as_ref().into());
+            result(id, &set, out);
+        }
+        Outcome::TurnEnded { stop, error, usage: _ } => {
+            if is_failure(*stop) {
+                return failed(id, error.as_deref(), out);
+            }
+            result(id, &json!({ "stopReason": stop_reason(*stop) }), out);
+        }
+        Outcome::Said { id: session, stop, error, output } => {
+            if is_failure(*stop) {
+                return failed(id, error.as_deref(), out);
+            }
+            let mut said = json!({
+                "sessionId": session.as_str(), "stopReason": stop_reason(*stop), "output": output,
+            });
+            if let Some(error) = error {
+                insert(&mut said, "error", error.as_ref().into());
+            }
+            result(id, &said, out);
+        }
+        Outcome::Cancelled { id: session } => {
+            result(id, &json!({ "sessionId": session.as_str(), "cancelled": true }), out);
+        }
+        Outcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
+        // The rest is said differently, or answers calls that neither has.
+        Outcome::Initialized { .. }
+        | Outcome::Done
+        | Outcome::Replayed { .. }
+        | Outcome::Tasked { .. }
+        | Outcome::Stopped { .. }
+        | Outcome::Answered { .. }
+        | Outcome::Sandbox { .. }
+        | Outcome::Bridge { .. }
+        | Outcome::Got { .. }
+        | Outcome::Exported { .. }
+        | Outcome::Imported { .. }
+        | Outcome::Tools(_)
+        | Outcome::Moved { .. } => result(id, &json!({}), out),
+    }
+}
+
+pub(crate) fn fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
+    let code = match fault {
+        Fault::Parse(_) | Fault::FrameTooLong { .. } => -32700,
+        Fault::InvalidRequest(_) => -32600,
+        Fault::UnknownMethod(_) => -32601,
+        Fault::InvalidParams(_)
+        | Fault::NoSuchAsk { .. }
+        | Fault::UnknownChoice(_)
+        | Fault::NoSuchSession { .. } => -32602,
+        Fault::Internal(_) => -32603,
+        Fault::NotInitialized { .. } => -32002,
+    };
+    write_error(id, code, &fault.text(), None, out);
+}
+
+/// A session and what can be chosen in it.
+fn created(view: &SessionView) -> Value {
+    json!({
+        "sessionId": view.id.as_str(),
+        "mode": view.settings.get(MODE),
+        "model": view.settings.get(MODEL),
+        "approval": view.settings.get(APPROVAL),
+    })
+}
+
+pub(crate) fn stop_reason(stop: Stop) -> &'static str {
+    match stop {
+        Stop::EndTurn => "end_turn",
+        Stop::MaxTokens => "max_tokens",
+        Stop::MaxTurnRequests => "max_turn_requests",
+        Stop::Refusal => "refusal",
+        Stop::Cancelled => "cancelled",
+        Stop::Failed | Stop::Interrupted => "error",
+    }
+}
+
+fn is_failure(stop: Stop) -> bool {
+    match stop {
+        Stop::Failed | Stop::Interrupted => true,
+        Stop::EndTurn | Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal | Stop::Cancelled => false,
+    }
+}
+
+/// Chains and places in our code are nobody else's business, so the stack is always empty.
+fn failed(id: &RpcId, error: Option<&str>, out: &mut Vec<u8>) {
+    let text = error.unwrap_or("the turn failed; send the message again to go on");
+    let data = json!({ "name": "AgentError", "message": text, "stack": "" });
+    write_error(id, APPLICATION_ERROR, text, Some(data), out);
+}
+
+fn listed(sessions: &[Listed], next: Option<&str>) -> Value {
+    let session = |session: &Listed| {
+        json!({
+            "sessionId": session.row.id.as_str(),
+            "cwd": path_text(&session.row.cwd),
+            "title": session.row.title.as_deref(),
+            "status": if session.row.busy { "running" } else { "idle" },
+            "source": session.row.source.as_ref(),
+            "parentId": session.row.parent.as_ref().map(engine::SessionId::as_str),
+            "createdAt": rfc3339(session.row.created_at),
+            "updatedAt": rfc3339(session.row.updated_at),
+        })
+    };
+    let mut list = json!({ "sessions": sessions.iter().map(session).collect::<Vec<_>>() });
+    if let Some(next) = next {
+        insert(&mut list, "nextCursor", next.into());
+    }
+    list
+}
+
+fn insert(object: &mut Value, name: &str, value: Value) {
+    object.as_object_mut().unwrap_or(&mut Map::new()).insert(name.to_owned(), value);
+}

@@ -1,0 +1,99 @@
+//! Pieces of events in the words of both dialects.
+
+use std::path::Path;
+
+use engine::{
+    Content, FileChange, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Resolution, StepStatus,
+    ToolContent, ToolEnd, TurnId,
+};
+use serde_json::{Value, json};
+
+use crate::diff;
+use crate::transcript::block_text;
+
+/// JSON where it is JSON, otherwise the text itself.
+pub(crate) fn opaque(opaque: &Opaque) -> Value {
+    serde_json::from_str(&opaque.0).unwrap_or_else(|_| Value::String(opaque.0.to_string()))
+}
+
+/// JSON has no other text than Unicode.
+pub(crate) fn path_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// What somebody typed, as one text; what is no text is named.
+pub(crate) fn prompt_text(content: &[Content]) -> String {
+    content.iter().map(block_text).collect::<Vec<_>>().join("\n")
+}
+
+/// What a tool call came to, as one text.
+pub(crate) fn result_text(end: &ToolEnd) -> String {
+    let piece = |content: &ToolContent| match content {
+        ToolContent::Block(content) => block_text(content),
+        ToolContent::Diff(change) => diff::unified(change),
+    };
+    if end.content.is_empty()
+        && let Some(raw) = &end.raw
+    {
+        return raw.0.to_string();
+    }
+    end.content.iter().map(piece).collect::<Vec<_>>().join("\n")
+}
+
+/// The path of a change, and a diff that applies to the file as it was.
+pub(crate) fn change(change: &FileChange) -> (String, String) {
+    (path_text(&change.path), diff::unified(change))
+}
+
+pub(crate) fn plan(entries: &[PlanEntry]) -> Value {
+    let entry = |entry: &PlanEntry| {
+        let priority = match entry.priority {
+            Priority::High => "high",
+            Priority::Medium => "medium",
+            Priority::Low => "low",
+        };
+        let status = match entry.status {
+            StepStatus::Pending => "pending",
+            StepStatus::InProgress => "in_progress",
+            StepStatus::Completed => "completed",
+        };
+        json!({ "content": entry.content.as_ref(), "priority": priority, "status": status })
+    };
+    entries.iter().map(entry).collect()
+}
+
+pub(crate) fn level(level: NoticeLevel) -> &'static str {
+    match level {
+        NoticeLevel::Info => "info",
+        NoticeLevel::Warning => "warning",
+        NoticeLevel::Error => "error",
+    }
+}
+
+pub(crate) fn stream_name(stream: OutputStream) -> &'static str {
+    match stream {
+        OutputStream::Stdout => "stdout",
+        OutputStream::Stderr => "stderr",
+    }
+}
+
+/// How a question was settled, in the words that would have answered it.
+pub(crate) fn decision(resolution: Resolution) -> &'static str {
+    match resolution {
+        Resolution::AllowedOnce => "allow",
+        Resolution::AllowedAlways => "always",
+        Resolution::DeniedOnce => "deny",
+        Resolution::DeniedAlways => "never",
+        Resolution::Cancelled => "cancelled",
+        Resolution::TimedOut => "timed_out",
+        Resolution::EndedByRestart => "ended_by_restart",
+    }
+}
+
+pub(crate) fn summed_up(summary: &str) -> String {
+    format!("The conversation so far was summed up for the model:\n{summary}")
+}
+
+pub(crate) fn turn(turn: Option<TurnId>) -> String {
+    turn.map_or_else(String::new, |turn| format!("turn-{}", turn.0))
+}
