@@ -103,19 +103,16 @@ impl Judge {
             if answers > 1 || (due && answers == 0) {
                 return Some(format!("request {id} ({posted:?}) was answered {answers} times"));
             }
-            if *prompt && !due && *posted == Posted::Accepted && !self.kills {
+            // A prompt that was accepted is in the log, or was refused on the stream.
+            if *prompt && !due && *posted == Posted::Accepted && answers == 0 {
                 return Some(format!("the prompt {id} was accepted and is not in the log"));
             }
         }
         None
     }
-
-    /// The worker's requests that came as far as the log.
-    pub fn logged_requests(&self, server: &Server, surface: u64) -> anyhow::Result<BTreeSet<u64>> {
-        Ok(requests(&server.export(&self.session)?, surface))
-    }
 }
 
+/// The worker's requests that came as far as the log.
 fn requests(events: &[Value], surface: u64) -> BTreeSet<u64> {
     let of_surface = |event: &&Value| event["origin"]["surface"]["id"] == surface;
     let request = |event: &Value| event["origin"]["surface"]["request"].as_str()?.parse().ok();

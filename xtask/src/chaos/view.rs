@@ -16,6 +16,9 @@ pub struct View {
     pub tools: BTreeMap<String, Map<String, Value>>,
     pub plan: Value,
     pub mode: Value,
+    /// The options with the values they have.
+    pub config: BTreeMap<String, Value>,
+    pub model: Value,
     pub title: Value,
     pub usage: Value,
     /// Questions by their place among the session's, and how often each was withdrawn.
@@ -48,7 +51,19 @@ impl View {
         if !mode.is_null() {
             self.mode = mode.clone();
         }
+        if !message["result"]["configOptions"].is_null() {
+            self.configure(&message["result"]["configOptions"]);
+            // An update tells the model beside the options; an answer has it among them.
+            self.model = self.config.get("model").cloned().unwrap_or_default();
+        }
         self.answers.entry(message["id"].to_string()).or_default().push(message.clone());
+    }
+
+    fn configure(&mut self, options: &Value) {
+        for option in options.as_array().into_iter().flatten() {
+            let id = option["id"].as_str().unwrap_or("none").to_owned();
+            self.config.insert(id, option["currentValue"].clone());
+        }
     }
 
     fn update(&mut self, update: &Value) {
@@ -68,6 +83,10 @@ impl View {
             }
             Some("plan") => self.plan = update["entries"].clone(),
             Some("current_mode_update") => self.mode = update["currentModeId"].clone(),
+            Some("config_option_update") => self.configure(&update["configOptions"]),
+            Some("session_info_update") if !update["_meta"]["currentModel"].is_null() => {
+                self.model = update["_meta"]["currentModel"].clone();
+            }
             Some("session_info_update") if !update["title"].is_null() => self.title = update["title"].clone(),
             Some("usage_update") => self.usage = serde_json::json!([update["used"], update["size"]]),
             _ => {}
@@ -80,7 +99,7 @@ impl View {
 
     /// The events of an export.
     pub fn of_log(events: &[Value]) -> anyhow::Result<Self> {
-        let mut view = Self { mode: "code".into(), ..Self::default() };
+        let mut view = Self { mode: "code".into(), model: "offline:plain".into(), ..Self::default() };
         for event in events {
             view.event(event)?;
         }
@@ -109,7 +128,15 @@ impl View {
                 self.tools.entry(call_of(payload)?).or_default().insert("status".to_owned(), status.into());
             }
             "plan" => self.plan = payload["entries"].clone(),
-            "setting_changed" if payload["id"] == "mode" => self.mode = payload["value"].clone(),
+            "setting_changed" => {
+                let id = payload["id"].as_str().unwrap_or("none");
+                self.config.insert(id.to_owned(), payload["value"].clone());
+                match id {
+                    "mode" => self.mode = payload["value"].clone(),
+                    "model" => self.model = payload["value"].clone(),
+                    _ => {}
+                }
+            }
             "title" => self.title = payload["text"].clone(),
             "usage" => {
                 self.usage = serde_json::json!([payload["context_used"], payload["context_size"]]);
@@ -129,6 +156,8 @@ impl View {
         for tool in view.tools.values_mut() {
             tool.retain(|name, _| name == "title" || name == "status");
         }
+        // The log says only what was changed.
+        view.config.clear();
         view.answers.clear();
         view.asks.clear();
         view
@@ -159,6 +188,7 @@ impl View {
         let values = [
             ("plan", &self.plan, &other.plan),
             ("mode", &self.mode, &other.mode),
+            ("model", &self.model, &other.model),
             ("title", &self.title, &other.title),
             ("usage", &self.usage, &other.usage),
         ];
@@ -166,6 +196,9 @@ impl View {
             if one != two {
                 return Some(format!("{what}:\n  {one}\n  {two}"));
             }
+        }
+        if self.config != other.config {
+            return Some(format!("options:\n  {:?}\n  {:?}", self.config, other.config));
         }
         (self.asks != other.asks).then(|| format!("questions:\n  {:?}\n  {:?}", self.asks, other.asks))
     }
@@ -210,7 +243,7 @@ mod tests {
     fn check(told: &[&str], expected: bool) {
         let said = |text: &str| json!({"event_type": "text", "payload": {"message": 1, "text": text}});
         let log = View::of_log(&[said("one "), said("two "), said("three")]).unwrap();
-        let mut view = View { mode: "code".into(), ..View::default() };
+        let mut view = View { mode: "code".into(), model: "offline:plain".into(), ..View::default() };
         told.iter().for_each(|text| view.take(&chunk(text)));
         assert_eq!(view.as_logged().difference(&log.as_logged()).is_none(), expected, "{told:?}");
     }

@@ -192,20 +192,25 @@ impl Place {
     }
 }
 
-/// A place in a session's log: the event, then extra frames, then frames of the event that follows.
-fn position(id: &str) -> anyhow::Result<(u64, u64, u64)> {
-    let parts = |(first, second): (&str, &str), rank| Ok((first.parse()?, rank, second.parse()?));
+/// Places in order: the event, then the process that counted and its count, then frames of the event
+/// that follows.
+type Order = (u64, u64, u64, u64);
+
+fn position(id: &str) -> anyhow::Result<Order> {
     match (id.split_once('+'), id.split_once('.')) {
-        (Some(extra), _) => parts(extra, 1),
-        (None, Some(frames)) => parts(frames, 2),
-        (None, None) => Ok((id.parse()?, 0, 0)),
+        (Some((event, extra)), _) => {
+            let (_, process, count, _) = counted(extra)?;
+            Ok((event.parse()?, process, count, 0))
+        }
+        (None, Some((event, frame))) => Ok((event.parse()?, u64::MAX, u64::MAX, frame.parse()?)),
+        (None, None) => Ok((id.parse()?, 0, 0, 0)),
     }
 }
 
 /// The connection's own frames are counted, by each process anew.
-fn counted(id: &str) -> anyhow::Result<(u64, u64, u64)> {
+fn counted(id: &str) -> anyhow::Result<Order> {
     let (process, count) = id.split_once('-').context("an id of no form")?;
-    Ok((u64::from_str_radix(process, 16)?, 0, count.parse()?))
+    Ok((0, u64::from_str_radix(process, 16)?, count.parse()?, 0))
 }
 
 pub fn usual(web: &Web) -> anyhow::Result<Remote> {
