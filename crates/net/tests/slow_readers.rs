@@ -29,7 +29,7 @@ fn resident_bytes() -> usize {
 fn flood(chunks: usize) -> Setup {
     let flood = Turns::new(move |_, context| async move {
         for number in 0..chunks {
-            context.text(context.message(0), &chunk(number)).await.unwrap();
+            context.text(context.message(0), chunk(number)).await.unwrap();
         }
         Ok(Stop::EndTurn)
     });
