@@ -114,7 +114,8 @@ pub struct Registry {
     rooms: Mutex<Rooms>,
     /// Rings when a session that was being opened is open, or is not going to be.
     settled: Notify,
-    /// How many sessions were ever opened: whoever watches one that left memory learns of its return.
+    /// Counts openings and deletions: whoever watches a session that left memory learns of its return,
+    /// and that there will be none.
     opened: watch::Sender<u64>,
     gates: Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -351,6 +352,7 @@ impl Registry {
             for follower in &self.followers {
                 follower.deleted(&row.id).await;
             }
+            self.opened.send_modify(|count| *count += 1);
         }
         Ok(deleted)
     }
@@ -404,7 +406,7 @@ impl Registry {
         Ok(rows.into_iter().map(|row| Listed { live: live(&row.id), row }).collect())
     }
 
-    /// Changes whenever a session is opened.
+    /// Changes whenever a session is opened or deleted.
     pub fn openings(&self) -> watch::Receiver<u64> {
         self.opened.subscribe()
     }

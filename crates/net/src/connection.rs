@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 use wire::acp::permission_answer;
 use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
@@ -18,6 +19,7 @@ use crate::batch::Batch;
 use crate::debts::Debts;
 use crate::handlers::{Handlers, Rules};
 use crate::link::{Incoming, Link};
+use crate::metrics::{Door, MessageOutcome, Metrics, Tally};
 use crate::outlet::Outlet;
 use crate::panics::contain;
 use crate::writer::{Command, Out, Shown, Writer};
@@ -42,6 +44,8 @@ pub struct ConnectionParts {
     pub name: Arc<str>,
     /// The client may name any session of its own without opening it first.
     pub any_session: bool,
+    /// Who counts what comes through this door.
+    pub metrics: Option<(Arc<Metrics>, Door)>,
     /// Learns of the client before it is answered.
     pub greeted: Option<Greeted>,
 }
@@ -123,7 +127,7 @@ pub(crate) struct Writers {
 
 impl Desk {
     pub(crate) fn new(parts: ConnectionParts, surface: SurfaceId) -> Self {
-        let debts = Arc::new(Debts::default());
+        let debts = Arc::new(Debts::new(parts.metrics, surface));
         let decoder = match parts.client {
             Some(client) => Decoder::known(client),
             None => Decoder::new(parts.dialect),
@@ -249,14 +253,19 @@ impl Reader {
     async fn line(&mut self, line: &[u8], taken: Option<Taken>) {
         match wire::parse(line) {
             Ok(Message::Request { id, method, params }) => {
+                self.handlers.debts.tally(|tally| tally.asked(&id, &method));
+                let span = Tally::span(&method);
                 match self.decoder.request(&method, params, line.len()) {
-                    Ok(call) => self.call(id, call, taken).await,
+                    Ok(call) => self.call(id, call, taken).instrument(span).await,
                     Err(fault) => self.refuse(id, fault).await,
                 }
             }
             Ok(Message::Notification { method, params }) => {
                 match self.decoder.notification(&method, params) {
-                    Ok(call) => self.notified(call).await,
+                    Ok(call) => {
+                        self.handlers.debts.tally(|tally| tally.noticed(&method, MessageOutcome::Ok));
+                        self.notified(call).await;
+                    }
                     Err(fault) => self.bad_notification(&method, fault).await,
                 }
             }
@@ -311,6 +320,8 @@ impl Reader {
             tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             return;
         };
+        let outcome = MessageOutcome::of_permission(answer);
+        self.handlers.debts.tally(|tally| tally.noticed("session/request_permission", outcome));
         let input = Input::Answer { by: self.handlers.sender.clone(), ask, answer };
         if let Err(error) = handle.send(input).await {
             // Somebody else was faster: the log says who.

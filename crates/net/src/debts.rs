@@ -1,14 +1,23 @@
 //! What a connection owes and is owed, shared by its reading and its writing half.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::{AskId, SessionHandle, SessionId, TurnId};
+use engine::{AskId, SessionHandle, SessionId, SurfaceId, TurnId};
 use wire::{Client, RpcId};
 
-#[derive(Default)]
+use crate::metrics::{Door, Guard, LagHandle, Metrics, Tally};
+
 pub(crate) struct Debts {
     inner: Mutex<Inner>,
+    counted: Option<Counted>,
+}
+
+/// Where this connection is counted, for as long as it lives.
+struct Counted {
+    metrics: Arc<Metrics>,
+    tally: Arc<Tally>,
+    _open: Guard,
 }
 
 #[derive(Default)]
@@ -27,6 +36,26 @@ struct Inner {
 }
 
 impl Debts {
+    pub(crate) fn new(metrics: Option<(Arc<Metrics>, Door)>, surface: SurfaceId) -> Self {
+        let counted = metrics.map(|(metrics, door)| {
+            let open = metrics.connection(door);
+            open.surface(surface);
+            Counted { tally: Tally::new(Arc::clone(&metrics)), metrics, _open: open }
+        });
+        Self { inner: Mutex::default(), counted }
+    }
+
+    pub(crate) fn tally(&self, count: impl FnOnce(&Tally)) {
+        if let Some(counted) = &self.counted {
+            count(&counted.tally);
+        }
+    }
+
+    /// One more reader of a log, for this client.
+    pub(crate) fn reader(&self) -> Option<LagHandle> {
+        self.counted.as_ref().map(|counted| counted.metrics.reader())
+    }
+
     pub(crate) fn client(&self) -> Client {
         self.lock().client
     }

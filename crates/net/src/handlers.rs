@@ -35,6 +35,8 @@ pub struct Rules {
     pub list_max: usize,
     /// The door, as it stands in listings.
     pub source: Arc<str>,
+    /// Everybody may ask what this server is.
+    pub discovery: bool,
     /// Updates that a client of a dialect with numbers can still be told again.
     pub history_max: u64,
     /// Shared by all connections of a server.
@@ -49,6 +51,7 @@ impl Default for Rules {
             allowed_dirs: None,
             list_max: 100,
             source: "acp".into(),
+            discovery: true,
             history_max: HISTORY_MAX,
             numbers: Numbers::default(),
         }

@@ -14,6 +14,7 @@ mod listen;
 pub mod metrics;
 mod origins;
 mod refusal;
+mod rest;
 mod sse;
 mod tls;
 mod tokens;
@@ -100,6 +101,7 @@ pub fn router(doors: Arc<Doors>) -> Router {
     let routes = Router::new()
         .merge(health::routes())
         .merge(acp::routes())
+        .merge(rest::routes())
         .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })

@@ -242,6 +242,7 @@ impl Writer {
     }
 
     fn answer(&mut self, id: &RpcId, outcome: Result<&Outcome, &Fault>) {
+        self.debts.tally(|tally| tally.answered(id, outcome));
         let dialect = self.debts.client().dialect;
         let at = if self.durable { self.shown.only_cursor() } else { Seq::START };
         self.out.extra(None, at, |out| self.replies.write(dialect, id, outcome, out));
@@ -339,8 +340,10 @@ impl Writer {
                 replay = Some(Replay { answers: vec![(id, rules, outcome)], ..Replay::until(head) });
             }
         }
+        let lag = self.debts.reader();
         let attached = self.shown.show(handle, reader, updates, replay, self.surface);
         attached.missed.extend(missed);
+        attached.lag = lag;
         if seen.is_none() {
             attached.skip = position.frames();
         }
@@ -378,6 +381,7 @@ impl Writer {
         writing.events(attached, &[]);
         match attached.reader.take(Page::USUAL).await {
             Ok(Taken::Events(events)) => {
+                attached.measure();
                 writing.events(attached, &events);
                 if attached.replay.as_ref().is_some_and(|replay| attached.reader.cursor() >= replay.until) {
                     writing.end_replay(attached, &self.slash_commands);
@@ -386,6 +390,7 @@ impl Writer {
                 true
             }
             Ok(Taken::UpToDate) => {
+                attached.measure();
                 writing.end_replay(attached, &self.slash_commands);
                 writing.release(attached);
                 false

@@ -23,6 +23,8 @@ pub struct Config {
     pub environment: Vec<String>,
     /// Who else may come in over HTTP. Only the person's own file is asked.
     pub clients: Vec<ClientEntry>,
+    /// Whether everybody may ask over HTTP what the server is.
+    pub discovery_enabled: Option<bool>,
     /// What in the file means nothing here.
     pub unknown: Vec<String>,
 }
@@ -94,6 +96,10 @@ fn parse(text: &str) -> Result<Config, String> {
             "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
             "environment" => config.environment = list_of(key, item)?,
             "clients" => config.clients = clients_of(item)?,
+            "discovery_enabled" => {
+                let wrong = || format!("{key} must be true or false");
+                config.discovery_enabled = Some(item.as_bool().ok_or_else(wrong)?);
+            }
             _ => config.unknown.push(key.to_owned()),
         }
     }
@@ -142,7 +148,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\nadd_dirs = [\"/a\", \"/b\"]\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
@@ -152,6 +158,7 @@ mod tests {
             add_dirs: vec!["/a".into(), "/b".into()],
             environment: Vec::new(),
             clients: Vec::new(),
+            discovery_enabled: Some(false),
             unknown: vec!["sandbocks".into()],
         };
         assert_eq!(config, expected);
@@ -178,6 +185,7 @@ mod tests {
             ("ask_timeout = -1", "a number of seconds"),
             ("add_dirs = [1]", "a list of texts"),
             ("clients = 1", "[[clients]]"),
+            ("discovery_enabled = 0", "true or false"),
             ("[[clients]]\nid = 1", "id must be a text"),
             ("[[clients]]\nid = \"a\"\ntokn = \"b\"", "not tokn"),
         ] {

@@ -36,6 +36,7 @@ pub struct Door {
     hosts: Vec<HostName>,
     cors: Vec<Origin>,
     behind_proxy: bool,
+    discovery: bool,
     secret: [u8; 32],
 }
 
@@ -44,6 +45,17 @@ fn confined(rules: &Rules) -> Rules {
     let allowed = rules.allowed_dirs.clone().unwrap_or_default();
     let places: Vec<_> = std::iter::once(rules.home_dir.clone()).chain(allowed).collect();
     Rules { allowed_dirs: Some(places.clone()), places: Some(places), ..rules.clone() }
+}
+
+/// Whether everybody may ask what the server is. The variable is zeph's.
+fn discovery(config: &Config) -> bool {
+    let word =
+        paths::variable("ZEPH_ACP_DISCOVERY_ENABLED").map(|word| word.to_string_lossy().to_lowercase());
+    match word.as_deref() {
+        Some("false" | "0" | "no" | "off") => false,
+        Some(_) => true,
+        None => config.discovery_enabled.unwrap_or(true),
+    }
 }
 
 /// What the door shares with the others.
@@ -101,6 +113,7 @@ impl Door {
             hosts: options.allow_host.clone(),
             cors: options.cors.clone(),
             behind_proxy: options.behind_proxy,
+            discovery: discovery(config),
             secret: tokens::secret()?,
         }))
     }
@@ -109,6 +122,7 @@ impl Door {
         let connections = raise_files();
         let listening = Listening::bind(self.address, self.tls.clone()).await;
         let listening = listening.map_err(|error| taken(self.address, &error))?.at_most(connections);
+        let listening = listening.counted(Arc::clone(&shared.metrics));
         let bound = listening.local_addr();
         let seed = random().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
         let names = Names { bound, secure: listening.is_secure(), hosts: self.hosts, cors: self.cors };
@@ -125,7 +139,7 @@ impl Door {
         open_when_ready(&shared.registry, &gate);
         let doors = Arc::new(Doors {
             registry: Arc::clone(&shared.registry),
-            rules: Rules { source: "http".into(), ..confined(&shared.rules) },
+            rules: Rules { source: "http".into(), discovery: self.discovery, ..confined(&shared.rules) },
             identity: shared.identity.clone(),
             greeted: shared.greeted.clone(),
             gate,

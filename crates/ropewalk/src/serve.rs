@@ -161,6 +161,7 @@ impl Editor {
             client: None,
             name: "client".into(),
             any_session: false,
+            metrics: Some((Arc::clone(&shared.metrics), net::metrics::Door::Stdio)),
             greeted: shared.greeted.clone(),
         };
         // Whether the last bytes were written is all that is asked of it.

@@ -6,18 +6,17 @@ pub mod find;
 mod import;
 mod list;
 mod show;
-mod since;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use engine::{Event, Limits, Page, Principal, Registry, Seq, SessionRow};
 
-pub use self::since::Since;
 use crate::cli::SessionsCommand;
 use crate::guards::Guards;
 use crate::server;
 use crate::trouble::Trouble;
+pub use wire::since::Since;
 
 pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let as_json = wants_json(&command);

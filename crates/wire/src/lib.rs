@@ -23,8 +23,10 @@ pub mod page;
 pub mod plain;
 pub mod portable;
 pub mod record;
+pub mod rest;
 mod rpc;
 mod siblings;
+pub mod since;
 pub mod timestamp;
 pub mod transcript;
 

@@ -17,7 +17,7 @@ mod content;
 mod said;
 mod text;
 mod tool;
-mod word;
+pub(crate) mod word;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -33,6 +33,7 @@ use super::sse::{EventStream, write_event};
 use super::{Caller, Doors, Refusal, bernstein};
 use crate::batch::{Batch, Position};
 use crate::connection::ConnectionParts;
+use crate::metrics::Door;
 use crate::writer::{AttachAnswer, Command, Start};
 use names::ConnectionId;
 use places::Places;
@@ -197,6 +198,7 @@ impl Official<'_> {
             client: Some(client),
             name: Arc::clone(&self.caller.name),
             any_session: true,
+            metrics: Some((Arc::clone(&self.doors.metrics), Door::Sse)),
             greeted: None,
         }
     }

@@ -23,6 +23,7 @@ use crate::batch::Batch;
 use crate::connection::{Connection, ConnectionParts};
 use crate::handlers::Rules;
 use crate::link::memory;
+use crate::metrics::Door;
 
 /// Events that may wait for the client to read them.
 const EVENTS_MAX: usize = 16;
@@ -107,6 +108,7 @@ impl Talk {
             client: None,
             name: Arc::clone(&caller.name),
             any_session: true,
+            metrics: Some((Arc::clone(&doors.metrics), Door::Sse)),
             greeted: doors.greeted.clone(),
         };
         Self { connection: Some(Connection::start(parts, link)), batches, frames: VecDeque::new() }

@@ -32,13 +32,14 @@ use super::origins::{Names, Page};
 use super::refusal::Refusal;
 use super::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
 use super::wrong::WrongTokens;
+use crate::metrics::Reason;
 
 /// The WebSocket sub-protocol that we answer with.
 pub const WS_PROTOCOL: &str = "acp.v1";
 
 /// What everybody may read. None of it says anything about sessions.
-const PUBLIC: [&str; 5] =
-    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json"];
+const PUBLIC: [&str; 6] =
+    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json", "/agent.json"];
 
 const CORS_METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const CORS_SENDS: &str = "authorization, content-type, accept, last-event-id, acp-connection-id, acp-session-id, acp-protocol-version";
@@ -102,6 +103,11 @@ impl Gate {
         self.open.load(Ordering::Acquire)
     }
 
+    /// Whether a caller has to show a token.
+    pub fn asks_for_token(&self) -> bool {
+        !matches!(self.keys, Keys::None)
+    }
+
     /// A token for one session of this owner. An earlier one stops working.
     pub fn session_token(&self, owner: &Principal, id: &SessionId) -> String {
         locked(&self.sessions).issue(owner, id)
@@ -125,7 +131,10 @@ impl Gate {
             return Ok(Holder::Master);
         }
         let Some(token) = token else {
-            return Err(unauthorized("send the header `Authorization: Bearer TOKEN`").into());
+            return Err(Denied::unauthorized(
+                Reason::NoToken,
+                "send the header `Authorization: Bearer TOKEN`",
+            ));
         };
         let now = Instant::now();
         let wait = locked(&self.wrong).wait(address, now);
@@ -141,10 +150,8 @@ impl Gate {
             return Err(Denied::too_often(wait));
         }
         locked(&self.wrong).count(address, now);
-        Err(unauthorized(
-            "this token opens nothing here; the server's own is in the file it named at its start",
-        )
-        .into())
+        let message = "this token opens nothing here; the server's own is in the file it named at its start";
+        Err(Denied::unauthorized(Reason::BadToken, message))
     }
 }
 
@@ -152,30 +159,28 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn unauthorized(message: &str) -> Refusal {
-    Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
-}
-
-/// A refusal, and how long to wait before the next try.
+/// A refusal, what it is counted as, and how long to wait before the next try.
 #[derive(Debug)]
 struct Denied {
     refusal: Refusal,
+    reason: Reason,
     wait: Option<Duration>,
 }
 
 impl Denied {
+    /// For `map_err`.
+    fn by(reason: Reason) -> impl FnOnce(Refusal) -> Self {
+        move |refusal| Self { refusal, reason, wait: None }
+    }
+
+    fn unauthorized(reason: Reason, message: &str) -> Self {
+        Self::by(reason)(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message))
+    }
+
     fn too_often(wait: Duration) -> Self {
         let message = "too many wrong tokens from this address; wait, then use the right one";
-        Self {
-            refusal: Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message),
-            wait: Some(wait),
-        }
-    }
-}
-
-impl From<Refusal> for Denied {
-    fn from(refusal: Refusal) -> Self {
-        Self { refusal, wait: None }
+        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message);
+        Self { refusal, reason: Reason::Rate, wait: Some(wait) }
     }
 }
 
@@ -200,7 +205,7 @@ pub(super) async fn pass(State(doors): State<Arc<Doors>>, mut request: Request, 
     let gate = &doors.gate;
     let page = match origin(gate, &request) {
         Ok(page) => page,
-        Err(refusal) => return logged(&request, refusal.into()),
+        Err(denied) => return refused(&doors, &request, denied),
     };
     // A page that may talk to us may also read why it was refused.
     let named = (page == Some(Page::Named)).then(|| request.headers().get(ORIGIN).cloned()).flatten();
@@ -208,35 +213,38 @@ pub(super) async fn pass(State(doors): State<Arc<Doors>>, mut request: Request, 
         preflight()
     } else {
         match admit(gate, &mut request) {
-            Ok(()) => next.run(request).await,
-            Err(denied) => logged(&request, denied),
+            Ok(()) => counted(&doors, next.run(request).await),
+            Err(denied) => refused(&doors, &request, denied),
         }
     };
     dressed(answer, named)
 }
 
 /// Whether the request is meant for us, and which page it comes from.
-fn origin(gate: &Gate, request: &Request) -> Result<Option<Page>, Refusal> {
-    let host = request::host(request)?;
+fn origin(gate: &Gate, request: &Request) -> Result<Option<Page>, Denied> {
+    let host = request::host(request).map_err(Denied::by(Reason::BadHost))?;
     if !gate.names.are_ours(&host) {
         let message = "this is not a name of this server; start it with --allow-host to give it one";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message));
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message);
+        return Err(Denied::by(Reason::BadHost)(refusal));
     }
-    let page = request::origin(request.headers())?.map(|origin| gate.names.page(origin, &host));
+    let origin = request::origin(request.headers()).map_err(Denied::by(Reason::BadOrigin))?;
+    let page = origin.map(|origin| gate.names.page(origin, &host));
     // Browsers say this also where they send no origin, as for pictures and scripts.
     let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
     let elsewhere = site.is_some_and(|site| site != b"same-origin" && site != b"none");
     if page == Some(Page::Foreign) || (elsewhere && page != Some(Page::Named)) {
         let message = "this page may not talk to this server; start it with --cors and the page's origin";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message);
+        return Err(Denied::by(Reason::BadOrigin)(refusal));
     }
     Ok(page)
 }
 
 /// Finds out who calls and what they may reach, and prepares the request for its route.
 fn admit(gate: &Gate, request: &mut Request) -> Result<(), Denied> {
-    request::no_token_in_url(request.uri())?;
-    let token = request::take_token(request.headers_mut())?;
+    request::no_token_in_url(request.uri()).map_err(Denied::by(Reason::TokenInUrl))?;
+    let token = request::take_token(request.headers_mut()).map_err(Denied::by(Reason::BadToken))?;
     if PUBLIC.contains(&request.uri().path()) {
         return Ok(());
     }
@@ -245,19 +253,20 @@ fn admit(gate: &Gate, request: &mut Request) -> Result<(), Denied> {
     if let Scope::Session(id) = &caller.scope
         && request::session_segment(request.uri().path()) != Some(id.as_str())
     {
-        return Err(unauthorized("this token opens its own session only").into());
+        return Err(Denied::unauthorized(Reason::Forbidden, "this token opens its own session only"));
     }
     if let Some(peer) = request.extensions().get::<Peer>() {
         peer.admit();
     }
     if !gate.is_open() {
         let message = "the server is starting; try again in a moment";
-        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message).into());
+        let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message);
+        return Err(Denied::by(Reason::Refused)(refusal));
     }
-    request::must_be_json(request)?;
+    request::must_be_json(request).map_err(Denied::by(Reason::MediaType))?;
     let max = if matches!(request.uri().path(), "/acp" | "/acp/") { RPC_BYTES_MAX } else { REST_BYTES_MAX };
     if request::declared_bytes(request.headers()).is_some_and(|declared| declared > max as u64) {
-        return Err(body::too_large(max).into());
+        return Err(Denied::by(Reason::TooLarge)(body::too_large(max)));
     }
     let inner = std::mem::take(request.body_mut());
     *request.body_mut() = body::limited(inner, max);
@@ -321,10 +330,21 @@ fn put_if_absent(headers: &mut HeaderMap, name: axum::http::HeaderName, value: &
     headers.entry(name).or_insert(HeaderValue::from_static(value));
 }
 
-/// The path only: a query may hold what belongs to nobody.
-fn logged(request: &Request, denied: Denied) -> Response {
+/// Logs, counts and answers. The path only: a query may hold what belongs to nobody.
+fn refused(doors: &Doors, request: &Request, denied: Denied) -> Response {
     let (method, path, code) = (request.method(), request.uri().path(), denied.refusal.1);
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     tracing::info!(code, %method, path, ?peer, "a request was refused");
+    doors.metrics.rejected(denied.reason);
     denied.into_response()
+}
+
+/// That a body is too large or stops coming shows only when a route reads it.
+fn counted(doors: &Doors, answer: Response) -> Response {
+    match answer.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => doors.metrics.rejected(Reason::TooLarge),
+        StatusCode::REQUEST_TIMEOUT => doors.metrics.rejected(Reason::TooSlow),
+        _ => {}
+    }
+    answer
 }

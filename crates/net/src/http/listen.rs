@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::crowd::{CONNECTIONS_MAX, Crowd, Full, Seat};
 use super::held::Held;
 use super::tls::Tls;
+use crate::metrics::{Door, Guard, Metrics, Reason};
 
 /// Until the first byte of a connection.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
@@ -58,12 +59,18 @@ const PING_WAIT: Duration = Duration::from_secs(20);
 pub struct Peer {
     pub address: SocketAddr,
     seat: Arc<Seat>,
+    hang_up: CancellationToken,
 }
 
 impl Peer {
     /// A token was shown on this connection.
     pub(super) fn admit(&self) {
         self.seat.admit();
+    }
+
+    /// Ends the connection, whatever is under way on it: its other end has stopped reading.
+    pub(super) fn hang_up(&self) {
+        self.hang_up.cancel();
     }
 }
 
@@ -73,18 +80,24 @@ pub struct Listening {
     address: SocketAddr,
     tls: Option<Tls>,
     connections_max: usize,
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl Listening {
     pub async fn bind(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, tls, connections_max: CONNECTIONS_MAX })
+        Ok(Self { listener, address, tls, connections_max: CONNECTIONS_MAX, metrics: None })
     }
 
     /// Fewer connections at once, where the process may not have as many descriptors.
     pub fn at_most(self, connections: usize) -> Self {
         Self { connections_max: connections.clamp(1, CONNECTIONS_MAX), ..self }
+    }
+
+    /// Connections are counted there, those that were not taken too.
+    pub fn counted(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -108,12 +121,17 @@ impl Listening {
         while let Some((stream, address)) = self.next(&stop).await {
             match crowd.enter(address.ip()) {
                 Ok(seat) => {
-                    let peer = Peer { address, seat: Arc::new(seat) };
-                    let connection = Connection { peer, router: router.clone(), stop: stop.clone() };
+                    let peer = Peer { address, seat: Arc::new(seat), hang_up: CancellationToken::new() };
+                    let count = self.metrics.as_ref().map(|metrics| metrics.connection(Door::Http));
+                    let connection =
+                        Connection { peer, router: router.clone(), stop: stop.clone(), _count: count };
                     tasks.spawn(connection.run(stream, self.tls.clone()));
                 }
                 Err(full) => {
                     tracing::info!(%address, ?full, "a connection was not taken");
+                    if let Some(metrics) = &self.metrics {
+                        metrics.rejected(Reason::Connections);
+                    }
                     if let (Ok(permit), None) = (Arc::clone(&goodbyes).try_acquire_owned(), &self.tls) {
                         tasks.spawn(async move {
                             goodbye(stream, full).await;
@@ -166,6 +184,8 @@ struct Connection {
     peer: Peer,
     router: Router,
     stop: CancellationToken,
+    /// Counts it for as long as it is served.
+    _count: Option<Guard>,
 }
 
 impl Connection {
@@ -176,10 +196,12 @@ impl Connection {
             return;
         }
         let seat = Arc::clone(&self.peer.seat);
+        let hang_up = self.peer.hang_up.clone();
         let stop = self.stop.clone();
         tokio::select! {
             biased;
             () = seat.must_leave() => tracing::debug!("a connection made room for another"),
+            () = hang_up.cancelled() => tracing::debug!("a connection was not read from for too long"),
             () = self.talk(stream, tls, stop) => {}
         }
     }
@@ -204,7 +226,8 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (heard, seat) = (CancellationToken::new(), Arc::clone(&self.peer.seat));
-        let (peer, routes, first) = (self.peer, TowerToHyperService::new(self.router), heard.clone());
+        let Self { peer, router, stop: _, _count } = self;
+        let (routes, first) = (TowerToHyperService::new(router), heard.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             first.cancel();
             let mut request = request.map(Body::new);

@@ -7,6 +7,7 @@ use engine::{AskId, Doorbell, LogReader, Seq, SessionHandle, SessionId, Subscrip
 use wire::{AskFrame, Client, Counted, Outcome, RpcId, Updates};
 
 use crate::batch::Position;
+use crate::metrics::LagHandle;
 
 #[derive(Default)]
 pub(crate) struct Shown {
@@ -29,6 +30,7 @@ pub(super) struct Attached {
     /// What was used before the client's place is not known yet.
     pub(super) reprice: bool,
     pub(super) ended: bool,
+    pub(super) lag: Option<LagHandle>,
     /// Where questions stand that were asked before the client began to see the session.
     pub(super) missed: Vec<Seq>,
     /// Prompts of this client, by turn.
@@ -122,6 +124,7 @@ impl Shown {
             skip: 0,
             reprice: false,
             ended: false,
+            lag: None,
             missed: Vec::new(),
             after: Vec::new(),
             finish: Vec::new(),
@@ -146,6 +149,7 @@ impl Attached {
             self.reprice = before.reprice;
         }
         self.history = self.history.max(before.history);
+        self.lag = before.lag;
         self.missed = before.missed;
         self.owed = before.owed;
         self.after = before.after;
@@ -158,6 +162,13 @@ impl Attached {
             }
             (replay @ None, old) => *replay = old,
             (Some(_), None) => {}
+        }
+    }
+
+    /// Says how far the client is behind.
+    pub(super) fn measure(&self) {
+        if let Some(lag) = &self.lag {
+            lag.set(self.reader.head().0.saturating_sub(self.reader.cursor().0));
         }
     }
 

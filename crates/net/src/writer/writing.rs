@@ -219,6 +219,7 @@ impl Writing<'_> {
             let usage = prompted.map_or(result.usage, |prompted| prompted.usage);
             let (stop, error) = (result.stop, result.error.clone());
             let outcome = Outcome::TurnEnded { stop, error, usage };
+            self.debts.tally(|tally| tally.answered(&id, Ok(&outcome)));
             let dialect = self.debts.client().dialect;
             self.replies.write(dialect, &id, Ok(&outcome), &mut self.out.batch.bytes);
         }
@@ -291,6 +292,7 @@ impl Writing<'_> {
     }
 
     fn answer(&mut self, attached: &Attached, id: &RpcId, outcome: Result<&Outcome, &Fault>) {
+        self.debts.tally(|tally| tally.answered(id, outcome));
         let dialect = self.debts.client().dialect;
         let at = attached.reader.cursor();
         self.out.extra(Some(attached.handle.id()), at, |out| self.replies.write(dialect, id, outcome, out));

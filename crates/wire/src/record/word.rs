@@ -7,7 +7,7 @@ use engine::{NoticeLevel, OutputStream, Priority, Resolution, Risk, StepStatus, 
 
 use super::RecordError;
 
-pub(super) trait Word: Sized {
+pub(crate) trait Word: Sized {
     fn word(&self) -> &'static str;
     fn of_word(word: &str) -> Result<Self, RecordError>;
 }

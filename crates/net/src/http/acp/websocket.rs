@@ -21,6 +21,7 @@ use crate::batch::Batch;
 use crate::connection::{Connection, ConnectionParts};
 use crate::http::{Doors, Refusal, WS_PROTOCOL};
 use crate::link::memory;
+use crate::metrics::Door;
 
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A peer that is silent for this long, although it is asked, is gone.
@@ -52,6 +53,7 @@ impl Official<'_> {
             dialect: None,
             client: None,
             any_session: false,
+            metrics: Some((Arc::clone(&doors.metrics), Door::WebSocket)),
             greeted: doors.greeted.clone(),
             ..self.parts(wire::Client::default())
         };

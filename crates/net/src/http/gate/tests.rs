@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use wire::Identity;
 
 use super::{Caller, Gate, GateParts, Scope, pass};
+use crate::Metrics;
 use crate::http::body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
 use crate::http::origins::Names;
 use crate::http::tokens::{Client, Digest, Keys};
@@ -49,7 +50,7 @@ pub fn doors() -> Arc<Doors> {
             version: "1.2.3".into(),
             sandbox: "read-only".into(),
             adapters: Vec::new(),
-            sandbox_backends: Vec::new(),
+            sandbox_backends: wire::Backends::default(),
         },
         greeted: None,
         gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
@@ -57,6 +58,7 @@ pub fn doors() -> Arc<Doors> {
         visits: Visits::default(),
         transports: Transports::default(),
         sockets: sockets(),
+        metrics: Metrics::new("1.2.3", Timestamp(2_000)),
         started: Timestamp(2_000),
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
@@ -210,6 +212,60 @@ async fn a_body_of_fields_is_a_json_object() {
         assert_eq!((status, code(&text).as_str()), (StatusCode::BAD_REQUEST, "invalid_json"));
     }
     assert_eq!(send(&router, post("/fields", vec![b'"', 0xff, b'"'])).await.0, StatusCode::BAD_REQUEST);
+}
+
+/// Every refusal is counted as what it is.
+#[tokio::test(start_paused = true)]
+async fn refusals_are_counted_by_their_reason() {
+    let doors = doors();
+    let router = guarded(&doors);
+    let with = |name: &'static str, value: &str| {
+        let mut request = ask("/x", "master");
+        request.headers_mut().insert(name, value.parse().unwrap());
+        request
+    };
+    let mut bare = ask("/x", "");
+    bare.headers_mut().remove("authorization");
+    let session = doors.gate.session_token(&Principal::local(), &id("a"));
+    send(&router, ask("/x", "master")).await;
+    doors.gate.open();
+    let mut form = post("/x", "a=b");
+    form.headers_mut().insert("content-type", "text/plain".parse().unwrap());
+    let mut declared = post("/x", "{}");
+    declared.headers_mut().insert("content-length", "9999999999".parse().unwrap());
+    let undeclared = post("/acp", Body::new(Pieces { left: usize::MAX, then: End::Closed }));
+    let silent = post("/acp", Body::new(Pieces { left: 100, then: End::Silent }));
+    let refused = [
+        bare,
+        ask("/x", "wrong"),
+        ask("/x", &session),
+        ask("/x?token=1", "master"),
+        with("host", "evil.example"),
+        with("origin", "http://evil.example"),
+        form,
+        declared,
+        undeclared,
+        silent,
+    ];
+    for request in refused {
+        assert!(!send(&router, request).await.0.is_success());
+    }
+    let rendered = doors.metrics.render();
+    for (reason, count) in [
+        ("refused", 1),
+        ("no_token", 1),
+        ("bad_token", 1),
+        ("forbidden", 1),
+        ("token_in_url", 1),
+        ("bad_host", 1),
+        ("bad_origin", 1),
+        ("media_type", 1),
+        ("too_large", 2),
+        ("too_slow", 1),
+    ] {
+        let line = format!("ropewalk_rejected_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(rendered.contains(&line), "{line}{rendered}");
+    }
 }
 
 enum End {

@@ -12,14 +12,17 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Listening;
+use crate::http::Doors;
 use crate::http::gate::pass;
 use crate::http::gate::tests::doors;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Listens with so many places until the test is over.
-async fn listening(places: usize) -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
-    let doors = doors();
+/// Listens with so many places until it is stopped.
+async fn listening(
+    doors: &Arc<Doors>,
+    places: usize,
+) -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
     doors.gate.open();
     let echo = |upgrade: WebSocketUpgrade| async {
         upgrade.on_upgrade(|mut socket| async move {
@@ -31,8 +34,9 @@ async fn listening(places: usize) -> (std::net::SocketAddr, CancellationToken, t
     let router = Router::new()
         .route("/ws", any(echo))
         .fallback(|| async { "hello" })
-        .layer(from_fn_with_state(Arc::clone(&doors), pass));
+        .layer(from_fn_with_state(Arc::clone(doors), pass));
     let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap().at_most(places);
+    let listening = listening.counted(Arc::clone(&doors.metrics));
     let (address, stop) = (listening.local_addr(), CancellationToken::new());
     let serving = doors.tasks.spawn(listening.serve(router, stop.clone()));
     (address, stop, serving)
@@ -56,7 +60,8 @@ const UPGRADE: &str = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocke
 
 #[tokio::test]
 async fn a_websocket_keeps_its_connections_place() {
-    let (address, stop, serving) = listening(1).await;
+    let doors = doors();
+    let (address, stop, serving) = listening(&doors, 1).await;
     let (mut socket, head) = ask(address, "/ws", &format!("{TOKEN}{UPGRADE}")).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
     // What comes back shows that the socket is a WebSocket in earnest, and no longer a request.
@@ -66,6 +71,9 @@ async fn a_websocket_keeps_its_connections_place() {
     assert_eq!(echo, [0x81, 0x01, b'x']);
     let (_, refused) = ask(address, "/x", TOKEN).await;
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("too_many_connections"), "{refused}");
+    let counted = doors.metrics.render();
+    assert!(counted.contains("ropewalk_rejected_total{reason=\"connections\"} 1\n"), "{counted}");
+    assert!(counted.contains("ropewalk_connections{door=\"http\"} 0\n"), "{counted}");
     drop(socket);
     // The place is free as soon as the server has seen the end of the socket.
     let again = async {
@@ -80,11 +88,14 @@ async fn a_websocket_keeps_its_connections_place() {
 
 #[tokio::test]
 async fn a_stranger_makes_room_for_whoever_comes() {
-    let (address, stop, serving) = listening(1).await;
+    let doors = doors();
+    let (address, stop, serving) = listening(&doors, 1).await;
     let (mut stranger, head) = ask(address, "/x", "").await;
     assert!(head.starts_with("HTTP/1.1 401"), "{head}");
     let (_known, head) = ask(address, "/x", TOKEN).await;
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let counted = doors.metrics.render();
+    assert!(!counted.contains("ropewalk_connections{door=\"http\"} 0\n"), "{counted}");
     let end = tokio::time::timeout(DEADLINE, stranger.read(&mut [0; 16])).await.unwrap();
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
     stop.cancel();

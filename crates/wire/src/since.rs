@@ -12,7 +12,7 @@ impl Since {
     pub fn parse(text: &str) -> Result<Self, String> {
         ago(text)
             .map(Self::AgoMs)
-            .or_else(|| wire::timestamp::parse(text).map(Self::At))
+            .or_else(|| crate::timestamp::parse(text).map(Self::At))
             .ok_or_else(|| "write 30m, 2h, 3d, 1w or a date such as 2026-01-31".to_owned())
     }
 

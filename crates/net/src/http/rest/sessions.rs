@@ -1,0 +1,89 @@
+//! Sessions below `/session`: made, looked at, spoken to, cancelled, deleted.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use engine::ListQuery;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use wire::rest;
+
+use super::events::Streams;
+use super::reach::{Reach, not_opened};
+use super::words::{Named, Words, bad_field, some_text};
+use crate::http::{Doors, Fields, Refusal, Scope};
+
+/// Ids in one answer to `GET /session`.
+const IDS_MAX: usize = 1000;
+
+pub(super) fn routes() -> Router<Arc<Doors>> {
+    Router::new()
+        .route("/session", post(create).get(ids))
+        .route("/session/{id}", get(snapshot).delete(delete))
+        .route("/session/{id}/message", post(message))
+        .route("/session/{id}/cancel", post(cancel))
+        .route("/session/{id}/rotate-token", post(rotate))
+        .route("/sessions/{id}/cancel", post(cancel))
+        .route("/sessions/{id}/rotate-token", post(rotate))
+}
+
+async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
+    let place = reach.place(some_text(&fields, &["working_dir", "cwd"])?)?;
+    let maker = reach.clone();
+    let created = reach.complete(async move {
+        let session = maker.create(place).await?;
+        let token = maker.doors.gate.session_token(&maker.caller.principal, session.id());
+        Ok(rest::created(&session, &token))
+    });
+    Ok((StatusCode::CREATED, Json(created.await?)).into_response())
+}
+
+async fn ids(reach: Reach, words: Words) -> Result<Json<Value>, Refusal> {
+    let limit = words.number("limit")?.unwrap_or(IDS_MAX).clamp(1, IDS_MAX);
+    let query = ListQuery { limit, ..ListQuery::all(reach.caller.principal.clone()) };
+    let rows = reach.doors.registry.list(query).await.map_err(not_opened)?;
+    let ids: Vec<&str> = rows.iter().map(|listed| listed.row.id.as_str()).collect();
+    Ok(Json(json!({ "sessions": ids })))
+}
+
+async fn snapshot(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
+    Ok(Json(rest::snapshot(&reach.row(&id).await?)))
+}
+
+async fn message(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Response, Refusal> {
+    // Who may not know of the session learns nothing from a bad body either.
+    reach.row(&id).await?;
+    let text = some_text(&fields, &["text", "message"])?;
+    let text = text.ok_or_else(|| bad_field("missing_text", "send {\"text\": what you want}"))?;
+    let turn = reach.prompt(&id, text).await?;
+    let body = json!({ "message_id": rest::message_id(&id, turn) });
+    Ok((StatusCode::ACCEPTED, Json(body)).into_response())
+}
+
+async fn cancel(Named { reach, id }: Named) -> Result<StatusCode, Refusal> {
+    reach.cancel(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn delete(Named { reach, id }: Named) -> Result<StatusCode, Refusal> {
+    reach.delete(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A token that has got into the wrong hands must not be able to make itself a successor.
+async fn rotate(
+    State(doors): State<Arc<Doors>>,
+    Extension(streams): Extension<Arc<Streams>>,
+    Named { reach, id }: Named,
+) -> Result<Json<Value>, Refusal> {
+    if reach.caller.scope != Scope::All {
+        let message = "only the server's own token can rotate a session's";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "admin_only", message));
+    }
+    reach.row(&id).await?;
+    let token = doors.gate.session_token(&reach.caller.principal, &id);
+    streams.revoke(&id);
+    Ok(Json(json!({ "session_token": token })))
+}

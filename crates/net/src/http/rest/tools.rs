@@ -1,0 +1,52 @@
+//! Answers to the questions that the agent asks.
+
+use std::sync::Arc;
+
+use axum::routing::post;
+use axum::{Json, Router};
+use engine::{Answer, Input};
+use serde_json::{Map, Value, json};
+use wire::rest::parse_permission;
+
+use super::reach::{Reach, no_permission};
+use super::words::{bad_field, some_text, text};
+use crate::http::{Doors, Fields, Refusal};
+use crate::metrics::Door;
+
+pub(super) fn routes() -> Router<Arc<Doors>> {
+    Router::new().route("/tool/approve", post(approve))
+}
+
+/// The first answer wins; a later one finds no question.
+async fn approve(reach: Reach, Fields(fields): Fields) -> Result<Json<Value>, Refusal> {
+    let missing = || {
+        let message = "send session_id and permission_id as they stand in the permission_request";
+        bad_field("missing_session_id_or_permission_id", message)
+    };
+    let session = some_text(&fields, &["session_id"])?.ok_or_else(missing)?;
+    let permission = some_text(&fields, &["permission_id"])?.ok_or_else(missing)?;
+    let answer = answer(&fields)?;
+    let (ask, id) = parse_permission(permission).ok_or_else(no_permission)?;
+    if id.as_str() != session {
+        return Err(no_permission());
+    }
+    // The answer counts as one through this door.
+    reach.doors.metrics.connection(Door::Http).surface(reach.sender().surface);
+    reach.deliver(&id, || Input::Answer { by: reach.sender(), ask, answer }).await?;
+    let approved = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+    Ok(Json(json!({ "resolved": true, "approved": approved })))
+}
+
+fn answer(fields: &Map<String, Value>) -> Result<Answer, Refusal> {
+    let missing = || {
+        let message = "send \"approved\": true or false, or \"decision\": allow, always, deny or never";
+        bad_field("missing_approved", message)
+    };
+    match (fields.get("approved"), text(fields, "decision")?) {
+        (Some(Value::Bool(true)), None) | (None, Some("allow")) => Ok(Answer::AllowOnce),
+        (Some(Value::Bool(false)), None) | (None, Some("deny")) => Ok(Answer::DenyOnce),
+        (None, Some("always")) => Ok(Answer::AllowAlways),
+        (None, Some("never")) => Ok(Answer::DenyAlways),
+        (Some(_), _) | (None, _) => Err(missing()),
+    }
+}

@@ -1,0 +1,117 @@
+//! Who may reach what.
+
+use axum::http::StatusCode;
+use serde_json::json;
+use testkit::server::{Setup, run};
+
+use crate::door::{CI, Door, MASTER};
+
+/// Every route below a session, as a method, a path and a body.
+fn below(id: &str) -> Vec<(&'static str, String, serde_json::Value)> {
+    let (one, all) = (format!("/session/{id}"), format!("/sessions/{id}"));
+    let (nothing, text) = (json!(null), json!({ "text": "hi" }));
+    vec![
+        ("GET", one.clone(), nothing.clone()),
+        ("POST", format!("{one}/message"), text.clone()),
+        ("POST", format!("{one}/message"), json!({})),
+        ("POST", format!("{one}/cancel"), json!({})),
+        ("POST", format!("{one}/rotate-token"), json!({})),
+        ("GET", format!("{one}/events"), nothing.clone()),
+        ("DELETE", one, nothing.clone()),
+        ("GET", all.clone(), nothing.clone()),
+        ("PATCH", all.clone(), json!({ "title": "mine" })),
+        ("POST", format!("{all}/prompt"), text.clone()),
+        ("POST", format!("{all}/turns"), text),
+        ("POST", format!("{all}/cancel"), json!({})),
+        ("POST", format!("{all}/rotate-token"), json!({})),
+        ("POST", format!("{all}/fork"), json!({})),
+        ("POST", format!("{all}/share"), json!({})),
+        ("GET", format!("{all}/events"), nothing.clone()),
+        ("GET", format!("{all}/messages"), nothing.clone()),
+        ("GET", format!("{all}/transcript"), nothing.clone()),
+        ("DELETE", all, nothing),
+    ]
+}
+
+#[tokio::test]
+async fn the_session_of_another_does_not_exist() {
+    run(Setup::offline(), async |server| {
+        let door = Door::open(server);
+        let id = door.session().await;
+        for (method, path, body) in below(&id) {
+            let ask = door.send(method, &path, body.clone()).by(CI).header("x-test", "1");
+            let ask = if body.is_null() { ask.raw(b"") } else { ask };
+            ask.answer().await.refused(404, "session_not_found");
+        }
+        let approve = json!({ "session_id": id, "permission_id": format!("r1.{id}"), "approved": true });
+        door.post("/tool/approve", approve).by(CI).answer().await.refused(404, "session_not_found");
+        let invoke = json!({ "session_id": id });
+        door.post("/commands/help/invoke", invoke).by(CI).answer().await.refused(404, "session_not_found");
+        let theirs = door.post("/session", json!({})).by(CI).answer().await.is(StatusCode::CREATED);
+        for (token, own) in [(MASTER, json!(id)), (CI, theirs["session_id"].clone())] {
+            let ids = door.get("/session").by(token).answer().await.is(StatusCode::OK);
+            assert_eq!(ids, json!({ "sessions": [own] }));
+            let runs = door.get("/runs").by(token).answer().await.is(StatusCode::OK);
+            assert_eq!((&runs["total_runs"], &runs["runs"][0]["run_id"]), (&json!(1), &own));
+        }
+        assert_eq!(
+            door.get(format!("/session/{id}")).answer().await.status,
+            StatusCode::OK,
+            "nothing was done"
+        );
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_token_nothing_is_told() {
+    run(Setup::offline(), async |server| {
+        let door = Door::open(server);
+        let id = door.session().await;
+        for path in
+            ["/session", "/sessions", "/runs", "/runs/cost", "/commands", "/info", "/providers", "/tools"]
+        {
+            door.get(path).by_nobody().answer().await.refused(401, "unauthorized");
+        }
+        for (method, path, body) in below(&id) {
+            door.send(method, path, body).by_nobody().answer().await.refused(401, "unauthorized");
+        }
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_sessions_token_opens_that_session_and_cannot_renew_itself() {
+    run(Setup::offline(), async |server| {
+        let door = Door::open(server);
+        let made = door.post("/session", json!({})).answer().await.is(StatusCode::CREATED);
+        let (id, token) = (made["session_id"].as_str().unwrap(), made["session_token"].as_str().unwrap());
+        let other = door.session().await;
+        let say = |id: &str| door.post(format!("/session/{id}/message"), json!({ "text": "list" })).by(token);
+        say(id).answer().await.is(StatusCode::ACCEPTED);
+        server.idle(id).await;
+        door.get(format!("/sessions/{id}/messages")).by(token).answer().await.is(StatusCode::OK);
+        say(&other).answer().await.refused(401, "unauthorized");
+        for path in ["/session", "/sessions", "/runs", "/commands", "/info"] {
+            door.get(path).by(token).answer().await.refused(401, "unauthorized");
+        }
+        let approve = json!({ "session_id": id, "permission_id": format!("r1.{id}"), "approved": true });
+        door.post("/tool/approve", approve).by(token).answer().await.refused(401, "unauthorized");
+        let rotate = || door.post(format!("/session/{id}/rotate-token"), json!({}));
+        rotate().by(token).answer().await.refused(403, "admin_only");
+        let mut watched = door.get(format!("/session/{id}/events?from=live")).by(token).stream().await;
+        let fresh = rotate().answer().await.is(StatusCode::OK);
+        let fresh = fresh["session_token"].as_str().unwrap();
+        say(id).answer().await.refused(401, "unauthorized");
+        assert_eq!(watched.next().await, None, "a stream of the old token ends");
+        door.get(format!("/session/{id}")).by(fresh).answer().await.is(StatusCode::OK);
+        let unknown = door.post("/session/no-such/rotate-token", json!({})).answer().await;
+        unknown.refused(404, "session_not_found");
+        door.delete(format!("/session/{id}")).by(fresh).answer().await.is(StatusCode::NO_CONTENT);
+        door.get(format!("/session/{id}")).by(fresh).answer().await.refused(401, "unauthorized");
+        door.close().await;
+    })
+    .await;
+}

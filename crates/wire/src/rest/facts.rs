@@ -1,0 +1,171 @@
+//! What both forms of the stream say in the same words.
+
+use engine::{
+    AskRequest, Body, FileChange, Resolution, Resolver, SessionId, ToolContent, ToolEnd, ToolStart, Totals,
+    Usage,
+};
+use serde_json::{Value, json};
+
+use super::permission_id;
+use crate::record::word::Word;
+use crate::siblings::{change, opaque, plan, prompt_text, result_text};
+use crate::transcript::block_text;
+
+/// What an event is called that neither form has a kind of its own for; nothing for all others.
+pub(super) fn remark(body: &Body) -> Option<&'static str> {
+    match body {
+        Body::TurnQueued { .. } => Some("queued"),
+        Body::Plan { .. } => Some("plan"),
+        Body::FileEdited { .. } => Some("file_edit"),
+        Body::FileShown { .. } => Some("file_open"),
+        // What a rule or the policy settled was never asked here.
+        Body::Resolved { by: Resolver::Surface { .. } | Resolver::Engine, .. } => Some("permission_resolved"),
+        Body::CancelRequested => Some("cancel_requested"),
+        Body::PolicyBlocked { .. } => Some("sandbox_violation"),
+        Body::SettingChanged { .. } => Some("setting_changed"),
+        Body::Title { .. } => Some("title"),
+        Body::Notice { .. } => Some("notice"),
+        Body::Cleared => Some("cleared"),
+        Body::Moved { .. } => Some("moved"),
+        Body::Resolved { by: Resolver::Policy { .. } | Resolver::Rule { .. }, .. }
+        | Body::TurnStarted
+        | Body::UserMessage { .. }
+        | Body::Text { .. }
+        | Body::Thought { .. }
+        | Body::ToolStarted(_)
+        | Body::ToolOutput { .. }
+        | Body::ToolEnded(_)
+        | Body::Asked { .. }
+        | Body::Usage(_)
+        | Body::Commands { .. }
+        | Body::Compacted { .. }
+        | Body::Foreign { .. }
+        | Body::TurnEnded { .. } => None,
+    }
+}
+
+/// What a remark says, beside its name.
+pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
+    match body {
+        Body::TurnQueued { content } => {
+            json!({ "text": prompt_text(content) })
+        }
+        Body::Plan { entries } => json!({ "entries": plan(entries) }),
+        Body::FileEdited { call, change } => edit(call.as_ref().map(|call| &*call.0), change),
+        Body::FileShown { location } => {
+            json!({ "path": location.path.to_string_lossy(), "line": location.line })
+        }
+        Body::Resolved { ask, resolution, by, .. } => {
+            let mut data = resolved(*resolution, by);
+            data["permission_id"] = json!(permission_id(session, *ask));
+            data
+        }
+        Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
+            "id": call.as_ref().map(|call| &*call.0),
+            "tool": tool.as_ref(),
+            "path": path.as_ref().map(|path| path.to_string_lossy()),
+            "mode": mode.as_ref(),
+            "reason": reason.as_ref(),
+        }),
+        Body::SettingChanged { id, value } => json!({ "id": id.as_ref(), "value": value.as_ref() }),
+        Body::Title { title } => json!({ "title": title.as_ref() }),
+        Body::Notice { level, text } => json!({ "level": level.word(), "text": text.as_ref() }),
+        Body::Moved { cwd } => json!({ "working_dir": cwd.to_string_lossy() }),
+        Body::CancelRequested
+        | Body::Cleared
+        | Body::TurnStarted
+        | Body::UserMessage { .. }
+        | Body::Text { .. }
+        | Body::Thought { .. }
+        | Body::ToolStarted(_)
+        | Body::ToolOutput { .. }
+        | Body::ToolEnded(_)
+        | Body::Asked { .. }
+        | Body::Usage(_)
+        | Body::Commands { .. }
+        | Body::Compacted { .. }
+        | Body::Foreign { .. }
+        | Body::TurnEnded { .. } => json!({}),
+    }
+}
+
+pub(super) fn tool_use(start: &ToolStart) -> Value {
+    json!({
+        "id": start.call.0.as_ref(),
+        "name": start.tool.as_ref(),
+        "title": start.title.as_ref(),
+        "kind": start.kind.word(),
+        "input": opaque(&start.input),
+    })
+}
+
+pub(super) fn tool_result(end: &ToolEnd) -> Value {
+    let mut result = json!({
+        "id": end.call.0.as_ref(),
+        "is_error": end.failed,
+        "content": result_text(end),
+        "duration_ms": end.elapsed_ms,
+    });
+    if let Some(exit) = &end.exit {
+        result["exit_code"] = json!(exit.code);
+        result["signal"] = json!(exit.signal.as_deref());
+    }
+    result
+}
+
+pub(super) fn question(session: &SessionId, ask: engine::AskId, request: &AskRequest) -> Value {
+    json!({
+        "permission_id": permission_id(session, ask),
+        "session_id": session.as_str(),
+        "call_id": request.call.as_ref().map(|call| &*call.0),
+        "tool": request.tool.as_ref(),
+        "title": request.title.as_ref(),
+        "input": opaque(&request.input),
+        "path": request.path.as_ref().map(|path| path.to_string_lossy()),
+        "risk": request.risk.word(),
+        "reason": request.reason.as_ref(),
+        "preview": shown(&request.preview),
+        "options": ["allow", "always", "deny", "never"],
+    })
+}
+
+pub(super) fn usage(usage: &Usage) -> Value {
+    json!({
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_tokens": usage.cache_read,
+        "cache_write_tokens": usage.cache_write,
+        "reasoning_tokens": usage.reasoning,
+        "context_used": usage.context_used,
+        "context_size": usage.context_size,
+        "cost_usd": usage.cost_usd,
+    })
+}
+
+pub(super) fn tokens(totals: &Totals) -> u64 {
+    totals.input.saturating_add(totals.output)
+}
+
+fn edit(call: Option<&str>, edited: &FileChange) -> Value {
+    let (path, diff) = change(edited);
+    json!({ "id": call, "path": path, "diff": diff })
+}
+
+fn resolved(resolution: Resolution, by: &Resolver) -> Value {
+    let by = match by {
+        Resolver::Surface { name, .. } => name.as_ref(),
+        Resolver::Engine => "engine",
+        Resolver::Policy { .. } => "policy",
+        Resolver::Rule { .. } => "rule",
+    };
+    json!({ "approved": resolution.allows(), "decision": resolution.word(), "by": by })
+}
+
+/// What is shown to whoever decides, as one text.
+fn shown(content: &[ToolContent]) -> String {
+    let part = |content: &ToolContent| match content {
+        ToolContent::Block(block) => block_text(block),
+        ToolContent::Diff(edited) => change(edited).1,
+    };
+    content.iter().map(part).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,262 @@
+//! The two forms of the stream: what each event of the log becomes in it.
+
+use engine::{Body, Event, NoticeLevel, Stop};
+use serde_json::{Value, json};
+
+use super::facts::{question, remark, remark_data, tokens, tool_result, tool_use, usage};
+use super::stream::{Sink, Stream, Turn, is_success};
+use super::{message_id, seconds};
+use crate::outcome::stop_word;
+use crate::record::word::Word;
+use crate::siblings::prompt_text;
+use crate::timestamp::rfc3339;
+
+/// An event of the log in its session.
+struct Told<'a> {
+    stream: &'a Stream,
+    event: &'a Event,
+}
+
+impl Told<'_> {
+    fn message(&self) -> Option<String> {
+        self.event.turn.map(|turn| message_id(&self.stream.session, turn))
+    }
+
+    fn number(&self) -> u64 {
+        self.event.turn.map_or(0, |turn| turn.0)
+    }
+
+    fn loop_event(&self, kind: &str, data: Value) -> Value {
+        json!({
+            "message_id": self.message(),
+            "type": kind,
+            "data": data,
+            "turn": self.number(),
+            "timestamp": seconds(self.event.at),
+        })
+    }
+
+    fn record(&self, number: u64, kind: &str, mut metadata: Value) -> Value {
+        metadata["message_id"] = json!(self.message());
+        metadata["turn"] = json!(self.number());
+        json!({
+            "id": format!("evt-{number}"),
+            "type": kind,
+            "metadata": metadata,
+            "ts": rfc3339(self.event.at),
+        })
+    }
+}
+
+pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>) {
+    let ended = observe(stream, event);
+    let told = Told { stream, event };
+    let mut put =
+        |kind: &str, data: &dyn Fn() -> Value| sink.put("loop_event", |_| told.loop_event(kind, data()));
+    if let Body::Notice { level: NoticeLevel::Error, text } = &event.body {
+        return put("error", &|| json!({ "message": text.as_ref() }));
+    }
+    if let Some(name) = remark(&event.body) {
+        return put("system", &|| named(name, remark_data(&stream.session, &event.body)));
+    }
+    match &event.body {
+        Body::TurnStarted => put("stream_start", &|| json!({})),
+        Body::UserMessage { content } => sink
+            .put("user_message", |_| json!({ "message_id": told.message(), "text": prompt_text(content) })),
+        Body::Text { text, .. } => put("assistant_chunk", &|| json!({ "text": text.as_ref() })),
+        Body::Thought { text, .. } => put("thinking_chunk", &|| json!({ "text": text.as_ref() })),
+        Body::ToolStarted(start) => put("tool_use", &|| tool_use(start)),
+        Body::ToolOutput { call, stream, text } => put(
+            "tool_progress",
+            &|| json!({ "id": call.0.as_ref(), "stream": stream.word(), "text": text.as_ref() }),
+        ),
+        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end)),
+        Body::Asked { ask, request } => {
+            sink.put("permission_request", |_| question(&stream.session, *ask, request));
+        }
+        Body::Usage(spent) => put("system", &|| named("usage", usage(spent))),
+        Body::Compacted { summary } => put("compact_boundary", &|| json!({ "summary": summary.as_ref() })),
+        Body::TurnEnded { stop, error } => loop_end(&told, ended, *stop, error.as_deref(), sink),
+        Body::TurnQueued { .. }
+        | Body::Plan { .. }
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Resolved { .. }
+        | Body::CancelRequested
+        | Body::PolicyBlocked { .. }
+        | Body::SettingChanged { .. }
+        | Body::Commands { .. }
+        | Body::Title { .. }
+        | Body::Notice { .. }
+        | Body::Cleared
+        | Body::Moved { .. }
+        | Body::Foreign { .. } => {}
+    }
+}
+
+fn loop_end(told: &Told<'_>, ended: Option<Turn>, stop: Stop, error: Option<&str>, sink: &mut Sink<'_>) {
+    let turn = ended.unwrap_or_else(|| Turn::new(engine::TurnId(told.number())));
+    if !turn.output.is_empty() {
+        sink.put("loop_event", |_| told.loop_event("assistant", json!({ "text": turn.output })));
+    }
+    if let Some(reason) = failure(stop, error) {
+        sink.put(
+            "error",
+            |_| json!({ "message_id": told.message(), "error": reason, "exception": exception(stop) }),
+        );
+    }
+    sink.put("loop_event", |_| {
+        let data =
+            json!({ "stop_reason": stop_word(stop), "steps": turn.steps, "cost_usd": turn.totals.cost_usd });
+        told.loop_event("result", data)
+    });
+    sink.put("result", |_| result(told, &turn, stop));
+}
+
+pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>) {
+    // A step begins with the first word of a model call, and ends when its cost is known.
+    let steps = matches!(&event.body, Body::Text { .. } | Body::Thought { .. } | Body::Usage(_));
+    let in_step = stream.turn.as_ref().is_some_and(|turn| turn.in_step);
+    let ended = observe(stream, event);
+    let told = Told { stream, event };
+    let mut put = |kind: &str, data: &dyn Fn() -> Value| {
+        sink.put(kind, |number| told.record(number, kind, data()));
+    };
+    if steps && !in_step && stream.turn.is_some() {
+        put("step_start", &|| json!({}));
+    }
+    if let Some(name) = remark(&event.body) {
+        return put("system", &|| named(name, remark_data(&stream.session, &event.body)));
+    }
+    match &event.body {
+        Body::TurnStarted => put("turn_start", &|| json!({})),
+        Body::UserMessage { content } => put("user_message", &|| json!({ "text": prompt_text(content) })),
+        Body::Text { text, .. } => put("text_delta", &|| json!({ "text": text.as_ref() })),
+        Body::Thought { text, .. } => put("thinking_delta", &|| json!({ "text": text.as_ref() })),
+        Body::ToolStarted(start) => put("tool_call", &|| tool_use(start)),
+        Body::ToolOutput { call, stream, text } => put(
+            "tool_output",
+            &|| json!({ "id": call.0.as_ref(), "stream": stream.word(), "text": text.as_ref() }),
+        ),
+        Body::ToolEnded(end) => put("tool_result", &|| tool_result(end)),
+        Body::Asked { ask, request } => {
+            put("permission_request", &|| question(&stream.session, *ask, request));
+        }
+        Body::Usage(spent) => put("step_end", &|| usage(spent)),
+        Body::Compacted { summary } => {
+            put("system", &|| named("compact_boundary", json!({ "summary": summary.as_ref() })));
+        }
+        Body::TurnEnded { stop, error } => delta_end(&told, ended, *stop, error.as_deref(), sink),
+        Body::TurnQueued { .. }
+        | Body::Plan { .. }
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Resolved { .. }
+        | Body::CancelRequested
+        | Body::PolicyBlocked { .. }
+        | Body::SettingChanged { .. }
+        | Body::Commands { .. }
+        | Body::Title { .. }
+        | Body::Notice { .. }
+        | Body::Cleared
+        | Body::Moved { .. }
+        | Body::Foreign { .. } => {}
+    }
+}
+
+fn delta_end(told: &Told<'_>, ended: Option<Turn>, stop: Stop, error: Option<&str>, sink: &mut Sink<'_>) {
+    let turn = ended.unwrap_or_else(|| Turn::new(engine::TurnId(told.number())));
+    let mut put = |kind: &str, data: &dyn Fn() -> Value| {
+        sink.put(kind, |number| told.record(number, kind, data()));
+    };
+    if turn.in_step {
+        put("step_end", &|| json!({}));
+    }
+    put("turn_end", &|| json!({ "stop_reason": stop_word(stop) }));
+    let last = match stop {
+        Stop::Cancelled => "cancelled",
+        Stop::Failed | Stop::Interrupted => "error",
+        Stop::EndTurn | Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal => "agent_result",
+    };
+    put(last, &|| {
+        let mut data = result(told, &turn, stop);
+        if let Some(reason) = failure(stop, error) {
+            data["error"] = json!(reason);
+        }
+        data
+    });
+}
+
+/// Keeps what the end of a turn tells again; gives it out when the turn ends.
+fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
+    if let (Body::TurnStarted, Some(id)) = (&event.body, event.turn) {
+        stream.turn = Some(Turn::new(id));
+    }
+    // A prompt that was waiting may end while another one's turn runs.
+    let turn = stream.turn.as_mut().filter(|turn| Some(turn.id) == event.turn)?;
+    match &event.body {
+        Body::Text { text, .. } => {
+            turn.in_step = true;
+            turn.say(text);
+        }
+        Body::Thought { .. } => turn.in_step = true,
+        Body::Usage(usage) => {
+            turn.in_step = false;
+            turn.count(usage);
+        }
+        Body::TurnEnded { .. } => return stream.turn.take(),
+        Body::TurnQueued { .. }
+        | Body::TurnStarted
+        | Body::UserMessage { .. }
+        | Body::Plan { .. }
+        | Body::ToolStarted(_)
+        | Body::ToolOutput { .. }
+        | Body::ToolEnded(_)
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Asked { .. }
+        | Body::Resolved { .. }
+        | Body::CancelRequested
+        | Body::PolicyBlocked { .. }
+        | Body::SettingChanged { .. }
+        | Body::Commands { .. }
+        | Body::Title { .. }
+        | Body::Notice { .. }
+        | Body::Cleared
+        | Body::Compacted { .. }
+        | Body::Moved { .. }
+        | Body::Foreign { .. } => {}
+    }
+    None
+}
+
+fn result(told: &Told<'_>, turn: &Turn, stop: Stop) -> Value {
+    json!({
+        "message_id": told.message(),
+        "output": turn.output,
+        "output_truncated": turn.cut,
+        "steps": turn.steps,
+        "cost": turn.totals.cost_usd,
+        "tokens": tokens(&turn.totals),
+        "success": is_success(stop),
+        "cancelled": stop == Stop::Cancelled,
+        "stop_reason": stop_word(stop),
+    })
+}
+
+fn failure(stop: Stop, error: Option<&str>) -> Option<&str> {
+    match stop {
+        Stop::Failed => Some(error.unwrap_or("the agent failed")),
+        Stop::Interrupted => Some(error.unwrap_or("the server was stopped in the middle of the turn")),
+        Stop::EndTurn | Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal | Stop::Cancelled => None,
+    }
+}
+
+fn exception(stop: Stop) -> &'static str {
+    if stop == Stop::Interrupted { "Interrupted" } else { "AgentError" }
+}
+
+fn named(name: &str, mut data: Value) -> Value {
+    data["subtype"] = json!(name);
+    data
+}

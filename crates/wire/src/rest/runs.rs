@@ -1,0 +1,209 @@
+//! Sessions as runs, and what they cost.
+
+use std::collections::BTreeMap;
+
+use engine::{Body, Content, Event, MODEL, SessionRow, Stop, Timestamp, Totals};
+use serde_json::{Value, json};
+
+use super::facts::tokens;
+use crate::siblings::prompt_text;
+use crate::timestamp::rfc3339;
+
+/// A prompt is shown by its beginning.
+const PROMPT_CHARS_MAX: usize = 200;
+
+/// What is known of one session's work.
+#[derive(Debug, Clone)]
+pub struct Run {
+    row: SessionRow,
+    model: String,
+    prompt: String,
+    /// How the latest turn ended.
+    last: Option<Stop>,
+    totals: Totals,
+    steps: u64,
+    tool_calls: u64,
+}
+
+/// Which runs are asked for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Filter {
+    /// As it was written.
+    pub since: Option<String>,
+    pub since_at: Option<Timestamp>,
+    pub model: Option<String>,
+    pub limit: Option<usize>,
+}
+
+impl Filter {
+    /// Whether a run's model is wanted: any that has these letters in its name.
+    pub fn admits(&self, run: &Run) -> bool {
+        let wanted = self.model.as_ref().filter(|model| !model.eq_ignore_ascii_case("all"));
+        wanted.is_none_or(|wanted| run.model.to_lowercase().contains(&wanted.to_lowercase()))
+    }
+}
+
+impl Run {
+    /// `model` is what a session has that chose none.
+    pub fn new(row: SessionRow, model: &str) -> Self {
+        Self {
+            row,
+            model: model.to_owned(),
+            prompt: String::new(),
+            last: None,
+            totals: Totals::default(),
+            steps: 0,
+            tool_calls: 0,
+        }
+    }
+
+    /// Takes the next event. What was streamed is not needed.
+    pub fn observe(&mut self, event: &Event) {
+        match &event.body {
+            Body::UserMessage { content } if self.prompt.is_empty() => self.prompt = beginning(content),
+            Body::SettingChanged { id, value } if **id == *MODEL => self.model = value.to_string(),
+            Body::ToolStarted(_) => self.tool_calls += 1,
+            Body::Usage(usage) => {
+                self.steps += 1;
+                self.totals.add(usage);
+            }
+            Body::TurnEnded { stop, .. } => self.last = Some(*stop),
+            Body::TurnQueued { .. }
+            | Body::TurnStarted
+            | Body::UserMessage { .. }
+            | Body::Text { .. }
+            | Body::Thought { .. }
+            | Body::Plan { .. }
+            | Body::ToolOutput { .. }
+            | Body::ToolEnded(_)
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::Asked { .. }
+            | Body::Resolved { .. }
+            | Body::CancelRequested
+            | Body::PolicyBlocked { .. }
+            | Body::SettingChanged { .. }
+            | Body::Commands { .. }
+            | Body::Title { .. }
+            | Body::Notice { .. }
+            | Body::Cleared
+            | Body::Compacted { .. }
+            | Body::Moved { .. }
+            | Body::Foreign { .. } => {}
+        }
+    }
+
+    fn success(&self) -> bool {
+        self.last == Some(Stop::EndTurn)
+    }
+
+    fn cache_tokens(&self) -> u64 {
+        self.totals.cache_read.saturating_add(self.totals.cache_write)
+    }
+
+    fn summary(&self) -> Value {
+        json!({
+            "run_id": self.row.id.as_str(),
+            "started_at": rfc3339(self.row.created_at),
+            "ended_at": rfc3339(self.row.updated_at),
+            "model": self.model,
+            "prompt": self.prompt,
+            "success": self.success(),
+            "cost_usd": self.totals.cost_usd,
+            "steps": self.steps,
+            "tool_calls": self.tool_calls,
+            "source": self.row.source.as_ref(),
+        })
+    }
+
+    fn cost(&self) -> Value {
+        json!({
+            "run_id": self.row.id.as_str(),
+            "started_at": rfc3339(self.row.created_at),
+            "model": self.model,
+            "cost_usd": self.totals.cost_usd,
+            "total_tokens": tokens(&self.totals),
+            "input_tokens": self.totals.input,
+            "output_tokens": self.totals.output,
+            "cache_tokens": self.cache_tokens(),
+            "success": self.success(),
+            "steps": self.steps,
+            "source": self.row.source.as_ref(),
+        })
+    }
+}
+
+/// The answer to `GET /runs`.
+pub fn list(runs: &[Run]) -> Value {
+    json!({ "total_runs": runs.len(), "runs": runs.iter().map(Run::summary).collect::<Vec<_>>() })
+}
+
+/// The answer to `GET /runs/cost`.
+pub fn cost(runs: &[Run], filter: &Filter) -> Value {
+    let sum = |part: fn(&Run) -> u64| runs.iter().map(part).fold(0u64, u64::saturating_add);
+    let mut costs: Vec<f64> = runs.iter().map(|run| run.totals.cost_usd).collect();
+    costs.sort_by(f64::total_cmp);
+    let (total_cost, total_tokens) = (costs.iter().sum::<f64>(), sum(|run| tokens(&run.totals)));
+    let successful = runs.iter().filter(|run| run.success()).count();
+    json!({
+        "total_runs": runs.len(),
+        "total_cost": total_cost,
+        "total_tokens": total_tokens,
+        "by_model": by_model(runs),
+        "by_run": runs.iter().map(Run::cost).collect::<Vec<_>>(),
+        "totals": {
+            "runs": runs.len(),
+            "successful_runs": successful,
+            "failed_runs": runs.len() - successful,
+            "cost_usd": total_cost,
+            "tokens": total_tokens,
+            "input_tokens": sum(|run| run.totals.input),
+            "output_tokens": sum(|run| run.totals.output),
+            "cache_tokens": sum(Run::cache_tokens),
+            "avg_cost_usd": average(total_cost, runs.len()),
+            "p50_cost_usd": percentile(&costs, 50),
+            "p95_cost_usd": percentile(&costs, 95),
+        },
+        "filters": { "since": filter.since, "model": filter.model },
+    })
+}
+
+fn by_model(runs: &[Run]) -> Value {
+    let mut models: BTreeMap<&str, (u64, f64, u64)> = BTreeMap::new();
+    for run in runs {
+        let (count, cost, spent) = models.entry(&run.model).or_default();
+        *count += 1;
+        *cost += run.totals.cost_usd;
+        *spent = spent.saturating_add(tokens(&run.totals));
+    }
+    let row =
+        |(runs, cost, tokens): (u64, f64, u64)| json!({ "runs": runs, "cost_usd": cost, "tokens": tokens });
+    Value::Object(models.into_iter().map(|(model, sums)| (model.to_owned(), row(sums))).collect())
+}
+
+fn average(total: f64, count: usize) -> f64 {
+    u32::try_from(count).ok().filter(|count| *count > 0).map_or(0.0, |count| total / f64::from(count))
+}
+
+/// The smallest value that so many of a hundred do not exceed.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+fn beginning(content: &[Content]) -> String {
+    prompt_text(content).chars().take(PROMPT_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let costs = [0.01, 0.02, 0.03, 0.04];
+        assert_eq!([50, 95, 100, 1].map(|percent| percentile(&costs, percent)), [0.02, 0.04, 0.04, 0.01]);
+        assert_eq!(percentile(&[], 95), 0.0);
+        assert_eq!(percentile(&[0.5], 50), 0.5);
+    }
+}
