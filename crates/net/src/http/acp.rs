@@ -259,7 +259,7 @@ impl Official<'_> {
         let epoch = self.doors.started.0;
         let tap = match &session {
             Some(session) => {
-                let after = self.last_event(|text| Position::parse(text))?;
+                let after = self.last_event(Position::parse)?;
                 if let Some(position) = after {
                     self.come_back(&visit, session, position).await?;
                 }
