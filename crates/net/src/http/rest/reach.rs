@@ -143,6 +143,18 @@ impl Reach {
         .await
     }
 
+    /// Shows all events of a session, one page after the other.
+    pub async fn each(&self, id: &SessionId, mut seen: impl FnMut(&Event)) -> Result<(), Refusal> {
+        let mut after = Seq::START;
+        loop {
+            let page = self.doors.registry.read(&self.caller.principal, id, after, Page::USUAL).await;
+            let page = page.map_err(not_opened)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.seq;
+            page.iter().for_each(|event| seen(event));
+        }
+    }
+
     /// The whole log of a session, if it is not too long for one answer.
     pub async fn whole(&self, id: &SessionId) -> Result<Vec<Arc<Event>>, Refusal> {
         let (mut events, mut after, mut bytes) = (Vec::new(), Seq::START, 0);

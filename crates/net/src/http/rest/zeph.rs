@@ -105,8 +105,9 @@ fn chosen(reach: &Reach, fields: &Map<String, Value>) -> Result<Chosen, Refusal>
 
 async fn one(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
     let row = reach.row(&id).await?;
-    let count = rest::messages(&reach.whole(&id).await?).len();
-    Ok(Json(rest::info(&row, u64::try_from(count).ok())))
+    let mut count = rest::MessageCount::default();
+    reach.each(&id, |event| count.observe(event)).await?;
+    Ok(Json(rest::info(&row, Some(count.get()))))
 }
 
 async fn rename(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Json<Value>, Refusal> {
@@ -149,7 +150,7 @@ async fn fork(Named { reach, id }: Named) -> Result<Response, Refusal> {
 
 async fn messages(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
     reach.row(&id).await?;
-    Ok(Json(Value::Array(rest::messages(&reach.whole(&id).await?))))
+    Ok(Json(Value::Array(rest::Messages::of(&reach.whole(&id).await?))))
 }
 
 async fn transcript(Named { reach, id }: Named, words: Words) -> Result<Response, Refusal> {
