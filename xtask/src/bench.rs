@@ -1,14 +1,15 @@
 //! `cargo xtask bench`: builds the product and the bench, lets the driver measure, prints a table.
 //!
-//! `bench [--quick] [--rounds N] [--write] [--only guards] [--serve-args "ARGS"]
+//! `bench [--quick] [--rounds N] [--write] [--only guards|doors] [--serve-args "ARGS"]
 //! [--agent-command "COMMAND ARGS"]`
 //!
 //! `--write` puts the tables into `bench/README.md`. `--only guards` measures, prints and writes only
-//! what the guards cost. `--agent-command` measures any other ACP agent in the product's place, without
-//! the guards, which only the product has; its words are split at spaces.
+//! what the guards cost, `--only doors` only what the HTTP door does. `--agent-command` measures any other ACP agent in the product's place, without
+//! the guards and doors, which only the product has; its words are split at spaces.
 //!
 //! **Invariant:** what is a goal and whether it is met is decided here alone; the driver only measures.
 
+mod doors;
 mod guards;
 
 use std::path::{Path, PathBuf};
@@ -30,34 +31,33 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         Some(_) => None,
         None => Some(build(root, &["--package", "ropewalk"], "ropewalk")?),
     };
-    if !options.only_guards {
+    if options.wants("agents") {
         let driver = build(&root.join("bench"), &["--bins"], "driver")?;
         let folder = product.as_deref().map_or(Some(root), Path::parent);
         let report = measure(&driver, folder.context("the binary has no folder")?, &options)?;
-        let table = Table::new(&report).render();
-        println!("{table}");
-        if options.write {
-            write_table(&readme, [TABLE_BEGIN, TABLE_END], &table)?;
-        }
+        options.show(&readme, [TABLE_BEGIN, TABLE_END], &Table::new(&report).render())?;
     }
     let Some(product) = product else { return Ok(()) };
-    let program = build(&root.join("bench"), &["--bin", "guards"], "guards")?;
-    let report = guards::measure(&program, &product, &options)?;
-    let table = guards::render(&report);
-    println!("\n{table}");
-    guards::unavailable(&report).iter().for_each(|line| eprintln!("{line}"));
-    if options.write {
-        write_table(&readme, [guards::TABLE_BEGIN, guards::TABLE_END], &table)
-    } else {
-        Ok(())
+    if options.wants("guards") {
+        let program = build(&root.join("bench"), &["--bin", "guards"], "guards")?;
+        let report = guards::measure(&program, &product, &options)?;
+        options.show(&readme, [guards::TABLE_BEGIN, guards::TABLE_END], &guards::render(&report))?;
+        guards::unavailable(&report).iter().for_each(|line| eprintln!("{line}"));
     }
+    if options.wants("doors") {
+        let program = build(&root.join("bench"), &["--bin", "doors"], "doors")?;
+        let report = doors::measure(&program, &product, &options)?;
+        options.show(&readme, [doors::TABLE_BEGIN, doors::TABLE_END], &doors::render(&report))?;
+    }
+    Ok(())
 }
 
 #[derive(Default)]
 struct Options {
     quick: bool,
     write: bool,
-    only_guards: bool,
+    /// The one table that is wanted; without it, all of them.
+    only: Option<String>,
     rounds: Option<String>,
     serve_args: String,
     agent_command: Option<String>,
@@ -73,8 +73,8 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--write" => options.write = true,
                 "--only" => match value()?.as_str() {
-                    "guards" => options.only_guards = true,
-                    other => bail!("--only knows guards, not {other}"),
+                    known @ ("guards" | "doors") => options.only = Some(known.to_owned()),
+                    other => bail!("--only knows guards and doors, not {other}"),
                 },
                 "--rounds" => options.rounds = Some(value()?),
                 "--serve-args" => options.serve_args = value()?,
@@ -83,10 +83,24 @@ impl Options {
             }
         }
         ensure!(
-            !options.only_guards || options.agent_command.is_none(),
-            "--only guards measures the product, so leave out --agent-command"
+            options.only.is_none() || options.agent_command.is_none(),
+            "--only measures the product, so leave out --agent-command"
         );
         Ok(options)
+    }
+
+    fn only(&self, table: &str) -> bool {
+        self.only.as_deref() == Some(table)
+    }
+
+    fn wants(&self, table: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == table)
+    }
+
+    /// Prints a table, and puts it into the page if that is wanted.
+    fn show(&self, page: &Path, marks: [&str; 2], table: &str) -> anyhow::Result<()> {
+        println!("{table}\n");
+        if self.write { write_table(page, marks, table) } else { Ok(()) }
     }
 }
 
@@ -437,13 +451,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_product_has_guards_to_measure() {
+    fn only_the_product_has_guards_and_doors_to_measure() {
         let parse = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            Options::parse(&words).map(|options| options.only_guards).map_err(|error| error.to_string())
+            Options::parse(&words).map(|options| options.only).map_err(|error| error.to_string())
         };
-        assert_eq!(parse(&["--only", "guards"]), Ok(true));
-        assert_eq!(parse(&["--only", "turns"]), Err("--only knows guards, not turns".into()));
+        assert_eq!(parse(&["--only", "guards"]), Ok(Some("guards".into())));
+        assert_eq!(parse(&["--only", "doors"]), Ok(Some("doors".into())));
+        assert_eq!(parse(&["--only", "turns"]), Err("--only knows guards and doors, not turns".into()));
         assert!(parse(&["--only", "guards", "--agent-command", "x"]).is_err());
     }
 }

@@ -6,10 +6,12 @@
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
-use crate::{children, crash, escape, rigs, setup, tidy};
+use crate::{chaos, children, crash, escape, rigs, setup, tidy};
 
 /// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
 const CRASH_ROUNDS: &str = "200";
+/// Cuts in the short form; `cargo xtask chaos` is the long one.
+const CHAOS_CUTS: &str = "150";
 /// Turns in the short form, in each mode; `cargo xtask children --turns N` is the long one.
 const CHILDREN_TURNS: &str = "60";
 
@@ -48,6 +50,7 @@ pub fn run() -> anyhow::Result<()> {
     }
     if built {
         report.step("crash", || crash::run(&["--rounds".into(), CRASH_ROUNDS.into()]));
+        report.step("chaos", || chaos::run(&["--cuts".into(), CHAOS_CUTS.into()]));
         report.step("escape", || escape::run(&["--short".into()]));
         report.step("children", || children::run(&["--turns".into(), CHILDREN_TURNS.into()]));
     }

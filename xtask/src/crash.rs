@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use self::check::{Replay, Witness};
-use self::plan::{Moment, Plan, Random};
+use self::plan::{Moment, Plan};
 use crate::peer::{Frame, Peer};
+use crate::random::Random;
 
 const ROUNDS_DEFAULT: u64 = 200;
 /// A replay grows with every round; a session is left alone before that makes rounds slow.

@@ -3,12 +3,14 @@
 //! One file per task. A new task is a module and a line in [`run`].
 
 mod bench;
+mod chaos;
 mod children;
 mod ci;
 mod command;
 mod crash;
 mod escape;
 mod peer;
+mod random;
 mod rigs;
 mod setup;
 mod tidy;
@@ -24,6 +26,7 @@ usage: cargo xtask <task>
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
   bench [..]     measure against a hand-written echo agent and the official SDK
   crash [..]     kill the server at random moments and check what comes back
+  chaos [..]     cut, stall and reorder every client's connections and check what each has seen
   escape [..]    try to leave the sandbox in every way that is known
   children [..]  have commands leave processes behind and check that none stays
 ";
@@ -48,6 +51,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["rigs", names @ ..] => rigs::run(names),
         ["bench", rest @ ..] => bench::run(&owned(rest)),
         ["crash", rest @ ..] => crash::run(&owned(rest)),
+        ["chaos", rest @ ..] => chaos::run(&owned(rest)),
         ["escape", rest @ ..] => escape::run(&owned(rest)),
         ["children", rest @ ..] => children::run(&owned(rest)),
         _ => anyhow::bail!("{USAGE}"),

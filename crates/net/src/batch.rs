@@ -54,6 +54,14 @@ impl Position {
         Self { seq, more: More::Nothing }
     }
 
+    /// Frames of the next event that the client has.
+    pub fn frames(self) -> u32 {
+        match self.more {
+            More::Frames(count) => count,
+            More::Nothing | More::Extras(_) => 0,
+        }
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| -> Option<u32> {
             let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

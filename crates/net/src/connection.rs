@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{BoxFuture, Input, Principal, Registry, Sender, SurfaceId};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -176,6 +176,7 @@ impl Writers {
         Writer {
             commands,
             outgoing,
+            given_up: CancellationToken::new(),
             durable,
             replies: Replies::new(self.identity.clone()),
             debts: Arc::clone(&self.debts),
@@ -188,6 +189,14 @@ impl Writers {
             out: Out::new(durable),
         }
     }
+}
+
+/// Dropped when what a line asks for was carried out: a prompt is in the log then.
+pub(crate) type Taken = oneshot::Sender<()>;
+
+pub(crate) struct Posted {
+    pub(crate) line: Vec<u8>,
+    pub(crate) taken: Taken,
 }
 
 pub(crate) struct Reader {
@@ -207,13 +216,31 @@ impl Reader {
                 frame = incoming.recv() => frame,
             };
             match frame {
-                Some(Frame::Line(line)) => self.line(&line).await,
+                Some(Frame::Line(line)) => self.line(&line, None).await,
                 Some(Frame::TooLong { limit_bytes }) => {
                     self.refuse(RpcId::null(), Fault::FrameTooLong { limit_bytes }).await;
                 }
                 None => break,
             }
         }
+        self.finish(&stop).await;
+    }
+
+    /// The same for lines whose senders want to know when they were carried out.
+    pub(crate) async fn run_posted(mut self, mut incoming: mpsc::Receiver<Posted>, stop: CancellationToken) {
+        loop {
+            let posted = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                posted = incoming.recv() => posted,
+            };
+            let Some(Posted { line, taken }) = posted else { break };
+            self.line(&line, Some(taken)).await;
+        }
+        self.finish(&stop).await;
+    }
+
+    async fn finish(&self, stop: &CancellationToken) {
         // What is still being worked on is part of what the client sent.
         let all = u32::try_from(SLOW_CALLS_MAX).unwrap_or(u32::MAX);
         tokio::select! {
@@ -223,13 +250,13 @@ impl Reader {
         }
     }
 
-    async fn line(&mut self, line: &[u8]) {
+    async fn line(&mut self, line: &[u8], taken: Option<Taken>) {
         match wire::parse(line) {
             Ok(Message::Request { id, method, params }) => {
                 self.handlers.debts.tally(|tally| tally.asked(&id, &method));
                 let span = Tally::span(&method);
                 match self.decoder.request(&method, params, line.len()) {
-                    Ok(call) => self.call(id, call).instrument(span).await,
+                    Ok(call) => self.call(id, call, taken).instrument(span).await,
                     Err(fault) => self.refuse(id, fault).await,
                 }
             }
@@ -253,7 +280,7 @@ impl Reader {
         }
     }
 
-    async fn call(&mut self, id: RpcId, call: Call) {
+    async fn call(&mut self, id: RpcId, call: Call, taken: Option<Taken>) {
         if let Call::Initialize(hello) = &call {
             self.handlers.sender.name = Arc::clone(&hello.name);
             self.handlers.debts.set_client(self.decoder.client());
@@ -269,7 +296,7 @@ impl Reader {
         let handlers = self.handlers.clone();
         self.tasks.spawn(async move {
             carry_out(&handlers, id, call).await;
-            drop(permit);
+            drop((permit, taken));
         });
     }
 

@@ -10,6 +10,7 @@ use engine::{
 };
 use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, SessionView};
 
+use crate::batch::Position;
 use crate::debts::Debts;
 use crate::numbers::{Numbers, OTTER};
 use crate::outlet::Outlet;
@@ -269,9 +270,9 @@ impl Handlers {
         let from = match cursor {
             None => Start::Now(head),
             Some(text) => {
-                let served = text.parse().ok().map(Seq).filter(|seq| *seq <= head);
+                let served = Position::parse(&text).filter(|position| position.seq <= head);
                 // What was cleared is not told again.
-                let served = served.map(|seq| seq.max(handle.snapshot().replay_from));
+                let served = served.map(|at| at.max(Position::after(handle.snapshot().replay_from)));
                 Start::Missed(served.ok_or_else(|| {
                     Fault::InvalidParams(format!(
                         "the cursor {text:?} cannot be served; use session/load for the whole history"

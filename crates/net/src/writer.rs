@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use engine::{CommandSpec, Page, Principal, Registry, Seq, SessionHandle, SessionId, SurfaceId, Taken};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use wire::{Counted, Fault, Outcome, Replies, RpcId};
 
 use crate::batch::{At, Batch, Mark, Position};
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     /// Somebody reads the stream from here on, who has everything up to the position.
     Connect {
         outgoing: mpsc::Sender<Batch>,
+        /// Cancelled when somebody else takes the stream over: this reader may be gone without a word.
+        given_up: CancellationToken,
         after: Option<Position>,
     },
 }
@@ -65,9 +68,18 @@ pub(crate) enum Command {
 pub(crate) enum Start {
     After(Seq),
     /// After this too, but what is there by now is history that the client missed.
-    Missed(Seq),
+    Missed(Position),
     /// At the head, which was here; a client that sees the session already just goes on.
     Now(Seq),
+}
+
+impl Start {
+    fn position(self) -> Position {
+        match self {
+            Self::Missed(position) => position,
+            Self::After(seq) | Self::Now(seq) => Position::after(seq),
+        }
+    }
 }
 
 /// When the request that opened a session is answered.
@@ -94,6 +106,8 @@ pub(crate) struct Writer {
     pub(crate) commands: mpsc::Receiver<Command>,
     /// Nobody reads without; that is only possible where the client may come back.
     pub(crate) outgoing: Option<mpsc::Sender<Batch>>,
+    /// Nobody waits for whoever reads, once another one has come.
+    pub(crate) given_up: CancellationToken,
     /// The client may come back and ask for what it missed.
     pub(crate) durable: bool,
     pub(crate) replies: Replies,
@@ -213,10 +227,12 @@ impl Writer {
             // What was not made from the log is kept; the rest is read again.
             return Ok(());
         };
-        match outgoing.send(batch).await {
-            Ok(()) => Ok(()),
-            Err(_) => self.disconnected(),
-        }
+        let sent = tokio::select! {
+            biased;
+            () = self.given_up.cancelled() => false,
+            sent = outgoing.send(batch) => sent.is_ok(),
+        };
+        if sent { Ok(()) } else { self.disconnected() }
     }
 
     /// A client that may come back is waited for.
@@ -243,7 +259,13 @@ impl Writer {
                 Some(_) | None => self.answer(&id, Ok(&outcome)),
             },
             Command::Finish { session, id, outcome } => self.finish(&session, id, outcome),
-            Command::Connect { outgoing, after } => self.connect(outgoing, after),
+            Command::Connect { outgoing, given_up, after } => {
+                // Two may come at once; the one that came first is not served any more.
+                if !given_up.is_cancelled() {
+                    self.given_up = given_up;
+                    self.connect(outgoing, after);
+                }
+            }
         }
     }
 
@@ -284,11 +306,12 @@ impl Writer {
                 self.answer(&id, Ok(&outcome));
             }
         }
+        let position = from.position();
         let after = match (from, seen) {
             (Start::Now(_), Some(seen)) => seen,
             // What is on its way to the client must not be skipped.
-            (Start::After(after) | Start::Missed(after), Some(seen)) => seen.min(after),
-            (Start::After(after) | Start::Missed(after) | Start::Now(after), None) => after,
+            (Start::After(_) | Start::Missed(_), Some(seen)) => seen.min(position.seq),
+            (Start::After(_) | Start::Missed(_) | Start::Now(_), None) => position.seq,
         };
         let updates = wire::Updates::new(self.debts.client(), &handle, counted);
         let reader = handle.read(after);
@@ -321,6 +344,9 @@ impl Writer {
         let attached = self.shown.show(handle, reader, updates, replay, self.surface);
         attached.missed.extend(missed);
         attached.lag = lag;
+        if seen.is_none() {
+            attached.skip = position.frames();
+        }
     }
 
     fn reopen_all(&mut self) {

@@ -116,14 +116,20 @@ fn every_outcome_of_a_message_can_be_reached() {
     let metrics = metrics();
     let tally = Tally::new(Arc::clone(&metrics));
     let ended = |stop| Ok(Outcome::TurnEnded { stop, error: None, usage: engine::Totals::default() });
+    let id = engine::SessionId::parse("s-1").unwrap();
+    let answered =
+        |applied, allowed| Ok(Outcome::Answered { id: id.clone(), ask: AskId(1), applied, allowed });
     let answers: Vec<(&str, Result<Outcome, Fault>, &str)> = vec![
-        ("initialize", Ok(Outcome::Initialized { version: Some(1), images: true }), "ok"),
+        ("initialize", Ok(Outcome::Initialized { images: true, version: None }), "ok"),
         ("session/prompt", ended(Stop::EndTurn), "ok"),
         ("session/prompt", ended(Stop::Cancelled), "cancelled"),
         ("prompt", ended(Stop::Failed), "error"),
         ("session/new", Err(Fault::Internal("x".into())), "error"),
         ("session/load", Err(Fault::NoSuchSession { id: "x".into() }), "rejected"),
         ("setMode", Err(Fault::InvalidParams("x".into())), "rejected"),
+        ("requestPermission", answered(true, true), "ok"),
+        ("requestPermission", answered(true, false), "permission_denied"),
+        ("requestPermission", answered(false, true), "rejected"),
     ];
     for (at, (method, answer, outcome)) in answers.iter().enumerate() {
         let id = RpcId::number(at.try_into().unwrap());

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use engine::Principal;
-use net::Connection;
+use net::{Connection, ConnectionParts};
 use serde_json::Value;
 use testkit::server::{Server, Setup, run};
-use wire::{Frame, FrameBuffer};
+use wire::{Dialect, Frame, FrameBuffer};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -86,9 +86,10 @@ fn transcripts(page: &str) -> Vec<Vec<Line>> {
     blocks.map(|block| block.lines().map(line).collect()).collect()
 }
 
-async fn play(server: &mut Server, transcript: Vec<Line>) {
+async fn play(server: &mut Server, dialect: Option<Dialect>, transcript: Vec<Line>) {
     let (link, peer) = net::memory::pair();
-    let connection = Connection::start(server.connection_parts(Principal::local()), link);
+    let parts = ConnectionParts { dialect, ..server.connection_parts(Principal::local()) };
+    let connection = Connection::start(parts, link);
     let cwd = server.workspace().to_str().unwrap().to_owned();
     let mut played = Played { peer, buffer: FrameBuffer::new(1 << 20), cwd, session: None };
     for line in transcript {
@@ -101,11 +102,31 @@ async fn play(server: &mut Server, transcript: Vec<Line>) {
     connection.finish().await;
 }
 
+/// Plays every transcript of a page, each against a server of its own.
+async fn check(page: &str, dialect: Option<Dialect>) {
+    let transcripts = transcripts(page);
+    assert!(transcripts.len() >= 4);
+    for transcript in transcripts {
+        run(Setup::offline(), async |server| play(server, dialect, transcript).await).await;
+    }
+}
+
 #[tokio::test]
 async fn the_pages_transcripts_are_true() {
-    let transcripts = transcripts(include_str!("../../../docs/dialects/acp.md"));
-    assert!(transcripts.len() >= 5);
-    for transcript in transcripts {
-        run(Setup::offline(), async |server| play(server, transcript).await).await;
-    }
+    check(include_str!("../../../docs/dialects/acp.md"), None).await;
+}
+
+#[tokio::test]
+async fn ferrets_transcripts_are_true() {
+    check(include_str!("../../../docs/dialects/ferret.md"), None).await;
+}
+
+#[tokio::test]
+async fn otters_transcripts_are_true() {
+    check(include_str!("../../../docs/dialects/otter.md"), Some(Dialect::Otter)).await;
+}
+
+#[tokio::test]
+async fn bernsteins_transcripts_are_true() {
+    check(include_str!("../../../docs/dialects/bernstein.md"), None).await;
 }

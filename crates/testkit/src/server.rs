@@ -7,6 +7,7 @@
 
 mod client;
 mod door;
+mod older;
 mod story;
 
 use std::path::{Path, PathBuf};
@@ -24,12 +25,13 @@ use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::{Backends, Identity};
+use wire::{Backends, Dialect, Identity};
 
 use crate::Script;
 
 pub use client::{Client, Refused};
 pub use door::{CI, Door, MASTER};
+pub use older::OlderClient;
 pub use story::Story;
 
 /// No wait of a test is longer. Generous, because test machines are busy.
@@ -144,6 +146,21 @@ impl Server {
         let parts = self.connection_parts(principal);
         self.keep(Connection::start(parts, link));
         Client::new(peer, self.workspace())
+    }
+
+    /// A client of one of the older dialects that has said nothing so far.
+    pub fn connect_older(&mut self, dialect: Dialect) -> OlderClient {
+        let (link, peer) = memory::pair();
+        let parts = ConnectionParts { dialect: Some(dialect), ..self.connection_parts(Principal::local()) };
+        self.keep(Connection::start(parts, link));
+        OlderClient::new(peer, self.workspace())
+    }
+
+    /// A client of one of the older dialects that has introduced itself.
+    pub async fn older_client(&mut self, dialect: Dialect) -> OlderClient {
+        let mut client = self.connect_older(dialect);
+        client.call("initialize", serde_json::json!({})).await;
+        client
     }
 
     /// What a connection needs, for links that the test makes itself.

@@ -11,7 +11,7 @@ use crate::call::Fault;
 use crate::dialect::{Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, View};
 use crate::frame::{Frame, FrameBuffer};
 use crate::rpc::{Message, RpcId, parse};
-use crate::{ferret, otter, portable, record};
+use crate::{bernstein, ferret, otter, portable, record};
 
 /// The first two bytes are the limit and the size of a read; the rest is the stream.
 pub fn frames(data: &[u8]) {
@@ -120,6 +120,13 @@ fn shown(event: Arc<Event>) {
         let mut updates = ferret::Updates::of(&id, &[], &snapshot);
         let events = [Arc::clone(&event)];
         let view = View { replay, own: SurfaceId(1) };
+        let (_, piece) = updates.encode(&events, view, &mut Vec::new(), &mut out);
+        if let Some(Piece::Asked { ask, request }) = piece {
+            out.extend(updates.ask(ask, request));
+        }
+        check_lines(&out);
+        let mut out = Vec::new();
+        let mut updates = bernstein::Updates::new(&id);
         let (_, piece) = updates.encode(&events, view, &mut Vec::new(), &mut out);
         if let Some(Piece::Asked { ask, request }) = piece {
             out.extend(updates.ask(ask, request));

@@ -38,7 +38,7 @@ pub(super) fn measure(program: &Path, helper: &Path, options: &Options) -> anyho
     if options.quick {
         command.arg("--quick");
     }
-    if let Some(rounds) = options.rounds.as_ref().filter(|_| options.only_guards) {
+    if let Some(rounds) = options.rounds.as_ref().filter(|_| options.only("guards")) {
         command.args(["--rounds", rounds]);
     }
     measured_json(&mut command, &scratch)

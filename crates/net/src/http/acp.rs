@@ -6,6 +6,7 @@
 
 mod names;
 mod outbox;
+mod places;
 mod streams;
 mod visits;
 mod websocket;
@@ -30,11 +31,12 @@ use wire::{Call, Client, Decoder, Dialect, Fault, Message, Outcome, Replies, Rpc
 
 use super::sse::{EventStream, write_event};
 use super::{Caller, Doors, Refusal, bernstein};
-use crate::batch::{Batch, More, Position};
+use crate::batch::{Batch, Position};
 use crate::connection::ConnectionParts;
 use crate::metrics::Door;
 use crate::writer::{AttachAnswer, Command, Start};
 use names::ConnectionId;
+use places::Places;
 use streams::{NoTap, Tap, locked};
 use visits::{Full, Visit};
 use websocket::Shape;
@@ -257,19 +259,15 @@ impl Official<'_> {
         let session = header(self.headers, &SESSION)?.map(SessionId::parse).transpose();
         let session = session.map_err(|error| bad_session(&error.to_string()))?;
         let epoch = self.doors.started.0;
-        let tap = match &session {
-            Some(session) => {
-                let after = self.last_event(|text| Position::parse(text))?;
-                if let Some(position) = after {
-                    self.come_back(&visit, session, position).await?;
-                }
-                visit.streams.tap(Some(session), after).await
-            }
-            None => {
-                let after = self.last_event(|text| connection_position(epoch, text))?;
-                visit.streams.tap(None, after).await
-            }
+        let places = match session {
+            Some(_) => Places::Session { epoch },
+            None => Places::Connection { epoch },
         };
+        let after = self.last_event(places)?;
+        if let (Some(session), Some(position)) = (&session, after) {
+            self.come_back(&visit, session, position).await?;
+        }
+        let tap = visit.streams.tap(session.as_ref(), after).await;
         let Tap { batches, taken } = tap.map_err(|none| match none {
             NoTap::Busy => Refusal::new(
                 StatusCode::CONFLICT,
@@ -280,17 +278,11 @@ impl Official<'_> {
                 bad_session("too many streams of sessions that were never opened; open one first")
             }
         })?;
-        let of_session = session.is_some();
         // The streams live for as long as somebody reads one of them.
         let encode = move |batch: Batch, out: &mut Vec<u8>| {
             let _visit = &visit;
             for placed in batch.placed() {
-                let id = if of_session {
-                    placed.position.to_string()
-                } else {
-                    format!("{epoch:x}-{}", extras(placed.position))
-                };
-                write_event(out, Some(&id), None, placed.frame);
+                write_event(out, Some(&places.name(placed.position)), None, placed.frame);
                 *locked(&taken) = placed.position;
             }
             true
@@ -299,9 +291,9 @@ impl Official<'_> {
     }
 
     /// The position that the client has. One that cannot be served is never taken for "from now on".
-    fn last_event(&self, parse: impl Fn(&str) -> Option<Position>) -> Result<Option<Position>, Refusal> {
+    fn last_event(&self, places: Places) -> Result<Option<Position>, Refusal> {
         let Some(text) = header(self.headers, &LAST_EVENT)? else { return Ok(None) };
-        parse(text).map(Some).ok_or_else(|| unservable(text))
+        places.parse(text).map(Some).ok_or_else(|| unservable(text))
     }
 
     /// A client that was away goes on where it was, also if this process has never seen it.
@@ -331,24 +323,6 @@ impl Official<'_> {
                 .await;
         }
         Ok(())
-    }
-}
-
-/// The frames of the connection's own stream have no place in a log: they are counted. What was counted
-/// by an earlier process was for a client that has it, or has asked again.
-fn connection_position(epoch: i64, text: &str) -> Option<Position> {
-    let (counted_by, count) = text.split_once('-')?;
-    let count: u32 = count.parse().ok()?;
-    let here = counted_by == format!("{epoch:x}");
-    let known = here || (!counted_by.is_empty() && counted_by.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    let more = More::Extras(if here { count } else { 0 });
-    known.then(|| Position { more, ..Position::default() })
-}
-
-fn extras(position: Position) -> u32 {
-    match position.more {
-        More::Extras(count) => count,
-        More::Nothing | More::Frames(_) => 0,
     }
 }
 

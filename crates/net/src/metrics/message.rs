@@ -47,6 +47,8 @@ impl MessageOutcome {
                 Stop::Failed | Stop::Interrupted => Self::Error,
                 Stop::EndTurn | Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal => Self::Ok,
             },
+            // Somebody was faster, or there is no such question.
+            Ok(Outcome::Answered { applied: false, .. }) => Self::Rejected,
             Ok(Outcome::Answered { allowed: false, .. }) => Self::PermissionDenied,
             Ok(_) => Self::Ok,
             Err(fault) if Reason::of(fault).is_some() => Self::Rejected,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{AskId, Doorbell, LogReader, Seq, SessionHandle, SessionId, Subscription, SurfaceId, TurnId};
 use wire::{AskFrame, Client, Counted, Outcome, RpcId, Updates};
 
-use crate::batch::{More, Position};
+use crate::batch::Position;
 use crate::metrics::LagHandle;
 
 #[derive(Default)]
@@ -174,10 +174,7 @@ impl Attached {
 
     fn rewind(&mut self, position: Position, surface: SurfaceId) {
         self.reader.skip_to(position.seq);
-        self.skip = match position.more {
-            More::Frames(count) => count,
-            More::Nothing | More::Extras(_) => 0,
-        };
+        self.skip = position.frames();
         self.reprice = true;
         self.owed = prompts_of(&self.handle, surface);
         self.missed.clear();

@@ -381,7 +381,7 @@ impl Drop for Client {
     }
 }
 
-fn outcome(frame: &Value) -> Result<Value, Refused> {
+pub(super) fn outcome(frame: &Value) -> Result<Value, Refused> {
     match (frame.get("result"), frame.get("error")) {
         (Some(result), None) => Ok(result.clone()),
         (None, Some(error)) => Err(Refused {

@@ -366,14 +366,20 @@ impl AskFrame {
 }
 
 /// Puts the position into every notification from `offset` on, where the draft for durable transports
-/// has it.
+/// has it. Only whoever has the last of an event's frames has seen the event; with fewer, a client has so
+/// many frames after the event before it.
 fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
     let frames = out.split_off(offset);
-    for frame in frames.split_inclusive(|byte| *byte == b'\n') {
+    let mut frames = frames.split_inclusive(|byte| *byte == b'\n').zip(1_u32..).peekable();
+    while let Some((frame, nth)) = frames.next() {
         match frame.strip_suffix(b"}}\n") {
             Some(begun) => {
+                let cursor = match frames.peek() {
+                    Some(_) => format!("{}.{nth}", seq.0.saturating_sub(1)),
+                    None => seq.to_string(),
+                };
                 out.extend_from_slice(begun);
-                out.extend_from_slice(format!(",\"_meta\":{{\"acp/cursor\":\"{seq}\"}}}}}}\n").as_bytes());
+                out.extend_from_slice(format!(",\"_meta\":{{\"acp/cursor\":\"{cursor}\"}}}}}}\n").as_bytes());
             }
             None => out.extend_from_slice(frame),
         }

@@ -235,7 +235,7 @@ mod tests {
         check(
             "requestPermission",
             &params(r#","decision":"approved""#),
-            expect![[r#"Answer { id: SessionId("s-1"), ask: AskId(3), answer: AllowOnce }"#]],
+            expect![[r#"Answer { id: SessionId(s-1), ask: AskId(3), answer: AllowOnce }"#]],
         );
         for other in ["", r#","decision":null"#, r#","decision":"yes""#, r#","decision":true"#] {
             check(

@@ -74,9 +74,9 @@ mod tests {
     fn each_of_the_four_decisions_is_understood_and_nothing_else() {
         let decided = |word: &str| {
             let params = format!(r#"{{"sessionId":"s","id":"perm-7","decision":"{word}"}}"#);
-            check("permission/respond", &params).map(|call| match call {
-                Call::Answer { ask, answer, .. } => (ask, answer),
-                other => panic!("{other:?}"),
+            check("permission/respond", &params).map(|call| {
+                let Call::Answer { ask, answer, .. } = call else { panic!("{call:?}") };
+                (ask, answer)
             })
         };
         assert_eq!(decided("allow"), Ok((AskId(7), Answer::AllowOnce)));
@@ -106,5 +106,8 @@ mod tests {
             let refused = check("session/message", empty);
             assert!(matches!(refused, Err(Fault::InvalidParams(_))), "{empty}: {refused:?}");
         }
+        // Parameters have names: a list could be read as anything.
+        let listed = check("session/setMode", r#"["ask"]"#);
+        assert!(matches!(listed, Err(Fault::InvalidParams(_))), "{listed:?}");
     }
 }

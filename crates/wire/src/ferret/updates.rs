@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, AskId, AskRequest, Body, Content, Event, MODE, MODEL, Origin, OutputStream, Resolution, Seq,
-    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Totals, Usage,
+    APPROVAL, AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, Origin, OutputStream, Resolution,
+    Seq, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, ToolEnd, ToolStart, Totals, Usage,
 };
 use serde_json::{Value, json};
 
@@ -113,44 +113,18 @@ impl Updates {
             Body::Plan { entries } => {
                 self.update("plan", json!({ "entries": siblings::plan(entries) }), out);
             }
-            Body::ToolStarted(start) => {
-                let args = siblings::opaque(&start.input);
-                let (id, tool, title) = (start.call.0.as_ref(), start.tool.as_ref(), start.title.as_ref());
-                self.update(
-                    "tool_call_start",
-                    json!({ "id": id, "tool": tool, "args": args, "title": title }),
-                    out,
-                );
-            }
+            Body::ToolStarted(start) => self.update("tool_call_start", started(start), out),
             Body::ToolOutput { call, stream, text } => {
-                let (id, text) = (call.0.as_ref(), text.as_ref());
-                let payload = match stream {
-                    OutputStream::Stdout => json!({ "id": id, "stdout": text }),
-                    OutputStream::Stderr => json!({ "id": id, "stderr": text }),
-                };
-                self.update("tool_call_progress", payload, out);
+                self.update("tool_call_progress", output(call, *stream, text), out);
             }
-            Body::ToolEnded(end) => {
-                let payload = json!({
-                    "id": end.call.0.as_ref(),
-                    "result": siblings::result_text(end),
-                    "duration_ms": end.elapsed_ms,
-                    "failed": end.failed,
-                    "exit_code": end.exit.as_ref().and_then(|exit| exit.code),
-                });
-                self.update("tool_call_end", payload, out);
-            }
+            Body::ToolEnded(end) => self.update("tool_call_end", ended(end), out),
             Body::FileEdited { change, .. } => {
                 let (path, diff) = siblings::change(change);
                 self.update("file_edit", json!({ "path": path, "diff": diff }), out);
             }
             Body::FileShown { location } => {
                 let path = siblings::path_text(&location.path);
-                let payload = match location.line {
-                    Some(line) => json!({ "path": path, "line": line }),
-                    None => json!({ "path": path }),
-                };
-                self.update("file_open", payload, out);
+                self.update("file_open", json!({ "path": path, "line": location.line }), out);
             }
             Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
             Body::Resolved { ask, call, resolution, by } => {
@@ -242,12 +216,38 @@ impl Updates {
         self.update("notice", json!({ "level": level, "text": text }), out);
     }
 
+    /// What there is nothing to say about is left out.
     fn update(&self, kind: &str, payload: Value, out: &mut Vec<u8>) {
-        let mut params = payload;
-        if let Some(params) = params.as_object_mut() {
-            params.insert("sessionId".into(), self.session.as_str().into());
-            params.insert("kind".into(), kind.into());
+        let mut params = json!({ "sessionId": self.session.as_str(), "kind": kind });
+        if let (Some(params), Value::Object(payload)) = (params.as_object_mut(), payload) {
+            params.extend(payload.into_iter().filter(|(_, value)| !value.is_null()));
         }
         write_notification(out, "session/update", params);
     }
+}
+
+fn started(start: &ToolStart) -> Value {
+    json!({
+        "id": start.call.0.as_ref(),
+        "tool": start.tool.as_ref(),
+        "args": siblings::opaque(&start.input),
+        "title": start.title.as_ref(),
+    })
+}
+
+fn output(call: &CallId, stream: OutputStream, text: &str) -> Value {
+    match stream {
+        OutputStream::Stdout => json!({ "id": call.0.as_ref(), "stdout": text }),
+        OutputStream::Stderr => json!({ "id": call.0.as_ref(), "stderr": text }),
+    }
+}
+
+fn ended(end: &ToolEnd) -> Value {
+    json!({
+        "id": end.call.0.as_ref(),
+        "result": siblings::result_text(end),
+        "duration_ms": end.elapsed_ms,
+        "failed": end.failed,
+        "exit_code": end.exit.as_ref().and_then(|exit| exit.code),
+    })
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use engine::{AskId, AskRequest, Body, Event, MODE, Resolver, SessionId, ToolEnd, ToolStart, Totals};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::decode::ask_name;
 use crate::acp::{risk_name, write_notification};
@@ -73,7 +73,9 @@ impl Updates {
         for (event, taken) in events.iter().zip(1..) {
             stands.push(Stand { offset: out.len(), seq: event.seq });
             self.counted.add(event, updates_of(event));
-            if let Some(update) = self.update(event) {
+            if let Some(mut update) = self.update(event) {
+                // What there is nothing to say about is left out.
+                update.as_object_mut().unwrap_or(&mut Map::new()).retain(|_, value| !value.is_null());
                 let params = json!({
                     "sessionId": self.session.as_str(),
                     "eventId": self.counted.updates,

@@ -1,14 +1,14 @@
 //! What both forms of the stream say in the same words.
 
 use engine::{
-    AskRequest, Body, FileChange, Opaque, PlanEntry, Resolution, Resolver, SessionId, ToolContent, ToolEnd,
-    ToolStart, Totals, Usage,
+    AskRequest, Body, FileChange, Resolution, Resolver, SessionId, ToolContent, ToolEnd, ToolStart, Totals,
+    Usage,
 };
 use serde_json::{Value, json};
 
 use super::permission_id;
-use crate::diff;
 use crate::record::word::Word;
+use crate::siblings::{change, opaque, plan, prompt_text, result_text};
 use crate::transcript::block_text;
 
 /// What an event is called that neither form has a kind of its own for; nothing for all others.
@@ -48,9 +48,9 @@ pub(super) fn remark(body: &Body) -> Option<&'static str> {
 pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
     match body {
         Body::TurnQueued { content } => {
-            json!({ "text": content.iter().map(block_text).collect::<Vec<_>>().join("\n") })
+            json!({ "text": prompt_text(content) })
         }
-        Body::Plan { entries } => json!({ "entries": entries.iter().map(plan_entry).collect::<Vec<_>>() }),
+        Body::Plan { entries } => json!({ "entries": plan(entries) }),
         Body::FileEdited { call, change } => edit(call.as_ref().map(|call| &*call.0), change),
         Body::FileShown { location } => {
             json!({ "path": location.path.to_string_lossy(), "line": location.line })
@@ -103,7 +103,7 @@ pub(super) fn tool_result(end: &ToolEnd) -> Value {
     let mut result = json!({
         "id": end.call.0.as_ref(),
         "is_error": end.failed,
-        "content": shown(&end.content),
+        "content": result_text(end),
         "duration_ms": end.elapsed_ms,
     });
     if let Some(exit) = &end.exit {
@@ -146,25 +146,9 @@ pub(super) fn tokens(totals: &Totals) -> u64 {
     totals.input.saturating_add(totals.output)
 }
 
-/// Text that is JSON as JSON, any other as a string.
-pub(super) fn opaque(text: &Opaque) -> Value {
-    serde_json::from_str(&text.0).unwrap_or_else(|_| Value::from(text.0.as_ref()))
-}
-
-fn plan_entry(entry: &PlanEntry) -> Value {
-    json!({
-        "content": entry.content.as_ref(),
-        "priority": entry.priority.word(),
-        "status": entry.status.word(),
-    })
-}
-
-fn edit(call: Option<&str>, change: &FileChange) -> Value {
-    json!({ "id": call, "path": change.path.to_string_lossy(), "diff": difference(change) })
-}
-
-fn difference(change: &FileChange) -> String {
-    diff::lines(change).into_iter().map(diff::Line::text).collect::<Vec<_>>().join("\n")
+fn edit(call: Option<&str>, edited: &FileChange) -> Value {
+    let (path, diff) = change(edited);
+    json!({ "id": call, "path": path, "diff": diff })
 }
 
 fn resolved(resolution: Resolution, by: &Resolver) -> Value {
@@ -177,11 +161,11 @@ fn resolved(resolution: Resolution, by: &Resolver) -> Value {
     json!({ "approved": resolution.allows(), "decision": resolution.word(), "by": by })
 }
 
-/// What a tool shows, as one text.
+/// What is shown to whoever decides, as one text.
 fn shown(content: &[ToolContent]) -> String {
     let part = |content: &ToolContent| match content {
         ToolContent::Block(block) => block_text(block),
-        ToolContent::Diff(change) => difference(change),
+        ToolContent::Diff(edited) => change(edited).1,
     };
     content.iter().map(part).collect::<Vec<_>>().join("\n")
 }

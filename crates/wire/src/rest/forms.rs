@@ -1,6 +1,6 @@
 //! The two forms of the stream: what each event of the log becomes in it.
 
-use engine::{Body, Content, Event, NoticeLevel, Stop};
+use engine::{Body, Event, NoticeLevel, Stop};
 use serde_json::{Value, json};
 
 use super::facts::{question, remark, remark_data, tokens, tool_result, tool_use, usage};
@@ -8,8 +8,8 @@ use super::stream::{Sink, Stream, Turn, is_success};
 use super::{message_id, seconds};
 use crate::outcome::stop_word;
 use crate::record::word::Word;
+use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
-use crate::transcript::block_text;
 
 /// An event of the log in its session.
 struct Told<'a> {
@@ -61,9 +61,8 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
     }
     match &event.body {
         Body::TurnStarted => put("stream_start", &|| json!({})),
-        Body::UserMessage { content } => {
-            sink.put("user_message", |_| json!({ "message_id": told.message(), "text": text_of(content) }))
-        }
+        Body::UserMessage { content } => sink
+            .put("user_message", |_| json!({ "message_id": told.message(), "text": prompt_text(content) })),
         Body::Text { text, .. } => put("assistant_chunk", &|| json!({ "text": text.as_ref() })),
         Body::Thought { text, .. } => put("thinking_chunk", &|| json!({ "text": text.as_ref() })),
         Body::ToolStarted(start) => put("tool_use", &|| tool_use(start)),
@@ -131,7 +130,7 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
     }
     match &event.body {
         Body::TurnStarted => put("turn_start", &|| json!({})),
-        Body::UserMessage { content } => put("user_message", &|| json!({ "text": text_of(content) })),
+        Body::UserMessage { content } => put("user_message", &|| json!({ "text": prompt_text(content) })),
         Body::Text { text, .. } => put("text_delta", &|| json!({ "text": text.as_ref() })),
         Body::Thought { text, .. } => put("thinking_delta", &|| json!({ "text": text.as_ref() })),
         Body::ToolStarted(start) => put("tool_call", &|| tool_use(start)),
@@ -260,8 +259,4 @@ fn exception(stop: Stop) -> &'static str {
 fn named(name: &str, mut data: Value) -> Value {
     data["subtype"] = json!(name);
     data
-}
-
-fn text_of(content: &[Content]) -> String {
-    content.iter().map(block_text).collect::<Vec<_>>().join("\n")
 }

@@ -6,8 +6,8 @@ use engine::{Body, Event, MessageId, Timestamp};
 use serde_json::{Value, json};
 
 use super::facts::{tool_result, tool_use};
+use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
-use crate::transcript::block_text;
 
 /// Pieces of one message, put together again.
 struct Piece {
@@ -69,8 +69,7 @@ pub fn messages(events: &[Arc<Event>]) -> Vec<Value> {
 /// What is one message by itself.
 fn whole(told: &mut Vec<Value>, event: &Event) {
     if let Body::UserMessage { content } = &event.body {
-        let text = content.iter().map(block_text).collect::<Vec<_>>().join("\n");
-        told.push(message("user_message", event.at, &json!({ "text": text })));
+        told.push(message("user_message", event.at, &json!({ "text": prompt_text(content) })));
     } else if let Body::ToolStarted(start) = &event.body {
         told.push(message("tool_call", event.at, &tool_use(start)));
     } else if let Body::ToolEnded(end) = &event.body {

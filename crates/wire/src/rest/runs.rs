@@ -6,8 +6,8 @@ use engine::{Body, Content, Event, MODEL, SessionRow, Stop, Timestamp, Totals};
 use serde_json::{Value, json};
 
 use super::facts::tokens;
+use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
-use crate::transcript::block_text;
 
 /// A prompt is shown by its beginning.
 const PROMPT_CHARS_MAX: usize = 200;
@@ -192,7 +192,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 }
 
 fn beginning(content: &[Content]) -> String {
-    content.iter().map(block_text).collect::<Vec<_>>().join("\n").chars().take(PROMPT_CHARS_MAX).collect()
+    prompt_text(content).chars().take(PROMPT_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -102,6 +102,9 @@ pub(crate) fn answer(word: &str) -> Result<Answer, Fault> {
 /// Parameters that are missing are none.
 pub(crate) fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, Fault> {
     let text = params.map_or("{}", RawValue::get);
+    if text.starts_with('[') {
+        return Err(Fault::InvalidParams("the parameters must be an object".into()));
+    }
     serde_json::from_str(text)
         .map_err(|error| Fault::InvalidParams(format!("the parameters are wrong: {error}")))
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::SessionId;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::{Outcome, RpcId, SessionView};
 
@@ -35,6 +36,8 @@ struct Stream {
     /// How much was handed to the last reader.
     taken: Arc<Mutex<Position>>,
     reader: Option<mpsc::WeakSender<Batch>>,
+    /// Tells the writer that the reader was replaced.
+    given_up: CancellationToken,
 }
 
 /// A reader's end of a stream.
@@ -63,6 +66,7 @@ impl Streams {
         after: Option<Position>,
     ) -> Result<Tap, NoTap> {
         let (outgoing, batches) = mpsc::channel(OUTGOING_MAX);
+        let given_up = CancellationToken::new();
         let (commands, position, taken) = {
             let mut streams = self.lock();
             let unconfirmed = streams.iter().filter(|(of, stream)| of.is_some() && !stream.confirmed).count();
@@ -77,15 +81,15 @@ impl Streams {
                 return Err(NoTap::Busy);
             }
             stream.reader = Some(outgoing.downgrade());
+            std::mem::replace(&mut stream.given_up, given_up.clone()).cancel();
             let left_off = stream.reader_position();
             let position = after.or(left_off);
-            if let Some(position) = position {
-                *locked(&stream.taken) = position;
-            }
+            // The one before may still be told something; that does not count any more.
+            stream.taken = Arc::new(Mutex::new(position.unwrap_or_default()));
             (stream.commands.clone(), position, Arc::clone(&stream.taken))
         };
         // A writer that is gone closes the channel, and with it the answer.
-        drop(commands.send(Command::Connect { outgoing, after: position }).await);
+        drop(commands.send(Command::Connect { outgoing, given_up, after: position }).await);
         Ok(Tap { batches, taken })
     }
 
@@ -160,7 +164,13 @@ impl Streams {
         streams.entry(session.cloned()).or_insert_with(|| {
             let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
             drop(self.tasks.spawn(self.writers.make(receiver, None).run()));
-            Stream { commands, confirmed: session.is_none(), taken: Arc::default(), reader: None }
+            Stream {
+                commands,
+                confirmed: session.is_none(),
+                taken: Arc::default(),
+                reader: None,
+                given_up: CancellationToken::new(),
+            }
         })
     }
 

@@ -7,15 +7,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::Frame;
 
 use super::names::ConnectionId;
 use super::streams::{Streams, locked};
-use crate::connection::{ConnectionParts, Desk};
+use crate::connection::{ConnectionParts, Desk, Posted};
 use crate::link::INCOMING_MAX;
 use crate::outlet::Outlet;
 
@@ -41,7 +40,7 @@ struct Inner {
 
 pub(super) struct Visit {
     pub(super) streams: Arc<Streams>,
-    incoming: mpsc::Sender<Frame>,
+    incoming: mpsc::Sender<Posted>,
     stop: CancellationToken,
     used: Mutex<Instant>,
 }
@@ -132,13 +131,19 @@ impl Visit {
         let desk = Desk::new(parts, id.surface());
         let streams = Streams::new(desk.writers.clone(), tasks.clone());
         let reader = desk.reader(Outlet::Many(Arc::clone(&streams)), tasks);
-        drop(tasks.spawn(reader.run(frames, stop.clone())));
+        drop(tasks.spawn(reader.run_posted(frames, stop.clone())));
         Self { streams, incoming, stop, used: Mutex::new(Instant::now()) }
     }
 
+    /// Hands a call over and waits until it was carried out, so that whoever is told "accepted" has its
+    /// prompt in the log, whatever becomes of this process.
     pub(super) async fn take(&self, line: Vec<u8>) -> Result<(), Full> {
-        let sent = self.incoming.send_timeout(Frame::Line(line), ROOM_WAIT).await;
-        sent.map_err(|_| Full::Calls)
+        let (taken, carried_out) = oneshot::channel();
+        let posted = Posted { line, taken };
+        self.incoming.send_timeout(posted, ROOM_WAIT).await.map_err(|_| Full::Calls)?;
+        // It is dropped unsent. A call that takes longer was accepted all the same.
+        drop(tokio::time::timeout(ROOM_WAIT, carried_out).await);
+        Ok(())
     }
 }
 

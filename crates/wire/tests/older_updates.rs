@@ -1,0 +1,355 @@
+//! What ferret and otter show of a log: every event as its dialect has it, on one line each.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bodies;
+
+use std::sync::Arc;
+
+use engine::{
+    AskId, AskRequest, Body, CallId, Content, Event, Exit, FileChange, Location, MessageId, NoticeLevel,
+    Opaque, Origin, OutputStream, Resolution, Resolver, Risk, Seq, SessionId, Settings, Snapshot, Stop,
+    SurfaceId, Timestamp, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Totals, TurnId, Usage,
+    approval_spec,
+};
+use expect_test::{Expect, expect};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value;
+use wire::{Counted, Piece, View, ferret, otter};
+
+const OWN: SurfaceId = SurfaceId(1);
+
+fn session() -> SessionId {
+    SessionId::parse("s-1").unwrap()
+}
+
+fn snapshot(replay_from: Seq) -> Snapshot {
+    let mut settings = Settings::defaults(&[approval_spec()]);
+    settings.set("approval".into(), "full".into());
+    Snapshot {
+        settings: Arc::new(settings),
+        title: None,
+        cwd: Arc::new("/project".into()),
+        totals: Totals { input: 1000, ..Totals::default() },
+        busy: false,
+        waiting: 0,
+        replay_from,
+        asks: Vec::new(),
+        prompts: Arc::default(),
+        updated_at: Timestamp(0),
+    }
+}
+
+fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
+    let event = |(seq, body): (u64, &Body)| {
+        let origin = match body {
+            Body::UserMessage { .. } => {
+                Origin::Surface { id: SurfaceId(2), name: "phone".into(), request: None }
+            }
+            _ => Origin::Agent,
+        };
+        Arc::new(Event { seq: Seq(seq), at: Timestamp(0), origin, turn: Some(TurnId(3)), body: body.clone() })
+    };
+    (1..).zip(bodies).map(event).collect()
+}
+
+fn lines(out: Vec<u8>) -> Vec<String> {
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.is_empty() || text.ends_with('\n'));
+    text.split_terminator('\n').map(str::to_owned).collect()
+}
+
+/// As a connection would: questions are put in their place.
+fn ferret_lines(updates: &mut ferret::Updates, events: &[Arc<Event>], replay: bool) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut rest = events;
+    while !rest.is_empty() {
+        let (taken, piece) = updates.encode(rest, View { replay, own: OWN }, &mut Vec::new(), &mut out);
+        assert!(taken > 0);
+        if let Some(Piece::Asked { ask, request }) = piece {
+            out.extend(updates.ask(ask, request));
+        }
+        rest = &rest[taken..];
+    }
+    lines(out)
+}
+
+/// Encodes page by page, as large as the test says.
+fn otter_lines(counted: Counted, events: &[Arc<Event>], page: usize) -> Vec<String> {
+    let mut updates = otter::Updates::new(&session(), counted);
+    let mut out = Vec::new();
+    for mut rest in events.chunks(page) {
+        while !rest.is_empty() {
+            let (taken, _) = updates.encode(rest, &mut Vec::new(), &mut out);
+            assert!(taken > 0);
+            rest = &rest[taken..];
+        }
+    }
+    lines(out)
+}
+
+fn fresh_ferret() -> ferret::Updates {
+    ferret::Updates::of(&session(), &[approval_spec()], &snapshot(Seq::START))
+}
+
+/// Only what differs from line to line.
+fn payloads(lines: &[String]) -> String {
+    let payload = |line: &String| {
+        let mut frame: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&frame["jsonrpc"], &frame["method"]), (&"2.0".into(), &"session/update".into()));
+        assert!(frame.get("id").is_none());
+        let params = frame["params"].as_object_mut().unwrap();
+        assert_eq!(params.remove("sessionId"), Some("s-1".into()));
+        frame["params"].to_string() + "\n"
+    };
+    lines.iter().map(payload).collect()
+}
+
+fn story() -> Vec<Body> {
+    let call = || CallId("c1".into());
+    let request = AskRequest {
+        call: Some(call()),
+        tool: "shell".into(),
+        title: "git push".into(),
+        kind: ToolKind::Execute,
+        class: ToolClass::Execute,
+        path: None,
+        subject: "git push".into(),
+        input: Opaque(r#"{"command":"git push"}"#.into()),
+        risk: Risk::Medium,
+        reason: "it reaches another machine".into(),
+        preview: Vec::new(),
+    };
+    let usage =
+        Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
+    vec![
+        Body::TurnStarted,
+        Body::UserMessage { content: vec![Content::text("push it")] },
+        Body::Text { message: MessageId(1), text: "I ".into() },
+        Body::Text { message: MessageId(1), text: "push".into() },
+        Body::ToolStarted(Box::new(ToolStart {
+            call: call(),
+            tool: "shell".into(),
+            title: "git push".into(),
+            kind: ToolKind::Execute,
+            locations: Vec::new(),
+            input: Opaque(r#"{"command":"git push"}"#.into()),
+        })),
+        Body::Asked { ask: AskId(7), request: Box::new(request) },
+        Body::Resolved {
+            ask: AskId(7),
+            call: Some(call()),
+            resolution: Resolution::AllowedOnce,
+            by: Resolver::Surface { id: SurfaceId(2), name: "phone".into() },
+        },
+        Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },
+        Body::ToolOutput { call: call(), stream: OutputStream::Stderr, text: "hm\n".into() },
+        Body::ToolEnded(Box::new(ToolEnd {
+            call: call(),
+            failed: true,
+            content: vec![ToolContent::Block(Content::text("ok\nhm\n"))],
+            locations: Vec::new(),
+            raw: None,
+            exit: Some(Exit { code: Some(3), signal: None }),
+            elapsed_ms: 12,
+        })),
+        Body::FileEdited {
+            call: None,
+            change: FileChange { path: "/a".into(), before: Some("1\n".into()), after: Some("2\n".into()) },
+        },
+        Body::FileShown { location: Location { path: "/a".into(), line: Some(12) } },
+        Body::PolicyBlocked {
+            call: None,
+            tool: "write".into(),
+            path: Some("/etc/x".into()),
+            mode: "workspace-write".into(),
+            reason: "outside".into(),
+        },
+        Body::SettingChanged { id: "approval".into(), value: "read-only".into() },
+        Body::Usage(usage),
+        Body::Usage(usage),
+        Body::Notice { level: NoticeLevel::Warning, text: "careful".into() },
+        Body::TurnEnded { stop: Stop::EndTurn, error: None },
+    ]
+}
+
+fn check(lines: &[String], expected: &Expect) {
+    expected.assert_eq(&payloads(lines));
+}
+
+#[test]
+fn ferret_shows_each_event_as_the_kind_that_names_it() {
+    check(
+        &ferret_lines(&mut fresh_ferret(), &events(&story()), false),
+        &expect![[r#"
+            {"from":"phone","kind":"user_message","text":"push it"}
+            {"text":"I push","kind":"agent_message_chunk"}
+            {"title":"git push","kind":"tool_call_start","id":"c1","tool":"shell","args":{"command":"git push"}}
+            {"call":"c1","kind":"permission_request","id":"perm-7","tool":"shell","args":{"command":"git push"},"risk":"medium","title":"git push","reason":"it reaches another machine"}
+            {"stdout":"ok\n","kind":"tool_call_progress","id":"c1"}
+            {"stderr":"hm\n","kind":"tool_call_progress","id":"c1"}
+            {"exit_code":3,"kind":"tool_call_end","id":"c1","result":"ok\nhm\n","duration_ms":12,"failed":true}
+            {"diff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-1\n+2\n","kind":"file_edit","path":"/a"}
+            {"line":12,"kind":"file_open","path":"/a"}
+            {"reason":"outside","kind":"sandbox_violation","tool":"write","path":"/etc/x","mode":"workspace-write"}
+            {"new":"read-only","kind":"approval_changed","old":"auto"}
+            {"total_usd":0.5,"kind":"cost_update","input":7,"output":5,"cache":3,"reasoning":0}
+            {"total_usd":1.0,"kind":"cost_update","input":14,"output":10,"cache":6,"reasoning":0}
+            {"text":"careful","kind":"notice","level":"warning"}
+            {"stop_reason":"end_turn","kind":"turn_end","id":"turn-3"}
+        "#]],
+    );
+}
+
+#[test]
+fn otter_numbers_each_update_and_names_questions_after_their_session() {
+    check(
+        &otter_lines(Counted::default(), &events(&story()), 100),
+        &expect![[r#"
+            {"update":{"sessionUpdate":"turn_start","turnId":"turn-3"},"eventId":1}
+            {"update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"push it"}},"eventId":2}
+            {"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"I "}},"eventId":3}
+            {"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"push"}},"eventId":4}
+            {"update":{"sessionUpdate":"tool_call","callId":"c1","tool":"shell","input":{"command":"git push"},"title":"git push"},"eventId":5}
+            {"update":{"sessionUpdate":"permission_request","requestId":"r7.s-1","permissionId":"r7.s-1","callId":"c1","tool":"shell","input":{"command":"git push"},"options":["allow","always","deny"],"title":"git push","risk":"medium","reason":"it reaches another machine"},"eventId":6}
+            {"update":{"sessionUpdate":"permission_resolved","requestId":"r7.s-1","reply":"allow"},"eventId":7}
+            {"update":{"sessionUpdate":"tool_progress","callId":"c1","stream":"stdout","text":"ok\n"},"eventId":8}
+            {"update":{"sessionUpdate":"tool_progress","callId":"c1","stream":"stderr","text":"hm\n"},"eventId":9}
+            {"update":{"sessionUpdate":"tool_result","callId":"c1","success":false,"error":"ok\nhm\n","exitCode":3,"durationMs":12},"eventId":10}
+            {"update":{"sessionUpdate":"file_edit","path":"/a","diff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-1\n+2\n"},"eventId":11}
+            {"update":{"sessionUpdate":"file_open","path":"/a","line":12},"eventId":12}
+            {"update":{"sessionUpdate":"sandbox_violation","tool":"write","path":"/etc/x","mode":"workspace-write","reason":"outside"},"eventId":13}
+            {"update":{"sessionUpdate":"config_option_update","configId":"approval","value":"read-only"},"eventId":14}
+            {"update":{"sessionUpdate":"usage_update","input":7,"output":5,"cacheRead":2,"cacheWrite":1,"reasoning":0,"contextUsed":0,"contextSize":0,"costUsd":0.5},"eventId":15}
+            {"update":{"sessionUpdate":"usage_update","input":14,"output":10,"cacheRead":4,"cacheWrite":2,"reasoning":0,"contextUsed":0,"contextSize":0,"costUsd":1.0},"eventId":16}
+            {"update":{"sessionUpdate":"notice","level":"warning","text":"careful"},"eventId":17}
+            {"update":{"sessionUpdate":"turn_end","turnId":"turn-3","stopReason":"end_turn"},"eventId":18}
+        "#]],
+    );
+}
+
+#[test]
+fn a_replay_in_ferret_leaves_out_what_the_answer_says_and_goes_on_from_there() {
+    let mut updates = fresh_ferret();
+    let history = ferret_lines(&mut updates, &events(&story()), true);
+    let kinds: Vec<Value> = history
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["params"]["kind"].clone())
+        .collect();
+    assert!(!kinds.contains(&"cost_update".into()) && !kinds.contains(&"approval_changed".into()));
+    assert!(kinds.contains(&"user_message".into()) && kinds.contains(&"turn_end".into()));
+    let change = Body::SettingChanged { id: "approval".into(), value: "auto".into() };
+    let live = ferret_lines(
+        &mut updates,
+        &events(&[change, Body::Usage(Usage { input: 1, ..Usage::default() })]),
+        false,
+    );
+    check(
+        &live,
+        &expect![[r#"
+            {"new":"auto","kind":"approval_changed","old":"read-only"}
+            {"total_usd":1.0,"kind":"cost_update","input":15,"output":10,"cache":6,"reasoning":0}
+        "#]],
+    );
+}
+
+#[test]
+fn sums_of_a_cleared_session_begin_with_what_the_session_says() {
+    let mut updates = ferret::Updates::of(&session(), &[approval_spec()], &snapshot(Seq(9)));
+    let change = Body::SettingChanged { id: "approval".into(), value: "auto".into() };
+    let live = ferret_lines(
+        &mut updates,
+        &events(&[change, Body::Usage(Usage { input: 1, ..Usage::default() })]),
+        false,
+    );
+    check(
+        &live,
+        &expect![[r#"
+            {"new":"auto","kind":"approval_changed","old":"full"}
+            {"total_usd":0.0,"kind":"cost_update","input":1001,"output":0,"cache":0,"reasoning":0}
+        "#]],
+    );
+}
+
+#[test]
+fn positions_that_a_power_cut_took_are_counted_so_that_no_number_comes_twice() {
+    let mut log = events(&[Body::TurnStarted, Body::TurnStarted]);
+    log.push(Arc::new(Event { seq: Seq(65), ..(*log[1]).clone() }));
+    let ids: Vec<_> = otter_lines(Counted::default(), &log, 9)
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["params"]["eventId"].clone())
+        .collect();
+    assert_eq!(ids, [1, 2, 65]);
+}
+
+#[test]
+fn what_a_client_said_itself_is_not_repeated_to_it_while_it_happens() {
+    let own = Arc::new(Event {
+        origin: Origin::Surface { id: OWN, name: "me".into(), request: None },
+        ..(*events(&[Body::UserMessage { content: vec![Content::text("hi")] }])[0]).clone()
+    });
+    assert_eq!(ferret_lines(&mut fresh_ferret(), &[Arc::clone(&own)], false), [""; 0]);
+    assert_eq!(ferret_lines(&mut fresh_ferret(), &[own], true).len(), 1);
+}
+
+/// What the agent said, all together.
+fn said(lines: &[String]) -> String {
+    let text = |line: &String| {
+        let frame: Value = serde_json::from_str(line).unwrap();
+        let params = &frame["params"];
+        (params["kind"] == "agent_message_chunk").then(|| params["text"].as_str().unwrap().to_owned())
+    };
+    lines.iter().filter_map(text).collect()
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_in_a_log_each_frame_is_one_line_of_json(bodies in vec(bodies::any_body(), 1..12), replay: bool) {
+        let log = events(&bodies);
+        for line in ferret_lines(&mut fresh_ferret(), &log, replay) {
+            prop_assert!(serde_json::from_str::<Value>(&line).is_ok(), "{}", line);
+        }
+        for line in otter_lines(Counted::default(), &log, 3) {
+            prop_assert!(serde_json::from_str::<Value>(&line).is_ok(), "{}", line);
+        }
+    }
+
+    #[test]
+    fn otter_shows_as_many_updates_as_are_counted(body in bodies::any_body()) {
+        let log = events(&[body]);
+        let shown = otter_lines(Counted::default(), &log, 1).len();
+        prop_assert_eq!(u64::try_from(shown).unwrap(), otter::updates_of(&log[0]));
+    }
+
+    #[test]
+    fn otter_says_the_same_from_wherever_and_however_it_is_read(
+        bodies in vec(bodies::any_body(), 1..24), page in 1..24_usize, at in 0..24_usize,
+    ) {
+        let log = events(&bodies);
+        let whole = otter_lines(Counted::default(), &log, 100);
+        prop_assert_eq!(&otter_lines(Counted::default(), &log, page), &whole);
+        let (before, after) = log.split_at(at.min(log.len()));
+        let mut counted = Counted::default();
+        for event in before {
+            counted.add(event, otter::updates_of(event));
+        }
+        let rest = otter_lines(counted, after, page);
+        let skipped = usize::try_from(counted.updates).unwrap();
+        prop_assert_eq!(&rest, &whole[skipped..]);
+        let ids: Vec<u64> = whole
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["params"]["eventId"].as_u64().unwrap())
+            .collect();
+        prop_assert!(ids.iter().copied().eq(1..=u64::try_from(ids.len()).unwrap()));
+    }
+
+    #[test]
+    fn merging_loses_nothing_of_what_was_said(pieces in vec((0..3_u64, ".{0,9}"), 0..40)) {
+        let piece = |(message, text): &(u64, String)| {
+            Body::Text { message: MessageId(*message), text: text.as_str().into() }
+        };
+        let bodies: Vec<_> = pieces.iter().map(piece).collect();
+        let told = said(&ferret_lines(&mut fresh_ferret(), &events(&bodies), false));
+        prop_assert_eq!(told, pieces.iter().map(|(_, text)| text.as_str()).collect::<String>());
+    }
+}
