@@ -32,6 +32,10 @@ const WRITE_WAIT: Duration = Duration::from_secs(30);
 pub(in crate::http) const SOCKETS_MAX: u32 = 512;
 /// The reason of a close for data that is not text.
 const NOT_TEXT: u16 = 1003;
+/// The reason of a close because the server ends: the client may come back.
+const GOING_AWAY: u16 = 1001;
+/// How long the last words to a client may take when the server ends.
+const FAREWELL_WAIT: Duration = Duration::from_millis(500);
 /// What zeph's clients may send in one frame.
 const ZEPH_BYTES_MAX: usize = 1 << 20;
 
@@ -82,13 +86,19 @@ async fn serve(socket: WebSocket, parts: ConnectionParts, doors: &Doors, shape: 
     let (sink, stream) = socket.split();
     let (heard, last_heard) = watch::channel(Instant::now());
     let (closing, close) = mpsc::channel(1);
-    let reading = read(stream, peer.frames, heard, closing, shape);
-    let writing = write(sink, peer.batches, last_heard, close);
-    tokio::select! {
-        () = reading => {}
-        () = writing => {}
-        () = connection.input_ended() => {}
-        () = doors.stop.cancelled() => {}
+    let reading = read(stream, peer.frames, heard, closing.clone(), shape);
+    let mut writing = std::pin::pin!(write(sink, peer.batches, last_heard, close));
+    let stopped = tokio::select! {
+        () = reading => false,
+        () = &mut writing => false,
+        () = connection.input_ended() => false,
+        () = doors.stop.cancelled() => true,
+    };
+    if stopped {
+        let reason = "the server is stopping; come back".into();
+        // A writer that is closing for another reason has said it already.
+        drop(closing.try_send(CloseFrame { code: GOING_AWAY, reason }));
+        drop(tokio::time::timeout(FAREWELL_WAIT, writing).await);
     }
     connection.finish().await;
 }
