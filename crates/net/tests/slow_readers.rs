@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use engine::Stop;
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::Turns;
 use testkit::server::{Door, Server, Setup, run};
 use testkit::web::{Event, Events, Web};
@@ -13,11 +13,11 @@ use testkit::web::{Event, Events, Web};
 const READERS: usize = 50;
 const STALLED: usize = 5;
 /// More than the system's own buffers between two ends of a connection take.
-const CHUNKS: usize = 12_000;
+const CHUNKS: usize = 6_000;
 const CHUNK_BYTES: usize = 1_000;
 /// What the whole process may grow by: the log in memory, a page or two for each that reads, and what
-/// the test itself keeps. A copy of the text for each that does not read would be 60 MB.
-const GROWTH_BYTES_MAX: usize = 40 << 20;
+/// the test itself keeps. A copy of the text for each reader would be 300 MB.
+const GROWTH_BYTES_MAX: usize = 48 << 20;
 
 /// Memory of this process that is in use.
 fn resident_bytes() -> usize {
@@ -47,7 +47,6 @@ struct Reader {
     events: Events,
     /// Chunks that it has been told, all in order.
     chunks: usize,
-    rest: String,
 }
 
 impl Reader {
@@ -61,7 +60,7 @@ impl Reader {
         let load = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/load", "params": place });
         assert_eq!(web.post("/acp", &load).await.status, 202);
         events.reply(2).await;
-        Self { web, session: session.to_owned(), events, chunks: 0, rest: String::new() }
+        Self { web, session: session.to_owned(), events, chunks: 0 }
     }
 
     /// Reads until it has so many chunks.
@@ -72,19 +71,19 @@ impl Reader {
         }
     }
 
+    /// The chunks are digits, which need no escapes: many readers are to be fast.
     fn take(&mut self, event: &Event) {
-        let message: Value = event.json();
-        let update = &message["params"]["update"];
-        if update["sessionUpdate"] != "agent_message_chunk" {
+        if !event.data.contains("agent_message_chunk") {
             return;
         }
-        self.rest.push_str(update["content"]["text"].as_str().unwrap());
-        let whole = self.rest.len() / CHUNK_BYTES * CHUNK_BYTES;
-        for said in self.rest[..whole].as_bytes().chunks(CHUNK_BYTES) {
-            assert_eq!(said, chunk(self.chunks).as_bytes(), "no gap, no double");
+        let (_, text) = event.data.split_once(r#""text":""#).unwrap();
+        let (text, _) = text.split_once('"').unwrap();
+        assert!(text.len().is_multiple_of(CHUNK_BYTES), "chunks are told whole");
+        for said in text.as_bytes().chunks(CHUNK_BYTES) {
+            let number = &said[CHUNK_BYTES - 10..];
+            assert_eq!(number, format!("{:010}", self.chunks).as_bytes(), "no gap, no double");
             self.chunks += 1;
         }
-        self.rest.drain(..whole);
     }
 
     /// As a client does whose connection has gone silent. Gives that connection, still open.
