@@ -247,7 +247,10 @@ impl Work<'_> {
                 return Ok(());
             }
             if start.elapsed() > ANSWER_MAX {
-                bail!("the prompts {open:?} were not answered; faults: {:?}", self.remote.shared.lock().faults);
+                bail!(
+                    "the prompts {open:?} were not answered; faults: {:?}",
+                    self.remote.shared.lock().faults
+                );
             }
             std::thread::sleep(LOOK_EVERY);
         }

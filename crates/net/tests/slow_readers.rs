@@ -52,7 +52,8 @@ struct Reader {
 impl Reader {
     async fn new(door: &Door, server: &Server, session: &str) -> Self {
         let web = door.web();
-        let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } });
+        let hello =
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } });
         let answer = web.post("/acp", &hello).await;
         let web = web.with("acp-connection-id", answer.header("acp-connection-id").unwrap());
         let mut events = web.with("acp-session-id", session).events("/acp").await;

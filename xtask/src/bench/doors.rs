@@ -54,7 +54,9 @@ pub(super) fn render(report: &Value) -> String {
             None => (String::new(), ""),
         };
         let shown = shown(value, 1.0);
-        lines.push(format!("| turn over a WebSocket, {key} | µs | {shown} | - | - | - | - | {wanted} | {verdict} |"));
+        lines.push(format!(
+            "| turn over a WebSocket, {key} | µs | {shown} | - | - | - | - | {wanted} | {verdict} |"
+        ));
     }
     lines.join("\n")
 }
@@ -70,8 +72,7 @@ fn events(crowd: &Value) -> String {
     } else {
         (String::new(), "")
     };
-    let shown_times =
-        |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
+    let shown_times = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
     format!(
         "| events told to {readers} readers ({} events in {} frames) | 1/s | {} | {} | {} | {} | {} | {goal} | {verdict} |",
         grouped(crowd["chunks"].as_f64().unwrap_or(0.0)),
@@ -125,7 +126,8 @@ mod tests {
         };
         let report = json!({"quick": true, "rounds": 3, "crowds": [crowd(1, 10.0), crowd(50, 60.0)]});
         let text = render(&report);
-        let line = |readers: &str| text.lines().find(|line| line.contains(readers)).unwrap_or_default().to_owned();
+        let line =
+            |readers: &str| text.lines().find(|line| line.contains(readers)).unwrap_or_default().to_owned();
         assert!(line("to 1 readers").ends_with("| 10 | 100 | 50 | 0.10x | 0.20x |  |  |"), "{text}");
         assert!(line("to 50 readers").ends_with("| 0.60x | 1.20x | >= 0.5x | hit |"), "{text}");
         assert!(text.ends_with("| - | - | - | - | - |  |  |"), "{text}");

@@ -414,7 +414,8 @@ mod tests {
     fn a_frame_ends_where_its_last_byte_is_however_it_arrives() {
         let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
         let events = [head.as_slice(), b"8\r\nid: 1\n\n", b"\r\n8\r\nid: 2\n\n\r\n"].concat();
-        let socket = [b"HTTP/1.1 101 S\r\n\r\n".as_slice(), b"\x81\x02hi", b"\x81\x00", b"\x81\x03abc"].concat();
+        let socket =
+            [b"HTTP/1.1 101 S\r\n\r\n".as_slice(), b"\x81\x02hi", b"\x81\x00", b"\x81\x03abc"].concat();
         for piece in [1, 3, 7, 1000] {
             check(&events, piece, 0, Some(head.len()));
             check(&events, piece, 1, Some(head.len() + 10));

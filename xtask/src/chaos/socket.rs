@@ -118,7 +118,8 @@ impl Socket {
                         self.text.extend(payload);
                         if layout.last {
                             let text = std::mem::take(&mut self.text);
-                            let message = serde_json::from_slice(&text).context("a message that is no JSON")?;
+                            let message =
+                                serde_json::from_slice(&text).context("a message that is no JSON")?;
                             return Ok(Heard::Message(message));
                         }
                     }

@@ -77,7 +77,9 @@ impl View {
                 let call = update["toolCallId"].as_str().unwrap_or("none").to_owned();
                 let tool = self.tools.entry(call).or_default();
                 let fields = update.as_object().into_iter().flatten();
-                for (name, value) in fields.filter(|(name, _)| !["sessionUpdate", "_meta"].contains(&name.as_str())) {
+                for (name, value) in
+                    fields.filter(|(name, _)| !["sessionUpdate", "_meta"].contains(&name.as_str()))
+                {
                     tool.insert(name.clone(), value.clone());
                 }
             }
@@ -170,7 +172,8 @@ impl View {
 
     /// The first place where two views differ.
     pub fn difference(&self, other: &Self) -> Option<String> {
-        let texts = [("message", &self.messages, &other.messages), ("user message", &self.users, &other.users)];
+        let texts =
+            [("message", &self.messages, &other.messages), ("user message", &self.users, &other.users)];
         for (what, ours, theirs) in texts {
             for id in ours.keys().chain(theirs.keys()) {
                 let (one, two) = (ours.get(id), theirs.get(id));

@@ -137,7 +137,6 @@ impl Answer {
         }
         Ok(String::from_utf8(whole)?)
     }
-
 }
 
 impl Body {

@@ -5,6 +5,9 @@
 mod attacks;
 #[path = "../ended/mod.rs"]
 mod ended;
+mod five;
 mod gate;
 mod http;
+mod same_log;
+mod ways;
 mod web;

@@ -118,10 +118,7 @@ impl Server {
     }
 
     pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect_timeout(&self.address(), DEADLINE).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        stream
+        connect(self.address())
     }
 
     /// Waits until it has said this on standard error.
@@ -160,6 +157,13 @@ impl Server {
         assert_eq!(Ask::get("/health").bare().send(self).status, 200);
         assert_eq!(Ask::get("/no/such/route").send(self).status, 404);
     }
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&address, DEADLINE).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    stream
 }
 
 /// A request over HTTP/1.1. It carries the right token and host until a test says otherwise.
@@ -243,9 +247,14 @@ impl Ask {
 
     #[track_caller]
     pub fn send(&self, server: &Server) -> Answer {
-        let mut stream = server.connect();
+        self.send_to(server.address())
+    }
+
+    #[track_caller]
+    pub fn send_to(&self, address: SocketAddr) -> Answer {
+        let mut stream = connect(address);
         // A server that has refused may close before everything is written.
-        drop(stream.write_all(&self.bytes(server.port)));
+        drop(stream.write_all(&self.bytes(address.port())));
         Answer::read(&mut stream)
     }
 }
@@ -323,15 +332,34 @@ impl Socket {
     /// Opened with this token as a browser would, and greeted.
     #[track_caller]
     pub fn open(server: &Server, token: &str) -> Self {
-        let offered = format!("acp.v1, bearer.{token}");
-        let ask = Ask::get("/acp").bare().websocket().header("sec-websocket-protocol", &offered);
-        let mut stream = server.connect();
-        stream.write_all(&ask.bytes(server.port)).unwrap();
-        let answer = Answer::read(&mut stream);
-        assert_eq!((answer.status, answer.header("sec-websocket-protocol")), (101, Some("acp.v1")));
-        let mut socket = Self { stream, read: answer.body, last_id: 0 };
+        let mut socket = Self::to(server.address(), token);
         socket.call("initialize", &json!({ "protocolVersion": 1 }));
         socket
+    }
+
+    /// Opened, and nothing said yet.
+    #[track_caller]
+    pub fn to(address: SocketAddr, token: &str) -> Self {
+        let offered = format!("acp.v1, bearer.{token}");
+        let ask = Ask::get("/acp").bare().websocket().header("sec-websocket-protocol", &offered);
+        let mut stream = connect(address);
+        stream.write_all(&ask.bytes(address.port())).unwrap();
+        let answer = Answer::read(&mut stream);
+        assert_eq!((answer.status, answer.header("sec-websocket-protocol")), (101, Some("acp.v1")));
+        Self { stream, read: answer.body, last_id: 0 }
+    }
+
+    /// Another end for the same socket, to write to while this one is read.
+    pub fn writing_end(&self) -> Self {
+        Self { stream: self.stream.try_clone().unwrap(), read: Vec::new(), last_id: 0 }
+    }
+
+    pub fn send(&mut self, message: &Value) {
+        let text = message.to_string();
+        let length = u16::try_from(text.len()).unwrap().to_be_bytes();
+        // A mask of zeros leaves the text as it is.
+        let head = [0x81, 0x80 | 126, length[0], length[1], 0, 0, 0, 0];
+        self.stream.write_all(&[&head, text.as_bytes()].concat()).unwrap();
     }
 
     /// The whole reply: a result or an error.
@@ -339,32 +367,31 @@ impl Socket {
     pub fn call(&mut self, method: &str, params: &Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
-        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
-        let length = u16::try_from(call.len()).unwrap().to_be_bytes();
-        // A mask of zeros leaves the text as it is.
-        let head = [0x81, 0x80 | 126, length[0], length[1], 0, 0, 0, 0];
-        self.stream.write_all(&[&head, call.as_bytes()].concat()).unwrap();
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         loop {
-            let frame = self.frame();
+            let frame = self.frame().expect("the socket is open");
             if frame["id"] == id && frame.get("method").is_none() {
                 return frame;
             }
         }
     }
 
-    #[track_caller]
-    fn frame(&mut self) -> Value {
+    /// The next message; nothing when the socket was closed.
+    pub fn frame(&mut self) -> Option<Value> {
         loop {
             if let Some((text, rest)) = Self::whole(&self.read) {
                 let value = (!text.is_empty()).then(|| serde_json::from_slice(text).unwrap());
                 self.read = rest.to_owned();
-                if let Some(value) = value {
+                if value.is_some() {
                     return value;
                 }
+                continue;
             }
             let mut some = [0; 4096];
-            let count = self.stream.read(&mut some).unwrap();
-            assert!(count > 0, "the socket was closed");
+            let count = self.stream.read(&mut some).unwrap_or(0);
+            if count == 0 {
+                return None;
+            }
             self.read.extend(&some[..count]);
         }
     }

@@ -102,7 +102,7 @@ mod tests {
 
     fn diff(before: Option<&str>, after: Option<&str>) -> String {
         let text = |text: Option<&str>| text.map(Arc::from);
-        unified(&FileChange { path: "/work/a.txt".into(), before: text(before), after: text(after) })
+        unified(&FileChange { path: "/project/a.txt".into(), before: text(before), after: text(after) })
     }
 
     fn check(before: Option<&str>, after: Option<&str>, expected: &Expect) {
@@ -161,8 +161,8 @@ mod tests {
             Some("1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
             Some("1\n2\n3\n4\nfive\n6\n7\n8\n9"),
             &expect![[r#"
-                --- a/work/a.txt
-                +++ b/work/a.txt
+                --- a/project/a.txt
+                +++ b/project/a.txt
                 @@ -2,8 +2,8 @@
                  2
                  3
@@ -177,9 +177,9 @@ mod tests {
                 \ No newline at end of file
             "#]],
         );
-        check(None, Some("a\n"), &expect![["--- /dev/null\n+++ b/work/a.txt\n@@ -0,0 +1,1 @@\n+a\n"]]);
-        check(Some("a\n"), None, &expect![["--- a/work/a.txt\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"]]);
-        check(Some("a"), Some("a"), &expect![["--- a/work/a.txt\n+++ b/work/a.txt\n"]]);
+        check(None, Some("a\n"), &expect![["--- /dev/null\n+++ b/project/a.txt\n@@ -0,0 +1,1 @@\n+a\n"]]);
+        check(Some("a\n"), None, &expect![["--- a/project/a.txt\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"]]);
+        check(Some("a"), Some("a"), &expect![["--- a/project/a.txt\n+++ b/project/a.txt\n"]]);
     }
 
     #[test]

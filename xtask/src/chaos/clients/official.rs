@@ -182,11 +182,8 @@ impl Place {
     /// Ids only ever grow.
     fn passes(&self, id: &str) -> anyhow::Result<()> {
         let Some(last) = &self.last else { return Ok(()) };
-        let (before, after) = if self.of_session {
-            (position(last)?, position(id)?)
-        } else {
-            (counted(last)?, counted(id)?)
-        };
+        let (before, after) =
+            if self.of_session { (position(last)?, position(id)?) } else { (counted(last)?, counted(id)?) };
         ensure!(before < after, "event {id} came after event {last}");
         Ok(())
     }

@@ -9,8 +9,12 @@ use crate::batch::{More, Position};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Places {
     /// Of the connection's own stream: nothing there stands in a log.
-    Connection { epoch: i64 },
-    Session { epoch: i64 },
+    Connection {
+        epoch: i64,
+    },
+    Session {
+        epoch: i64,
+    },
 }
 
 impl Places {

@@ -75,7 +75,7 @@ pub(super) async fn take(official: &Official<'_>, body: &[u8]) -> Result<Respons
         let message = format!("a message has at most {REST_BYTES_MAX} bytes here");
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
     }
-    let (lines, asked) = match messages(body) {
+    let Messages { lines, asked } = match messages(body) {
         Ok(messages) => messages,
         Err((id, fault)) => {
             return Ok((StatusCode::BAD_REQUEST, json_body(official.doors, &id, Err(&fault))).into_response());
@@ -202,8 +202,14 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
     Ok((id, transport))
 }
 
-/// One message or several, and the ids of those that want an answer.
-fn messages(body: &[u8]) -> Result<(Vec<Vec<u8>>, Vec<RpcId>), (RpcId, Fault)> {
+/// One message or several.
+struct Messages {
+    lines: Vec<Vec<u8>>,
+    /// The ids of those that want an answer.
+    asked: Vec<RpcId>,
+}
+
+fn messages(body: &[u8]) -> Result<Messages, (RpcId, Fault)> {
     let batch = body.trim_ascii_start().starts_with(b"[");
     let lines: Vec<Vec<u8>> = if batch {
         let parts: Vec<&RawValue> = serde_json::from_slice(body)
@@ -222,7 +228,7 @@ fn messages(body: &[u8]) -> Result<(Vec<Vec<u8>>, Vec<RpcId>), (RpcId, Fault)> {
             asked.push(id);
         }
     }
-    Ok((lines, asked))
+    Ok(Messages { lines, asked })
 }
 
 fn named(mut response: Response, id: Uuid) -> Response {
