@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use serde_json::Value;
 
-use super::clients::Follower;
 use super::Sent;
+use super::clients::Follower;
 use super::clients::official::{Posted, Remote};
 use super::clients::rest::{Frames, Reader};
 use super::proxy::locked;
