@@ -29,8 +29,8 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use self::clients::official::{Posted, Remote};
-use self::clients::{Follower, official, websocket, zeph};
-use self::judge::Judge;
+use self::clients::{official, rest, websocket, zeph};
+use self::judge::{Judge, Seen};
 use self::proxy::Proxy;
 use self::server::Server;
 use crate::random::Random;
@@ -141,6 +141,7 @@ impl Run {
             websocket::follow(&far, &session, &cwd)?,
             zeph::follow(&far, &session, &cwd)?,
         ];
+        let rest = rest::Reader::follow(&far, &session);
         let judge = Judge { session: session.clone(), kills };
         let mut work = Work { run: self, remote, judge, sent: Vec::new(), tally };
         proxy.storm();
@@ -152,7 +153,8 @@ impl Run {
             Some(uncut) => uncut,
             None => Remote::connect(&near, None)?.load("late reader", &session, &cwd)?,
         };
-        let judged = judge.settle(&self.server, &remote, &sent, &followers, &uncut);
+        let seen = Seen { remote: &remote, sent: &sent, followers: &followers, rest: &rest, uncut: &uncut };
+        let judged = judge.settle(&self.server, &seen);
         for follower in followers.into_iter().chain([uncut]) {
             let seen = follower.shared.lock();
             tally.frames += seen.frames;
@@ -161,6 +163,9 @@ impl Run {
             drop(seen);
             follower.finish();
         }
+        tally.frames += rest.shared.lock().frames;
+        tally.connections += rest.shared.lock().connections;
+        rest.finish();
         judged
     }
 }
@@ -265,9 +270,4 @@ fn prompt(random: &mut Random, number: usize) -> String {
     };
     let parts: Vec<String> = (0..1 + random.below(4)).map(|_| part(random)).collect();
     parts.join("\n")
-}
-
-/// Everybody who watches, with a name for each.
-fn named<'a>(followers: &'a [Follower]) -> impl Iterator<Item = (&'static str, &'a Follower)> {
-    followers.iter().map(|follower| (follower.name, follower))
 }

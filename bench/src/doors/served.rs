@@ -140,7 +140,11 @@ async fn post(
 /// The most memory that a process has had.
 pub fn peak_kb(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    match status.lines().find(|line| line.starts_with("VmHWM")).and_then(|line| line.split_whitespace().nth(1)) {
+    match status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .and_then(|line| line.split_whitespace().nth(1))
+    {
         Some(kilobytes) => Ok(kilobytes.parse()?),
         None => bail!("/proc does not say how much memory process {pid} has had"),
     }

@@ -81,7 +81,10 @@ impl Reading {
             loop {
                 let from = self.body.len().saturating_sub(TAIL_BYTES);
                 if find(self.body.get(from..).unwrap_or_default(), wanted).is_some() {
-                    return Ok(Received { at: Instant::now(), kept: keep.then(|| std::mem::take(&mut self.body)) });
+                    return Ok(Received {
+                        at: Instant::now(),
+                        kept: keep.then(|| std::mem::take(&mut self.body)),
+                    });
                 }
                 if !keep {
                     self.body.drain(..from);

@@ -137,6 +137,39 @@ async fn a_resume_with_a_cursor_tells_what_was_missed_after_its_answer() {
     .await;
 }
 
+/// What one event says may take several frames, and a connection may break between any two of them.
+#[tokio::test]
+async fn a_cursor_between_two_frames_of_an_event_is_taken_up_there() {
+    let cursors = json!({ "protocolVersion": 1, "clientCapabilities": { "_meta": { "acp/cursor": true } } });
+    check(Setup::script(&Script::new([vec![testkit::say("yes")]])), async |server, mut client| {
+        let id = client.new_session().await;
+        let mut watcher = server.client().await;
+        watcher.call("initialize", cursors.clone()).await;
+        watcher.load(&id).await;
+        let blocks = ["one", "two"].map(|text| json!({ "type": "text", "text": text }));
+        client.call("session/prompt", json!({ "sessionId": id, "prompt": blocks })).await;
+        watcher.catch_up(&id).await;
+        let said: Vec<_> = watcher
+            .frames()
+            .iter()
+            .filter(|frame| frame["params"]["update"]["sessionUpdate"] == "user_message_chunk")
+            .map(|frame| frame["params"]["_meta"]["acp/cursor"].as_str().unwrap().to_owned())
+            .collect();
+        let cwd = server.workspace();
+        for (cursor, rest) in said.iter().zip([vec!["two"], vec![]]) {
+            let mut late = server.client().await;
+            late.call("initialize", cursors.clone()).await;
+            let place = json!({ "sessionId": id, "cwd": cwd, "_meta": { "acp/cursor": cursor } });
+            late.call("session/resume", place).await;
+            late.catch_up(&id).await;
+            assert_eq!(late.story().texts("user_message_chunk"), rest, "after {cursor}");
+            assert_eq!(late.said(), "yes");
+        }
+        assert_eq!(said.len(), 2);
+    })
+    .await;
+}
+
 /// C11.
 #[tokio::test]
 async fn a_fork_begins_with_the_history_and_leaves_the_source_alone() {

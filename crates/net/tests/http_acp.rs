@@ -100,6 +100,22 @@ async fn a_prompt_is_answered_on_the_stream_of_its_session_after_its_updates() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_is_accepted_is_in_the_log() {
+    run(Setup::script(&Script::new([vec![say("one")]])).on_disk(), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let (session, mut events) = remote.session(server).await;
+        let id = remote.prompt(&session, "hello").await;
+        let head = server.handle(&session).await.read(engine::Seq::START).head();
+        assert!(head > engine::Seq::START, "accepted before it was written");
+        events.reply(id).await;
+        drop((events, remote));
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn requests_that_are_not_of_the_protocol_get_the_status_it_names() {
     run(Setup::offline(), async |server| {
         let door = server.door(0).await;

@@ -275,6 +275,11 @@ impl Events {
         }
     }
 
+    /// The next bytes, unlooked at; none when the stream has ended.
+    pub async fn raw(&mut self) -> Option<Vec<u8>> {
+        if self.text.is_empty() { self.answer.part().await } else { Some(std::mem::take(&mut self.text)) }
+    }
+
     /// Reads until an event is wanted, and gives everything up to and including it.
     pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Vec<Event> {
         let mut seen = Vec::new();

@@ -2,6 +2,7 @@
 //! cut, and folds what it is told.
 
 pub mod official;
+pub mod rest;
 pub mod websocket;
 pub mod zeph;
 
@@ -59,6 +60,10 @@ impl Shared {
         self.lock().faults.push(text.into());
     }
 
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
@@ -79,7 +84,7 @@ impl Follower {
     }
 
     pub fn finish(self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.stop();
         for thread in self.threads {
             // A client that panicked has left its view unfinished, which was judged before.
             drop(thread.join());

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use serde_json::Value;
 
+use super::Sent;
 use super::clients::Follower;
 use super::clients::official::{Posted, Remote};
+use super::clients::rest::{Frames, Reader};
+use super::proxy::locked;
 use super::server::Server;
 use super::view::View;
-use super::{Sent, named};
 
 /// How long the last frames may take once nothing is cut any more.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
@@ -22,28 +24,40 @@ pub struct Judge {
     pub kills: bool,
 }
 
+/// Everybody who has seen something of the session.
+pub struct Seen<'a> {
+    pub remote: &'a Remote,
+    pub sent: &'a [Sent],
+    pub followers: &'a [Follower],
+    pub rest: &'a Reader,
+    pub uncut: &'a Follower,
+}
+
+impl<'a> Seen<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Follower> {
+        self.followers.iter().chain([self.uncut])
+    }
+}
+
 impl Judge {
     /// Waits until every view is complete, and fails with the first difference that stays.
-    pub fn settle(
-        &self,
-        server: &Server,
-        remote: &Remote,
-        sent: &[Sent],
-        followers: &[Follower],
-        uncut: &Follower,
-    ) -> anyhow::Result<()> {
+    pub fn settle(&self, server: &Server, seen: &Seen<'_>) -> anyhow::Result<()> {
         let deadline = Instant::now() + SETTLE_MAX;
         let mut looks = 0;
         loop {
-            for (name, follower) in named(followers).chain([(uncut.name, uncut)]) {
-                if let Some(fault) = follower.shared.lock().faults.first() {
+            let clients = seen.all().map(|follower| (follower.name, &follower.shared));
+            for (name, shared) in clients.chain([("rest", &seen.rest.shared)]) {
+                if let Some(fault) = shared.lock().faults.first() {
                     bail!("{name}: {fault}");
                 }
             }
             // Whatever was asked last is answered, so that the turn can end.
-            remote.allow_all()?;
+            seen.remote.allow_all()?;
             let events = server.export(&self.session)?;
-            let difference = self.difference(&events, remote, sent, followers, uncut)?;
+            let mut difference = self.difference(&events, seen)?;
+            if difference.is_none() {
+                difference = frames_differ(server, &self.session, seen.rest, &events)?;
+            }
             match difference {
                 None if looks > 0 => return Ok(()),
                 None => {
@@ -58,20 +72,14 @@ impl Judge {
         }
     }
 
-    fn difference(
-        &self,
-        events: &[Value],
-        remote: &Remote,
-        sent: &[Sent],
-        followers: &[Follower],
-        uncut: &Follower,
-    ) -> anyhow::Result<Option<String>> {
+    fn difference(&self, events: &[Value], seen: &Seen<'_>) -> anyhow::Result<Option<String>> {
         if let Some(gap) = gap(events) {
             bail!("the log has a gap or a double at {gap}");
         }
         let log = View::of_log(events)?;
-        let whole = uncut.shared.lock().view.clone();
-        for (name, follower) in named(followers).chain([(uncut.name, uncut)]) {
+        let whole = seen.uncut.shared.lock().view.clone();
+        for follower in seen.all() {
+            let name = follower.name;
             let view = follower.shared.lock().view.clone();
             let (mut logged, mut shown) = (log.as_logged(), view.as_logged());
             if follower.prompts {
@@ -82,10 +90,11 @@ impl Judge {
                 return Ok(Some(format!("{name} and the log differ in {difference}")));
             }
             if let Some(difference) = view.without_own().difference(&whole.without_own()) {
-                return Ok(Some(format!("{name} and the {} differ in {difference}", uncut.name)));
+                return Ok(Some(format!("{name} and the {} differ in {difference}", seen.uncut.name)));
             }
         }
-        Ok(self.answers(events, remote, sent).or_else(|| questions(&log, followers)))
+        let answers = self.answers(events, seen.remote, seen.sent);
+        Ok(answers.or_else(|| questions(&log, seen.followers)))
     }
 
     /// Every prompt that is in the log was answered once, and none that is not.
@@ -121,7 +130,8 @@ fn requests(events: &[Value], surface: u64) -> BTreeSet<u64> {
 
 /// Whoever can come back is asked once and told once that the question is settled.
 fn questions(log: &View, followers: &[Follower]) -> Option<String> {
-    for (name, follower) in named(followers).filter(|(name, _)| ["worker", "watcher"].contains(name)) {
+    for follower in followers.iter().filter(|follower| ["worker", "watcher"].contains(&follower.name)) {
+        let name = follower.name;
         let seen = follower.shared.lock();
         let asked = seen.view.asks.keys().eq(log.asks.keys());
         // The one that answers is not told of its own answer.
@@ -134,6 +144,26 @@ fn questions(log: &View, followers: &[Follower]) -> Option<String> {
         }
     }
     None
+}
+
+/// Numbered frames are the same for whoever was cut as for whoever comes now, and say what the log says.
+fn frames_differ(
+    server: &Server,
+    session: &str,
+    rest: &Reader,
+    events: &[Value],
+) -> anyhow::Result<Option<String>> {
+    let kept = locked(&rest.frames).clone();
+    let text: String = events
+        .iter()
+        .filter(|event| event["event_type"] == "text")
+        .filter_map(|event| event["payload"]["text"].as_str())
+        .collect();
+    if kept.text() != text {
+        return Ok(Some(format!("rest has {} bytes of text, the log {}", kept.text().len(), text.len())));
+    }
+    let all = Frames::all(&server.web(server.address), session)?;
+    Ok(kept.difference(&all).map(|difference| format!("rest and a later reader differ in {difference}")))
 }
 
 /// Positions are dense.

@@ -125,7 +125,7 @@ impl Socket {
                     }
                     8 => return Ok(Heard::Over),
                     // Whether the answer arrives shows when the next one is asked for.
-                    9 => drop(self.write(10, &payload.to_vec())),
+                    9 => drop(self.write(10, payload)),
                     _ => {}
                 }
                 continue;

@@ -27,8 +27,9 @@ struct Client {
 struct Connection {
     web: Web,
     last: u64,
-    /// When the load was sent.
     since: Instant,
+    /// The load was sent, whether it arrived or not.
+    asked: bool,
 }
 
 enum Read {
@@ -68,7 +69,12 @@ fn loaded(shared: &Shared) -> bool {
 
 impl Client {
     fn go_on(&mut self) -> anyhow::Result<()> {
-        let Some(connection) = &self.connection else { return self.begin() };
+        let Some(connection) = &mut self.connection else { return self.begin() };
+        // The answer to the first call is there: what is posted from here on is answered from here on.
+        if connection.last > 0 && !connection.asked {
+            connection.asked = true;
+            return self.load();
+        }
         let web = connection.web.with("last-event-id", &connection.last.to_string());
         let Ok(answer) = web.get("/acp") else { return Ok(()) };
         match answer.status {
@@ -98,11 +104,13 @@ impl Client {
         }
         let name = answer.header("acp-session-id").context("no Acp-Session-Id")?;
         let web = self.web.with("acp-session-id", name);
-        self.connection = Some(Connection { web, last: 0, since: Instant::now() });
-        self.read(answer)?;
-        let Some(connection) = &mut self.connection else { return Ok(()) };
+        self.connection = Some(Connection { web, last: 0, since: Instant::now(), asked: false });
+        self.read(answer).map(drop)
+    }
+
+    fn load(&mut self) -> anyhow::Result<()> {
+        let Some(connection) = &self.connection else { return Ok(()) };
         let place = json!({"sessionId": self.session, "cwd": self.cwd, "mcpServers": []});
-        connection.since = Instant::now();
         // Whether it arrived or not, what comes of it comes on the stream.
         if let Ok(answer) = connection.web.post("/acp", &request(2, "session/load", &place))
             && answer.status == 200
