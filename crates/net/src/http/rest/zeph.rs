@@ -16,7 +16,7 @@ use wire::transcript::Transcript;
 use super::reach::{Reach, not_opened};
 use super::sessions::delete;
 use super::words::{Named, Words, bad_field, bad_query, some_text, text};
-use crate::http::{Doors, Fields, Refusal};
+use crate::http::{Doors, Fields, Refusal, Scope};
 
 /// Sessions in one answer to `GET /sessions`.
 const LIST_MAX: usize = 1000;
@@ -59,7 +59,8 @@ fn since(reach: &Reach, words: &Words) -> Result<Option<Timestamp>, Refusal> {
 
 async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
     // Who asks for less than the usual must not get the usual.
-    if ["allowed_tools", "max_steps", "persist"].iter().any(|name| fields.contains_key(*name)) {
+    if ["allowed_tools", "allowedTools", "max_steps", "persist"].iter().any(|name| fields.contains_key(*name))
+    {
         let message =
             "allowed_tools, max_steps and persist cannot be set here; choose a mode, or start the server so";
         return Err(bad_field("unsupported_field", message));
@@ -137,6 +138,10 @@ async fn prompt(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Re
 
 /// A new session that begins with all that was written here so far.
 async fn fork(Named { reach, id }: Named) -> Result<Response, Refusal> {
+    if reach.caller.scope != Scope::All {
+        let message = "a session's token opens that session alone; it cannot make another";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "admin_only", message));
+    }
     let source = reach.row(&id).await?;
     let maker = reach.clone();
     let made = reach.complete(async move {
