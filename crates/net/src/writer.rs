@@ -293,8 +293,9 @@ impl Writer {
     fn connect(&mut self, outgoing: mpsc::Sender<Batch>, after: Option<Position>) {
         self.outgoing = Some(outgoing);
         self.out.extras.rewind(after.unwrap_or_default());
-        if let Some(position) = after {
-            self.shown.rewind(position, self.surface);
+        match after {
+            Some(position) => self.shown.rewind(position, self.surface),
+            None => self.shown.rewind_all(self.surface),
         }
         if self.shown.sessions.is_empty() {
             self.out.again(None, Seq(u64::MAX));

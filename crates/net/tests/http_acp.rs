@@ -296,3 +296,48 @@ async fn the_sessions_and_connections_of_one_client_are_not_there_for_another() 
     })
     .await;
 }
+
+/// A stream that broke before anybody read from it has told nothing.
+#[tokio::test]
+async fn what_a_broken_first_reader_did_not_read_is_told_to_the_next() {
+    run(Setup::script(&Script::new([vec![say("one")]])), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let new = remote.call("session/new", json!({ "cwd": server.workspace(), "mcpServers": [] })).await;
+        let session = new["result"]["sessionId"].as_str().unwrap().to_owned();
+        let id = remote.prompt(&session, "hello").await;
+        server.idle(&session).await;
+        drop(remote.stream(&session, None).await);
+        let web = remote.web.with("acp-session-id", &session).with("accept", "text/event-stream");
+        let mut answer = web.begin("GET", "/acp", None).await;
+        while answer.status == 409 {
+            // The server has not heard yet that the first reader is gone.
+            answer = web.begin("GET", "/acp", None).await;
+        }
+        let (reply, seen) = Events::of(answer).reply(id).await;
+        assert_eq!((reply["result"]["stopReason"].as_str(), said(&seen).as_str()), (Some("end_turn"), "one"));
+        drop(remote);
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn answers_that_are_kept_no_longer_are_not_passed_over_in_silence() {
+    run(Setup::offline(), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        remote.call("session/list", json!({})).await;
+        let first = remote.events.last.clone().unwrap();
+        for _ in 0..300 {
+            remote.call("session/list", json!({})).await;
+        }
+        let last = remote.events.last.clone().unwrap();
+        let web = remote.web.with("accept", "text/event-stream");
+        refused(&web.with("last-event-id", &first).get("/acp").await, 409, "truncated");
+        drop(web.with("last-event-id", &last).events("/acp").await);
+        drop(remote);
+        door.close().await;
+    })
+    .await;
+}

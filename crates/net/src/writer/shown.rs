@@ -23,6 +23,8 @@ pub(super) struct Attached {
     _subscription: Subscription,
     pub(super) updates: Updates,
     pub(super) replay: Option<Replay>,
+    /// Where the client began to see the session.
+    begun: Seq,
     /// Everything up to here was or will be told as history.
     history: Seq,
     /// Frames of the next event that the client has already.
@@ -81,6 +83,16 @@ impl Shown {
         }
     }
 
+    /// It is not known that the client has anything.
+    pub(super) fn rewind_all(&mut self, surface: SurfaceId) {
+        for attached in self.sessions.values_mut() {
+            // What it has to be asked still is not in the log after its place.
+            let missed = std::mem::take(&mut attached.missed);
+            attached.rewind(Position::after(attached.begun), surface);
+            attached.missed = missed;
+        }
+    }
+
     /// The client has everything up to the position, and nothing after it.
     pub(super) fn rewind(&mut self, position: Position, surface: SurfaceId) {
         for attached in self.sessions.values_mut() {
@@ -117,6 +129,7 @@ impl Shown {
             _subscription: reader.subscribe(&self.bell, key),
             history: replay.as_ref().map_or(Seq::START, |replay| replay.until),
             owed: prompts_of(&handle, surface),
+            begun: reader.cursor(),
             handle,
             reader,
             updates,
@@ -148,6 +161,7 @@ impl Attached {
             self.skip = before.skip;
             self.reprice = before.reprice;
         }
+        self.begun = self.begun.min(before.begun);
         self.history = self.history.max(before.history);
         self.lag = before.lag;
         self.missed = before.missed;

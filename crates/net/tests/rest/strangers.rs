@@ -64,6 +64,29 @@ async fn the_session_of_another_does_not_exist() {
     .await;
 }
 
+/// A folder that becomes a way out after its session was made is open no more.
+#[tokio::test]
+async fn a_client_does_not_follow_its_folder_out_of_those_that_are_open() {
+    run(Setup::offline(), async |server| {
+        let door = Door::open(server);
+        let inner = server.workspace().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let made = door.post("/session", json!({ "working_dir": inner })).by(CI).answer().await;
+        let made = made.is(StatusCode::CREATED);
+        let id = made["session_id"].as_str().unwrap();
+        let say = || door.post(format!("/session/{id}/message"), json!({ "text": "list" })).by(CI);
+        say().answer().await.is(StatusCode::ACCEPTED);
+        let ci = engine::Principal("ci".into());
+        let session = engine::SessionId::parse(id).unwrap();
+        server.registry().close(&ci, &session).await.unwrap();
+        std::fs::remove_dir(&inner).unwrap();
+        std::os::unix::fs::symlink(server.folder("outside"), &inner).unwrap();
+        say().answer().await.refused(403, "working_dir_not_allowed");
+        door.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn without_a_token_nothing_is_told() {
     run(Setup::offline(), async |server| {
@@ -101,6 +124,8 @@ async fn a_sessions_token_opens_that_session_and_cannot_renew_itself() {
         door.post("/tool/approve", approve).by(token).answer().await.refused(401, "unauthorized");
         let rotate = || door.post(format!("/session/{id}/rotate-token"), json!({}));
         rotate().by(token).answer().await.refused(403, "admin_only");
+        let fork = door.post(format!("/sessions/{id}/fork"), json!({})).by(token);
+        fork.answer().await.refused(403, "admin_only");
         let mut watched = door.get(format!("/session/{id}/events?from=live")).by(token).stream().await;
         let fresh = rotate().answer().await.is(StatusCode::OK);
         let fresh = fresh["session_token"].as_str().unwrap();
