@@ -156,7 +156,7 @@ impl Subscriber {
         self.flush().await?;
         let snapshot = self.handle.snapshot();
         // A client that comes back for the last frame alone has seen the end before it.
-        let ended = self.stream.ended().is_some() || self.since > 0;
+        let ended = self.stream.ended().is_some() || (self.since > 0 && self.since != u64::MAX);
         if self.until_idle && ended && !snapshot.busy && snapshot.waiting == 0 {
             self.stream.end(self.stream.ended(), &mut self.piece);
             self.flush().await?;
