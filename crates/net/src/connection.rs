@@ -3,7 +3,7 @@
 //! The reading half never waits for a turn, so cancels and permission answers always get through.
 //! Calls that may take long run beside each other, a bounded number of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::{BoxFuture, Input, Principal, Registry, Sender, SurfaceId};
@@ -15,7 +15,7 @@ use tracing::Instrument;
 use wire::acp::permission_answer;
 use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Position};
 use crate::debts::Debts;
 use crate::handlers::{Handlers, Rules};
 use crate::link::{Incoming, Link};
@@ -69,7 +69,7 @@ impl Connection {
         let desk = Desk::new(parts, SurfaceId::random());
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let writer = tasks.spawn(desk.writers.make(receiver, Some(link.outgoing)).run());
+        let writer = tasks.spawn(desk.writers.make(receiver, Some(link.outgoing), Arc::default()).run());
         let reader = desk.reader(Outlet::One(commands.clone()), &tasks);
         let reader = tasks.spawn(reader.run(link.incoming, stop.clone()));
         Self { commands, reader, writer, stop, tasks }
@@ -171,6 +171,7 @@ impl Writers {
         &self,
         commands: mpsc::Receiver<Command>,
         outgoing: Option<mpsc::Sender<Batch>>,
+        lost: Arc<Mutex<Option<Position>>>,
     ) -> Writer {
         let durable = outgoing.is_none();
         Writer {
@@ -186,7 +187,7 @@ impl Writers {
             registry: Arc::clone(&self.registry),
             principal: self.principal.clone(),
             shown: Shown::default(),
-            out: Out::new(durable),
+            out: Out::new(durable, lost),
         }
     }
 }
@@ -311,7 +312,15 @@ impl Reader {
     async fn bad_notification(&self, method: &str, fault: Fault) {
         match fault {
             Fault::InvalidRequest(_) => self.refuse(RpcId::null(), fault).await,
-            _ => tracing::debug!(method, ?fault, "a malformed notification was ignored"),
+            Fault::Parse(_)
+            | Fault::FrameTooLong { .. }
+            | Fault::UnknownMethod(_)
+            | Fault::InvalidParams(_)
+            | Fault::NotInitialized { .. }
+            | Fault::NoSuchSession { .. }
+            | Fault::NoSuchAsk { .. }
+            | Fault::UnknownChoice(_)
+            | Fault::Internal(_) => tracing::debug!(method, ?fault, "a malformed notification was ignored"),
         }
     }
 

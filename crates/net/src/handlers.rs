@@ -43,6 +43,14 @@ pub struct Rules {
     pub numbers: Numbers,
 }
 
+impl Rules {
+    /// Whether sessions may work there. The path is as the file system knows it.
+    pub(crate) fn opens(&self, real: &Path) -> bool {
+        let inside = |place: &PathBuf| place.canonicalize().is_ok_and(|place| real.starts_with(place));
+        self.places.as_ref().is_none_or(|places| places.iter().any(inside))
+    }
+}
+
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -442,14 +450,15 @@ impl Handlers {
 
     async fn import(&self, events: Vec<Event>) -> Handled {
         // What a file says of folders is another machine's business.
-        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        let wish = Wish { owner: self.principal.clone(), cwd, roots: Vec::new(), source: "import".into() };
+        let place = Place { cwd: None, roots: Vec::new(), servers: Vec::new() };
+        let wish = Wish { source: "import".into(), ..self.wish(place)? };
         let handle = self.registry.import(wish, None, events).await.map_err(fault)?;
         Ok(Some(Outcome::Imported { id: handle.id().clone() }))
     }
 
     async fn relocate(&self, id: &RpcId, session: &SessionId, path: &Path) -> Handled {
         let handle = self.registry.open(&self.principal, session).await.map_err(fault)?;
+        self.check_still(&handle)?;
         let cwd = self.check_move(&handle, path)?;
         let moved = Input::Move { by: self.sender.clone(), cwd: cwd.clone() };
         let accepted = self.send(&handle, moved).await?;
@@ -486,9 +495,13 @@ impl Handlers {
         // A Bernstein client cannot open a session again: for it, one that has ended is gone.
         if self.debts.client().dialect == Dialect::Bernstein {
             let live = self.registry.live(&self.principal, id);
-            return live.ok_or_else(|| Fault::NoSuchSession { id: id.to_string() });
+            let handle = live.ok_or_else(|| Fault::NoSuchSession { id: id.to_string() })?;
+            self.check_still(&handle)?;
+            return Ok(handle);
         }
-        self.registry.open(&self.principal, id).await.map_err(fault)
+        let handle = self.registry.open(&self.principal, id).await.map_err(fault)?;
+        self.check_still(&handle)?;
+        Ok(handle)
     }
 
     async fn open(&self, id: &SessionId, place: Option<Place>) -> Result<SessionHandle, Fault> {
@@ -496,6 +509,7 @@ impl Handlers {
             self.check_roots(place)?;
         }
         let handle = self.registry.open(&self.principal, id).await.map_err(fault)?;
+        self.check_still(&handle)?;
         let here = Arc::clone(&handle.snapshot().cwd);
         let target = place.and_then(|place| place.cwd).filter(|cwd| *cwd != *here && cwd.is_dir());
         if let Some(cwd) = target {
@@ -521,11 +535,16 @@ impl Handlers {
         Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, source })
     }
 
+    /// A folder that was open to a client may have become a way to another one since.
+    fn check_still(&self, handle: &SessionHandle) -> Result<(), Fault> {
+        if self.principal == Principal::local() {
+            return Ok(());
+        }
+        self.check_place(&handle.snapshot().cwd)
+    }
+
     fn check_place(&self, cwd: &Path) -> Result<(), Fault> {
-        let Some(places) = &self.rules.places else { return Ok(()) };
-        let real = canonical(cwd)?;
-        let inside = |place: &PathBuf| place.canonicalize().is_ok_and(|place| real.starts_with(place));
-        if places.iter().any(inside) {
+        if self.rules.opens(&canonical(cwd)?) {
             return Ok(());
         }
         Err(Fault::InvalidParams(format!(
@@ -598,7 +617,7 @@ async fn said(handle: &SessionHandle, turn: TurnId, from: Seq) -> Result<(Seq, O
 }
 
 /// A log that ended without the input has not taken it.
-async fn offer(handle: &SessionHandle, input: Input) -> Result<Accepted, SendError> {
+pub(crate) async fn offer(handle: &SessionHandle, input: Input) -> Result<Accepted, SendError> {
     let accepted = handle.send(input).await?;
     handle.written(accepted.seq).await;
     let taken = handle.read(accepted.seq).head() >= accepted.seq;

@@ -30,7 +30,7 @@ use engine::{Registry, Timestamp};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::Identity;
+use wire::{Dialect, Identity};
 
 use crate::connection::Greeted;
 use crate::handlers::Rules;
@@ -54,6 +54,8 @@ pub struct Doors {
     pub registry: Arc<Registry>,
     pub rules: Rules,
     pub identity: Identity,
+    /// The only dialect of WebSockets, if there is only one.
+    pub dialect: Option<Dialect>,
     /// Learns of a client before it is answered.
     pub greeted: Option<Greeted>,
     pub gate: Arc<Gate>,

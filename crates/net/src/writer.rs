@@ -12,7 +12,8 @@ mod extras;
 mod shown;
 mod writing;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use engine::{CommandSpec, Page, Principal, Registry, Seq, SessionHandle, SessionId, SurfaceId, Taken};
 use tokio::sync::{mpsc, watch};
@@ -26,6 +27,9 @@ use shown::{Attached, Replay};
 use writing::Writing;
 
 pub(crate) use shown::Shown;
+
+/// A reader that takes nothing for this long loses its stream; it may take it up again.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// What the reading half wants written.
 pub(crate) enum Command {
@@ -122,7 +126,6 @@ pub(crate) struct Writer {
 }
 
 /// What is about to be handed to the link.
-#[derive(Default)]
 pub(crate) struct Out {
     batch: Batch,
     extras: Extras,
@@ -130,8 +133,9 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    pub(crate) fn new(durable: bool) -> Self {
-        Self { durable, ..Self::default() }
+    /// `lost` learns which of the frames that are not in the log can be told no more.
+    pub(crate) fn new(durable: bool, lost: Arc<Mutex<Option<Position>>>) -> Self {
+        Self { durable, extras: Extras::new(lost), batch: Batch::default() }
     }
 
     /// A frame that is not made from the log.
@@ -231,6 +235,7 @@ impl Writer {
             biased;
             () = self.given_up.cancelled() => false,
             sent = outgoing.send(batch) => sent.is_ok(),
+            () = tokio::time::sleep(STALLED), if self.durable => false,
         };
         if sent { Ok(()) } else { self.disconnected() }
     }

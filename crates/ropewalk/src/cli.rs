@@ -27,7 +27,7 @@ Environment:
   ROPEWALK_SERVER_TOKEN  The token of `serve --http`; without it, one is made and kept in http.token
   ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
   OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
-  OTTER_LOG       Set to 1, a server logs every request on standard error, as with -v
+  OTTER_LOG       Set to 1, a server logs every JSON-RPC message on standard error, as with -v
   NO_COLOR        Set to anything, there are no colours";
 
 const PERMISSIONS_HELP: &str = "\
@@ -115,7 +115,8 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub max_history: usize,
 
-    /// A further folder that sessions may work in; repeat for more. Without it, any the editor names
+    /// A further folder that sessions may work in; repeat for more. Without it, any the editor names;
+    /// over HTTP, only the server's own
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 

@@ -141,6 +141,7 @@ impl Door {
             registry: Arc::clone(&shared.registry),
             rules: Rules { source: "http".into(), discovery: self.discovery, ..confined(&shared.rules) },
             identity: shared.identity.clone(),
+            dialect: shared.dialect,
             greeted: shared.greeted.clone(),
             gate,
             secret: self.secret,
@@ -208,7 +209,7 @@ fn announce(listening: &Listening, master: &Master) {
             "no token is asked for: every program on this machine may run commands as you, through this server",
         ),
         Master::Kept(_, path) => terminal::say(&format!("the token is in {}", path.display())),
-        Master::Given(_) => {}
+        Master::Given(_, place) => terminal::say(&format!("the token is the one in {place}")),
     }
     if let Ok(state) = paths::state() {
         tracing::info!(state = %state.display(), "serving HTTP");

@@ -22,12 +22,14 @@ const RESERVED: [&str; 3] = ["local", "default", "acp-local"];
 
 /// A file of this kind is one line.
 const FILE_BYTES_MAX: u64 = 4096;
+const TOKEN_CHARS_MIN: usize = 16;
 
 /// The token that opens everything, and where it came from.
 pub enum Master {
     /// Nobody is asked for one.
     None,
-    Given(Digest),
+    /// It was given to us here.
+    Given(Digest, &'static str),
     /// We made it; it stands in this file.
     Kept(Digest, PathBuf),
 }
@@ -38,11 +40,11 @@ impl Master {
             return Ok(Self::None);
         }
         if let Some(token) = &options.auth_token {
-            return Ok(Self::Given(checked(token, "--auth-token")?));
+            return Ok(Self::Given(checked(token, "--auth-token")?, "--auth-token"));
         }
         for name in VARIABLES {
             if let Some(value) = paths::variable_even_empty(name) {
-                return Ok(Self::Given(checked(&value.to_string_lossy(), name)?));
+                return Ok(Self::Given(checked(&value.to_string_lossy(), name)?, name));
             }
         }
         let path = paths::state()?.join("http.token");
@@ -53,7 +55,7 @@ impl Master {
     pub fn digest(&self) -> Option<Digest> {
         match self {
             Self::None => None,
-            Self::Given(digest) | Self::Kept(digest, _) => Some(*digest),
+            Self::Given(digest, _) | Self::Kept(digest, _) => Some(*digest),
         }
     }
 
@@ -79,6 +81,9 @@ fn digest(token: &str) -> Result<Digest, &'static str> {
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("has spaces or characters that no header can carry");
+    }
+    if token.len() < TOKEN_CHARS_MIN {
+        return Err("is so short that it can be guessed");
     }
     Ok(Digest::of(token))
 }
@@ -186,7 +191,7 @@ mod tests {
     }
 
     fn refused(entries: &[ClientEntry]) -> String {
-        let master = Master::Given(Digest::of("master-token"));
+        let master = Master::Given(Digest::of("master-token"), "--auth-token");
         clients(entries, &master).map(|_| ()).unwrap_err().text()
     }
 

@@ -10,6 +10,7 @@ use crate::acp::{self, ClientAbilities, Updates};
 use crate::call::Fault;
 use crate::dialect::{Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, View};
 use crate::frame::{Frame, FrameBuffer};
+use crate::rest::{Form, Stream};
 use crate::rpc::{Message, RpcId, parse};
 use crate::{bernstein, ferret, otter, portable, record};
 
@@ -142,6 +143,17 @@ fn shown(event: Arc<Event>) {
         Some(otter::updates_of(&event)),
         "what is counted is what is shown"
     );
+    streamed(&id, &event);
+}
+
+/// A frame is three lines and an empty one, whatever it tells.
+fn streamed(id: &SessionId, event: &Event) {
+    for form in [Form::Loop, Form::Delta] {
+        let (mut stream, mut out) = (Stream::new(id, form, 0), Vec::new());
+        stream.tell(event, 0, &mut out);
+        let lines = memchr::memchr_iter(b'\n', &out).count();
+        assert_eq!(u64::try_from(lines).ok(), Some(stream.told() * 4), "frames are counted as they are told");
+    }
 }
 
 fn answer(id: &RpcId, fault: &Fault) {

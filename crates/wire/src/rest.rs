@@ -14,7 +14,7 @@ mod stream;
 use engine::{AskId, SessionId, TurnId};
 
 pub use link::{BadLink, DeepLink};
-pub use messages::messages;
+pub use messages::{MessageCount, Messages};
 pub use runs::{Filter, Run, cost, list};
 pub use session::{Status, created, info, listed, seconds, snapshot};
 pub use stream::{Form, Stream};

@@ -8,7 +8,7 @@ use expect_test::{Expect, expect};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
-use wire::rest::{Form, Stream};
+use wire::rest::{Form, MessageCount, Messages, Stream};
 
 fn session() -> SessionId {
     SessionId::parse("s").unwrap()
@@ -82,6 +82,16 @@ proptest! {
             }
             stream.tell(event, 0, &mut before);
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn messages_are_counted_as_they_are_listed(bodies in turns()) {
+        let events: Vec<_> = log(bodies).into_iter().map(std::sync::Arc::new).collect();
+        let mut count = MessageCount::default();
+        events.iter().for_each(|event| count.observe(event));
+        prop_assert_eq!(count.get(), Messages::of(&events).len() as u64);
     }
 }
 

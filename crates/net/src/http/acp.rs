@@ -15,7 +15,6 @@ mod zeph;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Extension, State};
@@ -30,7 +29,7 @@ use serde_json::{Map, Value};
 use wire::{Call, Client, Decoder, Dialect, Fault, Message, Outcome, Replies, RpcId};
 
 use super::sse::{EventStream, write_event};
-use super::{Caller, Doors, Refusal, bernstein};
+use super::{Caller, Content, Doors, Refusal, bernstein};
 use crate::batch::{Batch, Position};
 use crate::connection::ConnectionParts;
 use crate::metrics::Door;
@@ -72,7 +71,7 @@ async fn take(
     State(doors): State<Arc<Doors>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    body: Bytes,
+    Content(body): Content,
 ) -> Response {
     let spoken_to = headers.contains_key(CONNECTION) || headers.contains_key(SESSION);
     if !spoken_to && bernstein::is_bernstein(&body) {
@@ -96,7 +95,7 @@ async fn stream(
     let official = Official { doors: &doors, caller: &caller, headers: &headers };
     let opened = match socket {
         Ok(socket) => official.upgrade(socket, Shape::Official),
-        Err(rejection) if headers.contains_key(UPGRADE) => return rejection.into_response(),
+        Err(rejection) if headers.contains_key(UPGRADE) => Err(no_socket(&rejection)),
         Err(_) if zeph::is_zeph_stream(&headers) => zeph::stream(&official),
         Err(_) => official.stream().await,
     };
@@ -107,8 +106,9 @@ async fn zeph_socket(
     State(doors): State<Arc<Doors>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    socket: WebSocketUpgrade,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
+    let socket = socket.map_err(|rejection| no_socket(&rejection))?;
     Official { doors: &doors, caller: &caller, headers: &headers }.upgrade(socket, Shape::Zeph)
 }
 
@@ -117,7 +117,11 @@ async fn close(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
-    let id = Official { doors: &doors, caller: &caller, headers: &headers }.connection_id()?;
+    let official = Official { doors: &doors, caller: &caller, headers: &headers };
+    if zeph::is_zeph_stream(&headers) {
+        return zeph::close(&official);
+    }
+    let id = official.connection_id()?;
     if doors.visits.close(id) { Ok(StatusCode::ACCEPTED) } else { Err(unknown_connection()) }
 }
 
@@ -274,16 +278,22 @@ impl Official<'_> {
                 "stream_in_use",
                 "somebody reads this stream; with Last-Event-ID it would be yours from there on",
             ),
+            NoTap::Lost => unservable("Last-Event-ID"),
             NoTap::TooMany => {
                 bad_session("too many streams of sessions that were never opened; open one first")
             }
         })?;
         // The streams live for as long as somebody reads one of them.
+        let mut told = None;
         let encode = move |batch: Batch, out: &mut Vec<u8>| {
             let _visit = &visit;
+            // Whoever asks for more has probably got what was there before. Better twice than never.
+            if let Some(position) = told.take() {
+                *locked(&taken) = position;
+            }
             for placed in batch.placed() {
                 write_event(out, Some(&places.name(placed.position)), None, placed.frame);
-                *locked(&taken) = placed.position;
+                told = Some(placed.position);
             }
             true
         };
@@ -366,6 +376,11 @@ fn insert_session(body: &[u8], session: &str) -> Result<Vec<u8>, Refusal> {
         serde_json::to_vec(&message).ok()
     };
     insert().ok_or_else(|| bad_session("the parameters must be an object to name a session"))
+}
+
+fn no_socket(rejection: &WebSocketUpgradeRejection) -> Refusal {
+    let message = format!("this is a WebSocket: {rejection}");
+    Refusal::new(StatusCode::BAD_REQUEST, "not_a_websocket", message)
 }
 
 fn bad_session(message: &str) -> Refusal {

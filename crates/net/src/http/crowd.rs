@@ -51,6 +51,8 @@ impl Crowd {
     }
 
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
+        // An IPv4 client of an IPv6 socket is who it is.
+        let address = address.to_canonical();
         let mut inside = self.inside();
         let here = inside.addresses.get(&address).copied().unwrap_or_default();
         if !address.is_loopback() && here >= PER_ADDRESS_MAX {

@@ -113,11 +113,6 @@ impl Gate {
         locked(&self.sessions).issue(owner, id)
     }
 
-    /// Another token for a session that has one.
-    pub fn rotate(&self, id: &SessionId) -> Option<String> {
-        locked(&self.sessions).rotate(id)
-    }
-
     /// The session is gone, and its token with it.
     pub fn forget(&self, id: &SessionId) {
         locked(&self.sessions).forget(id);
@@ -255,6 +250,11 @@ fn admit(gate: &Gate, request: &mut Request) -> Result<(), Denied> {
     {
         return Err(Denied::unauthorized(Reason::Forbidden, "this token opens its own session only"));
     }
+    // The numbers are of everybody's sessions.
+    if request.uri().path() == "/metrics" && caller.principal != Principal::local() {
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, "admin_only", "this takes the server's own token");
+        return Err(Denied::by(Reason::Forbidden)(refusal));
+    }
     if let Some(peer) = request.extensions().get::<Peer>() {
         peer.admit();
     }
@@ -291,7 +291,7 @@ fn caller(holder: Holder) -> Caller {
 /// before was sent by that address itself.
 fn address(gate: &Gate, request: &Request) -> IpAddr {
     let peer = request.extensions().get::<Peer>();
-    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.address.ip());
+    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
     if !gate.behind_proxy {
         return peer;
     }

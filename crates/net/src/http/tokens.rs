@@ -118,7 +118,16 @@ impl SessionTokens {
 
     pub fn issue(&mut self, owner: &Principal, id: &SessionId) -> String {
         if self.by_session.len() >= SESSION_TOKENS_MAX && !self.by_session.contains_key(id) {
-            let oldest = self.by_session.iter().min_by_key(|(_, token)| token.number);
+            // Whoever has too many loses their own oldest; nobody pushes another out.
+            let mut counts: HashMap<&Principal, usize> = HashMap::new();
+            self.by_session.values().for_each(|token| *counts.entry(&token.owner).or_default() += 1);
+            let most = counts.values().copied().max().unwrap_or_default();
+            let own = counts.get(owner).copied().unwrap_or_default();
+            let pays = |token: &SessionToken| {
+                if own == most { token.owner == *owner } else { counts.get(&token.owner) == Some(&most) }
+            };
+            let oldest =
+                self.by_session.iter().filter(|(_, token)| pays(token)).min_by_key(|(_, token)| token.number);
             let oldest = oldest.map(|(id, _)| id.clone());
             oldest.and_then(|id| self.by_session.remove(&id));
         }
@@ -127,11 +136,6 @@ impl SessionTokens {
         let token = SessionToken { owner: owner.clone(), digest: Digest::of(&text), number: self.made };
         self.by_session.insert(id.clone(), token);
         text
-    }
-
-    pub fn rotate(&mut self, id: &SessionId) -> Option<String> {
-        let owner = self.by_session.get(id)?.owner.clone();
-        Some(self.issue(&owner, id))
     }
 
     pub fn forget(&mut self, id: &SessionId) {
@@ -230,13 +234,12 @@ mod tests {
         let first = tokens.issue(&Principal("ci".into()), &id("a"));
         let holder = Some(Holder::Session(Principal("ci".into()), id("a")));
         assert_eq!(tokens.holder(&Digest::of(&first)), holder);
-        let second = tokens.rotate(&id("a")).unwrap();
+        let second = tokens.issue(&Principal("ci".into()), &id("a"));
         assert_ne!(first, second);
         assert_eq!(tokens.holder(&Digest::of(&first)), None);
         assert_eq!(tokens.holder(&Digest::of(&second)), holder);
         tokens.forget(&id("a"));
         assert_eq!(tokens.holder(&Digest::of(&second)), None);
-        assert_eq!(tokens.rotate(&id("a")), None);
     }
 
     #[test]

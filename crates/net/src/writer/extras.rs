@@ -1,6 +1,7 @@
 //! Frames that are not made from the log, kept for clients that may ask for them once more.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::Seq;
 
@@ -14,6 +15,10 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Extras {
     kept: VecDeque<Extra>,
     bytes: usize,
+    /// The last one that was counted.
+    last: (Seq, u32),
+    /// The last one that is kept no longer.
+    lost: Arc<Mutex<Option<Position>>>,
     /// Told again when the reader has come to their place.
     again: VecDeque<Extra>,
 }
@@ -26,16 +31,24 @@ pub(super) struct Extra {
 }
 
 impl Extras {
+    /// `lost` says what can be told no more.
+    pub(super) fn new(lost: Arc<Mutex<Option<Position>>>) -> Self {
+        Self { lost, ..Self::default() }
+    }
+
     /// Keeps a frame that stands after the event `at`. Returns the so-many-th it is there.
     pub(super) fn keep(&mut self, at: Seq, frame: &[u8]) -> u32 {
-        let nth = self.kept.iter().rev().find(|extra| extra.at == at).map_or(1, |last| last.nth + 1);
+        let found = self.kept.iter().rev().find(|extra| extra.at == at).map(|extra| extra.nth);
+        let nth = found.or_else(|| (self.last.0 == at).then_some(self.last.1)).map_or(1, |nth| nth + 1);
+        self.last = (at, nth);
         self.bytes += frame.len();
         self.kept.push_back(Extra { at, nth, frame: frame.to_vec() });
-        while self.kept.len() > KEPT_MAX || self.bytes > KEPT_BYTES_MAX {
-            match self.kept.pop_front() {
-                Some(oldest) => self.bytes -= oldest.frame.len(),
-                None => break,
-            }
+        // The newest is kept however large it is: nobody may have read it.
+        while self.kept.len() > 1 && (self.kept.len() > KEPT_MAX || self.bytes > KEPT_BYTES_MAX) {
+            let Some(oldest) = self.kept.pop_front() else { break };
+            self.bytes -= oldest.frame.len();
+            let position = Position { seq: oldest.at, more: More::Extras(oldest.nth) };
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
         }
         nth
     }

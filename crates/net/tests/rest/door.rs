@@ -49,6 +49,7 @@ impl Door {
                 ..parts.rules
             },
             identity: parts.identity,
+            dialect: None,
             greeted: None,
             gate: Arc::new(gate),
             secret: [3; 32],

@@ -43,6 +43,7 @@ impl Door {
             registry: parts.registry,
             rules: parts.rules,
             identity: parts.identity,
+            dialect: parts.dialect,
             greeted: parts.greeted,
             gate,
             secret: [2; 32],

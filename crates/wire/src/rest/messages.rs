@@ -9,6 +9,13 @@ use super::facts::{tool_result, tool_use};
 use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
 
+/// The messages of a session, oldest first. What was cleared is not told.
+#[derive(Default)]
+pub struct Messages {
+    told: Vec<Value>,
+    piece: Option<Piece>,
+}
+
 /// Pieces of one message, put together again.
 struct Piece {
     kind: &'static str,
@@ -17,70 +24,117 @@ struct Piece {
     text: String,
 }
 
-/// The messages of these events, oldest first. What was cleared is not told.
-pub fn messages(events: &[Arc<Event>]) -> Vec<Value> {
-    let (mut told, mut piece) = (Vec::new(), None::<Piece>);
-    for event in events {
-        let next = match &event.body {
-            Body::Text { message, text } => Some(("agent_message", *message, text)),
-            Body::Thought { message, text } => Some(("agent_thought", *message, text)),
-            Body::UserMessage { .. }
-            | Body::ToolStarted(_)
-            | Body::ToolEnded(_)
-            | Body::Cleared
-            | Body::TurnEnded { .. } => None,
-            // These stand between the pieces of a message without ending it.
-            Body::TurnQueued { .. }
-            | Body::TurnStarted
-            | Body::Plan { .. }
-            | Body::ToolOutput { .. }
-            | Body::FileEdited { .. }
-            | Body::FileShown { .. }
-            | Body::Asked { .. }
-            | Body::Resolved { .. }
-            | Body::CancelRequested
-            | Body::PolicyBlocked { .. }
-            | Body::SettingChanged { .. }
-            | Body::Usage(_)
-            | Body::Commands { .. }
-            | Body::Title { .. }
-            | Body::Notice { .. }
-            | Body::Compacted { .. }
-            | Body::Moved { .. }
-            | Body::Foreign { .. } => continue,
-        };
-        if let Some((kind, message, text)) = next {
-            match &mut piece {
+impl Messages {
+    pub fn of(events: &[Arc<Event>]) -> Vec<Value> {
+        let mut messages = Self::default();
+        events.iter().for_each(|event| messages.observe(event));
+        messages.end_piece();
+        messages.told
+    }
+
+    fn observe(&mut self, event: &Event) {
+        match part(event) {
+            Part::Piece { kind, message, text } => match &mut self.piece {
                 Some(piece) if piece.kind == kind && piece.message == message => piece.text.push_str(text),
                 Some(_) | None => {
-                    put(&mut told, piece.take());
-                    piece = Some(Piece { kind, message, at: event.at, text: text.to_string() });
+                    self.end_piece();
+                    self.piece = Some(Piece { kind, message, at: event.at, text: text.to_owned() });
+                }
+            },
+            Part::Whole { kind, payload } => {
+                self.end_piece();
+                self.told.push(message(kind, event.at, &payload()));
+            }
+            Part::End => self.end_piece(),
+            Part::Cleared => *self = Self::default(),
+            Part::Nothing => {}
+        }
+    }
+
+    fn end_piece(&mut self) {
+        let told = |piece: Piece| message(piece.kind, piece.at, &json!({ "text": piece.text }));
+        self.told.extend(self.piece.take().map(told));
+    }
+}
+
+/// How many messages there are, without keeping any of them.
+#[derive(Debug, Default)]
+pub struct MessageCount {
+    count: u64,
+    piece: Option<(&'static str, MessageId)>,
+}
+
+impl MessageCount {
+    pub fn observe(&mut self, event: &Event) {
+        match part(event) {
+            Part::Piece { kind, message, .. } => {
+                if self.piece.replace((kind, message)) != Some((kind, message)) {
+                    self.count += 1;
                 }
             }
-            continue;
+            Part::Whole { .. } => {
+                self.piece = None;
+                self.count += 1;
+            }
+            Part::End => self.piece = None,
+            Part::Cleared => *self = Self::default(),
+            Part::Nothing => {}
         }
-        put(&mut told, piece.take());
-        whole(&mut told, event);
     }
-    put(&mut told, piece);
-    told
-}
 
-/// What is one message by itself.
-fn whole(told: &mut Vec<Value>, event: &Event) {
-    if let Body::UserMessage { content } = &event.body {
-        told.push(message("user_message", event.at, &json!({ "text": prompt_text(content) })));
-    } else if let Body::ToolStarted(start) = &event.body {
-        told.push(message("tool_call", event.at, &tool_use(start)));
-    } else if let Body::ToolEnded(end) = &event.body {
-        told.push(message("tool_result", event.at, &tool_result(end)));
-    } else if let Body::Cleared = &event.body {
-        told.clear();
+    pub fn get(&self) -> u64 {
+        self.count
     }
 }
 
-fn put(told: &mut Vec<Value>, piece: Option<Piece>) {
-    told.extend(piece.map(|piece| message(piece.kind, piece.at, &json!({ "text": piece.text }))));
+/// What an event is to the messages.
+enum Part<'a> {
+    Piece {
+        kind: &'static str,
+        message: MessageId,
+        text: &'a str,
+    },
+    Whole {
+        kind: &'static str,
+        payload: Box<dyn Fn() -> Value + 'a>,
+    },
+    End,
+    Cleared,
+    /// It may stand between the pieces of a message without ending it.
+    Nothing,
+}
+
+fn part(event: &Event) -> Part<'_> {
+    match &event.body {
+        Body::Text { message, text } => Part::Piece { kind: "agent_message", message: *message, text },
+        Body::Thought { message, text } => Part::Piece { kind: "agent_thought", message: *message, text },
+        Body::UserMessage { content } => {
+            let payload = Box::new(|| json!({ "text": prompt_text(content) }));
+            Part::Whole { kind: "user_message", payload }
+        }
+        Body::ToolStarted(start) => Part::Whole { kind: "tool_call", payload: Box::new(|| tool_use(start)) },
+        Body::ToolEnded(end) => Part::Whole { kind: "tool_result", payload: Box::new(|| tool_result(end)) },
+        Body::TurnEnded { .. } => Part::End,
+        Body::Cleared => Part::Cleared,
+        Body::TurnQueued { .. }
+        | Body::TurnStarted
+        | Body::Plan { .. }
+        | Body::ToolOutput { .. }
+        | Body::FileEdited { .. }
+        | Body::FileShown { .. }
+        | Body::Asked { .. }
+        | Body::Resolved { .. }
+        | Body::CancelRequested
+        | Body::PolicyBlocked { .. }
+        | Body::SettingChanged { .. }
+        | Body::Usage(_)
+        | Body::Commands { .. }
+        | Body::Title { .. }
+        | Body::Notice { .. }
+        | Body::Compacted { .. }
+        | Body::Moved { .. }
+        | Body::Foreign { .. } => Part::Nothing,
+    }
 }
 
 /// The payload is JSON in a string: clients decode it by its kind.

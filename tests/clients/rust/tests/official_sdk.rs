@@ -1,9 +1,12 @@
-//! The official Rust SDK as the client of the real binary.
+//! The official Rust SDK as the client of the real binary: over standard input and output, over HTTP with
+//! server-sent events, and over WebSocket.
 //!
-//! `ROPEWALK_BIN` names the binary. It is started through `tap.py`, so that the frames can be
-//! judged by the official schema afterwards.
+//! `ROPEWALK_BIN` names the binary. For standard input it is started through `tap.py`, so that the frames
+//! can be judged by the official schema afterwards.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -15,12 +18,100 @@ use agent_client_protocol::v1::schema::{
     RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome, SessionId,
     SessionNotification, StopReason, TextContent,
 };
-use agent_client_protocol::{AcpAgent, AcpAgentConfig, Agent, Client, Error};
+use agent_client_protocol::{AcpAgent, AcpAgentConfig, Agent, Client, ConnectTo, Error};
+use agent_client_protocol_http::HttpClient;
 use futures::future::{Either, select};
 use ropewalk_client_rust::{answers, fold, questions};
 use serde_json::Value;
 
 const DEADLINE: Duration = Duration::from_secs(60);
+const TOKEN: &str = "the-token-of-the-rig-0123456789";
+
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Stdio,
+    Http,
+    WebSocket,
+}
+
+/// A server that listens; it ends with this.
+struct Listening {
+    child: Child,
+    host: String,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Listening {
+    fn start(home: &Path, workspace: &Path) -> Self {
+        let mut child = Command::new(std::env::var_os("ROPEWALK_BIN").unwrap())
+            .args(["serve", "--http", ":0", "--allow-dir"])
+            .arg(workspace)
+            .env("ROPEWALK_HOME", home)
+            .env("ROPEWALK_SERVER_TOKEN", TOKEN)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        let host = loop {
+            line.clear();
+            assert_ne!(
+                log.read_line(&mut line).unwrap(),
+                0,
+                "the server ended before it listened"
+            );
+            if let Some(host) = line.strip_prefix("listening on http://") {
+                break host.trim().to_owned();
+            }
+        };
+        // Whoever stops reading would stop the server one day.
+        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
+        let server = Self { child, host };
+        server.until_ready();
+        server
+    }
+
+    /// It listens before it has looked at its sessions; until then it says that it is not ready.
+    fn until_ready(&self) {
+        let began = std::time::Instant::now();
+        let runtime = runtime();
+        while runtime.block_on(async {
+            let asked = reqwest::get(format!("http://{}/ready", self.host)).await;
+            !asked.is_ok_and(|answer| answer.status().is_success())
+        }) {
+            assert!(began.elapsed() < DEADLINE, "the server does not get ready");
+        }
+    }
+
+    fn client(&self, way: Way) -> HttpClient {
+        let scheme = if matches!(way, Way::WebSocket) {
+            "ws"
+        } else {
+            "http"
+        };
+        let bearer = format!("Bearer {TOKEN}").parse().unwrap();
+        let headers = [(reqwest::header::AUTHORIZATION, bearer)].into_iter().collect();
+        HttpClient::builder(format!("{scheme}://{}", self.host))
+            .configure_http(|http| http.default_headers(headers).no_proxy())
+            .build()
+            .unwrap()
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
 
 /// What the client has been told, and how it answers questions.
 struct Seen {
@@ -94,14 +185,26 @@ impl Place {
     }
 
     /// Starts a server, greets it, and runs the walk; the server ends with the connection.
-    fn connect<F>(&self, walk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F)
+    fn connect<F>(&self, way: Way, walk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F)
     where
         F: Future<Output = Result<(), Error>> + Send,
     {
+        let home = self.root.path().join("home");
+        let Way::Stdio = way else {
+            let server = Listening::start(&home, &self.workspace());
+            return Self::talk(server.client(way), walk);
+        };
         let tap = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tap.py");
         let config = AcpAgentConfig::new("python3")
             .arg(tap.to_str().unwrap())
-            .env("ROPEWALK_HOME", self.root.path().join("home").to_str().unwrap());
+            .env("ROPEWALK_HOME", home.to_str().unwrap());
+        Self::talk(AcpAgent::new(config), walk);
+    }
+
+    fn talk<F>(transport: impl ConnectTo<Client>, walk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F)
+    where
+        F: Future<Output = Result<(), Error>> + Send,
+    {
         let editor = Editor::new();
         let (told, asked) = (editor.clone(), editor.clone());
         let whole = Client
@@ -120,14 +223,14 @@ impl Place {
                 },
                 agent_client_protocol::on_receive_request!(),
             )
-            .connect_with(AcpAgent::new(config), async |connection: ConnectionTo<Agent>| {
+            .connect_with(transport, async |connection: ConnectionTo<Agent>| {
                 let hello = InitializeRequest::new(ProtocolVersion::V1);
                 let hello = connection.send_request(hello).block_task().await?;
                 assert_eq!(hello.protocol_version, ProtocolVersion::V1);
                 assert!(hello.agent_capabilities.load_session);
                 walk(connection, editor).await
             });
-        futures::executor::block_on(in_time("the whole walk", whole)).unwrap();
+        runtime().block_on(in_time("the whole walk", whole)).unwrap();
     }
 }
 
@@ -150,10 +253,9 @@ async fn say(connection: &ConnectionTo<Agent>, session: &SessionId, text: &str) 
     Ok(connection.send_request(request).block_task().await?.stop_reason)
 }
 
-#[test]
-fn rust_sdk_allows_one_command_and_rejects_another() {
+fn allows_one_command_and_rejects_another(way: Way) {
     let place = Place::new();
-    place.connect(async |connection, editor| {
+    place.connect(way, async |connection, editor| {
         let session = new_session(&connection, &place).await?;
         editor.answer_with(PermissionOptionKind::AllowOnce);
         assert_eq!(
@@ -177,10 +279,9 @@ fn rust_sdk_allows_one_command_and_rejects_another() {
     });
 }
 
-#[test]
-fn rust_sdk_cancels_a_running_prompt() {
+fn cancels_a_running_prompt(way: Way) {
     let place = Place::new();
-    place.connect(async |connection, editor| {
+    place.connect(way, async |connection, editor| {
         let session = new_session(&connection, &place).await?;
         let running = say(&connection, &session, "stream 100000");
         let cancelling = async {
@@ -199,8 +300,7 @@ fn rust_sdk_cancels_a_running_prompt() {
     });
 }
 
-#[test]
-fn rust_sdk_loads_after_a_restart_what_was_streamed() {
+fn loads_after_a_restart_what_was_streamed(way: Way) {
     const PROMPTS: [&str; 6] = [
         "stream 20",
         "write note.txt: two\nlines",
@@ -211,7 +311,7 @@ fn rust_sdk_loads_after_a_restart_what_was_streamed() {
     ];
     let place = Place::new();
     let kept = Mutex::new(None);
-    place.connect(async |connection, editor| {
+    place.connect(way, async |connection, editor| {
         let session = new_session(&connection, &place).await?;
         for text in PROMPTS {
             editor.answer_with(match text {
@@ -226,7 +326,7 @@ fn rust_sdk_loads_after_a_restart_what_was_streamed() {
     });
     let (session, streamed) = kept.into_inner().unwrap().unwrap();
 
-    place.connect(async |connection, editor| {
+    place.connect(way, async |connection, editor| {
         let listed = connection
             .send_request(ListSessionsRequest::new())
             .block_task()
@@ -240,4 +340,33 @@ fn rust_sdk_loads_after_a_restart_what_was_streamed() {
         assert_eq!(say(&connection, &session, "stream 2").await?, StopReason::EndTurn);
         Ok(())
     });
+}
+
+macro_rules! ways {
+    ($($module:ident: $way:expr;)*) => {$(
+        mod $module {
+            use super::Way;
+
+            #[test]
+            fn rust_sdk_allows_one_command_and_rejects_another() {
+                super::allows_one_command_and_rejects_another($way);
+            }
+
+            #[test]
+            fn rust_sdk_cancels_a_running_prompt() {
+                super::cancels_a_running_prompt($way);
+            }
+
+            #[test]
+            fn rust_sdk_loads_after_a_restart_what_was_streamed() {
+                super::loads_after_a_restart_what_was_streamed($way);
+            }
+        }
+    )*};
+}
+
+ways! {
+    stdio: Way::Stdio;
+    http: Way::Http;
+    websocket: Way::WebSocket;
 }

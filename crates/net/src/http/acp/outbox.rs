@@ -50,8 +50,11 @@ impl Outbox {
             for frame in batch.frames() {
                 self.push(Bytes::copy_from_slice(frame)).await;
             }
+            if self.is_closed() {
+                return;
+            }
         }
-        self.closed.send_replace(true);
+        self.close();
     }
 
     pub(super) fn last(&self) -> u64 {
@@ -66,14 +69,23 @@ impl Outbox {
         *self.closed.borrow()
     }
 
+    /// Nobody waits any more: neither for frames nor for a reader of them.
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
     async fn push(&self, frame: Bytes) {
-        let mut taken = self.taken.subscribe();
+        let (mut taken, mut closed) = (self.taken.subscribe(), self.closed.subscribe());
         loop {
             let untaken = usize::try_from(self.last() - *taken.borrow_and_update()).unwrap_or(usize::MAX);
             let full = untaken >= FRAMES_MAX || (untaken > 0 && self.lock().bytes >= BYTES_MAX);
-            // The sender is ours and lives as long as this.
-            if !full || taken.changed().await.is_err() {
+            if !full || self.is_closed() {
                 break;
+            }
+            // Both senders are ours and live as long as this.
+            tokio::select! {
+                changed = taken.changed() => drop(changed),
+                changed = closed.changed() => drop(changed),
             }
         }
         let number = self.last() + 1;

@@ -10,7 +10,7 @@ use engine::SessionId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::{Outcome, RpcId, SessionView};
+use wire::{Fault, Outcome, RpcId, SessionView};
 
 use crate::batch::{Batch, Position};
 use crate::connection::{COMMANDS_MAX, Writers};
@@ -36,6 +36,8 @@ struct Stream {
     /// How much was handed to the last reader.
     taken: Arc<Mutex<Position>>,
     reader: Option<mpsc::WeakSender<Batch>>,
+    /// What can be told no more.
+    lost: Arc<Mutex<Option<Position>>>,
     /// Tells the writer that the reader was replaced.
     given_up: CancellationToken,
 }
@@ -52,6 +54,8 @@ pub(super) enum NoTap {
     Busy,
     /// There are as many as may be of sessions that nobody opened.
     TooMany,
+    /// Some of what the client has not seen can be told no more.
+    Lost,
 }
 
 impl Streams {
@@ -76,6 +80,11 @@ impl Streams {
                 return Err(NoTap::TooMany);
             }
             let stream = self.stream(&mut streams, session);
+            if let (Some(after), Some(lost)) = (after, *locked(&stream.lost))
+                && after < lost
+            {
+                return Err(NoTap::Lost);
+            }
             // Whoever says how much it has, has lost its stream, also where that is not known here yet.
             if after.is_none() && stream.is_read() {
                 return Err(NoTap::Busy);
@@ -109,6 +118,11 @@ impl Streams {
 
     pub(crate) async fn send(&self, command: Command) {
         let (session, command, answer) = self.parted(command);
+        let finished = matches!(command, Command::Finish { .. }).then(|| session.clone()).flatten();
+        if let (Command::Attach { .. }, Some(_), true) = (&command, &session, self.is_full(session.as_ref()))
+        {
+            return self.refuse(answer).await;
+        }
         if let Some(answer) = answer {
             let commands = self.commands(None);
             // A writer that is gone took the client with it.
@@ -116,6 +130,33 @@ impl Streams {
         }
         let commands = self.commands(session.as_ref());
         drop(commands.send(command).await);
+        // The writer ends when it has carried out what it was told, unless somebody reads it.
+        if finished.is_some() {
+            self.lock().retain(|of, stream| *of != finished || stream.is_read());
+        }
+    }
+
+    fn is_full(&self, session: Option<&SessionId>) -> bool {
+        let mut streams = self.lock();
+        let known = streams.contains_key(&session.cloned());
+        if !known && streams.len() >= STREAMS_MAX {
+            // Whoever does not read a stream can take it up again later.
+            let unread = streams.iter().find(|(of, stream)| of.is_some() && !stream.is_read());
+            if let Some(unread) = unread.and_then(|(of, _)| of.clone()) {
+                streams.remove(&Some(unread));
+            }
+        }
+        !known && streams.len() >= STREAMS_MAX
+    }
+
+    /// The session is open; this connection can show no more.
+    async fn refuse(&self, answer: Option<Command>) {
+        let Some(Command::Answer { id, .. }) = answer else { return };
+        let text = format!(
+            "this connection shows {STREAMS_MAX} sessions, which is as many as one can; open another"
+        );
+        let outcome = Err(Fault::InvalidRequest(text));
+        drop(self.commands(None).send(Command::Answer { id, outcome }).await);
     }
 
     /// Which stream a command belongs to, and what of it belongs to the connection's own.
@@ -163,8 +204,10 @@ impl Streams {
     ) -> &'a mut Stream {
         streams.entry(session.cloned()).or_insert_with(|| {
             let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-            drop(self.tasks.spawn(self.writers.make(receiver, None).run()));
+            let lost = Arc::default();
+            drop(self.tasks.spawn(self.writers.make(receiver, None, Arc::clone(&lost)).run()));
             Stream {
+                lost,
                 commands,
                 confirmed: session.is_none(),
                 taken: Arc::default(),

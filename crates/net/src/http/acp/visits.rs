@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use engine::Principal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,8 +19,10 @@ use crate::connection::{ConnectionParts, Desk, Posted};
 use crate::link::INCOMING_MAX;
 use crate::outlet::Outlet;
 
-/// Connections at once. The one that was used longest ago and that nobody reads makes room.
+/// Connections at once, and those of one owner. The one that was used longest ago and that nobody reads
+/// makes room.
 const VISITS_MAX: usize = 1024;
+const OWN_MAX: usize = 512;
 /// A connection that nobody reads and nobody uses is dropped after this; its client may come back.
 const IDLE_MAX: Duration = Duration::from_secs(1800);
 /// How long a call waits for room among those before it.
@@ -43,6 +46,7 @@ pub(super) struct Visit {
     incoming: mpsc::Sender<Posted>,
     stop: CancellationToken,
     used: Mutex<Instant>,
+    owner: Principal,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +77,7 @@ impl Visits {
         if let Some(visit) = inner.live.get(&id) {
             return Ok(Arc::clone(visit));
         }
-        inner.make_room()?;
+        inner.make_room(&parts.principal)?;
         let visit = Arc::new(Visit::start(id, parts, tasks));
         inner.live.insert(id, Arc::clone(&visit));
         Ok(visit)
@@ -109,13 +113,16 @@ impl Visits {
 }
 
 impl Inner {
-    fn make_room(&mut self) -> Result<(), Full> {
+    /// Whoever has too many makes room among their own; nobody pushes another out.
+    fn make_room(&mut self, owner: &Principal) -> Result<(), Full> {
         let now = Instant::now();
         self.live.retain(|_, visit| visit.streams.is_read() || now - *locked(&visit.used) < IDLE_MAX);
-        if self.live.len() < VISITS_MAX {
+        let own = self.live.values().filter(|visit| visit.owner == *owner).count();
+        if own < OWN_MAX && self.live.len() < VISITS_MAX {
             return Ok(());
         }
-        let unread = self.live.iter().filter(|(_, visit)| !visit.streams.is_read());
+        let own = self.live.iter().filter(|(_, visit)| visit.owner == *owner);
+        let unread = own.filter(|(_, visit)| !visit.streams.is_read());
         let oldest = unread.min_by_key(|(_, visit)| *locked(&visit.used)).map(|(id, _)| *id);
         match oldest.and_then(|id| self.live.remove(&id)) {
             Some(_) => Ok(()),
@@ -128,11 +135,12 @@ impl Visit {
     fn start(id: ConnectionId, parts: ConnectionParts, tasks: &TaskTracker) -> Self {
         let stop = CancellationToken::new();
         let (incoming, frames) = mpsc::channel(INCOMING_MAX);
+        let owner = parts.principal.clone();
         let desk = Desk::new(parts, id.surface());
         let streams = Streams::new(desk.writers.clone(), tasks.clone());
         let reader = desk.reader(Outlet::Many(Arc::clone(&streams)), tasks);
         drop(tasks.spawn(reader.run_posted(frames, stop.clone())));
-        Self { streams, incoming, stop, used: Mutex::new(Instant::now()) }
+        Self { streams, incoming, stop, used: Mutex::new(Instant::now()), owner }
     }
 
     /// Hands a call over and waits until it was carried out, so that whoever is told "accepted" has its

@@ -32,6 +32,14 @@ const WRITE_WAIT: Duration = Duration::from_secs(30);
 pub(in crate::http) const SOCKETS_MAX: u32 = 512;
 /// The reason of a close for data that is not text.
 const NOT_TEXT: u16 = 1003;
+/// The reason of a close for a message that is too long.
+const TOO_BIG: u16 = 1009;
+/// The reason of a close that answers the peer's.
+const NORMAL: u16 = 1000;
+/// The reason of a close because the server ends: the client may come back.
+const GOING_AWAY: u16 = 1001;
+/// How long the last words to a client may take when the server ends.
+const FAREWELL_WAIT: Duration = Duration::from_millis(500);
 /// What zeph's clients may send in one frame.
 const ZEPH_BYTES_MAX: usize = 1 << 20;
 
@@ -50,7 +58,7 @@ impl Official<'_> {
         };
         let doors = Arc::clone(self.doors);
         let parts = ConnectionParts {
-            dialect: None,
+            dialect: doors.dialect,
             client: None,
             any_session: false,
             metrics: Some((Arc::clone(&doors.metrics), Door::WebSocket)),
@@ -82,13 +90,21 @@ async fn serve(socket: WebSocket, parts: ConnectionParts, doors: &Doors, shape: 
     let (sink, stream) = socket.split();
     let (heard, last_heard) = watch::channel(Instant::now());
     let (closing, close) = mpsc::channel(1);
-    let reading = read(stream, peer.frames, heard, closing, shape);
-    let writing = write(sink, peer.batches, last_heard, close);
-    tokio::select! {
-        () = reading => {}
-        () = writing => {}
-        () = connection.input_ended() => {}
-        () = doors.stop.cancelled() => {}
+    let reading = read(stream, peer.frames, heard, closing.clone(), shape);
+    let mut writing = std::pin::pin!(write(sink, peer.batches, last_heard, close));
+    let said = tokio::select! {
+        () = reading => true,
+        () = &mut writing => false,
+        () = connection.input_ended() => false,
+        () = doors.stop.cancelled() => true,
+    };
+    if said {
+        let stopping = doors.stop.is_cancelled();
+        let reason = if stopping { "the server is stopping; come back" } else { "" }.into();
+        let code = if stopping { GOING_AWAY } else { NORMAL };
+        // A writer that is closing for another reason has said it already.
+        drop(closing.try_send(CloseFrame { code, reason }));
+        drop(tokio::time::timeout(FAREWELL_WAIT, writing).await);
     }
     connection.finish().await;
 }
@@ -100,8 +116,14 @@ async fn read(
     closing: mpsc::Sender<CloseFrame>,
     shape: Shape,
 ) {
-    while let Some(Ok(message)) = stream.next().await {
+    while let Some(message) = stream.next().await {
         heard.send_replace(Instant::now());
+        let Ok(message) = message else {
+            // What cannot be read is too long, or no WebSocket's at all. Either way the peer is told.
+            let reason = "a message was too long for this server, or could not be read".into();
+            drop(closing.send(CloseFrame { code: TOO_BIG, reason }).await);
+            return std::future::pending().await;
+        };
         let text = match message {
             Message::Text(text) => text,
             Message::Binary(_) if shape == Shape::Zeph => {
@@ -145,7 +167,13 @@ async fn write(
         let written = match wake {
             Wake::Batch(Some(batch)) => send(&mut sink, &batch).await,
             Wake::Ping if last_heard.borrow().elapsed() > SILENCE_MAX => return,
-            Wake::Ping => sink.send(Message::Ping("ropewalk".into())).await,
+            Wake::Ping => {
+                let ping = sink.send(Message::Ping("ropewalk".into()));
+                match tokio::time::timeout(WRITE_WAIT, ping).await {
+                    Ok(sent) => sent,
+                    Err(elapsed) => Err(axum::Error::new(elapsed)),
+                }
+            }
             Wake::Close(reason) => {
                 // The peer may be gone already.
                 drop(tokio::time::timeout(WRITE_WAIT, sink.send(Message::Close(Some(reason)))).await);

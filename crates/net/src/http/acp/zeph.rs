@@ -57,6 +57,19 @@ impl Transports {
     }
 }
 
+impl Drop for Transport {
+    /// Nobody can read it any more: what still fills it must not wait for a reader.
+    fn drop(&mut self) {
+        self.outbox.close();
+    }
+}
+
+pub(super) fn close(official: &Official<'_>) -> Result<StatusCode, Refusal> {
+    let (id, _) = find(official)?;
+    locked(&official.doors.transports.live).remove(&id);
+    Ok(StatusCode::ACCEPTED)
+}
+
 /// A call of this shape: it names such a connection, or it wants its answer as events.
 pub(super) fn is_zeph_call(headers: &HeaderMap) -> bool {
     let json = headers.get_all(axum::http::header::ACCEPT).iter().any(|value| {
@@ -176,6 +189,13 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
     let mut live = locked(&doors.transports.live);
     let now = Instant::now();
     live.retain(|_, transport| !transport.outbox.is_closed() && now - *locked(&transport.used) < IDLE_MAX);
+    if live.len() >= TRANSPORTS_MAX {
+        // Whoever reads a stream holds its connection too. The caller's own oldest one makes room.
+        let own = live.iter().filter(|(_, transport)| transport.owner == official.caller.principal);
+        let idle = own.filter(|(_, transport)| Arc::strong_count(transport) == 1);
+        let oldest = idle.min_by_key(|(_, transport)| *locked(&transport.used)).map(|(id, _)| *id);
+        oldest.and_then(|id| live.remove(&id));
+    }
     if live.len() >= TRANSPORTS_MAX {
         let message = "as many connections are open as may be; wait for one to be given up";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));

@@ -8,11 +8,12 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use engine::{
-    APPROVAL, Accepted, Content, Event, Input, MODE, MODEL, OpenError, Page, Refusal as Refused, SendError,
-    Sender, Seq, SessionHandle, SessionId, SettingSpec, StoreError, SurfaceId, TurnId, Wish,
+    APPROVAL, Accepted, Content, Event, Input, MODE, MODEL, OpenError, Page, Principal, Refusal as Refused,
+    SendError, Sender, Seq, SessionHandle, SessionId, SettingSpec, StoreError, SurfaceId, TurnId, Wish,
 };
 use sha2::{Digest as _, Sha256};
 
+use crate::handlers::offer;
 use crate::http::{Caller, Doors, Refusal};
 
 /// What one answer may be made from; a longer session is read as a stream.
@@ -54,7 +55,14 @@ impl Reach {
     }
 
     pub async fn open(&self, id: &SessionId) -> Result<SessionHandle, Refusal> {
-        self.doors.registry.open(&self.caller.principal, id).await.map_err(not_opened)
+        let handle = self.doors.registry.open(&self.caller.principal, id).await.map_err(not_opened)?;
+        // A folder that was open to a client may have become a way to another one since.
+        let cwd = Arc::clone(&handle.snapshot().cwd);
+        let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf());
+        if self.caller.principal != Principal::local() && !self.doors.rules.opens(&real) {
+            return Err(not_open());
+        }
+        Ok(handle)
     }
 
     pub async fn row(&self, id: &SessionId) -> Result<engine::SessionRow, Refusal> {
@@ -74,22 +82,11 @@ impl Reach {
     pub fn place(&self, wanted: Option<&str>) -> Result<PathBuf, Refusal> {
         let Some(wanted) = wanted else { return Ok(self.doors.rules.home_dir.clone()) };
         let path = Path::new(wanted);
-        // Where nothing may be learned of, not even whether it is there, there is only one answer.
-        let forbidden = || {
-            let message =
-                "this folder is not open to clients; the server's owner can add it with --allow-dir";
-            Refusal::new(StatusCode::FORBIDDEN, "working_dir_not_allowed", message)
-        };
-        let inside = |path: &Path| {
-            let places = self.doors.rules.places.as_ref();
-            places.is_none_or(|places| {
-                places.iter().any(|place| place.canonicalize().is_ok_and(|place| path.starts_with(place)))
-            })
-        };
+        let rules = &self.doors.rules;
         match path.canonicalize() {
-            Ok(real) if !path.is_absolute() || !inside(&real) => Err(forbidden()),
+            Ok(real) if !path.is_absolute() || !rules.opens(&real) => Err(not_open()),
             Ok(real) if real.is_dir() => Ok(real),
-            Err(_) if !path.is_absolute() || !inside(path) => Err(forbidden()),
+            Err(_) if !path.is_absolute() || !rules.opens(path) => Err(not_open()),
             Ok(_) | Err(_) => Err(Refusal::new(
                 StatusCode::BAD_REQUEST,
                 "bad_working_dir",
@@ -141,6 +138,18 @@ impl Reach {
             Ok(())
         })
         .await
+    }
+
+    /// Shows all events of a session, one page after the other.
+    pub async fn each(&self, id: &SessionId, mut seen: impl FnMut(&Event)) -> Result<(), Refusal> {
+        let mut after = Seq::START;
+        loop {
+            let page = self.doors.registry.read(&self.caller.principal, id, after, Page::USUAL).await;
+            let page = page.map_err(not_opened)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.seq;
+            page.iter().for_each(|event| seen(event));
+        }
     }
 
     /// The whole log of a session, if it is not too long for one answer.
@@ -196,12 +205,10 @@ impl Reach {
     }
 }
 
-/// A log that ended without the input has not taken it.
-async fn offer(handle: &SessionHandle, input: Input) -> Result<Accepted, SendError> {
-    let accepted = handle.send(input).await?;
-    handle.written(accepted.seq).await;
-    let taken = handle.read(accepted.seq).head() >= accepted.seq;
-    if taken { Ok(accepted) } else { Err(SendError::Closed) }
+/// Where nothing may be learned of, not even whether it is there, there is only one answer.
+fn not_open() -> Refusal {
+    let message = "this folder is not open to clients; the server's owner can add it with --allow-dir";
+    Refusal::new(StatusCode::FORBIDDEN, "working_dir_not_allowed", message)
 }
 
 pub(super) fn no_session() -> Refusal {

@@ -30,6 +30,13 @@ pub(super) fn routes() -> Router<Arc<Doors>> {
 }
 
 async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
+    // Who asks for less than the usual must not get the usual.
+    let narrowing = ["allowed_tools", "allowedTools", "max_steps", "persist", "mode", "model", "approval"];
+    if narrowing.iter().any(|name| fields.contains_key(*name)) {
+        let message =
+            "a session has only a working_dir here; POST /sessions takes mode, model and prompt too";
+        return Err(bad_field("unsupported_field", message));
+    }
     let place = reach.place(some_text(&fields, &["working_dir", "cwd"])?)?;
     let maker = reach.clone();
     let created = reach.complete(async move {

@@ -155,7 +155,9 @@ impl Subscriber {
     async fn up_to_date(&mut self) -> Result<(), Over> {
         self.flush().await?;
         let snapshot = self.handle.snapshot();
-        if self.until_idle && self.stream.ended().is_some() && !snapshot.busy && snapshot.waiting == 0 {
+        // A client that comes back for the last frame alone has seen the end before it.
+        let ended = self.stream.ended().is_some() || self.since > 0;
+        if self.until_idle && ended && !snapshot.busy && snapshot.waiting == 0 {
             self.stream.end(self.stream.ended(), &mut self.piece);
             self.flush().await?;
             return Err(Over);

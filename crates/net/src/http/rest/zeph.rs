@@ -16,7 +16,7 @@ use wire::transcript::Transcript;
 use super::reach::{Reach, not_opened};
 use super::sessions::delete;
 use super::words::{Named, Words, bad_field, bad_query, some_text, text};
-use crate::http::{Doors, Fields, Refusal};
+use crate::http::{Doors, Fields, Refusal, Scope};
 
 /// Sessions in one answer to `GET /sessions`.
 const LIST_MAX: usize = 1000;
@@ -59,7 +59,8 @@ fn since(reach: &Reach, words: &Words) -> Result<Option<Timestamp>, Refusal> {
 
 async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
     // Who asks for less than the usual must not get the usual.
-    if ["allowed_tools", "max_steps", "persist"].iter().any(|name| fields.contains_key(*name)) {
+    if ["allowed_tools", "allowedTools", "max_steps", "persist"].iter().any(|name| fields.contains_key(*name))
+    {
         let message =
             "allowed_tools, max_steps and persist cannot be set here; choose a mode, or start the server so";
         return Err(bad_field("unsupported_field", message));
@@ -105,8 +106,9 @@ fn chosen(reach: &Reach, fields: &Map<String, Value>) -> Result<Chosen, Refusal>
 
 async fn one(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
     let row = reach.row(&id).await?;
-    let count = rest::messages(&reach.whole(&id).await?).len();
-    Ok(Json(rest::info(&row, u64::try_from(count).ok())))
+    let mut count = rest::MessageCount::default();
+    reach.each(&id, |event| count.observe(event)).await?;
+    Ok(Json(rest::info(&row, Some(count.get()))))
 }
 
 async fn rename(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Json<Value>, Refusal> {
@@ -136,6 +138,10 @@ async fn prompt(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Re
 
 /// A new session that begins with all that was written here so far.
 async fn fork(Named { reach, id }: Named) -> Result<Response, Refusal> {
+    if reach.caller.scope != Scope::All {
+        let message = "a session's token opens that session alone; it cannot make another";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "admin_only", message));
+    }
     let source = reach.row(&id).await?;
     let maker = reach.clone();
     let made = reach.complete(async move {
@@ -149,7 +155,7 @@ async fn fork(Named { reach, id }: Named) -> Result<Response, Refusal> {
 
 async fn messages(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
     reach.row(&id).await?;
-    Ok(Json(Value::Array(rest::messages(&reach.whole(&id).await?))))
+    Ok(Json(Value::Array(rest::Messages::of(&reach.whole(&id).await?))))
 }
 
 async fn transcript(Named { reach, id }: Named, words: Words) -> Result<Response, Refusal> {
