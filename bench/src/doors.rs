@@ -31,7 +31,7 @@ pub struct Broadcast {
 
 /// A turn of so many chunks, read by so many.
 pub async fn product(binary: &Path, home: &Path, readers: usize, chunks: u64) -> anyhow::Result<Broadcast> {
-    let served = Served::start(binary, home)?;
+    let served = Served::start(binary, home).await?;
     let driver = served.driver().await?;
     let mut reading = Vec::new();
     for _ in 0..readers {

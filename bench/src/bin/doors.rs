@@ -116,7 +116,8 @@ fn measure(runtime: &Runtime, options: &Options) -> anyhow::Result<Value> {
             "product": crowd.product.report(), "same": crowd.same.report(), "single": crowd.single.report(),
         }));
     }
-    let served = Served::start(&options.product, &options.scratch.join("product"))?;
+    let home = options.scratch.join("product");
+    let served = runtime.block_on(Served::start(&options.product, &home))?;
     let turns = socket::turns_us(&served, if options.quick { 200 } else { 1000 })?;
     Ok(json!({
         "quick": options.quick, "rounds": options.rounds, "crowds": crowds,

@@ -28,7 +28,7 @@ pub struct Driver {
 
 impl Served {
     #[expect(clippy::disallowed_methods, reason = "the server under test is a program, not a sandboxed tool")]
-    pub fn start(binary: &Path, home: &Path) -> anyhow::Result<Self> {
+    pub async fn start(binary: &Path, home: &Path) -> anyhow::Result<Self> {
         if home.exists() {
             std::fs::remove_dir_all(home)?;
         }
@@ -47,9 +47,10 @@ impl Served {
             .context("starting the product")?;
         let served = Self { child, address, home: home.to_owned() };
         let deadline = Instant::now() + START_MAX;
-        while std::net::TcpStream::connect(address).is_err() {
+        // It listens before it has looked through what it keeps.
+        while request(address, "GET", "/ready", &[], "").await.is_err() {
             ensure!(Instant::now() < deadline, "the product does not serve; see {}", served.home.display());
-            std::thread::sleep(Duration::from_millis(5));
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(served)
     }

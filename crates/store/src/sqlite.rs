@@ -13,6 +13,7 @@ mod append;
 mod blob;
 mod owner;
 mod reader;
+mod recent;
 mod request;
 mod row;
 mod schema;

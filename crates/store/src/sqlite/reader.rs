@@ -10,6 +10,7 @@ use wire::record;
 
 use super::blob::Fetcher;
 use super::owner::Owners;
+use super::recent::Recent;
 use super::request::{Read, damaged, reply};
 use super::row::{HOLDER_COLUMN, SESSION_COLUMNS, session_row, signed, unsigned};
 use super::schema;
@@ -17,6 +18,7 @@ use super::schema;
 pub(super) struct Reader {
     connection: Connection,
     owners: Owners,
+    recent: Recent,
 }
 
 impl Reader {
@@ -39,7 +41,7 @@ impl Reader {
                     }
                 }
             }
-            if let Some(reader) = &reader {
+            if let Some(reader) = &mut reader {
                 reader.serve(request);
             }
         }
@@ -48,11 +50,11 @@ impl Reader {
     fn open(path: &Path) -> Result<Self, String> {
         let connection = schema::open_for_reading(path);
         connection
-            .map(|connection| Self { connection, owners: Owners::beside(path) })
+            .map(|connection| Self { connection, owners: Owners::beside(path), recent: Recent::default() })
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn serve(&self, request: Read) {
+    fn serve(&mut self, request: Read) {
         match request {
             Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
             Read::Session { id, answer } => reply(answer, self.session(&id)),
@@ -60,13 +62,16 @@ impl Reader {
         }
     }
 
-    fn events(&self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
+    fn events(&mut self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
         let key: Option<i64> = self
             .connection
             .prepare_cached("SELECT key FROM acp_sessions WHERE id = ?1")
             .and_then(|mut select| select.query_row([id.as_str()], |row| row.get(0)).optional())
             .map_err(|error| damaged(&error))?;
         let key = key.ok_or(StoreError::NotFound)?;
+        if let Some(events) = self.recent.find(key, id.as_str(), after, page) {
+            return Ok(events);
+        }
         let mut select = self
             .connection
             .prepare_cached(
@@ -89,6 +94,7 @@ impl Reader {
                 break;
             }
         }
+        self.recent.keep(key, id.as_str(), after, page, &events);
         Ok(events)
     }
 
