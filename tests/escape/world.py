@@ -170,7 +170,7 @@ class World:
             "sequences": SEQUENCES.encode().hex(),
             "pid-outside": os.getpid(),
             "shm-key": int(self.secret[2:9], 16),
-            "processes-try": 700,
+            "processes-try": 1500,
             "memory-try": 5 << 30,
             "file-try": 5 << 30,
             "output-try": 64 << 20,

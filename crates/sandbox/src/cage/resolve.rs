@@ -17,6 +17,8 @@ use super::sys;
 const PATH_BYTES_MAX: usize = 4096;
 /// Links whose targets do not exist yet and are links again.
 const LINKS_MAX: usize = 8;
+/// Further looks at a path while others rename and mount.
+const TRIES_MAX: usize = 128;
 
 /// The command's view of the machine.
 pub(super) struct View {
@@ -77,18 +79,11 @@ impl View {
     fn look_up(&self, text: &Path, follow: bool) -> Option<Step> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let last = if follow { flags } else { flags | OFlags::NOFOLLOW };
-        match openat2(&self.root, text, last, Mode::empty(), ResolveFlags::IN_ROOT) {
+        match self.open(text, last) {
             Ok(file) => Some(Step::Found(Resolved { path: name(&file)?, exists: true })),
             Err(Errno::NOENT) => {
                 let (parent, entry) = (text.parent()?, text.file_name()?);
-                let parent = openat2(
-                    &self.root,
-                    parent,
-                    flags | OFlags::DIRECTORY,
-                    Mode::empty(),
-                    ResolveFlags::IN_ROOT,
-                )
-                .ok()?;
+                let parent = self.open(parent, flags | OFlags::DIRECTORY).ok()?;
                 let folder = name(&parent)?;
                 // A link to nothing: to create through it creates what it names.
                 match readlinkat(&parent, entry, Vec::new()) {
@@ -102,6 +97,20 @@ impl View {
             Err(Errno::LOOP | Errno::XDEV) => Some(Step::Found(Resolved { path: text.into(), exists: true })),
             Err(_) => None,
         }
+    }
+
+    /// While anything on the machine is renamed or mounted, the kernel cannot be sure of a `..` and says
+    /// so: then it is asked again.
+    fn open(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let ask = || openat2(&self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+        let mut found = ask();
+        for _ in 0..TRIES_MAX {
+            if found.as_ref().err() != Some(&Errno::AGAIN) {
+                break;
+            }
+            found = ask();
+        }
+        found
     }
 
     /// Replaces what means something else to each process: its own entries of `/proc`, and the names of

@@ -4,8 +4,8 @@
 //! fetch and decode them costs more than all that is done with them, so it is done once for those that
 //! go on side by side.
 //!
-//! **Invariant:** events never change and are only ever added at the end, so what was true of a page
-//! stays true for as long as its session is there.
+//! **Invariant:** events never change and are only ever added at the end, so a page that was full stays
+//! the answer to the same question for as long as its session is there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,39 +25,37 @@ pub(super) struct Recent {
 struct Kept {
     session: i64,
     id: Arc<str>,
-    /// Everything after this is in it, up to its last event.
     after: Seq,
-    last: Seq,
+    count_max: usize,
+    bytes_max: usize,
     events: Vec<Arc<Event>>,
     bytes: usize,
 }
 
 impl Recent {
-    /// The next events, as many as are kept; none if the store has to be asked.
+    /// The answer to the same question, if it was given a moment ago.
     pub(super) fn find(&self, session: i64, id: &str, after: Seq, page: Page) -> Option<Vec<Arc<Event>>> {
-        if page.outline {
-            return None;
-        }
-        let holds = |kept: &&Kept| {
-            kept.session == session && *kept.id == *id && kept.after <= after && after < kept.last
+        let same = |kept: &&Kept| {
+            kept.session == session
+                && *kept.id == *id
+                && kept.after == after
+                && (kept.count_max, kept.bytes_max) == (page.count_max, page.bytes_max)
         };
-        let kept = self.pages.iter().rev().find(holds)?;
-        let start = kept.events.partition_point(|event| event.seq <= after);
-        let mut bytes = 0;
-        let fits = |event: &&Arc<Event>| {
-            let fits = bytes < page.bytes_max.max(1);
-            bytes += event.body.weight();
-            fits
-        };
-        Some(kept.events.iter().skip(start).take(page.count_max).take_while(fits).cloned().collect())
+        let kept = self.pages.iter().rev().filter(|_| !page.outline).find(same)?;
+        Some(kept.events.clone())
     }
 
+    /// Keeps a page that holds as much as was asked for; another one may grow.
     pub(super) fn keep(&mut self, session: i64, id: &str, after: Seq, page: Page, events: &[Arc<Event>]) {
-        let Some(last) = events.last().map(|event| event.seq).filter(|_| !page.outline) else { return };
-        let bytes = events.iter().map(|event| event.body.weight()).sum();
+        let bytes: usize = events.iter().map(|event| event.body.weight()).sum();
+        let full = events.len() >= page.count_max || bytes >= page.bytes_max;
+        if page.outline || events.is_empty() || !full {
+            return;
+        }
         self.bytes += bytes;
+        let Page { count_max, bytes_max, .. } = page;
         let events = events.to_vec();
-        self.pages.push_back(Kept { session, id: id.into(), after, last, events, bytes });
+        self.pages.push_back(Kept { session, id: id.into(), after, count_max, bytes_max, events, bytes });
         while self.pages.len() > PAGES_MAX || self.bytes > BYTES_MAX {
             let Some(oldest) = self.pages.pop_front() else { break };
             self.bytes -= oldest.bytes;
@@ -82,40 +80,53 @@ mod tests {
         seqs.map(|seq| Arc::new(event(seq))).collect()
     }
 
+    const FOUR: Page = Page { count_max: 4, ..Page::USUAL };
+
     fn found(recent: &Recent, after: u64, page: Page) -> Option<Vec<u64>> {
         let found = recent.find(1, "a", Seq(after), page)?;
         Some(found.iter().map(|event| event.seq.0).collect())
     }
 
     #[test]
-    fn a_reader_gets_the_rest_of_a_page_that_another_has_read() {
+    fn the_same_question_has_the_same_answer_and_another_one_none() {
         let mut recent = Recent::default();
-        recent.keep(1, "a", Seq(10), Page::USUAL, &events(11..=14));
-        assert_eq!(found(&recent, 10, Page::USUAL), Some(vec![11, 12, 13, 14]));
-        assert_eq!(found(&recent, 12, Page::USUAL), Some(vec![13, 14]));
-        assert_eq!(found(&recent, 12, Page { count_max: 1, ..Page::USUAL }), Some(vec![13]));
-        assert_eq!(found(&recent, 11, Page { bytes_max: 1, ..Page::USUAL }), Some(vec![12]));
-        for outside in [0, 9, 14, 15] {
-            assert_eq!(found(&recent, outside, Page::USUAL), None, "after {outside}");
+        recent.keep(1, "a", Seq(10), FOUR, &events(11..=14));
+        assert_eq!(found(&recent, 10, FOUR), Some(vec![11, 12, 13, 14]));
+        for outside in [0, 9, 11, 14, 15] {
+            assert_eq!(found(&recent, outside, FOUR), None, "after {outside}");
         }
-        assert_eq!(found(&recent, 12, Page::OUTLINE), None);
-        assert!(recent.find(2, "a", Seq(12), Page::USUAL).is_none());
-        assert!(recent.find(1, "b", Seq(12), Page::USUAL).is_none());
+        assert_eq!(found(&recent, 10, Page::USUAL), None);
+        assert_eq!(found(&recent, 10, Page { outline: true, ..FOUR }), None);
+        assert!(recent.find(2, "a", Seq(10), FOUR).is_none());
+        assert!(recent.find(1, "b", Seq(10), FOUR).is_none());
+    }
+
+    #[test]
+    fn a_page_that_may_grow_is_not_kept() {
+        let mut recent = Recent::default();
+        recent.keep(1, "a", Seq(10), FOUR, &events(11..=13));
+        assert_eq!(found(&recent, 10, FOUR), None);
+        let small = Page { bytes_max: 100, ..Page::USUAL };
+        recent.keep(1, "a", Seq(10), small, &events(11..=11));
+        assert_eq!(found(&recent, 10, small), Some(vec![11]), "full by its bytes");
     }
 
     #[test]
     fn what_is_kept_is_bounded_and_the_oldest_goes_first() {
         let mut recent = Recent::default();
         for page in 0..2 * PAGES_MAX as u64 {
-            recent.keep(1, "a", Seq(page * 2), Page::USUAL, &events(page * 2 + 1..=page * 2 + 2));
+            recent.keep(1, "a", Seq(page * 4), FOUR, &events(page * 4 + 1..=page * 4 + 4));
         }
         assert_eq!(recent.pages.len(), PAGES_MAX);
-        assert_eq!(found(&recent, 0, Page::USUAL), None);
-        assert!(found(&recent, 4 * PAGES_MAX as u64 - 2, Page::USUAL).is_some());
-        recent.keep(1, "a", Seq(0), Page::OUTLINE, &events(1..=2));
-        assert_eq!(found(&recent, 0, Page::USUAL), None, "a page with gaps is not kept");
-        let large = events(1000..=1000 + BYTES_MAX as u64 / 100);
-        recent.keep(1, "a", Seq(999), Page::USUAL, &large);
+        assert_eq!(found(&recent, 0, FOUR), None);
+        assert!(found(&recent, 8 * PAGES_MAX as u64 - 4, FOUR).is_some());
+        let large = Page { count_max: 1, ..Page::USUAL };
+        for _ in 0..3 {
+            let body = Body::Text { message: MessageId(1), text: "x".repeat(BYTES_MAX / 2).into() };
+            let mut one = events(1..=1);
+            one[0] = Arc::new(Event { body, ..(*one[0]).clone() });
+            recent.keep(1, "a", Seq(0), large, &one);
+        }
         assert!(recent.bytes <= BYTES_MAX);
     }
 }
