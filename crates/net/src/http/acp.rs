@@ -18,7 +18,7 @@ use axum::Router;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Extension, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE, UPGRADE};
+use axum::http::header::{CONTENT_TYPE, UPGRADE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -28,7 +28,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use wire::{Call, Client, Decoder, Dialect, Fault, Message, Outcome, Replies, RpcId};
 
-use super::sse::{EventStream, write_event};
+use super::sse::{EventStream, accepts_events, write_event};
 use super::{Caller, Content, Doors, Refusal, bernstein};
 use crate::batch::{Batch, Position};
 use crate::connection::ConnectionParts;
@@ -334,11 +334,6 @@ impl Official<'_> {
         }
         Ok(())
     }
-}
-
-pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.any(|value| value.contains("text/event-stream"))
 }
 
 pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {

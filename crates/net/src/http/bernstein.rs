@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::{LogReader, Seq};
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use wire::bernstein::FRAME_BYTES_MAX;
 use wire::{Dialect, Frame, Message};
 
-use super::sse::{EventStream, write_event};
+use super::sse::{EventStream, accepts_events, write_event};
 use super::{Caller, Doors, Refusal};
 use crate::batch::Batch;
 use crate::connection::{Connection, ConnectionParts};
@@ -68,12 +68,6 @@ pub(crate) async fn post(doors: &Arc<Doors>, caller: &Caller, headers: &HeaderMa
 fn stopping() -> Response {
     let message = "the server is stopping; try again when it is back";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", message).into_response()
-}
-
-fn accepts_events(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut types = values.flat_map(|value| value.split(',')).filter_map(|range| range.split(';').next());
-    types.any(|name| name.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// Requests are answered, and so is what cannot be read. The rest is answered only if it is wrong.

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use tokio::sync::mpsc;
@@ -83,6 +83,13 @@ impl<T> HttpBody for EventStream<T> {
             }
         }
     }
+}
+
+/// Whether the client takes an answer as a stream of events.
+pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types = values.flat_map(|value| value.split(',')).filter_map(|range| range.split(';').next());
+    types.any(|name| name.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// Appends one event. The data is one line.

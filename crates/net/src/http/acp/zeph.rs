@@ -16,9 +16,9 @@ use wire::{Dialect, Fault, Frame, Message, RpcId};
 
 use super::outbox::Outbox;
 use super::streams::locked;
-use super::{CONNECTION, LAST_EVENT, Official, SESSION, accepts_events, header, json_body, unservable};
+use super::{CONNECTION, LAST_EVENT, Official, SESSION, header, json_body, unservable};
 use crate::connection::{Connection, ConnectionParts};
-use crate::http::sse::{EventStream, write_event};
+use crate::http::sse::{EventStream, accepts_events, write_event};
 use crate::http::{REST_BYTES_MAX, Refusal};
 use crate::link::memory;
 
