@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODE, MODEL, SessionSpec, SettingSpec,
-    Stop, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, SessionSpec, SettingSpec, Stop,
+    TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
 use crate::context::Memory;
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
 use crate::seen::Seen;
-use crate::{commands, rules, tools, turn};
+use crate::tools::{self, Toolbox};
+use crate::{commands, role, rules, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
 pub struct AgentConfig {
@@ -90,10 +91,18 @@ impl Shared {
 
 impl Agent {
     pub fn new(config: AgentConfig) -> Self {
-        let settings = vec![mode_spec(), model_spec(&config.sources), approval_spec()];
-        let tools = tools::ALL
-            .iter()
-            .map(|tool| ToolInfo { name: tool.name.into(), description: tool.description.into() });
+        let settings = vec![
+            role::mode_spec(),
+            model_spec(&config.sources),
+            thinking_spec(),
+            temperature_spec(),
+            approval_spec(),
+        ];
+        let tools = Toolbox::built_in();
+        let tools = tools.iter().map(|tool| ToolInfo {
+            name: Arc::clone(&tool.name),
+            description: Arc::clone(&tool.description),
+        });
         let abilities = Abilities {
             settings: settings.clone(),
             commands: commands::specs(),
@@ -175,25 +184,6 @@ impl AgentSession {
     }
 }
 
-fn choice(value: &str, name: &str, description: &str) -> Choice {
-    Choice { value: value.into(), name: name.into(), description: description.into() }
-}
-
-fn mode_spec() -> SettingSpec {
-    SettingSpec {
-        id: MODE.into(),
-        name: "Mode".into(),
-        description: "What the agent works on".into(),
-        category: Category::Mode,
-        choices: vec![
-            choice("code", "Code", "Reads, edits and runs"),
-            choice("ask", "Ask", "Reads and answers, changes nothing"),
-            choice("architect", "Architect", "Reads and plans, changes nothing"),
-        ],
-        default: "code".into(),
-    }
-}
-
 fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
     let choices: Vec<_> = sources
         .iter()
@@ -208,4 +198,40 @@ fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
         default: choices.first().map_or_else(|| "".into(), |first| Arc::clone(&first.value)),
         choices,
     }
+}
+
+fn thinking_spec() -> SettingSpec {
+    SettingSpec {
+        id: THINKING.into(),
+        name: "Thinking".into(),
+        description: "How long the model may think before it answers".into(),
+        category: Category::Model,
+        choices: vec![
+            choice("off", "Off", "Answers at once"),
+            choice("low", "Low", "Thinks a little"),
+            choice("medium", "Medium", "Thinks"),
+            choice("high", "High", "Thinks as long as it needs"),
+        ],
+        default: "off".into(),
+    }
+}
+
+fn temperature_spec() -> SettingSpec {
+    SettingSpec {
+        id: TEMPERATURE.into(),
+        name: "Temperature".into(),
+        description: "How freely the model chooses its words".into(),
+        category: Category::ModelConfig,
+        choices: vec![
+            choice("default", "Default", "As the model's maker set it"),
+            choice("precise", "Precise", "0.2"),
+            choice("balanced", "Balanced", "0.7"),
+            choice("creative", "Creative", "1.0"),
+        ],
+        default: "default".into(),
+    }
+}
+
+fn choice(value: &str, name: &str, description: &str) -> Choice {
+    Choice { value: value.into(), name: name.into(), description: description.into() }
 }

@@ -139,7 +139,7 @@ pub(crate) async fn answer(
             }
         },
     };
-    context.text(context.message(0), reply).await
+    context.text(context.new_message(), reply).await
 }
 
 fn sandbox(wanted: Option<&str>, mode: sandbox::Mode) -> String {

@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
-use engine::{Body, Content, Event, LogReader, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
+use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
 use crate::commands::{self, Slash};
-use crate::model::{Message, ToolCall};
+use crate::model::{Image, Message, Native, ToolCall};
 use crate::place::Place;
 use crate::prompt::{self, Prompt};
 
@@ -64,7 +64,9 @@ impl Memory {
     }
 
     async fn remember(&mut self, event: &Event, place: &Place) {
-        if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {
+        if matches!(event.origin, Origin::Task { .. }) {
+            // What a sub-agent did is told to the model as the outcome of its call.
+        } else if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {
             let known = self.last_prompt.take().filter(|(of, _)| *of == turn).map(|(_, prompt)| prompt);
             self.past.open(turn, opening(content, place, known).await);
         } else {
@@ -110,6 +112,7 @@ pub(crate) struct Conversation {
 struct Reply {
     text: String,
     calls: Vec<(ToolCall, Option<CallResult>)>,
+    native: Option<Native>,
     /// Its usage was reported: text after this belongs to the next reply.
     complete: bool,
 }
@@ -117,6 +120,7 @@ struct Reply {
 #[derive(Debug, Clone)]
 struct CallResult {
     text: Arc<str>,
+    images: Vec<Image>,
     failed: bool,
 }
 
@@ -161,6 +165,11 @@ impl Conversation {
         }
     }
 
+    /// The reply in progress in its provider's own words. The log does not have them.
+    pub(crate) fn remember_native(&mut self, native: Native) {
+        self.reply_in_progress().native = Some(native);
+    }
+
     pub(crate) fn messages(&self) -> Vec<Message> {
         let mut messages = self.messages.clone();
         messages.extend(self.reply.clone().into_iter().flat_map(Reply::into_messages));
@@ -182,7 +191,8 @@ impl Conversation {
         let calls = self.reply.iter_mut().flat_map(|reply| &mut reply.calls);
         for (call, result) in calls {
             if call.id == end.call.0 {
-                *result = Some(CallResult { text: told(end).into(), failed: end.failed });
+                *result =
+                    Some(CallResult { text: told(end).into(), images: images(end), failed: end.failed });
             }
         }
     }
@@ -196,10 +206,20 @@ impl Reply {
     fn into_messages(self) -> impl Iterator<Item = Message> {
         let empty = self.text.is_empty() && self.calls.is_empty();
         let calls = self.calls.iter().map(|(call, _)| call.clone()).collect();
-        let said = Message::Assistant { text: self.text.into(), calls };
+        let said = Message::Assistant { text: self.text.into(), calls, native: self.native };
         let results = self.calls.into_iter().map(|(call, result)| {
-            let result = result.unwrap_or_else(|| CallResult { text: NO_RESULT.into(), failed: true });
-            Message::ToolResult { call: call.id, tool: call.name, text: result.text, failed: result.failed }
+            let result = result.unwrap_or_else(|| CallResult {
+                text: NO_RESULT.into(),
+                images: Vec::new(),
+                failed: true,
+            });
+            Message::ToolResult {
+                call: call.id,
+                tool: call.name,
+                text: result.text,
+                images: result.images,
+                failed: result.failed,
+            }
         });
         (!empty).then_some(said).into_iter().chain(results)
     }
@@ -219,6 +239,16 @@ fn told(end: &ToolEnd) -> String {
         });
     }
     parts.join("\n")
+}
+
+fn images(end: &ToolEnd) -> Vec<Image> {
+    let image = |content: &ToolContent| match content {
+        ToolContent::Block(Content::Image { mime, data, .. }) => {
+            Some(Image { mime: Arc::clone(mime), data: Arc::clone(data) })
+        }
+        ToolContent::Block(_) | ToolContent::Diff(_) => None,
+    };
+    end.content.iter().filter_map(image).collect()
 }
 
 fn content_text(content: &ToolContent) -> String {

@@ -16,11 +16,12 @@ use engine::{
 };
 use sandbox::{Spot, Want};
 
-use crate::agent::{AgentSession, Shared};
+use crate::agent::AgentSession;
+use crate::model::Image;
 use crate::place::Place;
-use crate::seen::Seen;
+use crate::role::Role;
 use crate::summary::{cut, one_line};
-use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Work};
+use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Toolbox, Work};
 
 const TITLE_CHARS_MAX: usize = 120;
 /// A longer command is judged off the async threads.
@@ -40,11 +41,13 @@ pub(crate) struct Ran {
 }
 
 pub(crate) struct Guard {
-    shared: Arc<Shared>,
-    seen: Arc<Seen>,
-    place: Place,
-    context: TurnContext,
-    only_reading: bool,
+    pub(crate) session: Arc<AgentSession>,
+    pub(crate) context: TurnContext,
+    pub(crate) place: Place,
+    /// Every tool there is.
+    pub(crate) tools: Toolbox,
+    /// What may be done of it.
+    pub(crate) role: Arc<Role>,
 }
 
 /// Why a call is not carried out.
@@ -60,26 +63,11 @@ impl<T: Into<Failure>> From<T> for Stopped {
 }
 
 impl Guard {
-    pub(crate) fn new(
-        session: &AgentSession,
-        context: &TurnContext,
-        place: &Place,
-        only_reading: bool,
-    ) -> Self {
-        Self {
-            shared: Arc::clone(&session.shared),
-            seen: Arc::clone(&session.seen),
-            place: place.clone(),
-            context: context.clone(),
-            only_reading,
-        }
-    }
-
     pub(crate) async fn perform(self, wanted: Wanted) -> Result<Ran, SessionGone> {
         let began = Instant::now();
-        let tool = tools::find(&wanted.tool);
+        let tool = self.tools.find(&wanted.tool).map(Arc::as_ref);
         let intent = match tool {
-            None => Err(format!("there is no tool {:?}; the tools are {}", wanted.tool, tools::names())),
+            None => Err(format!("there is no tool {:?}; the tools are {}", wanted.tool, self.tools.names())),
             Some(tool) => (tool.intend)(&wanted.arguments),
         };
         let start = self.start(&wanted, tool, intent.as_ref().ok());
@@ -124,8 +112,8 @@ impl Guard {
     }
 
     async fn carry_out(&self, tool: &Tool, intent: Intent, start: &ToolStart) -> Result<Outcome, Stopped> {
-        if self.only_reading && tool.class != ToolClass::Read {
-            return Err(format!("{} is not available here: only reading is allowed", tool.name).into());
+        if !self.role.may_use(tool) {
+            return Err(self.role.refusal(tool).into());
         }
         let want = if tool.class == ToolClass::Edit { Want::Write } else { Want::Read };
         let spot = self.find(intent.path.as_deref(), want).await?;
@@ -134,9 +122,8 @@ impl Guard {
             call: start.call.clone(),
             spot,
             place: self.place.clone(),
-            seen: Arc::clone(&self.seen),
+            session: Arc::clone(&self.session),
             context: self.context.clone(),
-            shared: Arc::clone(&self.shared),
         });
         let (risk, reason) = self
             .assess(tool.class, (intent.risk, intent.reason), intent.subject.as_deref(), path.as_deref())
@@ -146,12 +133,12 @@ impl Guard {
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
         let request = AskRequest {
             call: Some(start.call.clone()),
-            tool: tool.name.into(),
+            tool: Arc::clone(&tool.name),
             title: Arc::clone(&start.title),
             kind: tool.kind,
             class: tool.class,
             path,
-            subject: subject.unwrap_or_else(|| tool.name.into()),
+            subject: subject.unwrap_or_else(|| Arc::clone(&tool.name)),
             input: start.input.clone(),
             risk,
             reason: reason.into(),
@@ -188,7 +175,7 @@ impl Guard {
 
     async fn assess_command(&self, line: &str) -> Result<(Risk, String), Stopped> {
         let long = line.len() > LINE_BYTES_JUDGED_AT_ONCE;
-        let (line, place, shared) = (line.to_owned(), self.place.clone(), Arc::clone(&self.shared));
+        let (line, place, shared) = (line.to_owned(), self.place.clone(), Arc::clone(&self.session.shared));
         let assess = move || {
             let roots = place.policy().map_or(&[][..], |policy| &policy.roots);
             let home = shared.config.reach.home.as_deref();
@@ -235,15 +222,17 @@ impl Guard {
     }
 
     async fn end(&self, call: &CallId, outcome: Outcome, began: Instant) -> Result<ToolEnd, SessionGone> {
-        if let Some(change) = outcome.change {
+        for change in outcome.changes {
             self.context.emit(Body::FileEdited { call: Some(call.clone()), change }).await?;
         }
-        let text = outcome.text.map(|text| ToolContent::Block(Content::text(text)));
+        let text = outcome.text.map(Content::text);
+        let image = |Image { mime, data }| Content::Image { mime, data, uri: None };
+        let blocks = text.into_iter().chain(outcome.images.into_iter().map(image));
         let exit = outcome.exit.map(|(code, signal)| Exit { code, signal: signal.map(Into::into) });
         let end = ToolEnd {
             call: call.clone(),
             failed: outcome.failed,
-            content: text.into_iter().collect(),
+            content: blocks.map(ToolContent::Block).collect(),
             locations: outcome.locations,
             raw: outcome.told.map(|told| Opaque(serde_json::Value::from(told).to_string().into())),
             exit,

@@ -10,15 +10,17 @@ mod guard;
 mod model;
 mod place;
 mod prompt;
+mod role;
 mod rules;
 mod seen;
 mod summary;
+mod thinker;
 mod tools;
 mod turn;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use model::{
-    Image, Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Offline,
-    ToolCall, ToolSpec,
+    Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
+    ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
 };

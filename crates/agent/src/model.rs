@@ -4,12 +4,15 @@
 //! the call. So there is no queue between model and turn, and nothing to tidy up after a cancel.
 
 mod offline;
+mod price;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::{BoxFuture, Usage};
 
 pub use offline::Offline;
+pub use price::Price;
 
 /// A source of models: one provider, one or more models.
 pub trait Model: Send + Sync + 'static {
@@ -24,12 +27,19 @@ pub trait ModelStream: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<ModelEvent, ModelError>>;
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModelInfo {
+    /// `provider:model`.
     pub id: Arc<str>,
     pub name: Arc<str>,
     pub description: Arc<str>,
     pub context_tokens: u64,
+    /// The most it can say at once, where that is known.
+    pub output_tokens_max: Option<u64>,
+    /// It can look at images.
+    pub images: bool,
+    /// Without, the cost of a call is not known.
+    pub price: Option<Price>,
 }
 
 /// Everything a model is told. It knows nothing else.
@@ -40,6 +50,19 @@ pub struct ModelRequest {
     pub messages: Vec<Message>,
     pub tools: Arc<[ToolSpec]>,
     pub output_tokens_max: Option<u64>,
+    pub thinking: Thinking,
+    pub temperature: Option<f32>,
+    /// The same for all calls of a conversation: providers find their cache by it.
+    pub conversation: Arc<str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Thinking {
+    #[default]
+    Off,
+    Low,
+    Medium,
+    High,
 }
 
 /// One message of the conversation. Every call of an assistant message is followed by its result.
@@ -54,13 +77,26 @@ pub enum Message {
     Assistant {
         text: Arc<str>,
         calls: Vec<ToolCall>,
+        /// The same reply as its provider wants it back, while the turn lasts that it was made in.
+        native: Option<Native>,
     },
     ToolResult {
         call: Arc<str>,
         tool: Arc<str>,
         text: Arc<str>,
+        images: Vec<Image>,
         failed: bool,
     },
+}
+
+/// A reply in the words of its provider: signed thoughts and the like, which only the provider can read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Native {
+    /// Whoever made it. Nobody else is given it.
+    pub provider: Arc<str>,
+    pub json: Arc<str>,
+    /// What the provider calls the calls of the reply, in their order.
+    pub ids: Vec<Arc<str>>,
 }
 
 /// `data` is base64.
@@ -74,7 +110,7 @@ pub struct Image {
 pub struct ToolCall {
     pub id: Arc<str>,
     pub name: Arc<str>,
-    /// JSON, as the model wrote it.
+    /// JSON, as the model wrote it. What was no JSON is a JSON string here.
     pub arguments: Arc<str>,
 }
 
@@ -84,16 +120,27 @@ pub struct ToolSpec {
     pub name: Arc<str>,
     pub description: Arc<str>,
     /// A JSON schema of the arguments.
-    pub schema: serde_json::Value,
+    pub schema: Arc<serde_json::Value>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
     Text(String),
     Thinking(String),
-    ToolCall { id: String, name: String, arguments: String },
+    /// A complete call. `arguments` is what the model wrote, also where that is no JSON: nobody mends it.
+    ToolCall {
+        id: String,
+        name: String,
+        arguments: String,
+    },
+    /// The whole reply in the provider's words, after everything else of it.
+    Native(Native),
+    /// Something the person should know while they wait: a provider that is busy and is asked again.
+    Notice(String),
     Usage(Usage),
-    Done { stop: ModelStop },
+    Done {
+        stop: ModelStop,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,5 +153,28 @@ pub enum ModelStop {
 
 /// The model could not answer. The text is shown to the person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ModelError(pub String);
+#[error("{text}")]
+pub struct ModelError {
+    pub text: String,
+    pub kind: ModelErrorKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelErrorKind {
+    /// Asking again may help, after so long if the provider said it.
+    Passing { retry_after: Option<Duration> },
+    /// The conversation is longer than the model can take.
+    TooLong,
+    /// Asking again does not help: a wrong key, an unknown model, no credit.
+    Lasting,
+}
+
+impl ModelError {
+    pub fn lasting(text: impl Into<String>) -> Self {
+        Self { text: text.into(), kind: ModelErrorKind::Lasting }
+    }
+
+    pub fn passing(text: impl Into<String>) -> Self {
+        Self { text: text.into(), kind: ModelErrorKind::Passing { retry_after: None } }
+    }
+}

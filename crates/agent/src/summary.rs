@@ -23,7 +23,7 @@ pub(crate) fn of(messages: &[Message]) -> Option<String> {
         match message {
             Message::Summary(text) => earlier = Some(text),
             Message::User { text, .. } => requests.push(cut(&one_line(text), REQUEST_CHARS_MAX)),
-            Message::Assistant { text, calls } => {
+            Message::Assistant { text, calls, .. } => {
                 if !text.trim().is_empty() {
                     answer = Some(text);
                 }
@@ -126,9 +126,10 @@ mod tests {
             Message::Assistant {
                 text: "first".into(),
                 calls: vec![call("read"), call("read"), call("edit")],
+                native: None,
             },
             Message::User { text: "and b".into(), images: vec![] },
-            Message::Assistant { text: "done".into(), calls: vec![] },
+            Message::Assistant { text: "done".into(), calls: vec![], native: None },
         ];
         let summary = of(&messages).unwrap();
         expect_test::expect![[r#"

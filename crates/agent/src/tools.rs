@@ -1,7 +1,7 @@
 //! The tools, as data: what they are called, what they may do, and how a wish is read.
 //!
 //! A tool turns the model's arguments into an [`Intent`]; the guard does everything that is the same
-//! for all of them. A new tool is one file below and one line in [`ALL`].
+//! for all of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
 mod edit;
 mod list;
@@ -19,25 +19,95 @@ use engine::{BoxFuture, CallId, FileChange, Location, Risk, ToolClass, ToolConte
 use sandbox::{FileError, Files, Spot, Unfit};
 use serde::de::DeserializeOwned;
 
-use crate::agent::Shared;
-use crate::model::ToolSpec;
+use crate::agent::AgentSession;
+use crate::model::{Image, ToolSpec};
 use crate::place::Place;
-use crate::seen::Seen;
+use crate::role::Role;
 
 /// A file larger than this is not read whole: search in it, or use a command.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-pub(crate) static ALL: [Tool; 7] =
-    [read::TOOL, list::TOOL, search::TOOL, edit::TOOL, write::TOOL, shell::TOOL, plan::TOOL];
+/// Tools, built in or brought by others, of which each has a name of its own.
+#[derive(Clone, Default)]
+pub(crate) struct Toolbox {
+    tools: Arc<[Arc<Tool>]>,
+}
+
+impl Toolbox {
+    pub(crate) fn built_in() -> Self {
+        static BUILT_IN: OnceLock<Toolbox> = OnceLock::new();
+        let tools = || {
+            [
+                read::tool(),
+                list::tool(),
+                search::tool(),
+                edit::tool(),
+                write::tool(),
+                shell::tool(),
+                plan::tool(),
+            ]
+        };
+        BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
+    }
+
+    /// Those that a role may use.
+    pub(crate) fn of_role(&self, role: &Role) -> Self {
+        Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.tools.iter().find(|tool| tool.name.as_ref() == name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.iter()
+    }
+
+    pub(crate) fn names(&self) -> String {
+        self.tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The tools as the model sees them.
+    pub(crate) fn specs(&self) -> Arc<[ToolSpec]> {
+        let spec = |tool: &Arc<Tool>| ToolSpec {
+            name: Arc::clone(&tool.name),
+            description: Arc::clone(&tool.description),
+            schema: Arc::clone(&tool.schema),
+        };
+        self.tools.iter().map(spec).collect()
+    }
+}
+
+/// Reads the model's arguments. Touches nothing.
+pub(crate) type Intend = dyn Fn(&str) -> Result<Intent, String> + Send + Sync;
 
 pub(crate) struct Tool {
-    pub(crate) name: &'static str,
-    pub(crate) description: &'static str,
+    pub(crate) name: Arc<str>,
+    pub(crate) description: Arc<str>,
     pub(crate) kind: ToolKind,
     pub(crate) class: ToolClass,
-    schema: fn() -> serde_json::Value,
-    /// Reads the model's arguments. Touches nothing.
-    pub(crate) intend: fn(&str) -> Result<Intent, String>,
+    pub(crate) schema: Arc<serde_json::Value>,
+    pub(crate) intend: Box<Intend>,
+}
+
+impl Tool {
+    pub(crate) fn new(
+        name: &str,
+        description: &str,
+        kind: ToolKind,
+        class: ToolClass,
+        schema: serde_json::Value,
+        intend: impl Fn(&str) -> Result<Intent, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            kind,
+            class,
+            schema: Arc::new(schema),
+            intend: Box::new(intend),
+        }
+    }
 }
 
 /// What a call is about to do.
@@ -70,9 +140,8 @@ pub(crate) struct Job {
     /// Where the path of the intent leads, judged for what the tool wants.
     pub(crate) spot: Option<Spot>,
     pub(crate) place: Place,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) session: Arc<AgentSession>,
     pub(crate) context: TurnContext,
-    pub(crate) shared: Arc<Shared>,
 }
 
 impl Job {
@@ -126,10 +195,12 @@ pub(crate) struct Outcome {
     pub(crate) blocked: Option<PathBuf>,
     /// Shown to people, and told to the model if `told` is not.
     pub(crate) text: Option<String>,
+    /// Shown to both, after the text: images.
+    pub(crate) images: Vec<Image>,
     pub(crate) told: Option<String>,
     pub(crate) exit: Option<(Option<i32>, Option<String>)>,
     pub(crate) locations: Vec<Location>,
-    pub(crate) change: Option<FileChange>,
+    pub(crate) changes: Vec<FileChange>,
 }
 
 impl Outcome {
@@ -149,29 +220,6 @@ impl From<Failure> for Outcome {
             Failure::Blocked { path, reason } => Self { blocked: Some(path), ..Self::failed(reason) },
         }
     }
-}
-
-pub(crate) fn find(name: &str) -> Option<&'static Tool> {
-    ALL.iter().find(|tool| tool.name == name)
-}
-
-pub(crate) fn names() -> String {
-    ALL.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ")
-}
-
-/// The tools as the model sees them.
-pub(crate) fn specs(only_reading: bool) -> Arc<[ToolSpec]> {
-    static SPECS: OnceLock<[Arc<[ToolSpec]>; 2]> = OnceLock::new();
-    let spec = |tool: &Tool| ToolSpec {
-        name: tool.name.into(),
-        description: tool.description.into(),
-        schema: (tool.schema)(),
-    };
-    let [all, reading] = SPECS.get_or_init(|| {
-        let reads = |tool: &&Tool| tool.class == ToolClass::Read;
-        [ALL.iter().map(spec).collect(), ALL.iter().filter(reads).map(spec).collect()]
-    });
-    Arc::clone(if only_reading { reading } else { all })
 }
 
 /// Runs file work off the async threads. It is short and runs to its end even if the turn is
@@ -236,12 +284,10 @@ mod tests {
 
     #[test]
     fn each_tool_is_described_and_its_risk_class_is_fixed() {
-        let lines: String = ALL
-            .iter()
-            .map(|tool| {
-                format!("{}: {:?} {:?} {}\n", tool.name, tool.class, tool.kind, (tool.schema)()["required"])
-            })
-            .collect();
+        let line = |tool: &Arc<Tool>| {
+            format!("{}: {:?} {:?} {}\n", tool.name, tool.class, tool.kind, tool.schema["required"])
+        };
+        let lines: String = Toolbox::built_in().iter().map(line).collect();
         expect_test::expect![[r#"
             read: Read Read ["path"]
             list: Read Read null
@@ -252,13 +298,5 @@ mod tests {
             update_plan: Read Think ["entries"]
         "#]]
         .assert_eq(&lines);
-    }
-
-    #[test]
-    fn only_reading_offers_no_tool_that_changes_anything() {
-        assert!(
-            specs(true).iter().all(|spec| find(&spec.name).is_some_and(|tool| tool.class == ToolClass::Read))
-        );
-        assert_eq!(specs(false).len(), ALL.len());
     }
 }

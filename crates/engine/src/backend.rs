@@ -7,13 +7,14 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::content::{CommandSpec, Content};
 use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
-use crate::ids::{MessageId, SessionId, TurnId};
+use crate::ids::{CallId, MessageId, SessionId, TurnId};
 use crate::log::LogReader;
 use crate::settings::{SettingSpec, Settings};
 
@@ -96,6 +97,10 @@ pub enum Verdict {
 #[derive(Clone)]
 pub struct TurnContext {
     pub(crate) turn: TurnId,
+    /// The call that whoever has this context works for.
+    pub(crate) within: Option<CallId>,
+    /// Messages said so far in this turn, by whomever.
+    pub(crate) messages: Arc<AtomicU64>,
     pub(crate) reports: mpsc::Sender<Report>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) place: watch::Receiver<Arc<PathBuf>>,
@@ -112,6 +117,7 @@ pub struct TurnContext {
 #[derive(Debug)]
 pub struct Report {
     pub turn: TurnId,
+    pub within: Option<CallId>,
     pub kind: ReportKind,
 }
 
@@ -168,9 +174,19 @@ impl TurnContext {
         Arc::clone(&self.place.borrow())
     }
 
+    /// The id of a new message. Unique within the session, whoever of the turn says it.
+    pub fn new_message(&self) -> MessageId {
+        self.message(self.messages.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// The id of the `n`th message of this turn, counted from 0. Unique within the session.
     pub fn message(&self, n: u64) -> MessageId {
         MessageId(self.message_base + n)
+    }
+
+    /// The context of a sub-agent that works for a call: everything it reports is told apart by that.
+    pub fn within(&self, call: CallId) -> Self {
+        Self { within: Some(call), ..self.clone() }
     }
 
     pub fn turn(&self) -> TurnId {
@@ -178,6 +194,7 @@ impl TurnContext {
     }
 
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {
-        self.reports.send(Report { turn: self.turn, kind }).await.map_err(|_| SessionGone)
+        let report = Report { turn: self.turn, within: self.within.clone(), kind };
+        self.reports.send(report).await.map_err(|_| SessionGone)
     }
 }

@@ -26,6 +26,10 @@ pub enum Origin {
     /// The session itself: recovery, deadlines, policy.
     Engine,
     Agent,
+    /// A sub-agent, at work for this call of the agent's.
+    Task {
+        call: CallId,
+    },
     /// A connection, with the name its client gave.
     Surface {
         id: SurfaceId,
@@ -235,6 +239,8 @@ pub struct Usage {
     pub reasoning: u64,
     /// US dollars, of this call alone.
     pub cost_usd: f64,
+    /// What the model costs is not known: `cost_usd` says nothing.
+    pub unpriced: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,6 +48,7 @@ pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts,
 pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
-    APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, approval_spec, full_name,
+    APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING, approval_spec,
+    full_name,
 };
 pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};

@@ -93,6 +93,8 @@ pub enum Input {
     Retire,
     FromTurn {
         turn: TurnId,
+        /// The call that a sub-agent works for, if one reports.
+        within: Option<CallId>,
         report: TurnReport,
     },
     /// Nobody answered in time.
@@ -204,10 +206,22 @@ pub struct Totals {
     pub cache_read: u64,
     pub cache_write: u64,
     pub reasoning: u64,
+    /// What is known of the cost.
     pub cost_usd: f64,
+    /// Some of it is not known.
+    pub unpriced: bool,
 }
 
 impl Totals {
+    /// Adds one call. How full a sub-agent's context is says nothing about the session's.
+    pub fn add_from(&mut self, origin: &Origin, usage: &Usage) {
+        let (context_used, context_size) = (self.context_used, self.context_size);
+        self.add(usage);
+        if let Origin::Task { .. } = origin {
+            (self.context_used, self.context_size) = (context_used, context_size);
+        }
+    }
+
     /// Adds one call. The numbers are somebody else's: more than there can be stays the most there is.
     pub fn add(&mut self, usage: &Usage) {
         self.context_used = usage.context_used;
@@ -217,6 +231,7 @@ impl Totals {
         self.cache_read = self.cache_read.saturating_add(usage.cache_read);
         self.cache_write = self.cache_write.saturating_add(usage.cache_write);
         self.reasoning = self.reasoning.saturating_add(usage.reasoning);
+        self.unpriced |= usage.unpriced;
         // A sum that is no number any more could not be shown to anybody.
         let cost_usd = self.cost_usd + usage.cost_usd;
         if cost_usd.is_finite() {
@@ -314,7 +329,7 @@ impl Session {
             Input::Close => self.close(&mut effects),
             Input::Retire if self.busy() => return Err(Refusal::Busy),
             Input::Retire => self.close(&mut effects),
-            Input::FromTurn { turn, report } => self.reported(turn, report, &mut effects)?,
+            Input::FromTurn { turn, within, report } => self.reported(turn, within, report, &mut effects)?,
             Input::AskExpired { ask } => {
                 let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
                 self.resolve(ask, &open, Resolution::TimedOut, Resolver::Engine, &mut effects);
@@ -361,7 +376,7 @@ impl Session {
             }
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
             Body::Usage(usage) => {
-                self.totals.add(usage);
+                self.totals.add_from(origin, usage);
                 self.with_prompt(turn, |prompted| prompted.usage.add(usage));
             }
             Body::Title { title } => self.title = Some(Arc::clone(title)),

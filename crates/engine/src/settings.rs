@@ -12,6 +12,11 @@ pub const MODEL: &str = "model";
 /// auto, full).
 pub const APPROVAL: &str = "approval";
 
+/// The setting that decides how long a model thinks.
+pub const THINKING: &str = "thinking";
+/// The setting that decides how freely a model chooses its words.
+pub const TEMPERATURE: &str = "temperature";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingSpec {
     pub id: Arc<str>,
@@ -57,6 +62,9 @@ impl Settings {
 
 /// The name of a choice that is also known by others: the presets of other agents.
 pub fn full_name(id: &str, value: Arc<str>) -> Arc<str> {
+    if id == THINKING && *value == *"on" {
+        return "medium".into();
+    }
     if id != APPROVAL {
         return value;
     }

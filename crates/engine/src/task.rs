@@ -22,7 +22,7 @@ use crate::backend::{
 use crate::content::Content;
 use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Stop};
 use crate::handle::{Accepted, Birth, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
-use crate::ids::{AskId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
+use crate::ids::{AskId, CallId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
 use crate::redactor::Redactor;
@@ -236,7 +236,7 @@ impl Task {
 
     fn take_reports(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
-        for Report { turn, kind } in taken.drain(..) {
+        for Report { turn, within, kind } in taken.drain(..) {
             let (report, reply) = match kind {
                 ReportKind::Emit(Body::Title { title }) => {
                     let title = self.without_secrets(title);
@@ -255,13 +255,13 @@ impl Task {
                     (TurnReport::Ended { stop, error }, Reply::None)
                 }
             };
-            self.report(turn, report, reply);
+            self.report(turn, within, report, reply);
         }
         self.taken = taken;
     }
 
-    fn report(&mut self, turn: TurnId, report: TurnReport, reply: Reply) {
-        let outcome = self.session.apply(self.clock.now(), Input::FromTurn { turn, report });
+    fn report(&mut self, turn: TurnId, within: Option<CallId>, report: TurnReport, reply: Reply) {
+        let outcome = self.session.apply(self.clock.now(), Input::FromTurn { turn, within, report });
         match (outcome, reply) {
             (Ok(effects), Reply::None) => drop(self.carry_out(effects, None)),
             (Ok(effects), Reply::Verdict(reply)) => drop(self.carry_out(effects, Some(reply))),
@@ -394,7 +394,7 @@ impl Task {
     /// A turn that was cancelled before its backend saw it ends here.
     fn end_unstarted(&mut self) {
         if let Some(turn) = self.session.running() {
-            self.report(turn, TurnReport::Ended { stop: Stop::Cancelled, error: None }, Reply::None);
+            self.report(turn, None, TurnReport::Ended { stop: Stop::Cancelled, error: None }, Reply::None);
         }
     }
 
@@ -456,6 +456,8 @@ impl Task {
             settings: self.settings.subscribe(),
             place: self.place.subscribe(),
             attended: !self.session.unattended(),
+            within: None,
+            messages: Arc::default(),
             message_base: turn.0.saturating_mul(MESSAGES_PER_TURN),
             cancel: cancel.clone(),
             history: self.log.shared().reader(Seq::START),
@@ -474,7 +476,7 @@ impl Task {
                 Err(_) => (Stop::Failed, Some("the agent failed unexpectedly; prompt again to go on".into())),
             };
             // A closed queue means the session is gone, and with it everybody who would want to know.
-            drop(reports.send(Report { turn, kind: ReportKind::Ended { stop, error } }).await);
+            drop(reports.send(Report { turn, within: None, kind: ReportKind::Ended { stop, error } }).await);
         });
         self.turn = Some(ActiveTurn { cancel, abort, abort_at: None });
     }

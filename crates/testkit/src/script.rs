@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent::{Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream};
+use agent::{Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Price};
 use engine::{BoxFuture, Usage};
 
 /// One thing the model does in a reply. A reply that just ends is finished.
@@ -76,6 +76,9 @@ impl Model for Script {
             name: id.into(),
             description: "says what the test wrote down".into(),
             context_tokens: 1000,
+            output_tokens_max: None,
+            images: true,
+            price: Some(Price::FREE),
         };
         vec![info("script:one"), info("script:two")]
     }
@@ -106,7 +109,7 @@ impl ModelStream for Reading {
                     Ok(ModelEvent::ToolCall { id, name, arguments })
                 }
                 Some(Line::Usage(usage)) => Ok(ModelEvent::Usage(usage)),
-                Some(Line::Error(reason)) => Err(ModelError(reason)),
+                Some(Line::Error(reason)) => Err(ModelError::lasting(reason)),
                 Some(Line::Hang) => std::future::pending().await,
                 Some(Line::Stop(stop)) => Ok(ModelEvent::Done { stop }),
             }

@@ -22,7 +22,7 @@ pub(crate) mod word;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Body, Origin, SurfaceId};
+use engine::{Body, CallId, Origin, SurfaceId};
 use serde::{Deserialize, Serialize};
 
 use self::text::{Place, Str};
@@ -105,6 +105,10 @@ pub fn decode(kind: &str, version: u32, bytes: &[u8], fetch: &Fetch<'_>) -> Resu
 enum OriginRecord<'a> {
     Engine,
     Agent,
+    Task {
+        #[serde(borrow)]
+        call: Str<'a>,
+    },
     Surface {
         id: u64,
         #[serde(borrow)]
@@ -124,6 +128,7 @@ pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordErr
             out.extend_from_slice(AGENT);
             return Ok(());
         }
+        Origin::Task { call } => OriginRecord::Task { call: Str::here(&call.0) },
         Origin::Surface { id, name, request } => OriginRecord::Surface {
             id: id.0,
             name: Str::here(name),
@@ -140,6 +145,7 @@ pub fn decode_origin(bytes: &[u8]) -> Result<Origin, RecordError> {
     Ok(match serde_json::from_slice(bytes)? {
         OriginRecord::Engine => Origin::Engine,
         OriginRecord::Agent => Origin::Agent,
+        OriginRecord::Task { call } => Origin::Task { call: CallId(call.fetched(&|_| None)?) },
         OriginRecord::Surface { id, name, request } => Origin::Surface {
             id: SurfaceId(id),
             name: name.fetched(&|_| None)?,

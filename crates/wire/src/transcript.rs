@@ -267,7 +267,7 @@ fn name_of(origin: &Origin) -> Arc<str> {
     match origin {
         Origin::Surface { name, .. } => Arc::clone(name),
         Origin::Engine => "ropewalk".into(),
-        Origin::Agent => "the agent".into(),
+        Origin::Agent | Origin::Task { .. } => "the agent".into(),
     }
 }
 

@@ -57,7 +57,7 @@ fn check(turns: Vec<(&str, Vec<Body>)>, expected: Expect) {
     let line = |message: &Message| match message {
         Message::Summary(text) => format!("summary: {text}\n"),
         Message::User { text, .. } => format!("user: {text}\n"),
-        Message::Assistant { text, calls } => {
+        Message::Assistant { text, calls, .. } => {
             let calls: Vec<_> = calls.iter().map(|call| call.id.to_string()).collect();
             format!("assistant: {text} {calls:?}\n")
         }
@@ -150,7 +150,7 @@ fn a_prompt_that_was_dropped_from_the_queue_does_not_end_the_reply() {
     conversation.apply(Some(TurnId(1)), &text("b"));
     assert_eq!(
         conversation.messages().last(),
-        Some(&Message::Assistant { text: "ab".into(), calls: vec![] })
+        Some(&Message::Assistant { text: "ab".into(), calls: vec![], native: None })
     );
 }
 

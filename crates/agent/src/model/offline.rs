@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use engine::{BoxFuture, Usage};
 
-use super::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream};
+use super::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Price};
 
 const CONTEXT_TOKENS: u64 = 128_000;
 /// How much of an answer is said at once, so that it is seen to grow.
@@ -30,6 +30,9 @@ impl Model for Offline {
             name: name.into(),
             description: description.into(),
             context_tokens: CONTEXT_TOKENS,
+            output_tokens_max: None,
+            images: false,
+            price: Some(Price::FREE),
         };
         vec![
             info(
@@ -132,7 +135,7 @@ impl Speech {
                 text.push('\n');
                 Ok(self.count(&text).map(ModelEvent::Text))
             }
-            Step::Fail(reason) => Err(ModelError(reason)),
+            Step::Fail(reason) => Err(ModelError::lasting(reason)),
         }
     }
 
@@ -170,7 +173,7 @@ fn chars(message: &Message) -> u64 {
     let chars = |text: &str| text.chars().count() as u64;
     match message {
         Message::Summary(text) | Message::User { text, .. } | Message::ToolResult { text, .. } => chars(text),
-        Message::Assistant { text, calls } => {
+        Message::Assistant { text, calls, .. } => {
             chars(text) + calls.iter().map(|call| chars(&call.arguments)).sum::<u64>()
         }
     }

@@ -14,25 +14,28 @@ use serde_json::json;
 use super::write::{current, put_in_place, refuse_marks};
 use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work};
 
-pub(super) const TOOL: Tool = Tool {
-    name: "edit",
-    description: "Replaces one place of a file. The old text must stand there exactly once.",
-    kind: ToolKind::Edit,
-    class: ToolClass::Edit,
-    schema: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
-                "old": {"type": "string", "description": "the text to replace, with enough around it to be unique"},
-                "new": {"type": "string", "description": "what shall stand there instead"}
-            },
-            "required": ["path", "old", "new"],
-            "additionalProperties": false
-        })
-    },
-    intend,
-};
+pub(super) const NAME: &str = "edit";
+
+pub(super) fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
+            "old": {"type": "string", "description": "the text to replace, with enough around it to be unique"},
+            "new": {"type": "string", "description": "what shall stand there instead"}
+        },
+        "required": ["path", "old", "new"],
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        "Replaces one place of a file. The old text must stand there exactly once.",
+        ToolKind::Edit,
+        ToolClass::Edit,
+        schema,
+        intend,
+    )
+}
 
 #[derive(Deserialize)]
 struct Arguments {

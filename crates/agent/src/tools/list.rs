@@ -11,20 +11,23 @@ use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
 
 const ENTRIES_MAX: usize = 1000;
 
-pub(super) const TOOL: Tool = Tool {
-    name: "list",
-    description: "Lists a folder, one name per line; folders end with a slash.",
-    kind: ToolKind::Read,
-    class: ToolClass::Read,
-    schema: || {
-        json!({
-            "type": "object",
-            "properties": {"path": {"type": "string", "description": "the folder; the working folder if left out"}},
-            "additionalProperties": false
-        })
-    },
-    intend,
-};
+pub(super) const NAME: &str = "list";
+
+pub(super) fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "the folder; the working folder if left out"}},
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        "Lists a folder, one name per line; folders end with a slash.",
+        ToolKind::Read,
+        ToolClass::Read,
+        schema,
+        intend,
+    )
+}
 
 #[derive(Deserialize)]
 struct Arguments {

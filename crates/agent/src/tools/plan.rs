@@ -10,29 +10,32 @@ use super::{Intent, Job, Outcome, Tool, Work, arguments};
 
 const ENTRIES_MAX: usize = 100;
 
-pub(super) const TOOL: Tool = Tool {
-    name: "update_plan",
-    description: "Shows the plan to the user. Send all entries each time; at most one is in_progress.",
-    kind: ToolKind::Think,
-    class: ToolClass::Read,
-    schema: || {
-        json!({
+pub(super) const NAME: &str = "update_plan";
+
+pub(super) fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {"entries": {"type": "array", "maxItems": ENTRIES_MAX, "items": {
             "type": "object",
-            "properties": {"entries": {"type": "array", "maxItems": ENTRIES_MAX, "items": {
-                "type": "object",
-                "properties": {
-                    "content": {"type": "string"},
-                    "status": {"enum": ["pending", "in_progress", "completed"]},
-                    "priority": {"enum": ["high", "medium", "low"]}
-                },
-                "required": ["content", "status"]
-            }}},
-            "required": ["entries"],
-            "additionalProperties": false
-        })
-    },
-    intend,
-};
+            "properties": {
+                "content": {"type": "string"},
+                "status": {"enum": ["pending", "in_progress", "completed"]},
+                "priority": {"enum": ["high", "medium", "low"]}
+            },
+            "required": ["content", "status"]
+        }}},
+        "required": ["entries"],
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        "Shows the plan to the user. Send all entries each time; at most one is in_progress.",
+        ToolKind::Think,
+        ToolClass::Read,
+        schema,
+        intend,
+    )
+}
 
 #[derive(Deserialize)]
 struct Arguments {

@@ -12,25 +12,28 @@ use super::{Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, rea
 /// What one call gives the model at most.
 const TEXT_BYTES_MAX: usize = 256 << 10;
 
-pub(super) const TOOL: Tool = Tool {
-    name: "read",
-    description: "Reads a text file, whole or from a line on. At most 256 KiB at once.",
-    kind: ToolKind::Read,
-    class: ToolClass::Read,
-    schema: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
-                "start_line": {"type": "integer", "minimum": 1, "description": "first line, counted from 1"},
-                "line_count": {"type": "integer", "minimum": 1, "description": "how many lines"}
-            },
-            "required": ["path"],
-            "additionalProperties": false
-        })
-    },
-    intend,
-};
+pub(super) const NAME: &str = "read";
+
+pub(super) fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
+            "start_line": {"type": "integer", "minimum": 1, "description": "first line, counted from 1"},
+            "line_count": {"type": "integer", "minimum": 1, "description": "how many lines"}
+        },
+        "required": ["path"],
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        "Reads a text file, whole or from a line on. At most 256 KiB at once.",
+        ToolKind::Read,
+        ToolClass::Read,
+        schema,
+        intend,
+    )
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -58,7 +61,7 @@ impl Work for Arguments {
             let (spot, path) = (job.spot()?, job.spot()?.real());
             let missing = || format!("it cannot be read: {}", Unfit::Missing);
             let bytes = read_whole(job.files()?, spot)?.ok_or_else(missing)?;
-            job.seen.remember(path, &bytes);
+            job.session.seen.remember(path, &bytes);
             let text = excerpt(&as_text(bytes)?, self.start_line, self.line_count);
             let location = Location { path: path.to_owned(), line: self.start_line };
             Ok(Outcome { locations: vec![location], ..Outcome::text(text) })

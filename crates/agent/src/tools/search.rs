@@ -24,25 +24,28 @@ const LOCATIONS_MAX: usize = 20;
 /// What a compiled pattern may cost.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-pub(super) const TOOL: Tool = Tool {
-    name: "search",
-    description: "Finds text in the files of a folder, leaving out what git ignores. At most 1000 hits.",
-    kind: ToolKind::Search,
-    class: ToolClass::Read,
-    schema: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "text": {"type": "string", "description": "what to look for"},
-                "regex": {"type": "boolean", "description": "the text is a regular expression"},
-                "path": {"type": "string", "description": "a folder or file; the working folder if left out"}
-            },
-            "required": ["text"],
-            "additionalProperties": false
-        })
-    },
-    intend,
-};
+pub(super) const NAME: &str = "search";
+
+pub(super) fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "what to look for"},
+            "regex": {"type": "boolean", "description": "the text is a regular expression"},
+            "path": {"type": "string", "description": "a folder or file; the working folder if left out"}
+        },
+        "required": ["text"],
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        "Finds text in the files of a folder, leaving out what git ignores. At most 1000 hits.",
+        ToolKind::Search,
+        ToolClass::Read,
+        schema,
+        intend,
+    )
+}
 
 #[derive(Deserialize)]
 struct Arguments {

@@ -20,24 +20,27 @@ const TAIL_BYTES_MAX: usize = 20 << 10;
 /// Refusals of the fence that are told one by one; the log has all of them.
 const REFUSALS_SHOWN_MAX: usize = 5;
 
-pub(super) const TOOL: Tool = Tool {
-    name: "shell",
-    description: "Runs a command with sh in the working folder. It gets no input, and what it leaves running is ended.",
-    kind: ToolKind::Execute,
-    class: ToolClass::Execute,
-    schema: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "command": {"type": "string", "description": "the command line"},
-                "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": TIMEOUT_SECONDS_MAX}
-            },
-            "required": ["command"],
-            "additionalProperties": false
-        })
-    },
-    intend,
-};
+pub(super) const NAME: &str = "shell";
+
+pub(super) fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "description": "the command line"},
+            "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": TIMEOUT_SECONDS_MAX}
+        },
+        "required": ["command"],
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        "Runs a command with sh in the working folder. It gets no input, and what it leaves running is ended.",
+        ToolKind::Execute,
+        ToolClass::Execute,
+        schema,
+        intend,
+    )
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -65,7 +68,7 @@ fn intend(text: &str) -> Result<Intent, String> {
 impl Work for Arguments {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         Box::pin(async move {
-            let config = &job.shared.config;
+            let config = &job.session.shared.config;
             let mut limits = config.shell;
             if let Some(seconds) = self.timeout_seconds {
                 limits.wall = Duration::from_secs(seconds.clamp(1, TIMEOUT_SECONDS_MAX));
@@ -145,7 +148,7 @@ async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Outpu
                 output.refused.push(reason.clone());
                 Body::PolicyBlocked {
                     call: Some(job.call.clone()),
-                    tool: TOOL.name.into(),
+                    tool: NAME.into(),
                     path: violation.path,
                     mode: job.place.mode().name().into(),
                     reason: reason.into(),

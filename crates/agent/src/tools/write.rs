@@ -14,24 +14,27 @@ use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_
 /// What stands in the log where a secret was.
 const MARK: &str = "[REDACTED]";
 
-pub(super) const TOOL: Tool = Tool {
-    name: "write",
-    description: "Writes a whole file; makes it and its folders if they are not there. Prefer edit for changes.",
-    kind: ToolKind::Edit,
-    class: ToolClass::Edit,
-    schema: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
-                "text": {"type": "string", "description": "everything the file shall hold"}
-            },
-            "required": ["path", "text"],
-            "additionalProperties": false
-        })
-    },
-    intend,
-};
+pub(super) const NAME: &str = "write";
+
+pub(super) fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
+            "text": {"type": "string", "description": "everything the file shall hold"}
+        },
+        "required": ["path", "text"],
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        "Writes a whole file; makes it and its folders if they are not there. Prefer edit for changes.",
+        ToolKind::Edit,
+        ToolClass::Edit,
+        schema,
+        intend,
+    )
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -87,7 +90,7 @@ impl Work for Write {
 pub(super) fn current(job: &Job) -> Result<Option<String>, Failure> {
     let spot = job.spot()?;
     let Some(bytes) = read_whole(job.files()?, spot)? else { return Ok(None) };
-    if job.seen.differs(spot.real(), &bytes) {
+    if job.session.seen.differs(spot.real(), &bytes) {
         return Err("the file changed since it was read; read it again first".into());
     }
     as_text(bytes).map(Some)
@@ -131,7 +134,7 @@ pub(super) fn put_in_place(
         }
         outcome => outcome?,
     }
-    job.seen.remember(path, after.as_bytes());
+    job.session.seen.remember(path, after.as_bytes());
     let location = Location { path: path.to_owned(), line };
-    Ok(Outcome { told: Some(told), change: Some(change), locations: vec![location], ..Outcome::default() })
+    Ok(Outcome { told: Some(told), changes: vec![change], locations: vec![location], ..Outcome::default() })
 }

@@ -213,7 +213,7 @@ async fn a_cancel_stops_the_model_and_keeps_what_it_said() {
 
     house.prompt("again").await;
     let user = |text: &str| Message::User { text: text.into(), images: vec![] };
-    let said = Message::Assistant { text: "part of an ans".into(), calls: vec![] };
+    let said = Message::Assistant { text: "part of an ans".into(), calls: vec![], native: None };
     assert_eq!(script.requests()[1].messages, [user("go"), said, user("again")]);
 }
 

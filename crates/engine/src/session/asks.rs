@@ -57,6 +57,7 @@ impl Session {
     pub(super) fn ask(
         &mut self,
         turn: TurnId,
+        origin: Origin,
         request: Box<AskRequest>,
         hit: Option<&RuleHit>,
         effects: &mut Vec<Effect>,
@@ -66,7 +67,7 @@ impl Session {
         let (resolution, by) = match self.ruling(&request, hit) {
             _ if self.cancelling() => (Resolution::Cancelled, Resolver::Engine),
             Ruling::Ask => {
-                self.record(Origin::Agent, Some(turn), Body::Asked { ask, request }, effects);
+                self.record(origin, Some(turn), Body::Asked { ask, request }, effects);
                 effects.push(Effect::Wait { ask });
                 return;
             }

@@ -97,7 +97,7 @@ fn input(step: Step, running: Option<TurnId>) -> Input {
         Step::Expire(ask) => Input::AskExpired { ask: AskId(ask) },
         Step::Report(turn, said) => {
             let turn = turn.map(TurnId).or(running).unwrap_or(TurnId(1));
-            Input::FromTurn { turn, report: report(said) }
+            Input::FromTurn { turn, within: None, report: report(said) }
         }
     }
 }
@@ -257,7 +257,7 @@ proptest! {
         }
         while let Some(turn) = stage.session.running() {
             let report = TurnReport::Ended { stop: Stop::EndTurn, error: None };
-            apply(&mut stage, &mut seen, Input::FromTurn { turn, report });
+            apply(&mut stage, &mut seen, Input::FromTurn { turn, within: None, report });
         }
         check_record(&stage.record);
         let of: BTreeSet<_> = stage.record.iter().filter_map(|(turn, _)| *turn).collect();

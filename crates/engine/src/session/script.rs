@@ -130,7 +130,7 @@ impl Stage {
             (None, "fail") => TurnReport::Ended { stop: Stop::Failed, error: Some(words.into()) },
             (None, _) => TurnReport::Emit(emitted(verb, words)),
         };
-        Input::FromTurn { turn, report }
+        Input::FromTurn { turn, within: None, report }
     }
 }
 
@@ -259,6 +259,7 @@ fn show_body(origin: &Origin, body: &Body) -> String {
     let by = match origin {
         Origin::Engine => "engine".into(),
         Origin::Agent => "agent".into(),
+        Origin::Task { call } => format!("task {}", call.0).into(),
         Origin::Surface { name, .. } => Arc::clone(name),
     };
     match body {

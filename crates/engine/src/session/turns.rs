@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Effect, QUEUE_BYTES_MAX, QUEUE_MAX, Queued, Refusal, Running, Sender, Session, TurnReport};
 use crate::content::{Content, ToolContent};
 use crate::event::{Body, NoticeLevel, Origin, Resolution, Resolver, Stop, ToolEnd};
-use crate::ids::TurnId;
+use crate::ids::{CallId, TurnId};
 
 impl Session {
     pub(super) fn prompt(
@@ -93,19 +93,21 @@ impl Session {
     pub(super) fn reported(
         &mut self,
         turn: TurnId,
+        within: Option<CallId>,
         report: TurnReport,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
+        let origin = within.map_or(Origin::Agent, |call| Origin::Task { call });
         if self.running.as_ref().is_none_or(|running| running.turn != turn) {
             return Err(Refusal::StaleTurn(turn));
         }
         match report {
             TurnReport::Emit(body) => {
                 self.check_emit(&body)?;
-                self.record(Origin::Agent, Some(turn), body, effects);
+                self.record(origin, Some(turn), body, effects);
             }
-            TurnReport::Ask { request, hit } => self.ask(turn, request, hit.as_ref(), effects),
-            TurnReport::Change { id, value } => self.change(Origin::Agent, Some(turn), id, value, effects)?,
+            TurnReport::Ask { request, hit } => self.ask(turn, origin, request, hit.as_ref(), effects),
+            TurnReport::Change { id, value } => self.change(origin, Some(turn), id, value, effects)?,
             TurnReport::Ended { stop, error } => self.turn_ended(turn, stop, error, effects),
         }
         Ok(())

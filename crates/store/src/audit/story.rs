@@ -259,7 +259,7 @@ fn digest(content: &[Content]) -> (usize, String) {
 fn peer_of(origin: &Origin) -> &str {
     match origin {
         Origin::Engine => "engine",
-        Origin::Agent => "agent",
+        Origin::Agent | Origin::Task { .. } => "agent",
         Origin::Surface { name, .. } => name,
     }
 }

@@ -176,7 +176,7 @@ impl Updates {
     fn user_message(&self, event: &Event, content: &[Content], view: View, out: &mut Vec<u8>) {
         let (own, from) = match &event.origin {
             Origin::Surface { id, name, .. } => (*id == view.own, name.as_ref()),
-            Origin::Engine | Origin::Agent => (false, ""),
+            Origin::Engine | Origin::Agent | Origin::Task { .. } => (false, ""),
         };
         if own && !view.replay {
             return;

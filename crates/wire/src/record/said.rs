@@ -204,6 +204,8 @@ pub(super) struct UsageRecord {
     cache_write: u64,
     reasoning: u64,
     cost_usd: f64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unpriced: bool,
 }
 
 impl UsageRecord {
@@ -217,6 +219,7 @@ impl UsageRecord {
             cache_write: usage.cache_write,
             reasoning: usage.reasoning,
             cost_usd: if usage.cost_usd.is_finite() { usage.cost_usd } else { 0.0 },
+            unpriced: usage.unpriced,
         }
     }
 
@@ -230,6 +233,7 @@ impl UsageRecord {
             cache_write: self.cache_write,
             reasoning: self.reasoning,
             cost_usd: self.cost_usd,
+            unpriced: self.unpriced,
         })
     }
 }

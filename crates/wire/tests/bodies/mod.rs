@@ -151,6 +151,7 @@ fn usage() -> impl Strategy<Value = Usage> {
         cache_write: n[5],
         reasoning: n[6],
         cost_usd,
+        unpriced: n[0] % 2 == 1,
     })
 }
 

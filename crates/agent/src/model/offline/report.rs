@@ -20,7 +20,7 @@ pub(super) fn sentences(requests: &[Request], after: &[Message]) -> Vec<String> 
             Message::Assistant { calls: made, .. } => {
                 calls.extend(made.iter().map(|call| (call.id.as_ref(), call)))
             }
-            Message::ToolResult { call, tool, text, failed } if tool.as_ref() != "update_plan" => {
+            Message::ToolResult { call, tool, text, failed, .. } if tool.as_ref() != "update_plan" => {
                 let subject = calls.get(call.as_ref()).map(|call| subject(call)).unwrap_or_default();
                 sentences.push(sentence(requests, tool, &subject, text, *failed));
             }

@@ -3,21 +3,27 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::model::ToolCall;
+use crate::model::{Thinking, ToolCall};
 
 fn user(text: &str) -> Message {
     Message::User { text: text.into(), images: vec![] }
 }
 
 fn said(text: &str) -> Message {
-    Message::Assistant { text: text.into(), calls: vec![] }
+    Message::Assistant { text: text.into(), calls: vec![], native: None }
 }
 
 fn used(tool: &str, arguments: &str, result: &str, failed: bool) -> [Message; 2] {
     let call = ToolCall { id: tool.into(), name: tool.into(), arguments: arguments.into() };
     [
-        Message::Assistant { text: "".into(), calls: vec![call] },
-        Message::ToolResult { call: tool.into(), tool: tool.into(), text: result.into(), failed },
+        Message::Assistant { text: "".into(), calls: vec![call], native: None },
+        Message::ToolResult {
+            call: tool.into(),
+            tool: tool.into(),
+            text: result.into(),
+            images: vec![],
+            failed,
+        },
     ]
 }
 
@@ -28,6 +34,9 @@ async fn answer(model: &str, messages: Vec<Message>, output_tokens_max: Option<u
         messages,
         tools: [].into(),
         output_tokens_max,
+        thinking: Thinking::Off,
+        temperature: None,
+        conversation: "c".into(),
     };
     let mut stream = Offline.stream(request);
     let mut text = String::new();
@@ -40,6 +49,7 @@ async fn answer(model: &str, messages: Vec<Message>, output_tokens_max: Option<u
             }
             Ok(ModelEvent::Usage(usage)) => assert!(usage.context_used > 0 && usage.context_size == 128_000),
             Ok(ModelEvent::Done { stop }) => return format!("{text}\n{stop:?}\n"),
+            Ok(event @ (ModelEvent::Native(_) | ModelEvent::Notice(_))) => panic!("{event:?}"),
             Err(error) => return format!("{text}\n! {error}\n"),
         }
     }

@@ -1,0 +1,104 @@
+//! Who the agent is at the moment: what it is told of itself, and which tools it may use.
+//!
+//! A mode is a role that a person chooses for a session; a sub-agent has a role of its own. What a role
+//! may not use is not offered to the model, and refused if it is called all the same.
+
+use std::sync::Arc;
+
+use engine::{Category, Choice, MODE, SettingSpec, Settings, ToolClass};
+
+use crate::tools::Tool;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Role {
+    pub(crate) name: Arc<str>,
+    /// For the person who chooses, or the model that gives it work.
+    pub(crate) description: Arc<str>,
+    /// Added to what the model is told before anything else.
+    pub(crate) instructions: Arc<str>,
+    /// Thinks with this model, whatever the session's is.
+    pub(crate) model: Option<Arc<str>>,
+    /// Nothing that changes the world.
+    pub(crate) only_reading: bool,
+    /// Only tools of these names, if there is a list.
+    pub(crate) tools: Option<Vec<Arc<str>>>,
+}
+
+impl Role {
+    pub(crate) fn may_use(&self, tool: &Tool) -> bool {
+        let harmless = match tool.class {
+            ToolClass::Read | ToolClass::Network => true,
+            ToolClass::Edit | ToolClass::Execute => !self.only_reading,
+        };
+        harmless && self.tools.as_ref().is_none_or(|names| names.contains(&tool.name))
+    }
+
+    /// What the model is told when it calls what it may not use.
+    pub(crate) fn refusal(&self, tool: &Tool) -> String {
+        let reason = if self.only_reading { "only reading is allowed" } else { "it is not one of its tools" };
+        format!("{} is not available in {} mode: {reason}", tool.name, self.name)
+    }
+
+    fn built_in(name: &str, description: &str, instructions: &str, only_reading: bool) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            instructions: instructions.into(),
+            model: None,
+            only_reading,
+            tools: None,
+        }
+    }
+}
+
+/// The roles that every session offers. The first is the default.
+pub(crate) fn built_in() -> Vec<Role> {
+    vec![
+        Role::built_in("code", "Reads, edits and runs", "", false),
+        Role::built_in(
+            "ask",
+            "Reads and answers, changes nothing",
+            "You answer questions: you may read, but change and run nothing.",
+            true,
+        ),
+        Role::built_in(
+            "architect",
+            "Reads and plans, changes nothing",
+            "You make plans: you may read, but change and run nothing. End with a plan that somebody else can carry out.",
+            true,
+        ),
+    ]
+}
+
+/// The role that a session's settings name.
+pub(crate) fn of(settings: &Settings) -> Role {
+    let mut roles = built_in();
+    let at = roles.iter().position(|role| role.name.as_ref() == settings.get(MODE)).unwrap_or(0);
+    roles.swap_remove(at)
+}
+
+/// For a review: whatever the mode is, nothing is changed.
+pub(crate) fn reviewer() -> Role {
+    Role::built_in("review", "Reviews", "You review: you may read, but change and run nothing.", true)
+}
+
+pub(crate) fn mode_spec() -> SettingSpec {
+    let choice = |role: Role| Choice {
+        name: capitalised(&role.name).into(),
+        value: role.name,
+        description: role.description,
+    };
+    SettingSpec {
+        id: MODE.into(),
+        name: "Mode".into(),
+        description: "What the agent works on".into(),
+        category: Category::Mode,
+        choices: built_in().into_iter().map(choice).collect(),
+        default: "code".into(),
+    }
+}
+
+fn capitalised(name: &str) -> String {
+    let mut chars = name.chars();
+    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
+}
