@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use ::guard::{Assessment, Want as AssessedWant, Workplace, assess_command, assess_path};
 use engine::{
-    AskRequest, Body, CallId, Content, Exit, Location, Opaque, Risk, SessionGone, ToolClass, ToolContent,
-    ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
+    AskRequest, Body, CallId, Content, Exit, Location, MODE, Opaque, Risk, SessionGone, ToolClass,
+    ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
 };
 use sandbox::{Spot, Want};
 
@@ -112,12 +112,16 @@ impl Guard {
     }
 
     async fn carry_out(&self, tool: &Tool, intent: Intent, start: &ToolStart) -> Result<Outcome, Stopped> {
-        if !self.role.may_use(tool) {
-            return Err(self.role.refusal(tool).into());
-        }
         let want = if tool.class == ToolClass::Edit { Want::Write } else { Want::Read };
         let spot = self.find(intent.path.as_deref(), want).await?;
         let path = spot.as_ref().map(|spot| spot.real().to_owned());
+        // What a mode forbids, the session's policy refuses, as it does for every backend.
+        let is_mode = self.role.name.as_ref() == self.context.settings().get(MODE);
+        if !self.role.lists(tool) || !is_mode && !self.role.may_use(tool) {
+            let reason = self.role.refusal(tool);
+            self.forbid(start, path, &reason).await.map_err(Stopped::Gone)?;
+            return Err(format!("not allowed: {reason}").into());
+        }
         let job = Arc::new(Job {
             call: start.call.clone(),
             spot,
@@ -208,6 +212,23 @@ impl Guard {
         let Some(path) = path.map(PathBuf::from) else { return Ok(None) };
         let place = self.place.clone();
         Ok(Some(tools::blocking(move || place.find(&path, want)).await??))
+    }
+
+    /// Who the agent is at the moment does not do such things.
+    async fn forbid(
+        &self,
+        start: &ToolStart,
+        path: Option<PathBuf>,
+        reason: &str,
+    ) -> Result<(), SessionGone> {
+        let blocked = Body::PolicyBlocked {
+            call: Some(start.call.clone()),
+            tool: Arc::clone(&start.tool),
+            path,
+            mode: Arc::clone(&self.role.name),
+            reason: reason.into(),
+        };
+        self.context.emit(blocked).await
     }
 
     async fn report_block(&self, start: &ToolStart, path: PathBuf, reason: &str) -> Result<(), SessionGone> {

@@ -30,13 +30,22 @@ impl Role {
             ToolClass::Read | ToolClass::Network => true,
             ToolClass::Edit | ToolClass::Execute => !self.only_reading,
         };
-        harmless && self.tools.as_ref().is_none_or(|names| names.contains(&tool.name))
+        harmless && self.lists(tool)
+    }
+
+    /// Whether the tool is one that the role names, if it names any.
+    pub(crate) fn lists(&self, tool: &Tool) -> bool {
+        self.tools.as_ref().is_none_or(|names| names.contains(&tool.name))
     }
 
     /// What the model is told when it calls what it may not use.
     pub(crate) fn refusal(&self, tool: &Tool) -> String {
-        let reason = if self.only_reading { "only reading is allowed" } else { "it is not one of its tools" };
-        format!("{} is not available in {} mode: {reason}", tool.name, self.name)
+        let name = &self.name;
+        if self.only_reading {
+            format!("{name} only reads, and {} does more", tool.name)
+        } else {
+            format!("{} is not one of the tools of {name}", tool.name)
+        }
     }
 
     fn built_in(name: &str, description: &str, instructions: &str, only_reading: bool) -> Self {
@@ -58,13 +67,13 @@ pub(crate) fn built_in() -> Vec<Role> {
         Role::built_in(
             "ask",
             "Reads and answers, changes nothing",
-            "You answer questions: you may read, but change and run nothing.",
+            "The session is in ask mode: you answer questions. You may read, but change and run nothing.",
             true,
         ),
         Role::built_in(
             "architect",
             "Reads and plans, changes nothing",
-            "You make plans: you may read, but change and run nothing. End with a plan that somebody else can carry out.",
+            "The session is in architect mode: you make plans. You may read, but change and run nothing. End with a plan that somebody else can carry out.",
             true,
         ),
     ]
