@@ -71,7 +71,7 @@ fn logged(events: Vec<(Option<TurnId>, Body)>) -> Vec<String> {
     let mut redaction = Redaction::new(Arc::new(Toy));
     let mut log = Vec::new();
     for (turn, body) in events {
-        log.extend(redaction.before(turn, &body).into_iter().map(|record| brief(&record.body)));
+        log.extend(redaction.before(&Origin::Agent, turn, &body).into_iter().map(|record| brief(&record.body)));
         log.extend(redaction.clean(&Origin::Agent, turn, body).map(|body| brief(&body)));
     }
     log
@@ -262,7 +262,7 @@ proptest! {
                 bodies.insert(0, Body::CancelRequested);
             }
             for body in bodies {
-                redaction.before(TURN, &body).iter().for_each(|record| take(&record.body));
+                redaction.before(&Origin::Agent, TURN, &body).iter().for_each(|record| take(&record.body));
                 if let Some(body) = redaction.clean(&Origin::Agent, TURN, body)
                     && !matches!(body, Body::CancelRequested)
                 {
@@ -271,7 +271,7 @@ proptest! {
             }
         }
         let (turn, last) = ended(1);
-        redaction.before(turn, &last).iter().for_each(|record| take(&record.body));
+        redaction.before(&Origin::Agent, turn, &last).iter().for_each(|record| take(&record.body));
         prop_assert!(redaction.streams.is_empty());
         for (said, log) in said.iter().zip(&log) {
             prop_assert_eq!(&Toy.redact(said).unwrap_or_else(|| said.clone()), log);
