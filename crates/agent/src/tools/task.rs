@@ -30,8 +30,7 @@ pub(super) const NAME: &str = "task";
 pub(super) fn tool() -> Tool {
     let roles = role::sub_agents();
     let names: Vec<&str> = roles.iter().map(|role| role.name.as_ref()).collect();
-    let agents: String =
-        roles.iter().map(|role| format!(" {}: {}.", role.name, role.description)).collect();
+    let agents: String = roles.iter().map(|role| format!(" {}: {}.", role.name, role.description)).collect();
     let schema = json!({
         "type": "object",
         "properties": {
