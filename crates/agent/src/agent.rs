@@ -12,6 +12,8 @@ use engine::{
     TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
+use tokio::sync::Semaphore;
+
 use crate::context::Memory;
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
@@ -127,6 +129,7 @@ impl Backend for Agent {
             spec,
             memory: Mutex::new(None),
             seen: Arc::default(),
+            sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
         })
     }
 
@@ -142,6 +145,8 @@ pub(crate) struct AgentSession {
     place: Mutex<Place>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
+    /// Room for sub-agents that work at the same time.
+    pub(crate) sub_agents: Semaphore,
 }
 
 impl BackendSession for AgentSession {

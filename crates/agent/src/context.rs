@@ -180,6 +180,16 @@ impl Conversation {
         self.opener.as_ref()
     }
 
+    /// The last thing that was said aloud.
+    pub(crate) fn last_said(&self) -> Option<Arc<str>> {
+        let now = self.reply.as_ref().map(|reply| reply.text.as_str()).filter(|text| !text.trim().is_empty());
+        let said = |message: &Message| match message {
+            Message::Assistant { text, .. } => Some(text).filter(|text| !text.trim().is_empty()).cloned(),
+            _ => None,
+        };
+        now.map(Arc::from).or_else(|| self.messages.iter().rev().find_map(said))
+    }
+
     fn reply_in_progress(&mut self) -> &mut Reply {
         if self.reply.as_ref().is_some_and(|reply| reply.complete) {
             self.close_reply();

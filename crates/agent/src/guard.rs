@@ -128,6 +128,7 @@ impl Guard {
             place: self.place.clone(),
             session: Arc::clone(&self.session),
             context: self.context.clone(),
+            role: Arc::clone(&self.role),
         });
         let (risk, reason) = self
             .assess(tool.class, (intent.risk, intent.reason), intent.subject.as_deref(), path.as_deref())

@@ -48,6 +48,17 @@ impl Role {
         }
     }
 
+    /// The same role, but with no more rights than another has.
+    pub(crate) fn within(&self, other: &Self) -> Self {
+        let tools = match (&self.tools, &other.tools) {
+            (Some(own), Some(others)) => {
+                Some(own.iter().filter(|name| others.contains(name)).cloned().collect())
+            }
+            (own, others) => own.clone().or_else(|| others.clone()),
+        };
+        Self { only_reading: self.only_reading || other.only_reading, tools, ..self.clone() }
+    }
+
     fn built_in(name: &str, description: &str, instructions: &str, only_reading: bool) -> Self {
         Self {
             name: name.into(),
@@ -74,6 +85,24 @@ pub(crate) fn built_in() -> Vec<Role> {
             "architect",
             "Reads and plans, changes nothing",
             "The session is in architect mode: you make plans. You may read, but change and run nothing. End with a plan that somebody else can carry out.",
+            true,
+        ),
+    ]
+}
+
+/// The roles that a sub-agent can have. The first is the default.
+pub(crate) fn sub_agents() -> Vec<Role> {
+    vec![
+        Role::built_in(
+            "general",
+            "Reads, edits and runs",
+            "You work on one task for another agent. Nobody can answer questions: do what you can, and end with a report of what you found or did. Only your last message is handed on.",
+            false,
+        ),
+        Role::built_in(
+            "explore",
+            "Looks around and answers, changes nothing",
+            "You find things out for another agent: you may read, but change and run nothing. End with an answer that names files and lines. Only your last message is handed on.",
             true,
         ),
     ]

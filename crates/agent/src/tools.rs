@@ -9,7 +9,10 @@ mod plan;
 mod read;
 mod search;
 mod shell;
+mod task;
 mod write;
+
+pub(crate) use task::AT_ONCE_MAX as SUB_AGENTS_AT_ONCE_MAX;
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -45,6 +48,7 @@ impl Toolbox {
                 write::tool(),
                 shell::tool(),
                 plan::tool(),
+                task::tool(),
             ]
         };
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
@@ -53,6 +57,12 @@ impl Toolbox {
     /// Those that a role may use.
     pub(crate) fn of_role(&self, role: &Role) -> Self {
         Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }
+    }
+
+    /// Those that a sub-agent may use: it has none of its own, and the plan that people see is the agent's.
+    pub(crate) fn of_sub_agent(&self) -> Self {
+        let own = |tool: &&Arc<Tool>| ![task::NAME, plan::NAME].contains(&tool.name.as_ref());
+        Self { tools: self.tools.iter().filter(own).cloned().collect() }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Tool>> {
@@ -142,6 +152,8 @@ pub(crate) struct Job {
     pub(crate) place: Place,
     pub(crate) session: Arc<AgentSession>,
     pub(crate) context: TurnContext,
+    /// Who made the call.
+    pub(crate) role: Arc<Role>,
 }
 
 impl Job {
@@ -296,6 +308,7 @@ mod tests {
             write: Edit Edit ["path","text"]
             shell: Execute Execute ["command"]
             update_plan: Read Think ["entries"]
+            task: Read Think ["description","prompt"]
         "#]]
         .assert_eq(&lines);
     }

@@ -39,6 +39,16 @@ pub enum Origin {
     },
 }
 
+impl Origin {
+    /// The call that a sub-agent works for, if it was one.
+    pub fn task(&self) -> Option<&CallId> {
+        match self {
+            Self::Task { call } => Some(call),
+            Self::Engine | Self::Agent | Self::Surface { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
     /// A prompt was accepted while another turn runs. Its turn starts later.

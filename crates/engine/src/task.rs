@@ -313,7 +313,7 @@ impl Task {
     /// Takes an event into the log, without its secrets and after what was held before it.
     fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
         let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, body) };
-        let held = redaction.before(turn, &body);
+        let held = redaction.before(&origin, turn, &body);
         let clean = redaction.clean(&origin, turn, body);
         for record in held {
             self.append(record.origin, record.turn, record.body);
