@@ -21,6 +21,6 @@ mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use model::{
-    Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
-    ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
+    Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest,
+    ModelStop, ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec, catalog,
 };

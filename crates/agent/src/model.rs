@@ -3,6 +3,7 @@
 //! A stream is pulled, never pushed: the model produces what is taken, and dropping the stream ends
 //! the call. So there is no queue between model and turn, and nothing to tidy up after a cancel.
 
+pub mod catalog;
 mod offline;
 mod price;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use engine::{BoxFuture, Usage};
 
 pub use offline::Offline;
-pub use price::Price;
+pub use price::{LongPrice, Price};
 
 /// A source of models: one provider, one or more models.
 pub trait Model: Send + Sync + 'static {
