@@ -3,8 +3,22 @@
 //! A stream is pulled, never pushed: the model produces what is taken, and dropping the stream ends
 //! the call. So there is no queue between model and turn, and nothing to tidy up after a cancel.
 
+mod anthropic;
+mod call;
+mod chat;
+mod entries;
+mod gemini;
+mod http;
 mod offline;
+mod ollama;
 mod price;
+mod provider;
+mod responses;
+mod retry;
+mod schema;
+mod sse;
+mod trouble;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +27,8 @@ use engine::{BoxFuture, Usage};
 
 pub use offline::Offline;
 pub use price::Price;
+pub use provider::{Provider, ProviderConfig, Secret, Timeouts};
+pub use wire::{Asking, Decoder, Omit, Wire};
 
 /// A source of models: one provider, one or more models.
 pub trait Model: Send + Sync + 'static {
