@@ -21,6 +21,7 @@ mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use model::{
-    Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
-    ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
+    Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
+    ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,
+    Thinking, Timeouts, ToolCall, ToolSpec, Wire, catalog,
 };
