@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use agent::{Agent, AgentConfig, Model, Reach};
 use engine::{
-    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Principal, Registry, RegistryParts,
-    Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
+    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Registry,
+    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, Wish,
 };
 
 /// Longer than anything here takes, also on a busy machine.
@@ -98,6 +98,21 @@ impl House {
         self.session.send(Input::Move { by: self.me.clone(), cwd }).await.unwrap();
     }
 
+    pub async fn change(&self, id: &str, value: &str) {
+        let input = Input::Change { by: self.me.clone(), id: id.into(), value: value.into() };
+        self.session.send(input).await.unwrap();
+    }
+
+    /// Everything that stands in the log.
+    pub async fn log(&self) -> Vec<Arc<Event>> {
+        let mut reader = self.session.read(Seq::START);
+        let mut all = Vec::new();
+        while let Taken::Events(events) = reader.take(Page::USUAL).await.unwrap() {
+            all.extend(events);
+        }
+        all
+    }
+
     pub async fn cancel(&self) {
         self.session.send(Input::Cancel { by: self.me.clone(), only: None }).await.unwrap();
     }
@@ -141,6 +156,8 @@ impl House {
             }
             let number = |call: &engine::CallId| 1 + calls.iter().position(|known| *known == call).unwrap();
             if let Some(line) = line(&event.body, &number) {
+                // What a sub-agent does is indented.
+                let line = if event.origin.task().is_some() { format!("  {line}") } else { line };
                 // Neighbouring text reads as one line, however it was cut.
                 let glue =
                     line.starts_with("say ") && lines.lines().last().is_some_and(|l| l.starts_with("say "));
