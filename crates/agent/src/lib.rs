@@ -12,11 +12,13 @@ mod place;
 mod prompt;
 mod role;
 mod rules;
+mod screen;
 mod seen;
 mod summary;
 mod thinker;
 mod tools;
 mod turn;
+mod undo;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
@@ -24,3 +26,4 @@ pub use model::{
     Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
     ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
 };
+pub use undo::ForgetsUndo;

@@ -1,7 +1,9 @@
 //! The agent behind a real registry, in process.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod files;
 mod house;
 mod offline;
 mod reach;
 mod turns;
+mod undo;
