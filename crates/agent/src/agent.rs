@@ -19,6 +19,7 @@ use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
+use crate::undo::Undo;
 use crate::{commands, role, rules, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
@@ -34,6 +35,9 @@ pub struct AgentConfig {
     pub reach: Reach,
     /// The person's rules, for the command that shows and changes them. Without, there is none.
     pub rules: Option<Arc<guard::Rulebook>>,
+    /// Where files are kept as they were before a turn changed them, outside every workspace. Without,
+    /// nothing can be undone.
+    pub undo: Option<PathBuf>,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -62,6 +66,7 @@ impl AgentConfig {
             shell: sandbox::Limits::default(),
             reach: Reach::default(),
             rules: None,
+            undo: None,
         }
     }
 
@@ -126,6 +131,7 @@ impl Backend for Agent {
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
             place: Mutex::new(place),
+            undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
             memory: Mutex::new(None),
             seen: Arc::default(),
@@ -147,6 +153,7 @@ pub(crate) struct AgentSession {
     pub(crate) seen: Arc<Seen>,
     /// Room for sub-agents that work at the same time.
     pub(crate) sub_agents: Semaphore,
+    pub(crate) undo: Arc<Undo>,
 }
 
 impl BackendSession for AgentSession {

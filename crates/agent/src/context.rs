@@ -84,6 +84,7 @@ async fn opening(content: &[Content], place: &Place, known: Option<Prompt>) -> O
         Some(Slash::Review(Ok(path))) => {
             Opening::Prompt(Prompt::text(commands::review_prompt(path.as_deref())))
         }
+        Some(Slash::Undo(_)) => Opening::Overheard,
         Some(_) => Opening::Local,
     }
 }
@@ -93,6 +94,8 @@ pub(crate) enum Opening {
     Prompt(Prompt),
     /// A command that the model never hears of.
     Local,
+    /// A command whose answer the model hears with the next prompt.
+    Overheard,
 }
 
 /// The conversation so far.
@@ -105,6 +108,9 @@ pub(crate) struct Conversation {
     reply: Option<Reply>,
     /// The rest of this turn is not for the model.
     skipping: bool,
+    /// It is, but with the next prompt.
+    overhearing: bool,
+    overheard: String,
 }
 
 /// A reply of the model while its parts come in.
@@ -128,13 +134,15 @@ impl Conversation {
     pub(crate) fn open(&mut self, turn: TurnId, opening: Opening) {
         self.close_reply();
         self.turn = Some(turn);
+        self.overhearing = matches!(opening, Opening::Overheard);
         match opening {
             Opening::Prompt(prompt) => {
                 self.skipping = false;
                 self.opener.get_or_insert_with(|| prompt.typed.into());
-                self.messages.push(Message::User { text: prompt.text.into(), images: prompt.images });
+                let text = std::mem::take(&mut self.overheard) + &prompt.text;
+                self.messages.push(Message::User { text: text.into(), images: prompt.images });
             }
-            Opening::Local => self.skipping = true,
+            Opening::Local | Opening::Overheard => self.skipping = true,
         }
     }
 
@@ -145,6 +153,11 @@ impl Conversation {
         } else if let Body::Compacted { summary } = body {
             self.reply = None;
             self.messages = vec![Message::Summary(Arc::clone(summary))];
+        } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
+            self.overheard.push_str(&format!(
+                "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before you \
+                 change them.]\n\n"
+            ));
         } else if self.skipping || turn != self.turn {
             // Other turns can only be queued or dropped from the queue while one runs.
         } else if let Body::Text { text, .. } = body {

@@ -12,11 +12,13 @@ mod place;
 mod prompt;
 mod role;
 mod rules;
+mod screen;
 mod seen;
 mod summary;
 mod thinker;
 mod tools;
 mod turn;
+mod undo;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
@@ -25,3 +27,4 @@ pub use model::{
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,
     Thinking, Timeouts, ToolCall, ToolSpec, Wire, catalog,
 };
+pub use undo::ForgetsUndo;

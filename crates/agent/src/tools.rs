@@ -4,7 +4,10 @@
 //! for all of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
 mod edit;
+mod glob;
+mod lines;
 mod list;
+mod patch;
 mod plan;
 mod read;
 mod search;
@@ -21,6 +24,8 @@ use std::sync::{Arc, OnceLock};
 use engine::{BoxFuture, CallId, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind, TurnContext};
 use sandbox::{FileError, Files, Spot, Unfit};
 use serde::de::DeserializeOwned;
+
+pub(crate) use self::write::draft_name;
 
 use crate::agent::AgentSession;
 use crate::model::{Image, ToolSpec};
@@ -43,9 +48,11 @@ impl Toolbox {
             [
                 read::tool(),
                 list::tool(),
+                glob::tool(),
                 search::tool(),
                 edit::tool(),
                 write::tool(),
+                patch::tool(),
                 shell::tool(),
                 plan::tool(),
                 task::tool(),
@@ -135,6 +142,11 @@ pub(crate) struct Intent {
 
 /// The part of a call that only its tool knows.
 pub(crate) trait Work: Send + 'static {
+    /// Paths besides the intent's own, as the model wrote them. Each is found and judged like that one.
+    fn further_paths(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Looks at the world before permission is asked, and shows what would change. May block.
     fn prepare(&mut self, _job: &Job) -> Result<Vec<ToolContent>, Failure> {
         Ok(Vec::new())
@@ -149,6 +161,8 @@ pub(crate) struct Job {
     pub(crate) call: CallId,
     /// Where the path of the intent leads, judged for what the tool wants.
     pub(crate) spot: Option<Spot>,
+    /// Where the further paths of its work lead, in their order.
+    pub(crate) further: Vec<Spot>,
     pub(crate) place: Place,
     pub(crate) session: Arc<AgentSession>,
     pub(crate) context: TurnContext,
@@ -303,9 +317,11 @@ mod tests {
         expect_test::expect![[r#"
             read: Read Read ["path"]
             list: Read Read null
+            glob: Read Search ["pattern"]
             search: Read Search ["text"]
-            edit: Edit Edit ["path","old","new"]
+            edit: Edit Edit ["path"]
             write: Edit Edit ["path","text"]
+            apply_patch: Edit Edit ["patch"]
             shell: Execute Execute ["command"]
             update_plan: Read Think ["entries"]
             task: Read Think ["description","prompt"]

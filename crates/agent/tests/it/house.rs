@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig, Model, Reach};
+use agent::{Agent, AgentConfig, ForgetsUndo, Model, Reach};
 use engine::{
     Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Registry,
     RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, Wish,
@@ -35,13 +35,16 @@ pub struct House {
     _folder: tempfile::TempDir,
 }
 
-fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>, reach: &Reach) -> Arc<Registry> {
+fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>, reach: &Reach, dir: &Path) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
     config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     config.steps_max = 12;
     config.reach = reach.clone();
+    config.undo = Some(dir.with_file_name("undo"));
     let backend = Arc::new(Agent::new(config));
-    Registry::new(RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon)))
+    let parts = RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon));
+    let forgets = ForgetsUndo { folder: dir.with_file_name("undo") };
+    Registry::new(RegistryParts { followers: vec![Arc::new(forgets)], ..parts })
 }
 
 impl House {
@@ -57,7 +60,7 @@ impl House {
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach);
+        let registry = registry(&store, &model, &reach, &dir);
         let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
@@ -69,10 +72,15 @@ impl House {
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach);
+        self.registry = registry(&self.store, &self.model, &self.reach, &self.dir);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);
+    }
+
+    /// Removes the session for good.
+    pub async fn delete(&self) {
+        assert!(self.registry.delete(&Principal::local(), self.session.id()).await.unwrap());
     }
 
     pub fn write(&self, path: &str, text: &str) {

@@ -1,8 +1,10 @@
 //! The agent behind a real registry, in process.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod files;
 mod house;
 mod offline;
 mod reach;
 mod trajectories;
 mod turns;
+mod undo;
