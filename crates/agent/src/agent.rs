@@ -12,6 +12,7 @@ use engine::{
     TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
+use crate::background::Background;
 use crate::context::Memory;
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
@@ -127,6 +128,7 @@ impl Backend for Agent {
             spec,
             memory: Mutex::new(None),
             seen: Arc::default(),
+            background: Background::default(),
         })
     }
 
@@ -142,6 +144,7 @@ pub(crate) struct AgentSession {
     place: Mutex<Place>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) background: Background,
 }
 
 impl BackendSession for AgentSession {
@@ -156,6 +159,10 @@ impl BackendSession for AgentSession {
             self.keep_memory(memory);
             outcome
         })
+    }
+
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.background.close().await })
     }
 }
 

@@ -4,7 +4,9 @@
 //! for all of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
 mod edit;
+mod jobs;
 mod list;
+pub(crate) mod output;
 mod plan;
 mod read;
 mod search;
@@ -44,6 +46,8 @@ impl Toolbox {
                 edit::tool(),
                 write::tool(),
                 shell::tool(),
+                jobs::tool(),
+                jobs::input_tool(),
                 plan::tool(),
             ]
         };
@@ -295,6 +299,8 @@ mod tests {
             edit: Edit Edit ["path","old","new"]
             write: Edit Edit ["path","text"]
             shell: Execute Execute ["command"]
+            jobs: Read Read ["action"]
+            job_input: Execute Execute ["job","text"]
             update_plan: Read Think ["entries"]
         "#]]
         .assert_eq(&lines);

@@ -4,4 +4,5 @@
 mod house;
 mod offline;
 mod reach;
+mod shell;
 mod turns;
