@@ -14,6 +14,7 @@ use engine::{
 
 use tokio::sync::Semaphore;
 
+use crate::background::Background;
 use crate::context::Memory;
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
@@ -136,6 +137,7 @@ impl Backend for Agent {
             memory: Mutex::new(None),
             seen: Arc::default(),
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
+            background: Background::default(),
         })
     }
 
@@ -154,6 +156,7 @@ pub(crate) struct AgentSession {
     /// Room for sub-agents that work at the same time.
     pub(crate) sub_agents: Semaphore,
     pub(crate) undo: Arc<Undo>,
+    pub(crate) background: Background,
 }
 
 impl BackendSession for AgentSession {
@@ -168,6 +171,10 @@ impl BackendSession for AgentSession {
             self.keep_memory(memory);
             outcome
         })
+    }
+
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.background.close().await })
     }
 }
 

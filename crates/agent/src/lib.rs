@@ -4,6 +4,7 @@
 //! given, the models, the guard that every tool call passes, the tools.
 
 mod agent;
+mod background;
 mod commands;
 mod context;
 mod guard;

@@ -5,8 +5,10 @@
 
 mod edit;
 mod glob;
+mod jobs;
 mod lines;
 mod list;
+pub(crate) mod output;
 mod patch;
 mod plan;
 mod read;
@@ -54,6 +56,8 @@ impl Toolbox {
                 write::tool(),
                 patch::tool(),
                 shell::tool(),
+                jobs::tool(),
+                jobs::input_tool(),
                 plan::tool(),
                 task::tool(),
             ]
@@ -323,6 +327,8 @@ mod tests {
             write: Edit Edit ["path","text"]
             apply_patch: Edit Edit ["patch"]
             shell: Execute Execute ["command"]
+            jobs: Read Read ["action"]
+            job_input: Execute Execute ["job","text"]
             update_plan: Read Think ["entries"]
             task: Read Think ["description","prompt"]
         "#]]

@@ -62,6 +62,12 @@ pub trait BackendSession: Send + Sync + 'static {
         input: TurnInput,
         context: TurnContext,
     ) -> BoxFuture<'static, Result<Stop, TurnError>>;
+
+    /// Ends what the session has running besides turns. Called once, after the last turn; the session
+    /// waits for it a while.
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 #[derive(Debug, Clone)]

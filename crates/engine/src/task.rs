@@ -39,6 +39,8 @@ const REPORTS_MAX: usize = 256;
 const REPORTS_PER_WAKE: usize = 64;
 /// How long a cancelled turn may take to end by itself.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// How long what a session has running besides its turns may take to end.
+const BACKEND_CLOSE: Duration = Duration::from_secs(6);
 /// Message ids of one turn; more messages than this in a turn would share ids with the next.
 const MESSAGES_PER_TURN: u64 = 1 << 20;
 
@@ -531,6 +533,10 @@ impl Task {
     }
 
     async fn wind_down(self) {
+        let closing = self.tracker.spawn(Arc::clone(&self.backend).close());
+        if tokio::time::timeout(BACKEND_CLOSE, closing).await.is_err() {
+            tracing::warn!(session = %self.id, "what the session had running did not end in time");
+        }
         self.log.close(None);
         if let Err(error) = self.store.release(&self.id, self.epoch).await {
             tracing::warn!(session = %self.id, %error, "the session could not be released");

@@ -5,6 +5,7 @@ mod files;
 mod house;
 mod offline;
 mod reach;
+mod shell;
 mod trajectories;
 mod turns;
 mod undo;
