@@ -5,21 +5,24 @@
 
 mod agent;
 mod commands;
+mod compaction;
 mod context;
 mod guard;
+mod knowledge;
 mod model;
 mod place;
 mod prompt;
 mod role;
-mod rules;
 mod seen;
 mod summary;
 mod thinker;
+mod title;
 mod tools;
 mod turn;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
+pub use knowledge::KnowledgeConfig;
 pub use model::{
     Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
     ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,

@@ -9,6 +9,7 @@ mod plan;
 mod read;
 mod search;
 mod shell;
+mod skill;
 mod write;
 
 use std::io::Read;
@@ -48,6 +49,13 @@ impl Toolbox {
             ]
         };
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
+    }
+
+    /// The tool that reads skills, where there are any, besides these.
+    pub(crate) fn with_skills(&self) -> Self {
+        static SKILL: OnceLock<Arc<Tool>> = OnceLock::new();
+        let skill = Arc::clone(SKILL.get_or_init(|| Arc::new(skill::tool())));
+        Self { tools: self.tools.iter().cloned().chain(std::iter::once(skill)).collect() }
     }
 
     /// Those that a role may use.
