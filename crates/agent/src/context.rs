@@ -8,14 +8,21 @@
 //! **Invariant:** in [`Conversation::messages`] every tool call is followed by its result; one that
 //! never ended gets a result that says so.
 
+mod kept;
+mod ledger;
+
 use std::sync::Arc;
 
 use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
-use crate::commands::{self, Slash};
+use crate::commands::{self, Heard, Slash};
+use crate::knowledge::Knowledge;
 use crate::model::{Image, Message, Native, ToolCall};
 use crate::place::Place;
-use crate::prompt::{self, Prompt};
+use crate::prompt::Prompt;
+
+pub(crate) use kept::{tokens, weight};
+pub(crate) use ledger::Ledger;
 
 const NO_RESULT: &str = "the tool call was interrupted; whether it took effect is not known";
 
@@ -27,6 +34,8 @@ pub(crate) struct Memory {
     cursor: Seq,
     /// The last prompt as it was given to the model, so that its links are not read a second time.
     pub(crate) last_prompt: Option<(TurnId, Prompt)>,
+    /// What was used, also by what the model has forgotten.
+    pub(crate) ledger: Ledger,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +53,7 @@ impl Memory {
         history: &LogReader,
         current: TurnId,
         place: &Place,
+        knowledge: &Knowledge,
     ) -> Result<(), MemoryError> {
         let mut history = history.clone();
         history.skip_to(self.cursor);
@@ -57,35 +67,40 @@ impl Memory {
                 if event.turn == Some(current) && matches!(event.body, Body::TurnStarted) {
                     return Ok(());
                 }
-                self.remember(&event, place).await;
+                self.remember(&event, place, knowledge).await;
                 self.cursor = event.seq;
             }
         }
     }
 
-    async fn remember(&mut self, event: &Event, place: &Place) {
+    async fn remember(&mut self, event: &Event, place: &Place, knowledge: &Knowledge) {
+        if let Body::Usage(usage) = &event.body {
+            self.ledger.add(event.turn, &event.origin, usage);
+        }
         if matches!(event.origin, Origin::Task { .. }) {
             // What a sub-agent did is told to the model as the outcome of its call.
         } else if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {
             let known = self.last_prompt.take().filter(|(of, _)| *of == turn).map(|(_, prompt)| prompt);
-            self.past.open(turn, opening(content, place, known).await);
+            self.past.open(turn, opening(content, place, knowledge, known).await);
         } else {
             self.past.apply(event.turn, &event.body);
         }
     }
 }
 
-async fn opening(content: &[Content], place: &Place, known: Option<Prompt>) -> Opening {
+async fn opening(
+    content: &[Content],
+    place: &Place,
+    knowledge: &Knowledge,
+    known: Option<Prompt>,
+) -> Opening {
     if let Some(prompt) = known {
         return Opening::Prompt(prompt);
     }
-    match commands::parse(content) {
-        None => Opening::Prompt(prompt::render(content, place).await),
-        Some(Slash::Review(Ok(path))) => {
-            Opening::Prompt(Prompt::text(commands::review_prompt(path.as_deref())))
-        }
-        Some(Slash::Undo(_)) => Opening::Overheard,
-        Some(_) => Opening::Local,
+    match commands::heard(content, place, knowledge).await {
+        Heard::Prompt { prompt, .. } => Opening::Prompt(prompt),
+        Heard::Command(Slash::Undo(_)) => Opening::Overheard,
+        Heard::Command(_) => Opening::Local,
     }
 }
 
@@ -111,6 +126,10 @@ pub(crate) struct Conversation {
     /// It is, but with the next prompt.
     overhearing: bool,
     overheard: String,
+    /// How many tokens the model can take, as the last usage said.
+    window: u64,
+    /// How many tokens the last call had by its provider's count, and by ours.
+    measured: Option<(u64, u64)>,
 }
 
 /// A reply of the model while its parts come in.
@@ -151,8 +170,18 @@ impl Conversation {
         if let Body::Cleared = body {
             *self = Self { turn: self.turn, skipping: true, ..Self::default() };
         } else if let Body::Compacted { summary } = body {
-            self.reply = None;
-            self.messages = vec![Message::Summary(Arc::clone(summary))];
+            self.close_reply();
+            self.messages = kept::compacted(&self.messages, summary, self.window, self.skipping);
+            self.measured = None;
+        } else if let Body::Usage(usage) = body
+            && turn == self.turn
+        {
+            self.window = if usage.context_size > 0 { usage.context_size } else { self.window };
+            if !self.skipping {
+                self.reply_in_progress().complete = true;
+            }
+            self.measured =
+                (usage.context_used > 0).then(|| (usage.context_used, self.weight())).or(self.measured);
         } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
             self.overheard.push_str(&format!(
                 "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before you \
@@ -162,8 +191,6 @@ impl Conversation {
             // Other turns can only be queued or dropped from the queue while one runs.
         } else if let Body::Text { text, .. } = body {
             self.reply_in_progress().text.push_str(text);
-        } else if let Body::Usage(_) = body {
-            self.reply_in_progress().complete = true;
         } else if let Body::ToolStarted(start) = body {
             let call = ToolCall {
                 id: Arc::clone(&start.call.0),
@@ -187,6 +214,52 @@ impl Conversation {
         let mut messages = self.messages.clone();
         messages.extend(self.reply.clone().into_iter().flat_map(Reply::into_messages));
         messages
+    }
+
+    /// About how many tokens the next call has, given how many it has besides the messages.
+    pub(crate) fn used(&self, besides: u64) -> u64 {
+        let weight = self.weight();
+        match self.measured {
+            // Ours is a guess, but it knows of outputs that were left out of what was measured.
+            Some((used, then)) => (used + weight.saturating_sub(then))
+                .saturating_sub(then.saturating_sub(weight))
+                .max(weight / 4 * 3),
+            None => weight + besides,
+        }
+    }
+
+    /// How many tokens the provider counted last.
+    pub(crate) fn measured(&self) -> Option<u64> {
+        self.measured.map(|(used, _)| used)
+    }
+
+    /// Leaves old outputs of tools out, here and now: the log keeps them. Says how many tokens that saves.
+    pub(crate) fn prune(&mut self) -> u64 {
+        let newer = self
+            .reply
+            .clone()
+            .into_iter()
+            .flat_map(Reply::into_messages)
+            .map(|message| weight(&message))
+            .sum();
+        kept::prune(&mut self.messages, newer)
+    }
+
+    /// Whether a compaction would make this much smaller.
+    pub(crate) fn would_shrink(&self, window: u64) -> bool {
+        self.weight_after(&"".into(), window) < self.weight() / 4 * 3
+    }
+
+    /// How heavy this would be after a compaction.
+    pub(crate) fn weight_after(&self, summary: &Arc<str>, window: u64) -> u64 {
+        let mut after = Self { window, ..self.clone() };
+        after.apply(None, &Body::Compacted { summary: Arc::clone(summary) });
+        after.weight()
+    }
+
+    fn weight(&self) -> u64 {
+        let reply = self.reply.clone().into_iter().flat_map(Reply::into_messages);
+        self.messages.iter().map(weight).sum::<u64>() + reply.map(|message| weight(&message)).sum::<u64>()
     }
 
     pub(crate) fn opener(&self) -> Option<&Arc<str>> {

@@ -6,23 +6,26 @@
 mod agent;
 mod background;
 mod commands;
+mod compaction;
 mod context;
 mod guard;
+mod knowledge;
 mod model;
 mod place;
 mod prompt;
 mod role;
-mod rules;
 mod screen;
 mod seen;
 mod summary;
 mod thinker;
+mod title;
 mod tools;
 mod turn;
 mod undo;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
+pub use knowledge::KnowledgeConfig;
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use engine::{
-    Body, CallId, MODEL, MessageId, NoticeLevel, SessionGone, Settings, Stop, TEMPERATURE, THINKING,
+    Body, CallId, MODE, MODEL, MessageId, NoticeLevel, SessionGone, Settings, Stop, TEMPERATURE, THINKING,
     ToolClass, TurnContext, Usage,
 };
 use tokio::task::JoinSet;
@@ -19,16 +19,29 @@ use tokio::task::JoinSet;
 use crate::agent::AgentSession;
 use crate::context::Conversation;
 use crate::guard::{Guard, Ran, Wanted};
-use crate::model::{ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Thinking};
+use crate::knowledge;
+use crate::model::{
+    ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Thinking,
+};
 use crate::place::Place;
 use crate::role::{self, Role};
-use crate::rules;
 use crate::tools::Toolbox;
 
 /// Why the work cannot go on.
 pub(crate) enum Broken {
     Cancelled,
     Failed(String),
+    /// The conversation is longer than the model can take.
+    TooLong(String),
+}
+
+impl From<ModelError> for Broken {
+    fn from(error: ModelError) -> Self {
+        match error.kind {
+            ModelErrorKind::TooLong => Self::TooLong(error.text),
+            ModelErrorKind::Passing { .. } | ModelErrorKind::Lasting => Self::Failed(error.text),
+        }
+    }
 }
 
 impl From<SessionGone> for Broken {
@@ -80,18 +93,25 @@ impl Thinker {
 
     /// As it is at this moment: a person may change the mode while a turn runs.
     fn role(&self) -> Arc<Role> {
-        let mode = role::of(&self.context.settings());
+        let (settings, knowledge) = (self.context.settings(), self.session.knowledge());
+        let mode = settings.get(MODE);
+        let mode = || knowledge.mode(mode).cloned().unwrap_or_else(|| role::lost(mode));
         match &self.role {
-            None => Arc::new(mode),
+            None => Arc::new(mode()),
             // A sub-agent may be somebody else, but never do more than the session may.
-            Some(role) if self.context.works_for().is_some() => Arc::new(role.within(&mode)),
+            Some(role) if self.context.works_for().is_some() => Arc::new(role.within(&mode())),
             Some(role) => Arc::clone(role),
         }
     }
 
     fn tools(&self) -> Toolbox {
+        let knowledge = self.session.knowledge();
         let tools = Toolbox::built_in();
-        if self.context.works_for().is_some() { tools.of_sub_agent() } else { tools }
+        let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
+        match self.context.works_for() {
+            Some(_) => tools.of_sub_agent(),
+            None => tools.with_tasks(&knowledge.roles),
+        }
     }
 
     async fn ask_model(&mut self) -> Result<Reply, Broken> {
@@ -102,28 +122,30 @@ impl Thinker {
             .shared
             .model(&id)
             .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
-        let request = self.request(&info, &role, &settings).await?;
-        let mut stream = source.stream(request);
-        let (reply, usage) = self.listen(stream.as_mut()).await?;
+        let mut request = self.request(&info, &role, &settings);
+        if self.make_room(&source, &info, &request).await? {
+            request.messages = self.live.messages();
+        }
+        let mut stream = source.stream(request.clone());
+        let heard = match self.listen(stream.as_mut()).await {
+            // The model knows better than we how much it can take. Once: then it is told.
+            Err(Broken::TooLong(_)) if self.compact(&source, &info).await? => {
+                request.messages = self.live.messages();
+                stream = source.stream(request);
+                self.listen(stream.as_mut()).await
+            }
+            heard => heard,
+        };
+        let (reply, usage) = heard?;
         self.say(Body::Usage(counted(usage, &info))).await?;
         Ok(reply)
     }
 
-    async fn request(
-        &self,
-        info: &ModelInfo,
-        role: &Arc<Role>,
-        settings: &Settings,
-    ) -> Result<ModelRequest, Broken> {
-        let (cwd, shared) = (self.context.cwd(), Arc::clone(&self.session.shared));
-        let speaker = Arc::clone(role);
-        let system = tokio::task::spawn_blocking(move || {
-            rules::system_prompt(&cwd, &shared.config.reach.hidden, &speaker)
-        });
-        let system = unless_cancelled(&self.context, system).await?;
-        Ok(ModelRequest {
+    fn request(&self, info: &ModelInfo, role: &Role, settings: &Settings) -> ModelRequest {
+        let system = knowledge::system_prompt(&self.context.cwd(), &self.session.knowledge(), role);
+        ModelRequest {
             model: Arc::clone(&info.id),
-            system: system.map_err(|error| Broken::Failed(error.to_string()))?.into(),
+            system: system.into(),
             messages: self.live.messages(),
             tools: self.tools().of_role(role).specs(),
             output_tokens_max: self.session.shared.config.output_tokens_max,
@@ -133,7 +155,7 @@ impl Thinker {
                 Some(call) => Arc::clone(&call.0),
                 None => self.session.spec.id.as_str().into(),
             },
-        })
+        }
     }
 
     /// Passes on what the model says until it is done.
@@ -143,7 +165,7 @@ impl Thinker {
         let mut speaking = None;
         loop {
             let event = unless_cancelled(&self.context, stream.next()).await?;
-            match event.map_err(|error| Broken::Failed(error.to_string()))? {
+            match event.map_err(Broken::from)? {
                 ModelEvent::Text(text) => {
                     let message = self.message(&mut speaking, Voice::Aloud);
                     self.say(Body::Text { message, text: text.into() }).await?;
@@ -177,7 +199,7 @@ impl Thinker {
         }
     }
 
-    async fn say(&mut self, body: Body) -> Result<(), Broken> {
+    pub(crate) async fn say(&mut self, body: Body) -> Result<(), Broken> {
         self.live.apply(Some(self.context.turn()), &body);
         Ok(self.context.emit(body).await?)
     }
@@ -250,7 +272,7 @@ fn grouped(calls: Vec<Wanted>, tools: &Toolbox) -> Vec<Vec<Wanted>> {
 }
 
 /// What a call cost, where its provider did not say and its price is known.
-fn counted(usage: Option<Usage>, info: &ModelInfo) -> Usage {
+pub(crate) fn counted(usage: Option<Usage>, info: &ModelInfo) -> Usage {
     let mut usage = usage.unwrap_or_default();
     usage.context_size = if usage.context_size == 0 { info.context_tokens } else { usage.context_size };
     match &info.price {

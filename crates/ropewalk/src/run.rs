@@ -192,7 +192,7 @@ fn wishes(
     guards: &Guards,
 ) -> Result<Vec<(&'static str, String)>, Trouble> {
     let wanted = [(MODEL, &options.model), (MODE, &options.mode)];
-    let specs = &registry.abilities().settings;
+    let specs = registry.offer(&folder(options.cwd.as_deref())?).settings;
     let mut wishes = Vec::new();
     for (id, value) in wanted {
         let Some(value) = value else { continue };
