@@ -3,5 +3,6 @@
 
 mod house;
 mod offline;
+mod providers;
 mod reach;
 mod turns;

@@ -34,6 +34,8 @@ pub struct Updates {
     settings: Settings,
     /// Money since the beginning of what this connection has seen.
     cost_usd: f64,
+    /// Something of what the session cost is not known.
+    unpriced: bool,
     turn_usage: Totals,
     /// Output of running commands, and whether it changed since it was last shown.
     tails: BTreeMap<CallId, (String, bool)>,
@@ -64,6 +66,7 @@ impl Updates {
             specs,
             settings: (*snapshot.settings).clone(),
             cost_usd: snapshot.totals.cost_usd,
+            unpriced: snapshot.totals.unpriced,
             turn_usage: Totals::default(),
             tails: BTreeMap::new(),
         }
@@ -142,7 +145,7 @@ impl Updates {
 
     /// What the session has used in all.
     pub fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
-        let cost = schema::Cost::new(totals.cost_usd, "USD");
+        let cost = totals.known_usd().map(|usd| schema::Cost::new(usd, "USD"));
         let update = schema::UsageUpdate::new(totals.context_used, totals.context_size).cost(cost);
         self.update(schema::SessionUpdate::UsageUpdate(update), out);
     }
@@ -297,9 +300,10 @@ impl Updates {
         if view.replay {
             return;
         }
-        let mut totals = Totals { cost_usd: self.cost_usd, ..Totals::default() };
+        let mut totals = Totals { cost_usd: self.cost_usd, unpriced: self.unpriced, ..Totals::default() };
         totals.add(usage);
         self.cost_usd = totals.cost_usd;
+        self.unpriced = totals.unpriced;
         self.totals(&totals, out);
     }
 
