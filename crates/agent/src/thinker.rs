@@ -17,6 +17,7 @@ use engine::{
 use tokio::task::JoinSet;
 
 use crate::agent::AgentSession;
+use crate::budget::Verdict;
 use crate::context::Conversation;
 use crate::guard::{Guard, Ran, Wanted};
 use crate::knowledge;
@@ -80,7 +81,8 @@ struct Reply {
 impl Thinker {
     pub(crate) async fn think(&mut self) -> Result<Stop, Broken> {
         for _ in 0..self.session.shared.config.steps_max {
-            let reply = self.ask_model().await?;
+            // A budget that is spent ends the turn like too many steps do.
+            let Some(reply) = self.ask_model().await? else { return Ok(Stop::MaxTurnRequests) };
             match reply.stop {
                 ModelStop::MaxTokens => return Ok(Stop::MaxTokens),
                 ModelStop::Refusal => return Ok(Stop::Refusal),
@@ -114,17 +116,25 @@ impl Thinker {
         }
     }
 
-    async fn ask_model(&mut self) -> Result<Reply, Broken> {
+    /// Nothing, if it may not be asked any more.
+    async fn ask_model(&mut self) -> Result<Option<Reply>, Broken> {
         let (settings, role) = (self.context.settings(), self.role());
         let id = role.model.clone().unwrap_or_else(|| settings.get(MODEL).into());
         let (source, info) = self
             .session
             .shared
             .model(&id)
-            .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
+            .ok_or_else(|| {
+                Broken::Failed(format!(
+                    "there is no model {id:?} here; choose another, or see `ropewalk models list` for what it needs"
+                ))
+            })?;
         let mut request = self.request(&info, &role, &settings);
         if self.make_room(&source, &info, &request).await? {
             request.messages = self.live.messages();
+        }
+        if !self.affords(&info, &request).await? {
+            return Ok(None);
         }
         let mut stream = source.stream(request.clone());
         let heard = match self.listen(stream.as_mut()).await {
@@ -138,7 +148,20 @@ impl Thinker {
         };
         let (reply, usage) = heard?;
         self.say(Body::Usage(counted(usage, &info))).await?;
-        Ok(reply)
+        Ok(Some(reply))
+    }
+
+    /// Whether the budget lets a call be made. If not, the person is told why.
+    pub(crate) async fn affords(&mut self, info: &ModelInfo, request: &ModelRequest) -> Result<bool, Broken> {
+        let session = Arc::clone(&self.session);
+        let judged = session.ledger.judge(&session.shared.config.budget, info, request).await;
+        let (text, goes) = match judged {
+            Verdict::Go => return Ok(true),
+            Verdict::Warn(text) => (text, true),
+            Verdict::Stop(text) => (text, false),
+        };
+        self.say(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
+        Ok(goes)
     }
 
     fn request(&self, info: &ModelInfo, role: &Role, settings: &Settings) -> ModelRequest {
@@ -199,7 +222,11 @@ impl Thinker {
         }
     }
 
+    /// Takes part in the conversation, and in the log. What was used is counted here and nowhere else.
     pub(crate) async fn say(&mut self, body: Body) -> Result<(), Broken> {
+        if let Body::Usage(usage) = &body {
+            self.session.ledger.add(&self.session.shared.config.budget, usage).await;
+        }
         self.live.apply(Some(self.context.turn()), &body);
         Ok(self.context.emit(body).await?)
     }
