@@ -37,6 +37,10 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/undo",
         expect![[r#"
+            file DIR/a.txt Some("\u{feff}1\r|two") -> Some("\u{feff}one\r|two")
+            file DIR/new/b.txt Some("b|") -> None
+            say Undone: a.txt, new/b.txt.
+            EndTurn
         "#]],
     )
     .await;
@@ -46,6 +50,8 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/undo",
         expect![[r#"
+            say No file was changed: no turn has changed files that could be put back.
+            EndTurn
         "#]],
     )
     .await;
@@ -53,6 +59,10 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/redo",
         expect![[r#"
+            file DIR/a.txt Some("\u{feff}one\r|two") -> Some("\u{feff}1\r|two")
+            file DIR/new/b.txt None -> Some("b|")
+            say Done again: a.txt, new/b.txt.
+            EndTurn
         "#]],
     )
     .await;
@@ -61,6 +71,8 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/redo",
         expect![[r#"
+            say No file was changed: nothing was undone that could be done again.
+            EndTurn
         "#]],
     )
     .await;
@@ -68,6 +80,8 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/undo now",
         expect![[r#"
+            say No file was changed: the only word that can follow is force.
+            EndTurn
         "#]],
     )
     .await;
@@ -119,6 +133,8 @@ async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
         &mut house,
         "/redo",
         expect![[r#"
+            say No file was changed: nothing was undone that could be done again.
+            EndTurn
         "#]],
     )
     .await;
@@ -138,6 +154,8 @@ async fn what_somebody_else_changed_is_not_overwritten() {
         &mut house,
         "/undo",
         expect![[r#"
+            say No file was changed: somebody else has changed this since: DIR/a. `/undo force` does it all the same.
+            EndTurn
         "#]],
     )
     .await;
@@ -161,6 +179,8 @@ async fn a_file_that_became_a_link_is_not_written_through() {
         &mut house,
         "/undo force",
         expect![[r#"
+            say No file was changed: DIR/a is a link now; nothing is put back through it.
+            EndTurn
         "#]],
     )
     .await;
@@ -194,6 +214,13 @@ async fn what_a_command_does_to_the_files_it_names_is_taken_back() {
         &mut house,
         "/undo",
         expect![[r#"
+            file DIR/made Some("x") -> None
+            file DIR/gone/a None -> Some("a")
+            file DIR/gone/deep/b None -> Some("b")
+            file DIR/old None -> Some("token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA|")
+            file DIR/new Some("token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA|") -> None
+            say Undone: made, gone/a, gone/deep/b, old, new, run.sh, bin.dat.
+            EndTurn
         "#]],
     )
     .await;
@@ -219,6 +246,15 @@ async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
         &mut house,
         "go",
         expect![[r#"
+            1 starts: Patch run.sh, bin/run.sh, b and 1 more (Edit)
+            file DIR/bin/run.sh None -> Some("two|")
+            file DIR/run.sh Some("one|") -> None
+            file DIR/b Some("b|") -> None
+            file DIR/c None -> Some("c|")
+            1 ends:  told "moved to bin/run.sh\nremoved run.sh\ndeleted b\nadded c"
+            say ok
+            title go
+            EndTurn
         "#]],
     )
     .await;
@@ -228,6 +264,12 @@ async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
         &mut house,
         "/undo",
         expect![[r#"
+            file DIR/bin/run.sh Some("two|") -> None
+            file DIR/run.sh None -> Some("one|")
+            file DIR/b None -> Some("b|")
+            file DIR/c Some("c|") -> None
+            say Undone: bin/run.sh, run.sh, b, c.
+            EndTurn
         "#]],
     )
     .await;
@@ -249,6 +291,8 @@ async fn a_file_that_is_too_large_to_be_kept_is_named() {
         &mut house,
         "/undo",
         expect![[r#"
+            say No file was changed: not everything can be put back: DIR/large: what it held is too large to be kept (25 MiB at most). `/undo force` does the rest.
+            EndTurn
         "#]],
     )
     .await;
