@@ -28,8 +28,7 @@ async fn said(house: &mut House, prompt: &str, expected: Expect) {
 #[tokio::test]
 async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
     let edit = call("edit", r#"{"path":"a.txt","old":"one","new":"1"}"#);
-    let (mut house, script) =
-        house(vec![vec![edit, call("write", r#"{"path":"new/b.txt","text":"b\n"}"#)]]).await;
+    let (mut house, _) = house(vec![vec![edit, call("write", r#"{"path":"new/b.txt","text":"b\n"}"#)]]).await;
     house.write("a.txt", "\u{feff}one\r\ntwo");
     house.prompt("go").await;
     assert_eq!(house.read("a.txt"), "\u{feff}1\r\ntwo");
@@ -85,8 +84,15 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         "#]],
     )
     .await;
+}
 
-    // The model hears of it with the next prompt, and only once.
+#[tokio::test]
+async fn the_model_hears_of_it_with_the_next_prompt_and_only_once() {
+    let (mut house, script) = house(vec![vec![call("write", r#"{"path":"a.txt","text":"x"}"#)]]).await;
+    for prompt in ["go", "/redo", "/undo", "/undo"] {
+        house.prompt(prompt).await;
+    }
+    house.restart().await;
     house.prompt("next").await;
     house.prompt("and next").await;
     let requests = script.requests();
@@ -101,7 +107,7 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         .collect();
     assert_eq!(prompts.len(), 3);
     assert!(
-        prompts[1].contains("Undone: a.txt, new/b.txt.") && prompts[1].ends_with("\n\nnext"),
+        prompts[1].contains("was told: Undone: a.txt. Read") && prompts[1].ends_with("\n\nnext"),
         "{}",
         prompts[1]
     );
@@ -125,7 +131,6 @@ async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
     assert_eq!(house.read("a"), "0");
     house.prompt("/redo").await;
     assert_eq!(house.read("a"), "1");
-    // The file is not what the model saw last, so it has to look first.
     house.prompt("four").await;
     assert_eq!(house.read("a"), "4");
     // A new change: what was undone before it is gone.
