@@ -180,10 +180,12 @@ impl Conversation {
             self.measured =
                 (usage.context_used > 0).then(|| (usage.context_used, self.weight())).or(self.measured);
         } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
-            self.overheard.push_str(&format!(
-                "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before you \
-                 change them.]\n\n"
-            ));
+            if !text.starts_with(commands::undo::NOTHING) {
+                self.overheard.push_str(&format!(
+                    "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before \
+                     you change them.]\n\n"
+                ));
+            }
         } else if self.skipping || turn != self.turn {
             // Other turns can only be queued or dropped from the queue while one runs.
         } else if let Body::Text { text, .. } = body {
