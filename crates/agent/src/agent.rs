@@ -14,6 +14,7 @@ use engine::{
 
 use tokio::sync::Semaphore;
 
+use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
@@ -25,6 +26,9 @@ use crate::{commands, role, rules, turn};
 pub struct AgentConfig {
     /// At least one. The first model of the first source is the default.
     pub sources: Vec<Arc<dyn Model>>,
+    /// The default, if it is not that one.
+    pub model: Option<Arc<str>>,
+    pub budget: Budget,
     /// The environment of the commands that the agent runs: what is not here, they do not see.
     pub environment: Vec<(OsString, OsString)>,
     /// Model calls in one turn.
@@ -56,6 +60,8 @@ impl AgentConfig {
     pub fn new(sources: Vec<Arc<dyn Model>>) -> Self {
         Self {
             sources,
+            model: None,
+            budget: Budget::default(),
             environment: Vec::new(),
             steps_max: 50,
             output_tokens_max: None,
@@ -95,7 +101,7 @@ impl Agent {
     pub fn new(config: AgentConfig) -> Self {
         let settings = vec![
             role::mode_spec(),
-            model_spec(&config.sources),
+            model_spec(&config),
             thinking_spec(),
             temperature_spec(),
             approval_spec(),
@@ -130,6 +136,7 @@ impl Backend for Agent {
             memory: Mutex::new(None),
             seen: Arc::default(),
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
+            ledger: Ledger::default(),
         })
     }
 
@@ -147,6 +154,7 @@ pub(crate) struct AgentSession {
     pub(crate) seen: Arc<Seen>,
     /// Room for sub-agents that work at the same time.
     pub(crate) sub_agents: Semaphore,
+    pub(crate) ledger: Ledger,
 }
 
 impl BackendSession for AgentSession {
@@ -189,8 +197,9 @@ impl AgentSession {
     }
 }
 
-fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
-    let choices: Vec<_> = sources
+fn model_spec(config: &AgentConfig) -> SettingSpec {
+    let choices: Vec<_> = config
+        .sources
         .iter()
         .flat_map(|source| source.offers())
         .map(|info| Choice { value: info.id, name: info.name, description: info.description })
@@ -200,7 +209,12 @@ fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
         name: "Model".into(),
         description: "Which model thinks".into(),
         category: Category::Model,
-        default: choices.first().map_or_else(|| "".into(), |first| Arc::clone(&first.value)),
+        default: config
+            .model
+            .clone()
+            .filter(|chosen| choices.iter().any(|choice| choice.value == *chosen))
+            .or_else(|| choices.first().map(|first| Arc::clone(&first.value)))
+            .unwrap_or_else(|| "".into()),
         choices,
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
+use crate::budget::Costs;
 use crate::commands::{self, Slash};
 use crate::model::{Image, Message, Native, ToolCall};
 use crate::place::Place;
@@ -23,6 +24,8 @@ const NO_RESULT: &str = "the tool call was interrupted; whether it took effect i
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) past: Conversation,
+    /// What all turns before this one cost.
+    pub(crate) costs: Costs,
     /// Everything up to here is in `past`.
     cursor: Seq,
     /// The last prompt as it was given to the model, so that its links are not read a second time.
@@ -64,6 +67,7 @@ impl Memory {
     }
 
     async fn remember(&mut self, event: &Event, place: &Place) {
+        self.costs.observe(event.turn, &event.origin, &event.body);
         if matches!(event.origin, Origin::Task { .. }) {
             // What a sub-agent did is told to the model as the outcome of its call.
         } else if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {

@@ -4,6 +4,7 @@
 //! given, the models, the guard that every tool call passes, the tools.
 
 mod agent;
+mod budget;
 mod commands;
 mod context;
 mod guard;
@@ -20,6 +21,7 @@ mod turn;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
+pub use budget::{Budget, Costs, Spending};
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,

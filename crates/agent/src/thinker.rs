@@ -17,6 +17,7 @@ use engine::{
 use tokio::task::JoinSet;
 
 use crate::agent::AgentSession;
+use crate::budget::Verdict;
 use crate::context::Conversation;
 use crate::guard::{Guard, Ran, Wanted};
 use crate::model::{ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Thinking};
@@ -67,7 +68,8 @@ struct Reply {
 impl Thinker {
     pub(crate) async fn think(&mut self) -> Result<Stop, Broken> {
         for _ in 0..self.session.shared.config.steps_max {
-            let reply = self.ask_model().await?;
+            // A budget that is spent ends the turn like too many steps do.
+            let Some(reply) = self.ask_model().await? else { return Ok(Stop::MaxTurnRequests) };
             match reply.stop {
                 ModelStop::MaxTokens => return Ok(Stop::MaxTokens),
                 ModelStop::Refusal => return Ok(Stop::Refusal),
@@ -94,19 +96,36 @@ impl Thinker {
         if self.context.works_for().is_some() { tools.of_sub_agent() } else { tools }
     }
 
-    async fn ask_model(&mut self) -> Result<Reply, Broken> {
+    /// Nothing, if it may not be asked any more.
+    async fn ask_model(&mut self) -> Result<Option<Reply>, Broken> {
         let (settings, role) = (self.context.settings(), self.role());
         let id = role.model.clone().unwrap_or_else(|| settings.get(MODEL).into());
         let (source, info) = self
             .session
             .shared
             .model(&id)
-            .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
+            .ok_or_else(|| {
+                Broken::Failed(format!(
+                    "there is no model {id:?} here; choose another, or see `ropewalk models list` for what it needs"
+                ))
+            })?;
         let request = self.request(&info, &role, &settings).await?;
+        let session = Arc::clone(&self.session);
+        let budget = &session.shared.config.budget;
+        match session.ledger.judge(budget, &info, &request).await {
+            Verdict::Go => {}
+            Verdict::Warn(text) => self.warn(text).await?,
+            Verdict::Stop(text) => {
+                self.warn(text).await?;
+                return Ok(None);
+            }
+        }
         let mut stream = source.stream(request);
         let (reply, usage) = self.listen(stream.as_mut()).await?;
-        self.say(Body::Usage(counted(usage, &info))).await?;
-        Ok(reply)
+        let usage = counted(usage, &info);
+        session.ledger.add(budget, &usage).await;
+        self.say(Body::Usage(usage)).await?;
+        Ok(Some(reply))
     }
 
     async fn request(
@@ -175,6 +194,10 @@ impl Thinker {
                 message
             }
         }
+    }
+
+    async fn warn(&mut self, text: String) -> Result<(), Broken> {
+        self.say(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await
     }
 
     async fn say(&mut self, body: Body) -> Result<(), Broken> {

@@ -34,6 +34,7 @@ async fn begin(
     let place = opened.map_err(Broken::Failed)?;
     let caught_up = unless_cancelled(&context, memory.catch_up(&context.history, input.turn, &place)).await?;
     caught_up.map_err(|error| Broken::Failed(error.to_string()))?;
+    session.ledger.begin(&memory.costs.total);
 
     let (prompt, role) = match commands::parse(&input.content) {
         None => (unless_cancelled(&context, prompt::render(&input.content, &place)).await?, None),

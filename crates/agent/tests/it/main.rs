@@ -3,6 +3,7 @@
 
 mod house;
 mod offline;
+mod providers;
 mod reach;
 mod trajectories;
 mod turns;
