@@ -139,9 +139,15 @@ impl Agent {
         let modules = install(&self.folder(), self.packages)?;
         let file = modules.join(self.program);
         let script = self.program.ends_with("js");
-        let mut command = if script { program(node()?) } else { program(&file) };
+        let mut command = program(&file);
         if script {
-            command.arg(&file);
+            let node = node()?;
+            command = program(&node);
+            // What it starts itself looks for Node there, too.
+            let folders = node.parent().into_iter().map(Path::to_owned);
+            let usual = command::variable("PATH").unwrap_or_default();
+            let path = std::env::join_paths(folders.chain(std::env::split_paths(&usual)))?;
+            command.arg(&file).env("PATH", path);
         }
         command.args(self.arguments);
         let filled = |text: &str| {

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -46,7 +46,11 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
             _ => bail!("bench turns does not know the argument {flag}"),
         }
     }
-    let product = build(&command::root(), &["--package", "ropewalk"], OURS)?;
+    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    let product = match wanted(OURS) {
+        true => build(&command::root(), &["--package", "ropewalk"], OURS)?,
+        false => PathBuf::new(),
+    };
     let mock = Mock::start()?;
     let scratch = command::target_folder()?.join("rigs/turns");
     let mut rows: Vec<(&str, Vec<Sample>)> = Vec::new();
@@ -54,7 +58,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     for round in 0..rounds {
         own_ms.push(mock.own_ms()?);
         for name in std::iter::once(OURS).chain(AGENTS.iter().map(|agent| agent.name)) {
-            if only.as_deref().is_some_and(|only| only != name) {
+            if !wanted(name) {
                 continue;
             }
             let place = agents::place(&scratch, name, &mock.address)?;
@@ -142,8 +146,8 @@ impl Running {
             .get_envs()
             .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
             .collect();
-        command.env_clear().envs(given).env("HOME", &place.home);
-        command.envs(command::variable("PATH").map(|path| ("PATH", path)));
+        command.env_clear().env("HOME", &place.home);
+        command.envs(command::variable("PATH").map(|path| ("PATH", path))).envs(given);
         let log = std::fs::File::create(place.home.with_file_name("stderr.log"))?;
         command.current_dir(&place.project).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().context("the agent cannot be started")?;
@@ -292,8 +296,9 @@ struct Mock {
 
 impl Mock {
     fn start() -> anyhow::Result<Self> {
-        let program =
-            build(&command::root(), &["--package", "testkit", "--bin", "mock-provider"], "mock-provider")?;
+        // Not the release profile: it would be built a second time for it, and its time is taken off anyhow.
+        command::run(command::cargo().args(["build", "--package", "testkit", "--bin", "mock-provider"]))?;
+        let program = command::target_folder()?.join("debug/mock-provider");
         let script = program.with_file_name("turns-script.json");
         let pieces: Vec<Value> = (0..PIECES).map(|n| json!({"text": piece(n)})).collect();
         let mut reply = pieces;
