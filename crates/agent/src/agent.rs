@@ -11,7 +11,6 @@ use engine::{
     Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, SessionSpec, SettingSpec,
     Stop, TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
-
 use tokio::sync::Semaphore;
 
 use crate::background::Background;
