@@ -27,3 +27,4 @@ pub use model::{
     Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
     ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
 };
+pub use role::AgentInfo;

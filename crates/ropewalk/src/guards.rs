@@ -54,6 +54,8 @@ pub struct Guards {
     pub approval: Option<Arc<str>>,
     /// What it is for one run alone.
     pub approval_once: Option<Arc<str>>,
+    /// The project's instruction files are left alone.
+    pub no_rules: bool,
     pub config: Config,
 }
 
@@ -80,6 +82,7 @@ impl Guards {
                 None => customary(&config)?,
             },
             approval_once: None,
+            no_rules: options.no_rules,
             config,
         };
         guards.be_loud();
@@ -117,7 +120,7 @@ impl Guards {
     /// For commands that run no tools.
     pub fn none() -> Self {
         let reach = Reach { mode: Mode::ReadOnly, ..Reach::default() };
-        Self { reach, approval: None, approval_once: None, config: Config::default() }
+        Self { reach, approval: None, approval_once: None, no_rules: false, config: Config::default() }
     }
 
     /// Rules that cannot be read protect nobody, so whoever starts the program is told.

@@ -174,6 +174,7 @@ impl Answers {
             | Body::Title { .. }
             | Body::Notice { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
             | Body::Foreign { .. } => json!({}),

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod house;
+mod knowledge;
+mod long;
 mod offline;
 mod reach;
 mod turns;

@@ -89,6 +89,7 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => {}
     }
@@ -159,6 +160,7 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => {}
     }
@@ -223,6 +225,7 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => {}

@@ -87,6 +87,7 @@ impl Run {
             | Body::Title { .. }
             | Body::Notice { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
             | Body::Foreign { .. } => {}
