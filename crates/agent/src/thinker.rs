@@ -114,6 +114,9 @@ impl Thinker {
             .shared
             .model(&id)
             .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
+        if self.context.cancel.is_cancelled() {
+            return Err(Broken::Cancelled);
+        }
         let mut request = self.request(&info, &role, &settings);
         if self.make_room(&source, &info, &request).await? {
             request.messages = self.live.messages();

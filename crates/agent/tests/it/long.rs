@@ -79,13 +79,13 @@ async fn a_conversation_is_summed_up_in_mid_task_and_a_restart_changes_nothing()
         vec![say("next")],
         vec![say("restarted")],
     ]);
-    let mut house = House::with(Narrow::new(&script, 8_000)).await;
-    house.write("big.txt", &"a line of text\n".repeat(1_400));
-    house.write("small.txt", "small\n");
+    let mut house = House::with(Narrow::new(&script, 40_000)).await;
+    house.write("big.txt", &"a".repeat(100_000));
+    house.write("small.txt", &"b".repeat(32_000));
     let events = house.prompt("do it").await;
     let lines = house.lines(&events);
     let tail = "compacting\ncompacted\nsay done\ntitle do it\nEndTurn\n";
-    assert!(lines.ends_with(tail), "{lines}");
+    assert!(lines.ends_with(tail), "{}", &lines[lines.len() - 200..]);
     let requests = script.requests();
     // The first reading alone fits; with the second there is too little room for an answer.
     assert_eq!(requests.len(), 4, "{:?}", requests.iter().map(|r| shown(&r.messages)).collect::<Vec<_>>());
@@ -96,7 +96,7 @@ async fn a_conversation_is_summed_up_in_mid_task_and_a_restart_changes_nothing()
     );
     assert_eq!(
         shown(&requests[3].messages),
-        ["user do it", "summary SUMMARY", "assistant  1", "read 6"],
+        ["user do it", "summary SUMMARY", "assistant  1", "read 32000"],
         "the task goes on with the summary and what the model has not seen yet"
     );
     let usages = events.iter().filter_map(|event| match &event.body {
@@ -123,7 +123,7 @@ async fn the_window_is_full_when_the_provider_says_so() {
         Script::new([vec![read("a.txt"), Line::Usage(nearly)], vec![say("SUMMARY")], vec![say("done")]]);
     let mut house = House::with(Narrow::new(&script, 8_000)).await;
     house.write("a.txt", &"x".repeat(400));
-    let events = house.prompt(&"please ".repeat(1_000)).await;
+    let events = house.prompt(&"please ".repeat(1_700)).await;
     let requests = script.requests();
     assert_eq!(requests.len(), 3, "{}", house.lines(&events));
     assert!(shown(&requests[2].messages)[1].starts_with("summary SUMMARY"));
