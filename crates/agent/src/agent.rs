@@ -12,6 +12,9 @@ use engine::{
     Stop, TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
+use tokio::sync::Semaphore;
+
+use crate::background::Background;
 use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::model::{Model, ModelInfo, Offline};
@@ -19,6 +22,7 @@ use crate::place::Place;
 use crate::role::{AgentInfo, Role};
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
+use crate::undo::Undo;
 use crate::{commands, role, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
@@ -37,6 +41,9 @@ pub struct AgentConfig {
     pub titles_by_model: bool,
     /// The person's rules, for the command that shows and changes them. Without, there is none.
     pub rules: Option<Arc<guard::Rulebook>>,
+    /// Where files are kept as they were before a turn changed them, outside every workspace. Without,
+    /// nothing can be undone.
+    pub undo: Option<PathBuf>,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -67,6 +74,7 @@ impl AgentConfig {
             knowledge: KnowledgeConfig::default(),
             titles_by_model: false,
             rules: None,
+            undo: None,
         }
     }
 
@@ -160,10 +168,13 @@ impl Backend for Agent {
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
             place: Mutex::new(place),
+            undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
             knowledge: Mutex::default(),
             memory: Mutex::new(None),
             seen: Arc::default(),
+            sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
+            background: Background::default(),
         })
     }
 
@@ -181,6 +192,10 @@ pub(crate) struct AgentSession {
     knowledge: Mutex<Arc<Knowledge>>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
+    /// Room for sub-agents that work at the same time.
+    pub(crate) sub_agents: Semaphore,
+    pub(crate) undo: Arc<Undo>,
+    pub(crate) background: Background,
 }
 
 impl BackendSession for AgentSession {
@@ -195,6 +210,10 @@ impl BackendSession for AgentSession {
             self.keep_memory(memory);
             outcome
         })
+    }
+
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.background.close().await })
     }
 }
 

@@ -8,6 +8,7 @@
 mod custom;
 mod permissions;
 mod report;
+pub(crate) mod undo;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ const INIT: &str = "Write AGENTS.md for this project, for coding agents that wor
     nothing that you did not see here.";
 
 /// Name, argument, what it does.
-const COMMANDS: [(&str, Option<&str>, &str); 12] = [
+const COMMANDS: [(&str, Option<&str>, &str); 14] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
@@ -47,6 +48,8 @@ const COMMANDS: [(&str, Option<&str>, &str); 12] = [
     ("clear", None, "Forgets the conversation; the session stays"),
     ("compact", None, "Replaces the conversation by a summary, for the model"),
     ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
+    ("undo", Some("[force]"), "Takes back what the last turn did to files"),
+    ("redo", Some("[force]"), "Does again what was undone last"),
     ("init", None, "Has the agent write AGENTS.md for this project"),
     ("permissions", Some("[list|add|remove]"), "Shows or changes what may be done here without asking"),
 ];
@@ -66,6 +69,7 @@ pub(crate) enum Slash {
     Review(Result<Option<String>, &'static str>),
     Init,
     Permissions(permissions::Order),
+    Undo(undo::Order),
     /// From a file, with its arguments in place.
     Custom(String),
 }
@@ -79,8 +83,7 @@ pub(crate) enum Heard {
 }
 
 pub(crate) fn is_built_in(name: &str) -> bool {
-    // The last two are kept with the files that they bring back.
-    COMMANDS.iter().any(|(known, ..)| *known == name) || matches!(name, "undo" | "redo")
+    COMMANDS.iter().any(|(known, ..)| *known == name)
 }
 
 pub(crate) fn specs(custom: &[Custom]) -> Vec<CommandSpec> {
@@ -130,6 +133,8 @@ fn parse(content: &[Content], custom: &[Custom]) -> Option<Slash> {
         "mode" => Slash::Mode(argument),
         "approval" => Slash::Approval(argument.map(|preset| full_name(APPROVAL, preset.into()).to_string())),
         "sandbox" => Slash::Sandbox(argument),
+        "undo" => Slash::Undo(undo::Order::back(argument.as_deref())),
+        "redo" => Slash::Undo(undo::Order::forth(argument.as_deref())),
         "status" => Slash::Status,
         "cost" => Slash::Cost,
         "clear" => Slash::Clear,
@@ -177,8 +182,10 @@ pub(crate) async fn answer(
     let reply = match slash {
         Slash::Help => help(&knowledge.commands),
         Slash::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
-        // These are for the model.
-        Slash::Review(Ok(_)) | Slash::Init | Slash::Custom(_) | Slash::Compact => return Ok(()),
+        // The turn does these itself.
+        Slash::Review(Ok(_)) | Slash::Init | Slash::Custom(_) | Slash::Compact | Slash::Undo(_) => {
+            return Ok(());
+        }
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
         Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
         Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),

@@ -132,7 +132,7 @@ impl Thinker {
 
     /// How a sub-agent keeps its own conversation short is nobody else's business.
     async fn say_unless_within(&mut self, body: Body) -> Result<(), Broken> {
-        if self.context.is_within_call() {
+        if self.context.works_for().is_some() {
             self.live.apply(Some(self.context.turn()), &body);
             return Ok(());
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
-use crate::commands::{self, Heard};
+use crate::commands::{self, Heard, Slash};
 use crate::knowledge::Knowledge;
 use crate::model::{Image, Message, Native, ToolCall};
 use crate::place::Place;
@@ -99,6 +99,7 @@ async fn opening(
     }
     match commands::heard(content, place, knowledge).await {
         Heard::Prompt { prompt, .. } => Opening::Prompt(prompt),
+        Heard::Command(Slash::Undo(_)) => Opening::Overheard,
         Heard::Command(_) => Opening::Local,
     }
 }
@@ -108,6 +109,8 @@ pub(crate) enum Opening {
     Prompt(Prompt),
     /// A command that the model never hears of.
     Local,
+    /// A command whose answer the model hears with the next prompt.
+    Overheard,
 }
 
 /// The conversation so far.
@@ -120,6 +123,9 @@ pub(crate) struct Conversation {
     reply: Option<Reply>,
     /// The rest of this turn is not for the model.
     skipping: bool,
+    /// It is, but with the next prompt.
+    overhearing: bool,
+    overheard: String,
     /// How many tokens the model can take, as the last usage said.
     window: u64,
     /// How many tokens the last call had by its provider's count, and by ours.
@@ -147,13 +153,15 @@ impl Conversation {
     pub(crate) fn open(&mut self, turn: TurnId, opening: Opening) {
         self.close_reply();
         self.turn = Some(turn);
+        self.overhearing = matches!(opening, Opening::Overheard);
         match opening {
             Opening::Prompt(prompt) => {
                 self.skipping = false;
                 self.opener.get_or_insert_with(|| prompt.typed.into());
-                self.messages.push(Message::User { text: prompt.text.into(), images: prompt.images });
+                let text = std::mem::take(&mut self.overheard) + &prompt.text;
+                self.messages.push(Message::User { text: text.into(), images: prompt.images });
             }
-            Opening::Local => self.skipping = true,
+            Opening::Local | Opening::Overheard => self.skipping = true,
         }
     }
 
@@ -165,6 +173,11 @@ impl Conversation {
             self.close_reply();
             self.messages = kept::compacted(&self.messages, summary, self.window, self.skipping);
             self.measured = None;
+        } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
+            self.overheard.push_str(&format!(
+                "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before you \
+                 change them.]\n\n"
+            ));
         } else if let Body::Usage(usage) = body
             && turn == self.turn
         {
@@ -251,6 +264,16 @@ impl Conversation {
 
     pub(crate) fn opener(&self) -> Option<&Arc<str>> {
         self.opener.as_ref()
+    }
+
+    /// The last thing that was said aloud.
+    pub(crate) fn last_said(&self) -> Option<Arc<str>> {
+        let now = self.reply.as_ref().map(|reply| reply.text.as_str()).filter(|text| !text.trim().is_empty());
+        let said = |message: &Message| match message {
+            Message::Assistant { text, .. } => Some(text).filter(|text| !text.trim().is_empty()).cloned(),
+            _ => None,
+        };
+        now.map(Arc::from).or_else(|| self.messages.iter().rev().find_map(said))
     }
 
     fn reply_in_progress(&mut self) -> &mut Reply {

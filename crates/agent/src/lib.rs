@@ -4,6 +4,7 @@
 //! given, the models, the guard that every tool call passes, the tools.
 
 mod agent;
+mod background;
 mod commands;
 mod compaction;
 mod context;
@@ -13,18 +14,22 @@ mod model;
 mod place;
 mod prompt;
 mod role;
+mod screen;
 mod seen;
 mod summary;
 mod thinker;
 mod title;
 mod tools;
 mod turn;
+mod undo;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use knowledge::KnowledgeConfig;
 pub use model::{
-    Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
-    ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
+    Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
+    ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,
+    Thinking, Timeouts, ToolCall, ToolSpec, Wire, catalog,
 };
 pub use role::AgentInfo;
+pub use undo::ForgetsUndo;

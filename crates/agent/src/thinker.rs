@@ -93,17 +93,21 @@ impl Thinker {
 
     /// As it is at this moment: a person may change the mode while a turn runs.
     fn role(&self) -> Arc<Role> {
-        let chosen = || {
-            let (settings, knowledge) = (self.context.settings(), self.session.knowledge());
-            let mode = settings.get(MODE);
-            Arc::new(knowledge.mode(mode).cloned().unwrap_or_else(|| role::lost(mode)))
-        };
-        self.role.clone().unwrap_or_else(chosen)
+        let (settings, knowledge) = (self.context.settings(), self.session.knowledge());
+        let mode =
+            || knowledge.mode(settings.get(MODE)).cloned().unwrap_or_else(|| role::lost(settings.get(MODE)));
+        match &self.role {
+            None => Arc::new(mode()),
+            // A sub-agent may be somebody else, but never do more than the session may.
+            Some(role) if self.context.works_for().is_some() => Arc::new(role.within(&mode())),
+            Some(role) => Arc::clone(role),
+        }
     }
 
     fn tools(&self) -> Toolbox {
         let tools = Toolbox::built_in();
-        if self.session.knowledge().skills.is_empty() { tools } else { tools.with_skills() }
+        let tools = if self.session.knowledge().skills.is_empty() { tools } else { tools.with_skills() };
+        if self.context.works_for().is_some() { tools.of_sub_agent() } else { tools }
     }
 
     async fn ask_model(&mut self) -> Result<Reply, Broken> {
@@ -146,7 +150,10 @@ impl Thinker {
             output_tokens_max: self.session.shared.config.output_tokens_max,
             thinking: thinking(settings),
             temperature: temperature(settings),
-            conversation: self.session.spec.id.as_str().into(),
+            conversation: match self.context.works_for() {
+                Some(call) => Arc::clone(&call.0),
+                None => self.session.spec.id.as_str().into(),
+            },
         }
     }
 

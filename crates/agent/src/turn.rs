@@ -47,6 +47,11 @@ async fn begin(
             Thinker { session, context, place, live, role: None }.compact_as_asked().await?;
             return Ok(Stop::EndTurn);
         }
+        Heard::Command(Slash::Undo(order)) => {
+            let said = commands::undo::answer(order, &session.undo, &place, &context).await?;
+            context.text(context.new_message(), said).await?;
+            return Ok(Stop::EndTurn);
+        }
         Heard::Command(slash) => {
             commands::answer(slash, memory, session, place.mode(), &context).await?;
             return Ok(Stop::EndTurn);

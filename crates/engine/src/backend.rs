@@ -77,6 +77,12 @@ pub trait BackendSession: Send + Sync + 'static {
         input: TurnInput,
         context: TurnContext,
     ) -> BoxFuture<'static, Result<Stop, TurnError>>;
+
+    /// Ends what the session has running besides turns. Called once, after the last turn; the session
+    /// waits for it a while.
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -204,13 +210,13 @@ impl TurnContext {
         Self { within: Some(call), ..self.clone() }
     }
 
-    pub fn turn(&self) -> TurnId {
-        self.turn
+    /// The call that whoever has this context works for, if it is a sub-agent.
+    pub fn works_for(&self) -> Option<&CallId> {
+        self.within.as_ref()
     }
 
-    /// Whether this is a sub-agent's context.
-    pub fn is_within_call(&self) -> bool {
-        self.within.is_some()
+    pub fn turn(&self) -> TurnId {
+        self.turn
     }
 
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {

@@ -26,7 +26,7 @@ use crate::ids::{AskId, CallId, Clock, Epoch, Principal, Seq, SessionId, Timesta
 use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
 use crate::redactor::Redactor;
-use crate::rules::{MemoryRules, Remembered, RuleHit, Rules};
+use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
@@ -39,6 +39,8 @@ const REPORTS_MAX: usize = 256;
 const REPORTS_PER_WAKE: usize = 64;
 /// How long a cancelled turn may take to end by itself.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// How long what a session has running besides its turns may take to end.
+const BACKEND_CLOSE: Duration = Duration::from_secs(6);
 /// Message ids of one turn; more messages than this in a turn would share ids with the next.
 const MESSAGES_PER_TURN: u64 = 1 << 20;
 
@@ -315,7 +317,7 @@ impl Task {
     /// Takes an event into the log, without its secrets and after what was held before it.
     fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
         let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, body) };
-        let held = redaction.before(turn, &body);
+        let held = redaction.before(&origin, turn, &body);
         let clean = redaction.clean(&origin, turn, body);
         for record in held {
             self.append(record.origin, record.turn, record.body);
@@ -352,8 +354,18 @@ impl Task {
         }
     }
 
-    /// What the rules say of a wish, and what was answered here and is written nowhere.
+    /// What the rules say of a wish. One about several files is allowed if each of them is, and refused or
+    /// asked for if any is.
     fn rule_for(&self, request: &AskRequest) -> Option<RuleHit> {
+        let hits: Vec<_> = request.by_file().iter().map(|wish| self.rule_for_one(wish)).collect();
+        let narrowing = hits.iter().flatten().filter(|hit| hit.effect > RuleEffect::Allow);
+        let strongest = narrowing.max_by_key(|hit| hit.effect).cloned();
+        strongest
+            .or_else(|| hits.into_iter().collect::<Option<Vec<_>>>()?.into_iter().min_by_key(|hit| hit.exact))
+    }
+
+    /// What the rules say, and what was answered here and is written nowhere.
+    fn rule_for_one(&self, request: &AskRequest) -> Option<RuleHit> {
         let workspace = self.session.cwd();
         let hits = [self.unwritten.find(workspace, request), self.rules.find(workspace, request)];
         hits.into_iter().flatten().max_by_key(|hit| hit.effect)
@@ -523,6 +535,10 @@ impl Task {
     }
 
     async fn wind_down(self) {
+        let closing = self.tracker.spawn(Arc::clone(&self.backend).close());
+        if tokio::time::timeout(BACKEND_CLOSE, closing).await.is_err() {
+            tracing::warn!(session = %self.id, "what the session had running did not end in time");
+        }
         self.log.close(None);
         if let Err(error) = self.store.release(&self.id, self.epoch).await {
             tracing::warn!(session = %self.id, %error, "the session could not be released");

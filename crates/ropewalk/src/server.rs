@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent::{Agent, AgentConfig};
+use agent::{Agent, AgentConfig, ForgetsUndo};
 use engine::{APPROVAL, Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
 use guard::Rulebook;
 use store::SqliteStore;
@@ -45,6 +45,7 @@ fn watched(limits: Limits, warm: bool, guards: &Guards, meters: Option<&Meters>)
         parts.followers = meters.followers();
         parts.store = meters.metrics.timed(parts.store);
     }
+    parts.followers.push(Arc::new(ForgetsUndo { folder: paths::undo()? }));
     let key = match key {
         // Where nothing can be kept, neither can sessions: they last as long as the process does.
         Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
@@ -101,6 +102,7 @@ fn parts(
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
     config.rules = Some(Arc::clone(rules));
+    config.undo = Some(paths::undo()?);
     config.knowledge = paths::knowledge(guards.no_rules);
     config.titles_by_model = true;
     let options = store::Options { warm, ..store::Options::default() };

@@ -29,7 +29,7 @@ pub enum Program {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How long the command may run.
+    /// How long the command may run; zero is as long as it takes.
     pub wall: Duration,
     /// After this much output the rest is read and counted, but not handed on.
     pub forward_bytes_max: u64,

@@ -41,14 +41,16 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) async fn start(command: &Command) -> Result<Self, StartError> {
+    /// With a terminal, that is the command's input and output.
+    pub(crate) async fn start(command: &Command, terminal: Option<OwnedFd>) -> Result<Self, StartError> {
+        let with_terminal = terminal.is_some();
         let Some(fence) = &command.fence else {
-            return Self::ordered(prepare(command), false).await;
+            return Self::ordered(prepare(command, terminal)?, false).await;
         };
         let (ours, theirs) = confine::tether()?;
-        let mut group = Self::ordered(prepare_helper(fence, theirs), true).await?;
+        let mut group = Self::ordered(prepare_helper(fence, theirs, terminal)?, true).await?;
         let mut tether = Tether::new(ours).map_err(StartError::Spawn)?;
-        let sent = tether.send(&Spec::new(command, &fence.policy)).await;
+        let sent = tether.send(&Spec::new(command, &fence.policy, with_terminal)).await;
         // A helper that does not listen has ended; its exit tells more.
         drop(sent);
         group.tether = Some(tether);
@@ -148,7 +150,17 @@ fn starter() -> Result<&'static SyncSender<Order>, StartError> {
     STARTER.get_or_init(start).as_ref().ok_or(StartError::Busy)
 }
 
-fn prepare(command: &Command) -> std::process::Command {
+/// Standard output and standard error: both the terminal, or pipes.
+fn outputs(terminal: Option<OwnedFd>) -> Result<[Stdio; 2], StartError> {
+    let Some(terminal) = terminal else { return Ok([Stdio::piped(), Stdio::piped()]) };
+    let again = terminal.try_clone().map_err(StartError::Spawn)?;
+    Ok([terminal.into(), again.into()])
+}
+
+fn prepare(command: &Command, terminal: Option<OwnedFd>) -> Result<std::process::Command, StartError> {
+    let input = terminal.as_ref().map(OwnedFd::try_clone).transpose().map_err(StartError::Spawn)?;
+    let with_terminal = input.is_some();
+    let [stdout, stderr] = outputs(terminal)?;
     let mut prepared = match &command.program {
         Program::Shell(line) => {
             let mut shell = new_command("/bin/sh".as_ref());
@@ -166,25 +178,30 @@ fn prepare(command: &Command) -> std::process::Command {
         .current_dir(&command.cwd)
         .env_clear()
         .envs(command.environment.iter().map(|(key, value)| (key, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    lead_own_group(&mut prepared);
-    prepared
+        .stdin(input.map_or_else(Stdio::null, Stdio::from))
+        .stdout(stdout)
+        .stderr(stderr);
+    lead_own_group(&mut prepared, with_terminal);
+    Ok(prepared)
 }
 
-fn prepare_helper(fence: &Fence, line: OwnedFd) -> std::process::Command {
+fn prepare_helper(
+    fence: &Fence,
+    line: OwnedFd,
+    terminal: Option<OwnedFd>,
+) -> Result<std::process::Command, StartError> {
+    let [stdout, stderr] = outputs(terminal)?;
     let mut prepared = new_command(fence.helper.program.as_os_str());
     prepared
         .args(&fence.helper.arguments)
         .current_dir("/")
         .env_clear()
         .stdin(Stdio::from(line))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .stdout(stdout)
+        .stderr(stderr);
     // It makes a session of its own: without a step of ours before its start the system can start it
     // without copying this process first.
-    prepared
+    Ok(prepared)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the place where children start")]
@@ -192,12 +209,16 @@ fn new_command(program: &std::ffi::OsStr) -> std::process::Command {
     std::process::Command::new(program)
 }
 
-/// Gives the child its own session and process group, and lets it die with us.
+/// Gives the child its own session and process group, and lets it die with us. With a terminal, that is
+/// its standard input and becomes the session's.
 #[expect(unsafe_code, reason = "the steps between fork and exec have no safe interface")]
-fn lead_own_group(command: &mut std::process::Command) {
+fn lead_own_group(command: &mut std::process::Command, terminal: bool) {
     let parent = rustix::process::getpid();
     let before_exec = move || {
         rustix::process::setsid()?;
+        if terminal {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+        }
         #[cfg(target_os = "linux")]
         {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -1,7 +1,8 @@
 //! What tools and commands may reach, and how that is kept: starting, limiting and ending child
 //! processes, and opening files. Every child of the program is born here.
 //!
-//! A child gets nothing it was not given: no inherited environment, no standard input, no terminal.
+//! A child gets nothing it was not given: no inherited environment, no standard input, and no terminal
+//! but one that was made for it.
 //! It leads its own process group, which ends as a whole: when the command ends, when its time or
 //! output limit is reached, when it is cancelled, and when whoever waits for it goes away.
 //!
@@ -22,6 +23,7 @@ mod report;
 mod run;
 mod signal;
 mod spec;
+mod terminal;
 mod violation;
 mod wire;
 
@@ -32,7 +34,8 @@ pub use command::{Command, Limits, Program};
 pub use confine::{Fence, HELPER_ARGUMENT, Helper};
 pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
 pub use policy::{Broken, Mode, PROTECTED, Policy, UnknownMode, Want};
-pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run};
+pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run, run_in_terminal};
+pub use terminal::{Terminal, Window};
 pub use violation::{Op, Violation};
 
 /// There is no fence to build here, so nothing is started.

@@ -22,6 +22,7 @@ use crate::command::{Command, Limits};
 use crate::group::Group;
 use crate::report::Report;
 use crate::signal;
+use crate::terminal::{Screen, Terminal, Typist};
 use crate::violation::Violation;
 
 /// The largest piece of output that is handed on at once.
@@ -30,6 +31,8 @@ const CHUNK_BYTES_MAX: usize = 16 << 10;
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long to read on after the group ended. Only a process that left the group keeps a pipe open.
 const DRAIN_WAIT: Duration = Duration::from_secs(1);
+/// Longer than any command runs, and short enough to be added to a time.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// What comes out of a running command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +101,25 @@ pub async fn run(
     cancel: CancellationToken,
     output: mpsc::Sender<Output>,
 ) -> Result<Ended, StartError> {
+    run_with(command, None, cancel, output).await
+}
+
+/// The same in a terminal of its own. All of its output is [`Stream::Stdout`]: a terminal has one.
+pub async fn run_in_terminal(
+    command: Command,
+    terminal: Terminal,
+    cancel: CancellationToken,
+    output: mpsc::Sender<Output>,
+) -> Result<Ended, StartError> {
+    run_with(command, Some(terminal), cancel, output).await
+}
+
+async fn run_with(
+    command: Command,
+    terminal: Option<Terminal>,
+    cancel: CancellationToken,
+    output: mpsc::Sender<Output>,
+) -> Result<Ended, StartError> {
     if cancel.is_cancelled() {
         return Ok(Ended {
             code: None,
@@ -107,18 +129,27 @@ pub async fn run(
             dropped_bytes: 0,
         });
     }
-    let mut group = Group::start(&command).await?;
-    let pipes = Pipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take() };
-    let deadline = Instant::now() + command.limits.wall;
+    let (screen, typist, theirs) = match terminal {
+        None => (None, None, None),
+        Some(terminal) => {
+            let (screen, typist, theirs) = terminal.open().map_err(StartError::Spawn)?;
+            (Some(screen), typist, Some(theirs))
+        }
+    };
+    let mut group = Group::start(&command, theirs).await?;
+    let pipes = Pipes { stdout: group.child.stdout.take(), stderr: group.child.stderr.take(), screen };
+    let wall = if command.limits.wall.is_zero() { FOREVER } else { command.limits.wall.min(FOREVER) };
+    let deadline = Instant::now() + wall;
     let count = Count { limits: command.limits, total: 0, dropped: 0 };
     let start = if command.fence.is_some() { Start::Pending } else { Start::Done };
     let (phase, cause) = (Phase::Running, Cause::Itself);
-    Running { group, pipes, output, count, deadline, phase, cause, start }.finish(cancel).await
+    Running { group, pipes, typist, output, count, deadline, phase, cause, start }.finish(cancel).await
 }
 
 struct Running {
     group: Group,
     pipes: Pipes,
+    typist: Option<Typist>,
     output: mpsc::Sender<Output>,
     count: Count,
     deadline: Instant,
@@ -153,6 +184,9 @@ enum Wake {
     Exited(io::Result<ExitStatus>),
     Output(Stream, Vec<u8>),
     OutputEnded,
+    Typed,
+    /// Nothing more can be typed.
+    TypingEnded,
     Report(Report),
     ReportsEnded,
 }
@@ -176,7 +210,8 @@ impl Running {
                 // A command may close its output and go on.
                 Wake::OutputEnded | Wake::ReportsEnded if self.phase != Phase::Draining => {}
                 Wake::OutputEnded => break,
-                Wake::ReportsEnded => {}
+                Wake::ReportsEnded | Wake::Typed => {}
+                Wake::TypingEnded => self.typist = None,
                 Wake::Report(report) => self.hear(report, &cancel).await,
             }
         }
@@ -209,6 +244,12 @@ impl Running {
                 None => None,
             }
         });
+        let (typing, typed) = (self.typist.is_some() && !exited, async {
+            match &mut self.typist {
+                Some(typist) => typist.step().await,
+                None => false,
+            }
+        });
         tokio::select! {
             biased;
             () = cancel.cancelled(), if self.phase == Phase::Running => Wake::Cancelled,
@@ -219,6 +260,7 @@ impl Running {
                 Some((stream, bytes)) => Wake::Output(stream, bytes),
                 None => Wake::OutputEnded,
             },
+            more = typed, if typing => if more { Wake::Typed } else { Wake::TypingEnded },
         }
     }
 
@@ -315,15 +357,24 @@ impl Count {
 struct Pipes {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
+    /// Instead of both.
+    screen: Option<Screen>,
 }
 
 impl Pipes {
     fn open(&self) -> bool {
-        self.stdout.is_some() || self.stderr.is_some()
+        self.stdout.is_some() || self.stderr.is_some() || self.screen.is_some()
     }
 
     /// The next piece of output, or `None` once both pipes are at their end. Safe to drop.
     async fn read(&mut self) -> Option<(Stream, Vec<u8>)> {
+        if let Some(screen) = &self.screen {
+            let piece = screen.read(CHUNK_BYTES_MAX).await;
+            if piece.is_none() {
+                self.screen = None;
+            }
+            return piece.map(|bytes| (Stream::Stdout, bytes));
+        }
         loop {
             let (stream, piece) = match (&mut self.stdout, &mut self.stderr) {
                 (Some(stdout), Some(stderr)) => tokio::select! {

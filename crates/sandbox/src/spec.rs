@@ -18,10 +18,12 @@ pub(crate) struct Spec {
     pub(crate) processes_max: u64,
     pub(crate) memory_bytes_max: u64,
     pub(crate) file_bytes_max: u64,
+    /// The helper's standard output is a terminal, which is to be the command's.
+    pub(crate) terminal: bool,
 }
 
 impl Spec {
-    pub(crate) fn new(command: &Command, policy: &Policy) -> Self {
+    pub(crate) fn new(command: &Command, policy: &Policy, terminal: bool) -> Self {
         let arguments = match &command.program {
             Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), "--".into(), line.into()],
             Program::Exec { program, arguments } => {
@@ -36,6 +38,7 @@ impl Spec {
             processes_max: command.limits.processes_max.into(),
             memory_bytes_max: command.limits.memory_bytes_max,
             file_bytes_max: command.limits.file_bytes_max,
+            terminal,
         }
     }
 
@@ -59,6 +62,7 @@ impl Spec {
         writer.number(self.processes_max);
         writer.number(self.memory_bytes_max);
         writer.number(self.file_bytes_max);
+        writer.number(self.terminal.into());
         writer.frame()
     }
 
@@ -80,6 +84,7 @@ impl Spec {
             processes_max: reader.number()?,
             memory_bytes_max: reader.number()?,
             file_bytes_max: reader.number()?,
+            terminal: reader.number()? != 0,
         })
     }
 }
@@ -104,6 +109,7 @@ mod tests {
             processes_max: 1,
             memory_bytes_max: u64::MAX,
             file_bytes_max: 3,
+            terminal: true,
         };
         let frame = spec.frame();
         assert_eq!(Spec::read(&frame[4..]), Ok(spec));

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use sandbox::{Cause, Chunk, Command, Ended, Limits, Output, Program, Stream, run};
+use sandbox::{
+    Cause, Chunk, Command, Ended, Limits, Output, Program, Stream, Terminal, Window, run, run_in_terminal,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -206,4 +208,76 @@ fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+const WINDOW: Window = Window { columns: 100, rows: 30 };
+
+/// Runs a line in a terminal and types each text once the one before it was answered by a line.
+async fn in_terminal(line: &str, typed: &[&str]) -> (Ended, String) {
+    let (keys, queue) = mpsc::channel(4);
+    let (sender, mut receiver) = mpsc::channel::<Output>(4);
+    let terminal = Terminal { window: WINDOW, typed: Some(queue) };
+    let people = async {
+        let (mut shown, mut typed) = (String::new(), typed.iter());
+        let mut lines = 0;
+        while let Some(Output::Chunk(Chunk { stream, bytes })) = receiver.recv().await {
+            assert_eq!(stream, Stream::Stdout, "a terminal has one output");
+            shown.push_str(&String::from_utf8(bytes).unwrap());
+            while lines < shown.matches('\n').count() {
+                lines += 1;
+                if let Some(text) = typed.next() {
+                    keys.send(text.as_bytes().to_vec()).await.unwrap();
+                }
+            }
+        }
+        shown
+    };
+    let cancel = CancellationToken::new();
+    let (ended, shown) = tokio::join!(run_in_terminal(shell(line), terminal, cancel, sender), people);
+    (ended.unwrap(), shown)
+}
+
+#[tokio::test]
+async fn a_command_in_a_terminal_has_one_of_the_size_that_was_wanted() {
+    let line =
+        "test -t 0 && test -t 1 && test -t 2 && echo all; stty size; echo err >&2; : > /dev/tty; exit 3";
+    let (ended, shown) = in_terminal(line, &[]).await;
+    assert_eq!((shown.as_str(), ended.code, ended.cause), ("all\n30 100\nerr\n", Some(3), Cause::Itself));
+}
+
+#[tokio::test]
+async fn what_is_typed_is_read_and_not_echoed_and_keys_of_the_terminal_work() {
+    let line = "echo name?; read n; echo \"hello $n\"; cat; echo after";
+    let (ended, shown) = in_terminal(line, &["you\n", "more\n", "\u{4}"]).await;
+    assert_eq!((shown.as_str(), ended.code), ("name?\nhello you\nmore\nafter\n", Some(0)));
+    let (ended, shown) =
+        in_terminal("trap 'echo stopped; exit 7' INT; echo go; while :; do sleep 0.01; done", &["\u{3}"])
+            .await;
+    assert_eq!((shown.as_str(), ended.code), ("go\nstopped\n", Some(7)));
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_terminal_when_its_command_is_given_up() {
+    let (sender, mut receiver) = mpsc::channel(4);
+    let terminal = Terminal { window: WINDOW, typed: None };
+    let command = shell("sleep 300 & echo $!; cat");
+    let mut running = Box::pin(run_in_terminal(command, terminal, CancellationToken::new(), sender));
+    let pid = tokio::select! {
+        ended = &mut running => panic!("{ended:?}"),
+        output = receiver.recv() => String::from_utf8(chunk(output).bytes).unwrap(),
+    };
+    assert!(alive(pid.trim()));
+    drop(running);
+    wait_until_gone(pid.trim()).await;
+}
+
+#[tokio::test]
+async fn without_a_time_limit_a_command_takes_as_long_as_it_takes() {
+    let mut command = shell("echo done");
+    command.limits.wall = Duration::ZERO;
+    let (ended, stdout, _) = collect(command).await;
+    assert_eq!((ended.cause, stdout.as_str()), (Cause::Itself, "done\n"));
+    let mut command = shell("echo done");
+    command.limits.wall = Duration::MAX;
+    assert_eq!(collect(command).await.0.cause, Cause::Itself, "and no time is too long to be added");
 }

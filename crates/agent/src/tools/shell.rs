@@ -1,24 +1,35 @@
-//! `shell`: a command, its output shown while it runs.
+//! `shell`: a command, its output shown while it runs, or a command in the background.
+//!
+//! Without `tty` a command has pipes and no input, as in a script: programs then do not ask, page, draw
+//! or colour, and one that reads ends at once instead of waiting for somebody who is not there. That is
+//! what a model wants of nearly every command, so a terminal is there for the asking only.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Body, BoxFuture, OutputStream, Risk, ToolClass, ToolKind};
-use sandbox::{Cause, Command, Ended, Fence, Program, StartError, Stream};
+use sandbox::{Cause, Command, Ended, Fence, Limits, Program, StartError, Stream, Terminal, Violation};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments};
+use super::output::{Decoder, Excerpt, Lines};
+use super::{Intent, Job, Outcome, Tool, Work, arguments, jobs};
+use crate::background::WINDOW;
 
 /// Output on its way to the log; a full queue slows the command down.
 const CHUNKS_MAX: usize = 16;
 const TIMEOUT_SECONDS_MAX: u64 = 600;
-/// What the model is told of the output: its beginning and its end.
-const HEAD_BYTES_MAX: usize = 12 << 10;
-const TAIL_BYTES_MAX: usize = 20 << 10;
+/// As `timeout` has it.
+const TIMED_OUT_CODE: i32 = 124;
 /// Refusals of the fence that are told one by one; the log has all of them.
 const REFUSALS_SHOWN_MAX: usize = 5;
+/// A background command that fails this soon is told to have failed, not to have started.
+const AT_ONCE: Duration = Duration::from_millis(250);
+/// In a terminal nobody turns pages.
+const TERMINAL_VARIABLES: [(&str, &str); 3] =
+    [("TERM", "xterm-256color"), ("PAGER", "cat"), ("GIT_PAGER", "cat")];
 
 pub(super) const NAME: &str = "shell";
 
@@ -27,7 +38,9 @@ pub(super) fn tool() -> Tool {
         "type": "object",
         "properties": {
             "command": {"type": "string", "description": "the command line"},
-            "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": TIMEOUT_SECONDS_MAX}
+            "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": TIMEOUT_SECONDS_MAX},
+            "tty": {"type": "boolean", "description": "run it in a terminal, for programs that behave differently without one"},
+            "background": {"type": "boolean", "description": "return at once and let it run on, also after the turn: servers, watchers, long builds. See and end it with the tool jobs"}
         },
         "required": ["command"],
         "additionalProperties": false
@@ -46,6 +59,10 @@ pub(super) fn tool() -> Tool {
 struct Arguments {
     command: String,
     timeout_seconds: Option<u64>,
+    #[serde(default)]
+    tty: bool,
+    #[serde(default)]
+    background: bool,
 }
 
 fn intend(text: &str) -> Result<Intent, String> {
@@ -68,28 +85,84 @@ fn intend(text: &str) -> Result<Intent, String> {
 impl Work for Arguments {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         Box::pin(async move {
-            let config = &job.session.shared.config;
-            let mut limits = config.shell;
-            if let Some(seconds) = self.timeout_seconds {
-                limits.wall = Duration::from_secs(seconds.clamp(1, TIMEOUT_SECONDS_MAX));
-            }
-            let fence = match (job.place.policy(), &config.reach.helper) {
-                (Err(error), _) => return Outcome::failed(error.to_string()),
-                (Ok(policy), Some(helper)) => Some(Fence { policy: policy.clone(), helper: helper.clone() }),
-                (Ok(_), None) => None,
+            let command = match self.command(&job) {
+                Ok(command) => command,
+                Err(reason) => return Outcome::failed(reason),
             };
-            let command = Command {
-                program: Program::Shell(self.command),
-                cwd: job.place.folder().to_owned(),
-                environment: config.environment.clone(),
-                limits,
-                fence,
-            };
-            let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
-            let cancel = job.context.cancel.clone();
-            let (ended, output) = tokio::join!(sandbox::run(command, cancel, sender), watch(&job, receiver));
-            outcome(ended, output, limits.wall)
+            if self.background { self.start(command, &job).await } else { self.finish(command, &job).await }
         })
+    }
+}
+
+impl Arguments {
+    fn command(&self, job: &Job) -> Result<Command, String> {
+        let config = &job.session.shared.config;
+        let fence = match (job.place.policy(), &config.reach.helper) {
+            (Err(error), _) => return Err(error.to_string()),
+            (Ok(policy), Some(helper)) => Some(Fence { policy: policy.clone(), helper: helper.clone() }),
+            (Ok(_), None) => None,
+        };
+        let mut environment = config.environment.clone();
+        if self.tty {
+            let ours = |name: &OsString| TERMINAL_VARIABLES.iter().any(|(known, _)| name == known);
+            environment.retain(|(name, _)| !ours(name));
+            environment.extend(TERMINAL_VARIABLES.map(|(name, value)| (name.into(), value.into())));
+        }
+        Ok(Command {
+            program: Program::Shell(self.command.clone()),
+            cwd: job.place.folder().to_owned(),
+            environment,
+            limits: self.limits(config.shell),
+            fence,
+        })
+    }
+
+    fn limits(&self, usual: Limits) -> Limits {
+        let wanted =
+            self.timeout_seconds.map(|seconds| Duration::from_secs(seconds.clamp(1, TIMEOUT_SECONDS_MAX)));
+        if self.background {
+            // It is there to go on, and what it writes is bounded where it is kept.
+            let wall = wanted.unwrap_or(Duration::ZERO);
+            return Limits { wall, forward_bytes_max: u64::MAX, ..usual };
+        }
+        Limits { wall: wanted.unwrap_or(usual.wall), ..usual }
+    }
+
+    async fn finish(&self, command: Command, job: &Job) -> Outcome {
+        let wall = command.limits.wall;
+        let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
+        let cancel = job.context.cancel.clone();
+        let running = async {
+            if self.tty {
+                let terminal = Terminal { window: WINDOW, typed: None };
+                sandbox::run_in_terminal(command, terminal, cancel, sender).await
+            } else {
+                sandbox::run(command, cancel, sender).await
+            }
+        };
+        let (ended, output) = tokio::join!(running, watch(job, receiver));
+        outcome(ended, output, wall)
+    }
+
+    /// The turn may be cancelled and end: the command belongs to the session.
+    async fn start(&self, command: Command, job: &Job) -> Outcome {
+        let started = match job.session.background.start(command, &self.command, self.tty) {
+            Ok(started) => started,
+            Err(reason) => return Outcome::failed(reason),
+        };
+        drop(tokio::time::timeout(AT_ONCE, started.until_ended()).await);
+        match started.ended() {
+            None => Outcome::text(format!(
+                "started in the background as {}; what it writes is seen with the tool jobs",
+                started.name
+            )),
+            Some(end) => {
+                let text = jobs::told(&started, job).await;
+                let exit = end.how.as_ref().ok().map(|ended| (ended.code, ended.signal.clone()));
+                let failed = !matches!(exit, Some((Some(0), _)));
+                Outcome { failed, text: Some(text), exit, ..Outcome::default() }
+            }
+        }
     }
 }
 
@@ -101,8 +174,7 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
         }
         Err(error) => return Outcome::failed(error.to_string()),
     };
-    let refused = output.refusals();
-    let mut text = output.text();
+    let mut text = output.text.text();
     let mark = match ended.cause {
         Cause::Itself => None,
         Cause::TimedOut => Some(format!("[ended after {} s: it took too long]", wall.as_secs())),
@@ -117,18 +189,54 @@ fn outcome(ended: Result<Ended, StartError>, output: Output, wall: Duration) -> 
     if let Some(mark) = mark {
         text.push_str(&format!("\n{mark}"));
     }
-    text.push_str(&refused);
+    text.push_str(&refusals(&output.refused));
+    let exit = match ended.cause {
+        Cause::TimedOut => (Some(TIMED_OUT_CODE), None),
+        _ => (ended.code, ended.signal),
+    };
     Outcome {
-        failed: ended.cause != Cause::Itself || ended.code != Some(0),
+        failed: ended.cause != Cause::Itself || exit.0 != Some(0),
         text: Some(text),
-        exit: Some((ended.code, ended.signal)),
+        exit: Some(exit),
         ..Outcome::default()
     }
+}
+
+/// Told at the end, where the person and the model look when a command has failed.
+pub(super) fn refusals(refused: &[String]) -> String {
+    let mut text = String::new();
+    for refusal in refused.iter().take(REFUSALS_SHOWN_MAX) {
+        text.push_str(&format!("\n[sandbox: {refusal}]"));
+    }
+    if let Some(more) = refused.len().checked_sub(REFUSALS_SHOWN_MAX + 1) {
+        text.push_str(&format!("\n[sandbox: {} more were refused]", more + 1));
+    }
+    text
+}
+
+/// A refusal of the fence as the log has it.
+pub(super) fn blocked(job: &Job, violation: Violation) -> Body {
+    Body::PolicyBlocked {
+        call: Some(job.call.clone()),
+        tool: NAME.into(),
+        reason: violation.to_string().into(),
+        path: violation.path,
+        mode: job.place.mode().name().into(),
+    }
+}
+
+/// What is told of a command's output.
+#[derive(Default)]
+struct Output {
+    text: Excerpt,
+    /// What the fence refused, in words.
+    refused: Vec<String>,
 }
 
 /// Puts the output into the log as it comes, and keeps what the model is told of it.
 async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Output {
     let mut output = Output::default();
+    let mut lines = Lines::default();
     let (mut stdout, mut stderr) = (Decoder::default(), Decoder::default());
     while let Some(next) = outputs.recv().await {
         let body = match next {
@@ -140,19 +248,12 @@ async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Outpu
                 if text.is_empty() {
                     continue;
                 }
-                output.push(&text);
+                output.text.push(&lines.push(&text));
                 Body::ToolOutput { call: job.call.clone(), stream, text: text.into() }
             }
             sandbox::Output::Refused(violation) => {
-                let reason = violation.to_string();
-                output.refused.push(reason.clone());
-                Body::PolicyBlocked {
-                    call: Some(job.call.clone()),
-                    tool: NAME.into(),
-                    path: violation.path,
-                    mode: job.place.mode().name().into(),
-                    reason: reason.into(),
-                }
+                output.refused.push(violation.to_string());
+                blocked(job, violation)
             }
         };
         if job.context.emit(body).await.is_err() {
@@ -161,132 +262,8 @@ async fn watch(job: &Job, mut outputs: mpsc::Receiver<sandbox::Output>) -> Outpu
         }
     }
     for rest in [stdout.rest(), stderr.rest()].into_iter().flatten() {
-        output.push(&rest);
+        output.text.push(&lines.push(&rest));
     }
+    output.text.push(&lines.rest());
     output
-}
-
-/// Text out of bytes that may end in the middle of a character.
-#[derive(Default)]
-struct Decoder {
-    held: Vec<u8>,
-}
-
-impl Decoder {
-    /// What is left of a character whose end never came.
-    fn rest(self) -> Option<String> {
-        (!self.held.is_empty()).then(|| String::from_utf8_lossy(&self.held).into_owned())
-    }
-
-    fn decode(&mut self, bytes: Vec<u8>) -> String {
-        self.held.extend(bytes);
-        let unfinished = match std::str::from_utf8(&self.held) {
-            // A character has at most four bytes; what is wrong earlier will not get better.
-            Err(error) if error.error_len().is_none() => self.held.len() - error.valid_up_to(),
-            _ => unfinished_at_end(&self.held),
-        };
-        let rest = self.held.split_off(self.held.len() - unfinished);
-        let text = String::from_utf8_lossy(&self.held).into_owned();
-        self.held = rest;
-        text
-    }
-}
-
-/// How many bytes at the end are the beginning of a character that is still to come.
-fn unfinished_at_end(bytes: &[u8]) -> usize {
-    let tail = (1..=bytes.len().min(3)).find(|back| bytes[bytes.len() - back] & 0b1100_0000 != 0b1000_0000);
-    let Some(back) = tail else { return 0 };
-    let needs = match bytes[bytes.len() - back] {
-        0xC2..=0xDF => 2,
-        0xE0..=0xEF => 3,
-        0xF0..=0xF4 => 4,
-        _ => 1,
-    };
-    if needs > back { back } else { 0 }
-}
-
-/// The beginning and the end of an output.
-#[derive(Default)]
-struct Output {
-    head: String,
-    tail: String,
-    left_out: usize,
-    /// What the fence refused, in words.
-    refused: Vec<String>,
-}
-
-impl Output {
-    fn push(&mut self, text: &str) {
-        let room = HEAD_BYTES_MAX.saturating_sub(self.head.len());
-        let (head, rest) =
-            text.split_at(text.floor_char_boundary(if self.tail.is_empty() { room } else { 0 }));
-        self.head.push_str(head);
-        self.tail.push_str(rest);
-        if self.tail.len() > 2 * TAIL_BYTES_MAX {
-            self.trim();
-        }
-    }
-
-    /// Told at the end, where the person and the model look when a command has failed.
-    fn refusals(&self) -> String {
-        let mut text = String::new();
-        for refusal in self.refused.iter().take(REFUSALS_SHOWN_MAX) {
-            text.push_str(&format!("\n[sandbox: {refusal}]"));
-        }
-        if let Some(more) = self.refused.len().checked_sub(REFUSALS_SHOWN_MAX + 1) {
-            text.push_str(&format!("\n[sandbox: {} more were refused]", more + 1));
-        }
-        text
-    }
-
-    fn trim(&mut self) {
-        let from = self.tail.ceil_char_boundary(self.tail.len().saturating_sub(TAIL_BYTES_MAX));
-        self.left_out += from;
-        self.tail.drain(..from);
-    }
-
-    fn text(mut self) -> String {
-        self.trim();
-        match self.left_out {
-            0 => self.head + &self.tail,
-            bytes => format!("{}\n[{bytes} bytes left out]\n{}", self.head, self.tail),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn characters_split_between_chunks_stay_whole() {
-        let text = "aä€😀z\u{fffd}";
-        for size in 1..5 {
-            let mut decoder = Decoder::default();
-            let joined: String =
-                text.as_bytes().chunks(size).map(|bytes| decoder.decode(bytes.to_vec())).collect();
-            assert_eq!(joined, text, "in pieces of {size}");
-        }
-        let mut decoder = Decoder::default();
-        assert_eq!(decoder.decode(vec![0xff, b'a', 0xe2]), "\u{fffd}a");
-        assert_eq!(decoder.decode(vec![0x82, 0xac]), "€");
-    }
-
-    #[test]
-    fn long_output_keeps_its_beginning_and_its_end() {
-        let mut output = Output::default();
-        for number in 0..20_000 {
-            output.push(&format!("line {number}\n"));
-        }
-        let text = output.text();
-        assert!(text.len() < 34 << 10);
-        assert!(
-            text.starts_with("line 0\n")
-                && text.ends_with("line 19999\n")
-                && text.contains("bytes left out]")
-        );
-        let mut short = Output::default();
-        short.push("hello\n");
-        assert_eq!(short.text(), "hello\n");
-    }
 }

@@ -155,7 +155,11 @@ async fn it_remembers_across_a_restart_and_forgets_when_cleared() {
     assert_eq!(house.lines(&events), "say You said:|- hello|- my name is Ada|- what did I say?|\nEndTurn\n");
 
     let events = house.prompt("/compact").await;
-    assert!(house.lines(&events).starts_with("compacting\ncompacted\nsay The conversation so far is now this summary"));
+    assert!(
+        house
+            .lines(&events)
+            .starts_with("compacting\ncompacted\nsay The conversation so far is now this summary")
+    );
     house.restart().await;
     let events = house.prompt("what did I say?").await;
     let lines = house.lines(&events);

@@ -1,6 +1,7 @@
 //! The second layer: Landlock, from the same scene. It holds where a mount would fail to.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -23,8 +24,9 @@ const CONNECT_TCP: u64 = 1 << 1;
 const SCOPE_ABSTRACT_SOCKETS: u64 = 1;
 const SCOPE_SIGNALS: u64 = 1 << 1;
 
-/// Restricts this process for good.
-pub(super) fn restrict(scene: &Scene) -> Result<(), Trouble> {
+/// Restricts this process for good. A terminal that was made for it may be opened again by its names:
+/// it comes from outside, so no place of the view holds it.
+pub(super) fn restrict(scene: &Scene, terminal: Option<BorrowedFd<'_>>) -> Result<(), Trouble> {
     let version = step("asking for Landlock", sys::landlock_version())?;
     if version < VERSION_MIN {
         let reason = format!("Landlock has version {version}, and {VERSION_MIN} is needed (Linux 6.2)");
@@ -45,6 +47,10 @@ pub(super) fn restrict(scene: &Scene) -> Result<(), Trouble> {
     }
     allow(Path::new(SHARED_MEMORY), everything)?;
     allow(Path::new("/dev"), WRITE_FILE | TRUNCATE | device)?;
+    if let Some(terminal) = terminal {
+        let allowed = sys::landlock_allow(&ruleset, terminal, WRITE_FILE | TRUNCATE | device);
+        step("allowing the terminal with Landlock", allowed)?;
+    }
     step("restricting with Landlock", sys::landlock_restrict(ruleset))
 }
 

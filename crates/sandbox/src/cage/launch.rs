@@ -25,6 +25,7 @@ pub(super) struct Launch {
     cwd: PathBuf,
     processes_max: u64,
     file_bytes_max: u64,
+    terminal: bool,
 }
 
 impl Launch {
@@ -43,6 +44,7 @@ impl Launch {
             cwd: spec.cwd.clone(),
             processes_max: spec.processes_max,
             file_bytes_max: spec.file_bytes_max,
+            terminal: spec.terminal,
         })
     }
 
@@ -74,12 +76,18 @@ impl Launch {
         };
         start(rustix::process::setsid().map(drop))?;
         start(rustix::process::chdir(&self.cwd))?;
-        // The one that we were given was opened outside, where its rights could be changed.
-        let nothing = step(
-            "opening /dev/null",
-            open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(Into::into),
-        )?;
-        start(rustix::stdio::dup2_stdin(nothing))?;
+        if self.terminal {
+            let terminal = rustix::stdio::stdout();
+            start(rustix::process::ioctl_tiocsctty(terminal))?;
+            start(rustix::stdio::dup2_stdin(terminal))?;
+        } else {
+            // The one that we were given was opened outside, where its rights could be changed.
+            let nothing = step(
+                "opening /dev/null",
+                open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(Into::into),
+            )?;
+            start(rustix::stdio::dup2_stdin(nothing))?;
+        }
         self.limit(Resource::Core, 0)?;
         self.limit(Resource::Fsize, self.file_bytes_max)?;
         // The supervisor counts and tells; this stops what grows faster than it counts.
@@ -99,7 +107,7 @@ impl Launch {
         step("closing files", sys::close_all_but(&[channel.as_fd().as_raw_fd()]))?;
         step("dropping capabilities", sys::drop_capabilities())?;
         step("giving up new privileges", rustix::thread::set_no_new_privs(true).map_err(Into::into))?;
-        landlock::restrict(scene)?;
+        landlock::restrict(scene, self.terminal.then(rustix::stdio::stdout))?;
         let folder = |path: &Path, flags| {
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | flags;
             step("opening the view", open(path, flags, Mode::empty()).map_err(Into::into))

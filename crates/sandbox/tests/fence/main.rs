@@ -4,4 +4,5 @@
 
 mod ends;
 mod keeps;
+mod terminal;
 mod workspace;

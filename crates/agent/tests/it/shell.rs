@@ -1,0 +1,152 @@
+//! Commands: terminals, time limits, and what goes on in the background.
+
+use std::time::Duration;
+
+use engine::{Answer, Body};
+use expect_test::{Expect, expect};
+use testkit::{Line, Script, call, say};
+
+use crate::house::House;
+
+/// One prompt whose model makes the calls one after the other; seconds are shown as `N`.
+async fn check(calls: &[&str], expected: Expect) -> House {
+    let replies = calls.iter().map(|call| vec![line(call)]).chain([vec![say("Done.")]]);
+    let mut house = House::with(Script::new(replies)).await;
+    let events = house.prompt("go").await;
+    let seconds = regex::Regex::new(r"\b\d+ s\b").unwrap();
+    expected.assert_eq(&seconds.replace_all(&house.lines(&events), "N s"));
+    house
+}
+
+/// `tool arguments`.
+fn line(text: &str) -> Line {
+    let (tool, arguments) = text.split_once(' ').unwrap();
+    call(tool, arguments)
+}
+
+#[tokio::test]
+async fn a_terminal_is_there_for_the_asking() {
+    check(
+        &[
+            r#"shell {"command":"test -t 1 || echo no terminal; cat"}"#,
+            r#"shell {"command":"test -t 0 && echo $TERM; stty size; printf '10%%\\r99%%\\n\\033[31mred\\033[0m\\n'","tty":true}"#,
+        ],
+        expect![[r#"
+            1 starts: test -t 1 || echo no terminal; cat (Execute)
+            asks Execute Medium test -t 1 || echo no terminal; cat
+            1 Stdout: no terminal|
+            1 ends: no terminal| exit Some(0) None
+            2 starts: test -t 0 && echo $TERM; stty size; printf '10%%\r99%%\n\033[31mred\033[0m\n' (Execute)
+            asks Execute Medium test -t 0 && echo $TERM; stty size; printf '10%%\r99%%\n\033[31mred\033[0m\n'
+            2 Stdout: xterm-256color|
+            2 Stdout: 40 120|
+            2 Stdout: 10%
+99%|[31mred[0m|
+            2 ends: xterm-256color|40 120|99%|red| exit Some(0) None
+            say Done.
+            title go
+            EndTurn
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_ended_and_what_it_wrote_is_told() {
+    let house = check(
+        &[r#"shell {"command":"echo begun; sleep 300 & echo $! > pid; wait","timeout_seconds":1}"#],
+        expect![[""]],
+    )
+    .await;
+    assert!(!alive(&house.read("pid")), "its process tree is gone");
+}
+
+#[tokio::test]
+async fn what_runs_in_the_background_is_seen_typed_to_and_ended_later() {
+    let script = Script::new([
+        vec![line(
+            r#"shell {"command":"echo name?; read n; echo hello $n; sleep 300","background":true,"tty":true}"#,
+        )],
+        vec![say("It runs.")],
+        vec![line(r#"job_input {"job":"job-1","text":"you\n"}"#)],
+        vec![line(r#"jobs {"action":"list"}"#)],
+        vec![line(r#"jobs {"action":"kill","job":"job-1"}"#)],
+        vec![line(r#"jobs {"action":"output","job":"job-2"}"#)],
+        vec![say("Done.")],
+    ]);
+    let mut house = House::with(script).await;
+    let seconds = regex::Regex::new(r"\b\d+ s\b").unwrap();
+    let mut events = house.prompt("start").await;
+    events.extend(house.prompt("and now?").await);
+    let lines = house.lines(&events);
+    expect![[""]].assert_eq(&seconds.replace_all(&lines, "N s"));
+}
+
+#[tokio::test]
+async fn a_background_command_that_fails_at_once_has_failed() {
+    check(
+        &[r#"shell {"command":"echo no; exit 7","background":true}"#],
+        expect![[r#"
+            1 starts: echo no; exit 7 (Execute)
+            asks Execute Medium echo no; exit 7
+            1 fails: job-1: ended with exit code 7 after N s (echo no; exit 7)|no| exit Some(7) None
+            say Done.
+            title go
+            EndTurn
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancel_and_the_end_of_a_turn_leave_the_background_alone_and_the_sessions_end_does_not() {
+    let script = Script::new([
+        vec![line(r#"shell {"command":"echo $$ > pid; exec sleep 300","background":true}"#)],
+        vec![line(r#"jobs {"action":"wait","job":"job-1","seconds":300}"#)],
+    ]);
+    let mut house = House::with(script).await;
+    house.send(vec![engine::Content::text("go")]).await;
+    let waits = |body: &Body| matches!(body, Body::ToolStarted(start) if start.tool.as_ref() == "jobs");
+    let mut events = house.until(waits).await;
+    house.cancel().await;
+    events.extend(house.turn().await);
+    expect![[""]].assert_eq(&house.lines(&events));
+    let pid = house.read("pid");
+    assert!(alive(&pid));
+    house.restart().await;
+    assert!(!alive(&pid), "the session has ended and waited for it");
+}
+
+#[tokio::test]
+async fn typing_is_asked_for_and_judged_like_a_command() {
+    let script = Script::new([
+        vec![line(r#"shell {"command":"sh","background":true,"tty":true}"#)],
+        vec![line(r#"job_input {"job":"job-1","text":"rm -rf /\n"}"#)],
+        vec![say("Done.")],
+    ]);
+    let mut house = House::with(script).await;
+    house.answer = Answer::AllowOnce;
+    house.send(vec![engine::Content::text("go")]).await;
+    let mut events = house.until(|body| matches!(body, Body::Asked { .. })).await;
+    house.answer = Answer::DenyOnce;
+    events.extend(house.until(|body| matches!(body, Body::Text { .. })).await);
+    expect![[""]].assert_eq(&house.lines(&events));
+}
+
+fn alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'))
+}
+
+/// The whole of it takes longer than this only if something hangs.
+#[tokio::test]
+async fn waiting_for_a_job_ends_with_it() {
+    let waited = check(
+        &[
+            r#"shell {"command":"sleep 1; echo over","background":true}"#,
+            r#"jobs {"action":"wait","job":"job-1","seconds":300}"#,
+        ],
+        expect![[""]],
+    );
+    tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap();
+}
