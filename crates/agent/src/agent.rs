@@ -19,7 +19,7 @@ use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
-use crate::role::Role;
+use crate::role::{AgentInfo, Role};
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
 use crate::undo::Undo;
@@ -142,6 +142,13 @@ impl Agent {
             images: true,
         };
         Self { shared: Arc::new(shared), abilities }
+    }
+}
+
+impl Agent {
+    /// The agents that there are in a folder. Touches the disk.
+    pub fn agents(&self, cwd: &Path) -> Vec<AgentInfo> {
+        Knowledge::read(cwd, &self.shared).roles.into_iter().map(AgentInfo::from).collect()
     }
 }
 
@@ -310,4 +317,25 @@ fn temperature_spec() -> SettingSpec {
 
 fn choice(value: &str, name: &str, description: &str) -> Choice {
     Choice { value: value.into(), name: name.into(), description: description.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H10.
+    #[test]
+    fn settings_have_their_categories() {
+        let shared = Shared::new(AgentConfig::offline());
+        let specs = shared.settings(&role::built_in());
+        let categories: Vec<_> = specs.iter().map(|spec| (spec.id.as_ref(), spec.category)).collect();
+        let expected = [
+            ("mode", Category::Mode),
+            ("model", Category::Model),
+            ("thinking", Category::Model),
+            ("temperature", Category::ModelConfig),
+            ("approval", Category::Other),
+        ];
+        assert_eq!(categories, expected);
+    }
 }

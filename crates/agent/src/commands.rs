@@ -182,7 +182,7 @@ pub(crate) async fn answer(
     let reply = match slash {
         Slash::Help => help(&knowledge.commands),
         Slash::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
-        // These are for the model, or for whoever keeps the files.
+        // The turn does these itself.
         Slash::Review(Ok(_)) | Slash::Init | Slash::Custom(_) | Slash::Compact | Slash::Undo(_) => {
             return Ok(());
         }

@@ -95,13 +95,20 @@ impl Thinker {
     async fn sum_up(&mut self, source: &Arc<dyn Model>, info: &ModelInfo) -> Result<Option<String>, Broken> {
         let messages = self.live.messages();
         let Some(plain) = summary::of(&messages) else { return Ok(None) };
-        self.tell(NoticeLevel::Info, "summing the conversation up for the model, to make room").await?;
+        self.say_unless_within(Body::Compacting { given_up: false }).await?;
         let request = self.summary_request(info, &messages);
         let (summary, usage) = if is_offline(&info.id) || !self.affords(info, &request).await? {
             (plain, None)
         } else {
             let asked = aside(source.as_ref(), request);
-            match unless_cancelled(&self.context, asked).await? {
+            let asked = match unless_cancelled(&self.context, asked).await {
+                Ok(asked) => asked,
+                Err(broken) => {
+                    self.say_unless_within(Body::Compacting { given_up: true }).await?;
+                    return Err(broken);
+                }
+            };
+            match asked {
                 Ok((text, usage)) if !text.trim().is_empty() => (text.trim().to_owned(), Some(usage)),
                 Ok((_, usage)) => (plain, Some(usage)),
                 Err(error) => {
@@ -120,14 +127,17 @@ impl Thinker {
         let text: Arc<str> = summary.as_str().into();
         let context_used = self.live.weight_after(&text, used.context_size);
         self.say(Body::Usage(Usage { context_used, ..used })).await?;
-        let compacted = Body::Compacted { summary: text };
-        // How a sub-agent keeps its own conversation short is nobody else's business.
-        if self.context.is_within_call() {
-            self.live.apply(Some(self.context.turn()), &compacted);
-        } else {
-            self.say(compacted).await?;
-        }
+        self.say_unless_within(Body::Compacted { summary: text }).await?;
         Ok(Some(summary))
+    }
+
+    /// How a sub-agent keeps its own conversation short is nobody else's business.
+    async fn say_unless_within(&mut self, body: Body) -> Result<(), Broken> {
+        if self.context.works_for().is_some() {
+            self.live.apply(Some(self.context.turn()), &body);
+            return Ok(());
+        }
+        self.say(body).await
     }
 
     async fn tell(&mut self, level: NoticeLevel, text: &str) -> Result<(), Broken> {

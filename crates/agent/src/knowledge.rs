@@ -89,6 +89,11 @@ impl Knowledge {
         self.roles.iter().find(|role| role.primary && *role.name == *name)
     }
 
+    /// The roles that a sub-agent can have. The first is the usual one.
+    pub(crate) fn sub_agents(&self) -> impl Iterator<Item = &Role> {
+        self.roles.iter().filter(|role| role.sub_agent)
+    }
+
     pub(crate) fn skill(&self, name: &str) -> Option<&Skill> {
         self.skills.iter().find(|skill| *skill.name == *name)
     }
@@ -107,6 +112,13 @@ pub(crate) fn system_prompt(cwd: &Path, knowledge: &Knowledge, role: &Role) -> S
         system.push('\n');
     }
     system.push_str(&knowledge.rules.text);
+    let helpers = knowledge.sub_agents().filter(|helper| helper.file.is_some() && !helper.hidden);
+    for (at, helper) in helpers.enumerate().filter(|_| role.allows_name("task")) {
+        if at == 0 {
+            system.push_str("\nFurther sub-agents that the tool `task` can use:\n");
+        }
+        system.push_str(&format!("- {}: {}\n", helper.name, helper.description));
+    }
     if role.allows_name(skills::TOOL) {
         system.push_str(&skills::listing(&knowledge.skills));
     }

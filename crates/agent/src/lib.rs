@@ -33,4 +33,5 @@ pub use model::{
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,
     Thinking, Timeouts, ToolCall, ToolSpec, Wire, catalog,
 };
+pub use role::AgentInfo;
 pub use undo::ForgetsUndo;

@@ -27,6 +27,8 @@ pub(crate) struct Role {
     pub(crate) instructions: Arc<str>,
     /// Thinks with this model, whatever the session's is. One that is offered.
     pub(crate) model: Option<Arc<str>>,
+    /// The model that its file names, on offer or not.
+    pub(crate) model_named: Option<Arc<str>>,
     /// Nothing that changes the world.
     pub(crate) only_reading: bool,
     /// Only tools of these names, if there is a list.
@@ -90,6 +92,7 @@ impl Role {
             description: description.into(),
             instructions: instructions.into(),
             model: None,
+            model_named: None,
             only_reading,
             tools: None,
             without: Vec::new(),
@@ -102,6 +105,46 @@ impl Role {
 
     fn helper(self) -> Self {
         Self { primary: false, sub_agent: true, ..self }
+    }
+}
+
+/// A role as it is shown to people who ask which agents there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentInfo {
+    pub name: Arc<str>,
+    pub description: Arc<str>,
+    pub instructions: Arc<str>,
+    /// The model that it asks for.
+    pub model: Option<Arc<str>>,
+    /// It has only these tools.
+    pub tools: Option<Vec<Arc<str>>>,
+    /// It has none of these.
+    pub without: Vec<Arc<str>>,
+    /// A session can be in it, as its mode.
+    pub primary: bool,
+    /// The agent can send it off with a piece of work.
+    pub sub_agent: bool,
+    pub hidden: bool,
+    pub only_reading: bool,
+    /// Built in without.
+    pub file: Option<PathBuf>,
+}
+
+impl From<Role> for AgentInfo {
+    fn from(role: Role) -> Self {
+        Self {
+            name: role.name,
+            description: role.description,
+            instructions: role.instructions,
+            model: role.model_named,
+            tools: role.tools,
+            without: role.without,
+            primary: role.primary,
+            sub_agent: role.sub_agent,
+            hidden: role.hidden,
+            only_reading: role.only_reading,
+            file: role.file,
+        }
     }
 }
 
@@ -123,15 +166,15 @@ pub(crate) fn built_in() -> Vec<Role> {
         ),
         Role::built_in(
             "general",
-            "Does a piece of work on its own and reports what came of it",
-            "You were given one piece of work by another agent. Do it, then report what you did and found; nobody sees anything but your last message.",
+            "Reads, edits and runs",
+            "You work on one task for another agent. Nobody can answer questions: do what you can, and end with a report of what you found or did. Only your last message is handed on.",
             false,
         )
         .helper(),
         Role::built_in(
             "explore",
-            "Searches and reads to answer a question, changes nothing",
-            "You were given a question by another agent. Search and read, change and run nothing, then answer with paths and line numbers; nobody sees anything but your last message.",
+            "Looks around and answers, changes nothing",
+            "You find things out for another agent: you may read, but change and run nothing. End with an answer that names files and lines. Only your last message is handed on.",
             true,
         )
         .helper(),

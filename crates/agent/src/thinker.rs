@@ -129,6 +129,9 @@ impl Thinker {
                     "there is no model {id:?} here; choose another, or see `ropewalk models list` for what it needs"
                 ))
             })?;
+        if self.context.cancel.is_cancelled() {
+            return Err(Broken::Cancelled);
+        }
         let mut request = self.request(&info, &role, &settings);
         if self.make_room(&source, &info, &request).await? {
             request.messages = self.live.messages();

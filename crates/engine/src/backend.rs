@@ -219,11 +219,6 @@ impl TurnContext {
         self.turn
     }
 
-    /// Whether this is a sub-agent's context.
-    pub fn is_within_call(&self) -> bool {
-        self.within.is_some()
-    }
-
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {
         let report = Report { turn: self.turn, within: self.within.clone(), kind };
         self.reports.send(report).await.map_err(|_| SessionGone)

@@ -122,6 +122,10 @@ pub enum Body {
     },
     /// Everything before this is forgotten: neither replayed nor shown to the model.
     Cleared,
+    /// The conversation is being summed up for the model; or that was given up.
+    Compacting {
+        given_up: bool,
+    },
     /// The model's view of everything before this is replaced by the summary; people still see it all.
     Compacted {
         summary: Arc<str>,
@@ -327,6 +331,7 @@ impl Body {
             | Self::Commands { .. }
             | Self::Title { .. }
             | Self::Notice { .. }
+            | Self::Compacting { .. }
             | Self::Compacted { .. }
             | Self::Moved { .. }
             | Self::Foreign { .. } => false,
@@ -370,6 +375,7 @@ impl Body {
             | Self::Usage(_)
             | Self::Title { .. }
             | Self::Cleared
+            | Self::Compacting { .. }
             | Self::Moved { .. }
             | Self::TurnEnded { .. } => 64,
         };

@@ -105,6 +105,7 @@ impl Redaction {
             | Body::Title { .. }
             | Body::Notice { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
             | Body::Foreign { .. }
@@ -231,6 +232,7 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::Usage(_)
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Foreign { .. } => spoken,
         // What others do meanwhile, in the middle of a word perhaps.
@@ -271,6 +273,7 @@ fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => false,
@@ -338,6 +341,7 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         | Body::SettingChanged { .. }
         | Body::Usage(_)
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Moved { .. }) => body,
     }
 }

@@ -407,6 +407,7 @@ impl Session {
             | Body::Commands { .. }
             | Body::Notice { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Foreign { .. } => {}
         }

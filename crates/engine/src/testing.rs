@@ -299,6 +299,7 @@ pub(crate) fn brief(events: &[Arc<Event>]) -> String {
             | Body::Usage(_)
             | Body::Commands { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Foreign { .. } => format!("{:?}", event.body),
         };

@@ -90,6 +90,9 @@ pub enum Command {
     /// Read and verify the record of who did what
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Show the agents: the modes of a session, and the helpers that it can send off
+    #[command(subcommand, alias = "agent")]
+    Agents(AgentsCommand),
     /// Show what to paste into Zed, JetBrains, Neovim, Emacs or VS Code
     Editors(EditorOptions),
 }
@@ -181,6 +184,10 @@ pub struct GuardOptions {
     /// A further folder that it may write; repeat for more
     #[arg(long, value_name = "DIR")]
     pub add_dir: Vec<PathBuf>,
+
+    /// Leave the project's instruction files (AGENTS.md and the like) alone
+    #[arg(long)]
+    pub no_rules: bool,
 
     /// on: do not start where the operating system cannot enforce the sandbox; auto: refuse the
     /// commands instead
@@ -699,6 +706,35 @@ pub struct AuditArchiveOptions {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum AgentsCommand {
+    /// Show which agents there are in a folder, and where they are written
+    #[command(alias = "ls")]
+    List(AgentsListOptions),
+    /// Show one of them, with its instructions
+    Show(AgentsShowOptions),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct AgentsListOptions {
+    /// The project's folder; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct AgentsShowOptions {
+    /// The agent
+    pub name: String,
+
+    #[command(flatten)]
+    pub list: AgentsListOptions,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -55,6 +55,8 @@ pub struct Guards {
     pub approval: Option<Arc<str>>,
     /// What it is for one run alone.
     pub approval_once: Option<Arc<str>>,
+    /// The project's instruction files are left alone.
+    pub no_rules: bool,
     pub config: Config,
     /// Who thinks. Only the offline model, until somebody looks for others.
     pub models: Models,
@@ -83,6 +85,7 @@ impl Guards {
                 None => customary(&config)?,
             },
             approval_once: None,
+            no_rules: options.no_rules,
             config,
             models: Models::offline(),
         };
@@ -125,6 +128,7 @@ impl Guards {
             reach,
             approval: None,
             approval_once: None,
+            no_rules: false,
             config: Config::default(),
             models: Models::offline(),
         }

@@ -1,5 +1,6 @@
 //! The binary: reads the command line and the environment, wires the crates together, runs.
 
+mod agents;
 mod audit;
 mod backends;
 mod cli;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),
         Command::Audit(command) => audit::run(command),
+        Command::Agents(command) => Ok(agents::run(&command)),
         Command::Editors(options) => editors::run(&options),
     };
     match outcome {

@@ -79,6 +79,13 @@ pub fn config_folder() -> Result<PathBuf, Trouble> {
     })
 }
 
+/// Where the person keeps what they wrote for the agent.
+pub fn knowledge(no_rules: bool) -> agent::KnowledgeConfig {
+    let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let skills = home.map(|home| home.join(".agents/skills")).into_iter().collect();
+    agent::KnowledgeConfig { person: config_folder().ok(), skills, no_rules }
+}
+
 /// The person's settings.
 pub fn config() -> Result<PathBuf, Trouble> {
     Ok(config_folder()?.join("config.toml"))

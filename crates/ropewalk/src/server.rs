@@ -115,6 +115,8 @@ fn parts(
     config.reach = guards.reach.clone();
     config.rules = Some(Arc::clone(rules));
     config.undo = Some(paths::undo()?);
+    config.knowledge = paths::knowledge(guards.no_rules);
+    config.titles_by_model = true;
     let options = store::Options { warm, ..store::Options::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));

@@ -67,6 +67,34 @@ impl World {
     }
 }
 
+/// H17, H16: what a project brings is listed, and `run` can use it.
+#[test]
+fn agents_are_listed_and_shown() {
+    let world = World::new();
+    let agents = world.project().join(".ropewalk/agents");
+    fs::create_dir_all(&agents).unwrap();
+    fs::write(
+        agents.join("docs.md"),
+        "---\ndescription: Writes docs\nmode: primary\ntools: [read]\n---\nBe \u{1b}[31mbrief.",
+    )
+    .unwrap();
+    let listed = world.run(&["agents", "list"]).with(0).out;
+    assert!(listed.contains("code") && listed.contains("explore"), "{listed}");
+    assert!(listed.contains("docs             primary   Writes docs ("), "{listed}");
+    let shown = world.run(&["agents", "show", "docs"]).with(0).out;
+    assert!(
+        shown.contains("tools: read\n") && shown.contains("brief.") && !shown.contains('\u{1b}'),
+        "{shown}"
+    );
+    let json = world.run(&["agents", "show", "docs", "--json"]).with(0).json();
+    assert_eq!((json["mode"].as_str(), json["read_only"].as_bool()), (Some("primary"), Some(true)));
+    let missing = world.run(&["agents", "show", "nope"]).with(5);
+    assert!(missing.err.contains("docs"), "{}", missing.err);
+    let refused = world.run(&["run", "--mode", "docs", "--json", "write a.txt: x"]).with(0).json();
+    assert!(!world.project().join("a.txt").exists(), "{refused}");
+    world.run(&["run", "--mode", "nope", "x"]).with(2);
+}
+
 /// Waits until the child has begun its turn and ends it with a signal.
 fn interrupted(mut child: Child, signal: Signal) -> Ended {
     let mut begun = [0; 1];

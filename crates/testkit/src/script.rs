@@ -75,7 +75,7 @@ impl Model for Script {
             id: id.into(),
             name: id.into(),
             description: "says what the test wrote down".into(),
-            context_tokens: 1000,
+            context_tokens: 128_000,
             output_tokens_max: None,
             images: true,
             price: Some(Price::FREE),

@@ -79,6 +79,7 @@ pub fn kind(body: &Body) -> &'static str {
         Body::Title { .. } => "title",
         Body::Notice { .. } => "notice",
         Body::Cleared => "cleared",
+        Body::Compacting { .. } => "compacting",
         Body::Compacted { .. } => "compacted",
         Body::Moved { .. } => "moved",
         Body::Foreign { .. } => "foreign",

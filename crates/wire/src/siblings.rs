@@ -10,5 +10,6 @@ mod shape;
 pub(crate) use decode::{answer, hello, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{
-    change, decision, level, opaque, path_text, plan, prompt_text, result_text, stream_name, summed_up, turn,
+    change, decision, level, opaque, path_text, plan, prompt_text, result_text, stream_name, summed_up,
+    summing_up, turn,
 };

@@ -170,6 +170,7 @@ impl Transcript {
             | Body::Asked { .. }
             | Body::Commands { .. }
             | Body::Title { .. }
+            | Body::Compacting { .. }
             | Body::Foreign { .. } => {}
         }
     }

@@ -94,6 +94,7 @@ fn lines_at_least(body: &Body) -> usize {
         | Body::Commands { .. }
         | Body::Title { .. }
         | Body::Notice { .. }
+        | Body::Compacting { .. }
         | Body::Compacted { .. } => 1,
         Body::UserMessage { content } => content.len(),
         Body::TurnQueued { .. }

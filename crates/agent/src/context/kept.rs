@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn only_old_outputs_are_pruned_and_only_if_it_helps() {
-        let mut few = vec![calls(&["a"]), result("a", 100_000), calls(&["b"]), result("b", 100_000)];
+        let mut few = vec![calls(&["a"]), result("a", 60_000), calls(&["b"]), result("b", 100_000)];
         assert_eq!(prune(&mut few, 0), 0);
         let mut many = few.clone();
         many.extend([calls(&["c"]), result("c", 150_000)]);

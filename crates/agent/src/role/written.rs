@@ -52,6 +52,7 @@ fn role_of(page: &Page, helpers: bool, shared: &Shared) -> Option<Role> {
     Some(Role {
         description: cut(&one_line(described.unwrap_or_default()), DESCRIPTION_CHARS_MAX).into(),
         instructions: body.trim().into(),
+        model_named: front.text("model").map(Into::into),
         model: front.text("model").and_then(|wanted| model_of(wanted, &name, shared)),
         only_reading: tools.as_deref().is_some_and(only_read),
         tools,

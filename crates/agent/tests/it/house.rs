@@ -29,18 +29,29 @@ pub struct House {
     store: Arc<MemoryStore>,
     model: Arc<dyn Model>,
     reach: Reach,
+    tune: Tune,
     registry: Arc<Registry>,
     reader: LogReader,
     me: Sender,
     _folder: tempfile::TempDir,
 }
 
-fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>, reach: &Reach, dir: &Path) -> Arc<Registry> {
+/// What a test has different.
+type Tune = fn(&mut AgentConfig);
+
+fn registry(
+    store: &Arc<MemoryStore>,
+    model: &Arc<dyn Model>,
+    reach: &Reach,
+    tune: Tune,
+    dir: &Path,
+) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
     config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     config.steps_max = 12;
     config.reach = reach.clone();
     config.undo = Some(dir.with_file_name("undo"));
+    tune(&mut config);
     let backend = Arc::new(Agent::new(config));
     let parts = RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon));
     let forgets = ForgetsUndo { folder: dir.with_file_name("undo") };
@@ -54,25 +65,42 @@ impl House {
 
     /// A house whose tools reach as far as is said, given the folder around the workspace.
     pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> Reach) -> Self {
+        Self::made(model, reach, |_| {}).await
+    }
+
+    /// A house in a project with these files, whose agent is told something different.
+    pub async fn project(model: impl Model, files: &[(&str, &str)], tune: Tune) -> Self {
+        let write = |top: &Path| {
+            for (path, text) in files {
+                let path = top.join("work").join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            Reach::default()
+        };
+        Self::made(model, write, tune).await
+    }
+
+    async fn made(model: impl Model, reach: impl FnOnce(&Path) -> Reach, tune: Tune) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().canonicalize().unwrap().join("work");
         std::fs::create_dir(&dir).unwrap();
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach, &dir);
+        let registry = registry(&store, &model, &reach, tune, &dir);
         let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
         let me = Sender::new(SurfaceId(1), "me");
         let answer = Answer::AllowOnce;
-        Self { dir, session, answer, store, model, reach, registry, reader, me, _folder: folder }
+        Self { dir, session, answer, store, model, reach, tune, registry, reader, me, _folder: folder }
     }
 
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach, &self.dir);
+        self.registry = registry(&self.store, &self.model, &self.reach, self.tune, &self.dir);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);
@@ -109,6 +137,19 @@ impl House {
     pub async fn change(&self, id: &str, value: &str) {
         let input = Input::Change { by: self.me.clone(), id: id.into(), value: value.into() };
         self.session.send(input).await.unwrap();
+    }
+
+    pub async fn try_change(&self, id: &str, value: &str) -> Result<(), String> {
+        let input = Input::Change { by: self.me.clone(), id: id.into(), value: value.into() };
+        self.session.send(input).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The settings once everything that was sent is in them.
+    pub async fn settled(&self) -> Arc<engine::Settings> {
+        let input = Input::Move { by: self.me.clone(), cwd: self.dir.clone() };
+        let accepted = self.session.send(input).await.unwrap();
+        self.session.written(accepted.seq).await;
+        Arc::clone(&self.session.snapshot().settings)
     }
 
     /// Everything that stands in the log.
@@ -229,6 +270,7 @@ fn line(body: &Body, number: &dyn Fn(&engine::CallId) -> usize) -> Option<String
         Body::Title { title } => format!("title {title}"),
         Body::Notice { level, text } => format!("{level:?}: {text}"),
         Body::Cleared => "cleared".into(),
+        Body::Compacting { given_up } => (if *given_up { "not compacted" } else { "compacting" }).into(),
         Body::Compacted { .. } => "compacted".into(),
         Body::TurnEnded { stop, .. } => format!("{stop:?}"),
         _ => return None,

@@ -3,6 +3,8 @@
 
 mod files;
 mod house;
+mod knowledge;
+mod long;
 mod offline;
 mod providers;
 mod reach;

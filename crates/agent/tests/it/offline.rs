@@ -155,12 +155,16 @@ async fn it_remembers_across_a_restart_and_forgets_when_cleared() {
     assert_eq!(house.lines(&events), "say You said:|- hello|- my name is Ada|- what did I say?|\nEndTurn\n");
 
     let events = house.prompt("/compact").await;
-    assert!(house.lines(&events).starts_with("compacted\nsay The conversation so far is now this summary"));
+    assert!(
+        house
+            .lines(&events)
+            .starts_with("compacting\ncompacted\nsay The conversation so far is now this summary")
+    );
     house.restart().await;
     let events = house.prompt("what did I say?").await;
     let lines = house.lines(&events);
     assert!(
-        lines.starts_with("say You said:|- (summed up) The user asked:|- hello|- my name is Ada|"),
+        lines.starts_with("say You said:|- hello|- my name is Ada|- what did I say?|- what did I say?|- (summed up) The user asked:|"),
         "{lines}"
     );
 
@@ -185,7 +189,7 @@ async fn a_review_only_reads() {
             EndTurn
             say Nothing was reviewed: a path to review has letters, digits and . _ - / + @ only.
             EndTurn
-            say There is no command /nonsense.||Commands:|- `/help`: Shows what can be typed here|- `/model [id|refresh]`: Shows the models, or switches to one|- `/mode [code|ask|architect]`: Shows the modes, or switches to one|- `/approval [preset]`: Shows what is done without asking, or changes it|- `/sandbox`: Shows how far tools and commands reach|- `/clear`: Forgets the conversation; the session stays|- `/compact`: Replaces the conversation by a summary, for the model|- `/review [path]`: Reviews a file or the project; changes nothing|- `/undo [force]`: Takes back what the last turn did to files|- `/redo [force]`: Does again what was undone last|- `/permissions [list|add|remove]`: Shows or changes what may be done here without asking|Anything else is a request to the agent.
+            say I did not understand that. I can do: `read FILE`, `list [DIR]`, `search TEXT`, `run CMD`, `write FILE: TEXT`, `edit FILE: OLD => NEW`, `plan`, `think`, `stream N [BYTES]`, `sleep MS`, `what did I say?`, `fail`; several at once on several lines or joined by ` && then `.
             EndTurn
         "#]],
     )

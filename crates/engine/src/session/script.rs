@@ -299,6 +299,7 @@ fn show_body(origin: &Origin, body: &Body) -> String {
         | Body::Usage(_)
         | Body::Commands { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Foreign { .. } => format!("{body:?}"),
     }

@@ -126,6 +126,7 @@ impl Session {
             | Body::Title { .. }
             | Body::Notice { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Foreign { .. } => true,
             Body::ToolStarted(start) => !self.open_calls.contains_key(&start.call),

@@ -93,6 +93,7 @@ impl Seen {
             | Body::Title { .. }
             | Body::Notice { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
             | Body::Foreign { .. } => {}

@@ -83,6 +83,7 @@ impl Weave {
             | Body::Title { .. }
             | Body::Notice { .. }
             | Body::Cleared
+            | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
             | Body::Foreign { .. } => {}

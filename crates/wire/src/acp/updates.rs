@@ -231,6 +231,7 @@ impl Updates {
                 let update = tools::refused(call, (tool, mode, reason), path.as_deref());
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
+            Body::Compacting { given_up } => self.compacting(event, *given_up, view, out),
             Body::Compacted { summary } => self.compacted(event, summary, out),
             Body::Foreign { payload } => self.foreign(&payload.0, out),
             Body::TurnStarted => self.turn_usage = Totals::default(),
@@ -364,13 +365,29 @@ impl Updates {
         }
     }
 
+    /// Not part of history: one that was cut off by a crash would seem to go on for ever.
+    fn compacting(&self, event: &Event, given_up: bool, view: View, out: &mut Vec<u8>) {
+        if view.replay {
+            return;
+        }
+        if !self.client.compaction {
+            let text = crate::siblings::summing_up(given_up);
+            return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), None, out);
+        }
+        let status = match given_up {
+            false => schema::CompactionStatus::InProgress,
+            true => schema::CompactionStatus::Cancelled,
+        };
+        let update = schema::CompactionUpdate::new(compaction_id(event), status);
+        self.update(schema::SessionUpdate::CompactionUpdate(update), out);
+    }
+
     fn compacted(&self, event: &Event, summary: &str, out: &mut Vec<u8>) {
         if !self.client.compaction {
             let text = format!("The conversation so far was summed up for the model:\n{summary}");
             return self.chunk("agent_thought_chunk", &text, &format!("n{}", event.seq), None, out);
         }
-        let id = schema::CompactionId::new(format!("c{}", event.seq));
-        let update = schema::CompactionUpdate::new(id, schema::CompactionStatus::Completed)
+        let update = schema::CompactionUpdate::new(compaction_id(event), schema::CompactionStatus::Completed)
             .summary(vec![schema::ContentBlock::from(summary.to_owned())]);
         self.update(schema::SessionUpdate::CompactionUpdate(update), out);
     }
@@ -429,6 +446,13 @@ fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
             None => out.extend_from_slice(frame),
         }
     }
+}
+
+/// The same from its beginning to its end, also for whoever saw only the end: its turn's. A second one in
+/// the same turn takes the place of the first.
+fn compaction_id(event: &Event) -> schema::CompactionId {
+    let turn = event.turn.map_or(event.seq.0, |turn| turn.0);
+    schema::CompactionId::new(format!("c{turn}"))
 }
 
 fn message_id(message: MessageId) -> String {

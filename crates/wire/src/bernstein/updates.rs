@@ -201,6 +201,7 @@ impl Updates {
                 json!({ "type": "notice", "level": level, "text": &**text })
             }
             Body::Cleared => json!({ "type": "cleared" }),
+            Body::Compacting { given_up } => json!({ "type": "compacting", "givenUp": given_up }),
             Body::Compacted { summary } => json!({ "type": "compacted", "summary": &**summary }),
             Body::Moved { cwd } => json!({ "type": "moved", "cwd": cwd.to_string_lossy() }),
             // Streams are merged by the caller; the rest has no shape in this dialect: a queued prompt is

@@ -157,6 +157,7 @@ impl Updates {
             Body::Usage(usage) => self.usage(usage, view, out),
             Body::Title { title } => self.update("title", json!({ "title": title.as_ref() }), out),
             Body::Notice { level, text } => self.notice(siblings::level(*level), text, out),
+            Body::Compacting { given_up } => self.notice("info", siblings::summing_up(*given_up), out),
             Body::Compacted { summary } => self.notice("info", &siblings::summed_up(summary), out),
             Body::TurnStarted => self.turn_usage = Totals::default(),
             Body::TurnEnded { stop, error } => {

@@ -33,6 +33,7 @@ pub fn updates_of(event: &Event) -> u64 {
         | Body::Usage(_)
         | Body::Title { .. }
         | Body::Notice { .. }
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::TurnEnded { .. } => 1,
         Body::Resolved { by, .. } => match by {
@@ -150,6 +151,7 @@ impl Updates {
                 json!({ "sessionUpdate": "session_info_update", "title": title.as_ref() })
             }
             Body::Notice { level, text } => notice(siblings::level(*level), text),
+            Body::Compacting { given_up } => notice("info", siblings::summing_up(*given_up)),
             Body::Compacted { summary } => notice("info", &siblings::summed_up(summary)),
             Body::TurnEnded { stop, error } => json!({
                 "sessionUpdate": "turn_end",

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{FileEditedRecord, LocationRecord};
 use super::said::{
-    BlocksRecord, CommandsRecord, EmptyRecord, MessageRecord, MovedRecord, NoticeRecord, PlainRecord,
-    PlanRecord, SettingRecord, TurnEndedRecord, UsageRecord,
+    BlocksRecord, CommandsRecord, CompactingRecord, EmptyRecord, MessageRecord, MovedRecord, NoticeRecord,
+    PlainRecord, PlanRecord, SettingRecord, TurnEndedRecord, UsageRecord,
 };
 use super::tool::{
     AskedRecord, PolicyBlockedRecord, ResolvedRecord, ToolEndRecord, ToolOutputRecord, ToolStartRecord,
@@ -40,6 +40,7 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
         Body::Commands { commands } => put(out, &CommandsRecord::of(commands, keep)),
         Body::Title { title } => put(out, &PlainRecord::of(title, keep)),
         Body::Notice { level, text } => put(out, &NoticeRecord::of(*level, text, keep)),
+        Body::Compacting { given_up } => put(out, &CompactingRecord { given_up: *given_up }),
         Body::Compacted { summary } => put(out, &PlainRecord::of(summary, keep)),
         Body::Moved { cwd } => put(out, &MovedRecord::of(cwd)),
         Body::Foreign { payload } => put(out, &PlainRecord::of(&payload.0, keep)),
@@ -70,6 +71,9 @@ pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body
         "title" => take::<PlainRecord<'_>>(bytes)?.title(fetch),
         "notice" => take::<NoticeRecord<'_>>(bytes)?.body(fetch),
         "cleared" => take::<EmptyRecord>(bytes).map(|_| Body::Cleared),
+        "compacting" => {
+            take::<CompactingRecord>(bytes).map(|record| Body::Compacting { given_up: record.given_up })
+        }
         "compacted" => take::<PlainRecord<'_>>(bytes)?.compacted(fetch),
         "moved" => take::<MovedRecord<'_>>(bytes)?.body(),
         "foreign" => take::<PlainRecord<'_>>(bytes)?.foreign(fetch),

@@ -17,6 +17,11 @@ use super::{Fetch, Keep, RecordError};
 pub(super) struct EmptyRecord {}
 
 #[derive(Serialize, Deserialize)]
+pub(super) struct CompactingRecord {
+    pub(super) given_up: bool,
+}
+
+#[derive(Serialize, Deserialize)]
 pub(super) struct MessageRecord<'a> {
     message: u64,
     #[serde(borrow)]

@@ -39,6 +39,7 @@ pub(super) fn remark(body: &Body) -> Option<&'static str> {
         | Body::Asked { .. }
         | Body::Usage(_)
         | Body::Commands { .. }
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Foreign { .. }
         | Body::TurnEnded { .. } => None,
@@ -84,6 +85,7 @@ pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
         | Body::Asked { .. }
         | Body::Usage(_)
         | Body::Commands { .. }
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Foreign { .. }
         | Body::TurnEnded { .. } => json!({}),

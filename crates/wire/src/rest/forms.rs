@@ -104,6 +104,7 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => {}
     }
@@ -178,6 +179,7 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => {}
     }
@@ -249,6 +251,7 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Cleared
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => {}

@@ -135,6 +135,7 @@ fn part(event: &Event) -> Part<'_> {
         | Body::Commands { .. }
         | Body::Title { .. }
         | Body::Notice { .. }
+        | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Moved { .. }
         | Body::Foreign { .. } => Part::Nothing,

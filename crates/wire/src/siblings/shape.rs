@@ -90,6 +90,13 @@ pub(crate) fn decision(resolution: Resolution) -> &'static str {
     }
 }
 
+pub(crate) fn summing_up(given_up: bool) -> &'static str {
+    match given_up {
+        false => "The conversation is being summed up for the model, to make room.",
+        true => "The conversation was not summed up.",
+    }
+}
+
 pub(crate) fn summed_up(summary: &str) -> String {
     format!("The conversation so far was summed up for the model:\n{summary}")
 }

@@ -219,6 +219,7 @@ fn kept_aside() -> impl Strategy<Value = Body> {
         text().prop_map(|title| Body::Title { title }),
         (level, text()).prop_map(|(level, text)| Body::Notice { level, text }),
         Just(Body::Cleared),
+        any::<bool>().prop_map(|given_up| Body::Compacting { given_up }),
         text().prop_map(|summary| Body::Compacted { summary }),
         path().prop_map(|cwd| Body::Moved { cwd }),
         text().prop_map(|payload| Body::Foreign { payload: Opaque(payload) }),

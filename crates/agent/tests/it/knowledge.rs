@@ -1,0 +1,262 @@
+//! What is written down for the agent, seen from the log and from what the model is told.
+
+use agent::{Message, Thinking};
+use engine::{Body, Content};
+use expect_test::expect;
+use testkit::{Script, call, say};
+
+use crate::house::House;
+
+const DOCS: (&str, &str) =
+    (".ropewalk/agents/docs.md", "---\ndescription: Writes docs\ntools: [read, edit]\n---\nYou write docs.");
+
+fn user(text: &str) -> Message {
+    Message::User { text: text.into(), images: vec![] }
+}
+
+/// H1, H17.
+#[tokio::test]
+async fn an_agent_from_a_file_is_a_mode_with_its_own_tools() {
+    let script = Script::new([
+        vec![
+            call("edit", r#"{"path":"a.txt","old":"one","new":"1"}"#),
+            call("shell", r#"{"command":"touch x"}"#),
+            call("write", r#"{"path":"b.txt","text":"b"}"#),
+        ],
+        vec![say("ok")],
+    ]);
+    let checker = (".claude/agents/checker.md", "---\nname: checker\n---\nYou check.");
+    let mut house = House::project(script.clone(), &[DOCS, checker, ("a.txt", "one\n")], |_| {}).await;
+    let modes = house.session.specs().iter().find(|spec| *spec.id == *"mode").unwrap();
+    let modes: Vec<_> = modes.choices.iter().map(|choice| choice.value.as_ref()).collect();
+    assert_eq!(modes, ["code", "ask", "architect", "docs"]);
+    let mut events = house.prompt("/mode doc").await;
+    events.extend(house.prompt("go").await);
+    expect![[r#"
+        mode = docs
+        say The mode is now docs.
+        EndTurn
+        1 starts: Edit a.txt (Edit)
+        file DIR/a.txt Some("one|") -> Some("1|")
+        1 ends:  told "edited a.txt at line 1"
+        2 starts: touch x (Execute)
+        2 fails: shell is not one of the tools of docs
+        3 starts: Write b.txt (Edit)
+        3 ends:  told "created b.txt (1 line)"
+        say ok
+        title go
+        EndTurn
+    "#]]
+    .assert_eq(&house.lines(&events).replace("file DIR/b.txt None -> Some(\"b\")\n", ""));
+    let request = &script.requests()[0];
+    assert!(request.system.contains("You write docs."));
+    assert!(
+        request
+            .tools
+            .iter()
+            .all(|tool| ["read", "edit", "write", "apply_patch"].contains(&tool.name.as_ref()))
+    );
+}
+
+/// A mode that was chosen and whose file is gone.
+#[tokio::test]
+async fn a_mode_that_is_gone_is_left_and_that_is_said() {
+    let mut house = House::project(Script::new([]), &[DOCS], |_| {}).await;
+    house.prompt("/mode docs").await;
+    std::fs::remove_file(house.dir.join(DOCS.0)).unwrap();
+    // While the session is open nothing is changed any more.
+    let events = house.prompt("go").await;
+    assert!(house.lines(&events).contains("the script is over"));
+    house.restart().await;
+    let events = house.prompt("/status").await;
+    let said = house.lines(&events);
+    assert!(
+        said.starts_with("mode = code\nWarning: there is no mode \"docs\" here any more; the session goes on in code mode\n"),
+        "{said}"
+    );
+    assert!(said.contains("- mode: code|"), "{said}");
+}
+
+/// H2, H5, H8.
+#[tokio::test]
+async fn other_programs_names_for_settings_are_understood() {
+    let house = House::project(Script::new([]), &[], |_| {}).await;
+    for (id, value, is) in [
+        ("mode", "plan", ("mode", "architect")),
+        ("mode", "explore", ("mode", "ask")),
+        ("mode", "build", ("mode", "code")),
+        ("auto_approve", "full-auto", ("approval", "full")),
+        ("auto_approve", "suggest", ("approval", "suggest")),
+        ("thinking", "on", ("thinking", "medium")),
+    ] {
+        house.try_change(id, value).await.unwrap();
+        let settings = house.settled().await;
+        assert_eq!(settings.get(is.0), is.1, "{id} {value}");
+    }
+    assert!(house.try_change("mode", "nope").await.unwrap_err().contains("code, ask, architect"));
+    assert!(house.try_change("nope", "x").await.is_err());
+}
+
+/// FF8, H7, H9.
+#[tokio::test]
+async fn a_setting_holds_for_the_very_next_call_of_a_running_turn() {
+    let wait = r#"{"command":"while [ ! -e go ]; do sleep 0.02; done"}"#;
+    let script = Script::new([vec![call("shell", wait)], vec![say("ok")]]);
+    let mut house = House::with(script.clone()).await;
+    house.send(vec![Content::text("go")]).await;
+    house.until(|body| matches!(body, Body::Resolved { .. })).await;
+    for (id, value) in
+        [("thinking", "high"), ("temperature", "precise"), ("mode", "ask"), ("model", "script:two")]
+    {
+        house.change(id, value).await;
+    }
+    house.until(|body| matches!(body, Body::SettingChanged { id, .. } if **id == *"model")).await;
+    house.write("go", "");
+    house.turn().await;
+    let requests = script.requests();
+    let told = |at: usize| {
+        let request = &requests[at];
+        let edits = request.tools.iter().any(|tool| *tool.name == *"edit");
+        (request.thinking, request.temperature, request.model.as_ref(), edits)
+    };
+    assert_eq!(told(0), (Thinking::Off, None, "script:one", true));
+    assert_eq!(told(1), (Thinking::High, Some(0.2), "script:two", false));
+}
+
+/// H16.
+#[tokio::test]
+async fn a_command_from_a_file_is_a_prompt_and_an_unknown_one_is_plain_text() {
+    let script = Script::new([]);
+    let fix =
+        (".ropewalk/commands/fix.md", "---\ndescription: Fixes\nargs: [file]\n---\nFix ${file}; !`id`.");
+    let mut house = House::project(script.clone(), &[fix], |_| {}).await;
+    let commands = house.session.commands().clone();
+    let found = commands.iter().find(|command| *command.name == *"fix").unwrap();
+    assert_eq!((found.description.as_ref(), found.hint.as_deref()), ("Fixes", Some("<file>")));
+    let events = house.prompt("/fix a.rs").await;
+    assert!(house.lines(&events).contains("title /fix a.rs"), "{}", house.lines(&events));
+    house.prompt("/nope what is this").await;
+    house.prompt("/init").await;
+    let requests = script.requests();
+    assert_eq!(requests[0].messages, [user("Fix a.rs; !`id`.")]);
+    assert_eq!(requests[1].messages.last(), Some(&user("/nope what is this")));
+    assert!(
+        matches!(requests[2].messages.last(), Some(Message::User { text, .. }) if text.starts_with("Write AGENTS.md"))
+    );
+    house.restart().await;
+    house.prompt("again").await;
+    let (before, after) = (&requests[2].messages, &script.requests()[3].messages);
+    assert_eq!(before[..], after[..before.len()], "a restart changes nothing");
+}
+
+#[tokio::test]
+async fn a_skill_is_listed_and_its_body_is_read_when_it_is_wanted() {
+    let script = Script::new([vec![call("skill", r#"{"name":"pdf"}"#), call("skill", r#"{"name":"x"}"#)]]);
+    let skill =
+        (".agents/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDF files\n---\nUse pdftotext.");
+    let mut house = House::project(script.clone(), &[skill], |_| {}).await;
+    let events = house.prompt("go").await;
+    expect![[r#"
+        1 starts: Skill pdf (Read)
+        2 starts: Skill x (Read)
+        1 ends: The folder of this skill is DIR/.agents/skills/pdf.||Use pdftotext.
+        2 fails: there is no skill "x"; the skills are pdf
+        say the script is over
+        title go
+        EndTurn
+    "#]]
+    .assert_eq(&sorted_ends(&house.lines(&events)));
+    let system = &script.requests()[0].system;
+    assert!(system.contains("- pdf: Reads PDF files") && !system.contains("pdftotext"), "{system}");
+    let mut without = House::with(Script::new([])).await;
+    without.prompt("go").await;
+}
+
+/// Calls that run side by side start and end in any order.
+fn sorted_ends(lines: &str) -> String {
+    let (calls, rest): (Vec<&str>, Vec<&str>) =
+        lines.lines().partition(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let (starts, ends): (Vec<&str>, Vec<&str>) = calls.into_iter().partition(|line| line.contains("starts:"));
+    let mut all = [starts, ends]
+        .map(|mut lines| {
+            lines.sort_unstable();
+            lines
+        })
+        .concat();
+    all.extend(rest);
+    all.join("\n") + "\n"
+}
+
+/// H11.
+#[tokio::test]
+async fn status_and_cost_are_told_from_the_log() {
+    let usage = |cost_usd, unpriced| {
+        testkit::Line::Usage(engine::Usage {
+            context_used: 64_000,
+            context_size: 128_000,
+            input: 10,
+            output: 5,
+            cost_usd,
+            unpriced,
+            ..engine::Usage::default()
+        })
+    };
+    let script = Script::new([vec![say("a"), usage(0.25, false)], vec![say("b"), usage(0.0, true)]]);
+    let mut house = House::project(script, &[("AGENTS.md", "x")], |_| {}).await;
+    let events = house.prompt("/cost").await;
+    assert!(house.lines(&events).contains("Nothing was used yet."));
+    house.prompt("one").await;
+    house.prompt("two").await;
+    house.restart().await;
+    let mut events = house.prompt("/cost").await;
+    events.extend(house.prompt("/status").await);
+    expect![[r#"
+        say - turn 2: 10 tokens in, 5 out, $0.2500|- turn 3: 10 tokens in, 5 out, cost unknown|In all: 20 tokens in, 10 out, $0.2500 and an unknown part.|
+        EndTurn
+        say - model: script:one|- mode: code|- thinking: off|- approval: auto|- sandbox: workspace-write|- context: 64000 of 128000 tokens (50 %)|- cost: $0.2500 and an unknown part|- rules: AGENTS.md|
+        EndTurn
+    "#]]
+    .assert_eq(&house.lines(&events));
+}
+
+/// C23.
+#[tokio::test]
+async fn the_model_names_the_session_and_its_call_is_counted() {
+    // The title is asked for side by side with the answer: both get the same words here.
+    let script = Script::new([vec![say("Fix the parser")], vec![say("Fix the parser")], vec![say("more")]]);
+    let mut house = House::project(script.clone(), &[], |config| config.titles_by_model = true).await;
+    let events = house.prompt("it does not parse").await;
+    expect![[r#"
+        say Fix the parser
+        title Fix the parser
+        EndTurn
+    "#]]
+    .assert_eq(&house.lines(&events));
+    assert_eq!(events.iter().filter(|event| matches!(event.body, Body::Usage(_))).count(), 2);
+    let asked = script.requests().into_iter().find(|request| request.tools.is_empty()).unwrap();
+    assert_eq!(asked.messages, [user("it does not parse\n")]);
+    let events = house.prompt("go on").await;
+    assert_eq!(house.lines(&events), "say more\nEndTurn\n");
+    let last = &script.requests()[2].messages;
+    assert_eq!(last.len(), 3, "what was said beside the conversation is not part of it: {last:?}");
+}
+
+/// C23: nobody waits for a name.
+#[tokio::test]
+async fn a_title_that_does_not_come_is_the_first_words() {
+    struct Nameless(Script);
+    impl agent::Model for Nameless {
+        fn offers(&self) -> Vec<agent::ModelInfo> {
+            self.0.offers()
+        }
+        fn stream(&self, request: agent::ModelRequest) -> Box<dyn agent::ModelStream> {
+            let hang = request.tools.is_empty();
+            let script = if hang { Script::new([vec![testkit::Line::Hang]]) } else { self.0.clone() };
+            script.stream(request)
+        }
+    }
+    let script = Script::new([vec![say("done")]]);
+    let mut house = House::project(Nameless(script), &[], |config| config.titles_by_model = true).await;
+    let events = house.prompt("fix it").await;
+    assert_eq!(house.lines(&events), "say done\ntitle fix it\nEndTurn\n");
+}
