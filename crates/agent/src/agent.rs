@@ -9,15 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
     Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, SessionSpec, SettingSpec, Stop,
-    TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
+    TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
 use crate::context::Memory;
+use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
-use crate::{commands, role, rules, turn};
+use crate::{commands, mcp, role, rules, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
 pub struct AgentConfig {
@@ -32,6 +33,7 @@ pub struct AgentConfig {
     pub reach: Reach,
     /// The person's rules, for the command that shows and changes them. Without, there is none.
     pub rules: Option<Arc<guard::Rulebook>>,
+    pub mcp: McpConfig,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -60,6 +62,7 @@ impl AgentConfig {
             shell: sandbox::Limits::default(),
             reach: Reach::default(),
             rules: None,
+            mcp: McpConfig::default(),
         }
     }
 
@@ -78,6 +81,7 @@ pub struct Agent {
 pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
     pub(crate) settings: Vec<SettingSpec>,
+    servers_kept: Arc<mcp::Kept>,
 }
 
 impl Shared {
@@ -108,8 +112,9 @@ impl Agent {
             commands: commands::specs(),
             tools: tools.collect(),
             images: true,
+            servers: true,
         };
-        Self { shared: Arc::new(Shared { config, settings }), abilities }
+        Self { shared: Arc::new(Shared { config, settings, servers_kept: Arc::default() }), abilities }
     }
 }
 
@@ -118,7 +123,10 @@ impl Backend for Agent {
         &self.abilities
     }
 
-    fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession> {
+    fn open(&self, mut spec: SessionSpec) -> Arc<dyn BackendSession> {
+        let (config, named) = (&self.shared.config, std::mem::take(&mut spec.servers));
+        let kept = &self.shared.servers_kept;
+        let servers = Servers::new(&spec.id, &spec.cwd, named, &config.mcp, &config.environment, kept);
         // At once and not with the first turn: what the folder's path leads to may be another then.
         let place = Place::open(spec.cwd.clone(), &spec.roots, &self.shared.config.reach);
         Arc::new(AgentSession {
@@ -127,6 +135,7 @@ impl Backend for Agent {
             spec,
             memory: Mutex::new(None),
             seen: Arc::default(),
+            servers,
         })
     }
 
@@ -142,6 +151,7 @@ pub(crate) struct AgentSession {
     place: Mutex<Place>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) servers: Arc<Servers>,
 }
 
 impl BackendSession for AgentSession {
@@ -156,6 +166,14 @@ impl BackendSession for AgentSession {
             self.keep_memory(memory);
             outcome
         })
+    }
+
+    fn servers(&self) -> Option<Arc<dyn ToolServers>> {
+        Some(Arc::clone(&self.servers) as Arc<dyn ToolServers>)
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        self.servers.close()
     }
 }
 

@@ -7,6 +7,7 @@ mod agent;
 mod commands;
 mod context;
 mod guard;
+mod mcp;
 mod model;
 mod place;
 mod prompt;
@@ -20,6 +21,7 @@ mod turn;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
+pub use mcp::{McpConfig, ProjectServer};
 pub use model::{
     Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
     ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,

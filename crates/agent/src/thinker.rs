@@ -84,7 +84,7 @@ impl Thinker {
     }
 
     fn tools(&self) -> Toolbox {
-        Toolbox::built_in()
+        Toolbox::built_in().with(self.session.servers.tools())
     }
 
     async fn ask_model(&mut self) -> Result<Reply, Broken> {
@@ -95,6 +95,7 @@ impl Thinker {
             .shared
             .model(&id)
             .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
+        self.session.servers.prepare(&self.context, role.only_reading).await?;
         let request = self.request(&info, &role, &settings).await?;
         let mut stream = source.stream(request);
         let (reply, usage) = self.listen(stream.as_mut()).await?;

@@ -50,6 +50,11 @@ impl Toolbox {
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
     }
 
+    /// The same and more.
+    pub(crate) fn with(self, more: Vec<Arc<Tool>>) -> Self {
+        if more.is_empty() { self } else { Self { tools: self.tools.iter().cloned().chain(more).collect() } }
+    }
+
     /// Those that a role may use.
     pub(crate) fn of_role(&self, role: &Role) -> Self {
         Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
+use crate::servers::ToolServers;
 use crate::session::{Input, Prompted, Refusal, Totals};
 use crate::settings::{SettingSpec, Settings};
 
@@ -75,6 +76,7 @@ pub(crate) struct HandleInner {
     pub roots: Vec<PathBuf>,
     pub birth: Birth,
     pub specs: Arc<[SettingSpec]>,
+    pub servers: Option<Arc<dyn ToolServers>>,
     pub mailbox: mpsc::Sender<Envelope>,
     pub log: Arc<LogShared>,
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -105,6 +107,11 @@ impl SessionHandle {
 
     pub fn specs(&self) -> &Arc<[SettingSpec]> {
         &self.inner.specs
+    }
+
+    /// The tool servers of the session, if it can have any.
+    pub fn servers(&self) -> Option<&Arc<dyn ToolServers>> {
+        self.inner.servers.as_ref()
     }
 
     pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {

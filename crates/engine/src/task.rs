@@ -145,6 +145,7 @@ impl Task {
                 roots: parts.roots,
                 birth: parts.birth,
                 specs: Arc::clone(parts.session.specs()),
+                servers: parts.backend.servers(),
                 mailbox: mailbox_in,
                 log: log.shared(),
                 snapshot: snapshot_out,
@@ -201,7 +202,7 @@ impl Task {
                 }
                 Wake::Reports => self.take_reports(),
                 Wake::Stored(Ok(())) => self.written(),
-                Wake::Stored(Err(error)) => return self.give_up(&error),
+                Wake::Stored(Err(error)) => return self.give_up(&error).await,
                 Wake::Deadline => self.deadline(),
             }
             self.flush();
@@ -505,7 +506,7 @@ impl Task {
 
     /// The log can no longer be written, so nothing more may be shown. Whoever opens the session
     /// again starts from what is stored.
-    fn give_up(mut self, error: &StoreError) {
+    async fn give_up(mut self, error: &StoreError) {
         if matches!(error, StoreError::Fenced) {
             tracing::info!(session = %self.id, "another process took the session over");
         } else {
@@ -518,10 +519,12 @@ impl Task {
             turn.abort.abort();
         }
         self.log.close(Some(error.to_string().into()));
+        self.backend.close().await;
     }
 
     async fn wind_down(self) {
         self.log.close(None);
+        self.backend.close().await;
         if let Err(error) = self.store.release(&self.id, self.epoch).await {
             tracing::warn!(session = %self.id, %error, "the session could not be released");
         }

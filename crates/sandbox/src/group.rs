@@ -43,7 +43,7 @@ pub(crate) struct Group {
 impl Group {
     pub(crate) async fn start(command: &Command) -> Result<Self, StartError> {
         let Some(fence) = &command.fence else {
-            return Self::ordered(prepare(command), false).await;
+            return Self::ordered(prepare(command, Stdio::null()), false).await;
         };
         let (ours, theirs) = confine::tether()?;
         let mut group = Self::ordered(prepare_helper(fence, theirs), true).await?;
@@ -53,6 +53,11 @@ impl Group {
         drop(sent);
         group.tether = Some(tether);
         Ok(group)
+    }
+
+    /// A child whose standard input is the caller's. There is no fence around it.
+    pub(crate) async fn start_listening(command: &Command) -> Result<Self, StartError> {
+        Self::ordered(prepare(command, Stdio::piped()), false).await
     }
 
     async fn ordered(prepared: std::process::Command, helper: bool) -> Result<Self, StartError> {
@@ -148,7 +153,7 @@ fn starter() -> Result<&'static SyncSender<Order>, StartError> {
     STARTER.get_or_init(start).as_ref().ok_or(StartError::Busy)
 }
 
-fn prepare(command: &Command) -> std::process::Command {
+fn prepare(command: &Command, stdin: Stdio) -> std::process::Command {
     let mut prepared = match &command.program {
         Program::Shell(line) => {
             let mut shell = new_command("/bin/sh".as_ref());
@@ -166,7 +171,7 @@ fn prepare(command: &Command) -> std::process::Command {
         .current_dir(&command.cwd)
         .env_clear()
         .envs(command.environment.iter().map(|(key, value)| (key, value)))
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     lead_own_group(&mut prepared);

@@ -20,6 +20,7 @@ mod group;
 mod policy;
 mod report;
 mod run;
+mod service;
 mod signal;
 mod spec;
 mod violation;
@@ -33,6 +34,7 @@ pub use confine::{Fence, HELPER_ARGUMENT, Helper};
 pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
 pub use policy::{Broken, Mode, PROTECTED, Policy, UnknownMode, Want};
 pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run};
+pub use service::{Service, ServicePipes};
 pub use violation::{Op, Violation};
 
 /// There is no fence to build here, so nothing is started.

@@ -5,6 +5,7 @@
 mod decode;
 mod ext;
 mod reply;
+mod servers;
 mod settings;
 mod tools;
 mod updates;

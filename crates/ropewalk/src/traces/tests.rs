@@ -73,7 +73,7 @@ impl House {
 
     async fn session(&self) -> SessionHandle {
         let wish =
-            Wish { owner: Principal::local(), cwd: "/".into(), roots: Vec::new(), source: "acp".into() };
+            Wish { owner: Principal::local(), cwd: "/".into(), roots: Vec::new(), servers: Vec::new(), source: "acp".into() };
         self.registry.create(wish).await.unwrap()
     }
 }
