@@ -75,6 +75,25 @@ pub struct ProjectServer {
     pub shown: String,
 }
 
+/// Starts the servers of the settings, and says what came of it and what they bring. They are ended again.
+pub async fn check_servers(
+    config: &McpConfig,
+    environment: &[(OsString, OsString)],
+    cwd: &Path,
+) -> Vec<ServerView> {
+    let id = SessionId::random();
+    let servers = Servers::new(&id, cwd, Vec::new(), config, environment, &Arc::default());
+    for server in servers.servers() {
+        server.start();
+    }
+    for server in servers.servers() {
+        server.settled().await;
+    }
+    let views = servers.list();
+    servers.close().await;
+    views
+}
+
 /// What clients named, by session. A session that leaves memory and comes back has its servers again;
 /// they are never written down, since what they are given may be secret.
 #[derive(Default)]

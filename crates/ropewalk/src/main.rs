@@ -11,6 +11,7 @@ mod editors;
 mod environment;
 mod guards;
 mod logging;
+mod mcp;
 mod metrics;
 mod paths;
 mod permissions;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Sessions(command) => sessions::run(command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Permissions(command) => Ok(permissions::run(&command)),
+        Command::Mcp(command) => Ok(mcp::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),
         Command::Audit(command) => audit::run(command),
         Command::Editors(options) => editors::run(&options),

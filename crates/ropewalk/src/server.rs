@@ -14,7 +14,7 @@ use crate::clock::SystemClock;
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::trouble::Trouble;
-use crate::{audit, paths, secrets};
+use crate::{audit, mcp, paths, secrets};
 
 /// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
 /// first session should not wait for the disk.
@@ -101,6 +101,7 @@ fn parts(
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
     config.rules = Some(Arc::clone(rules));
+    config.mcp = mcp::settings(&guards.config);
     let options = store::Options { warm, ..store::Options::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -253,23 +253,26 @@ pub(super) fn told(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// What a program said on its standard error last, and what of it broke the rules.
 #[derive(Default)]
-pub(super) struct LastWords(Mutex<String>);
+pub(super) struct LastWords {
+    said: Mutex<String>,
+    /// A rule that it broke, which says more than its last words.
+    broke: OnceLock<String>,
+}
 
 impl LastWords {
-    fn get(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// What happened, and what was said before.
     pub(super) fn after(&self, what: &str) -> String {
-        match self.get() {
+        if let Some(broke) = self.broke.get() {
+            return broke.clone();
+        }
+        match &*self.said.lock().unwrap_or_else(PoisonError::into_inner) {
             words if words.is_empty() => what.to_owned(),
             words => format!("{what}: {words}"),
         }
     }
 
     fn put(&self, line: &str) {
-        let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if !words.is_empty() {
             words.push_str("; ");
         }
@@ -329,7 +332,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
             };
             if this.line_bytes > FRAME_BYTES_MAX {
                 let text = format!("it sent a message of more than {} MiB", FRAME_BYTES_MAX >> 20);
-                this.words.put(&text);
+                // The first is the one that counts.
+                drop(this.words.broke.set(text.clone()));
                 return Poll::Ready(Err(io::Error::other(text)));
             }
         }

@@ -80,7 +80,7 @@ mod tests {
     fn names_are_what_models_and_rules_can_read() {
         assert_eq!(
             all("git", &["status", "git.log", "ünï x"]),
-            ["mcp__git__status", "mcp__git__git_log", "mcp__git___n___x"]
+            ["mcp__git__status", "mcp__git__git_log", "mcp__git___n__x"]
         );
         assert_eq!(all("a__b  c/", &["t"]), ["mcp__a_b_c__t"]);
         assert_eq!(all("", &[""]), ["mcp__server__"]);
