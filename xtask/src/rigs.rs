@@ -93,7 +93,18 @@ fn rust() -> anyhow::Result<Command> {
 /// Servers that nobody here wrote, used by the agent in process.
 fn mcp() -> anyhow::Result<Command> {
     let mut command = cargo();
-    command.args(["test", "--quiet", "--locked", "--package", "agent", "--test", "it", "--", "--ignored", "real_"]);
+    command.args([
+        "test",
+        "--quiet",
+        "--locked",
+        "--package",
+        "agent",
+        "--test",
+        "it",
+        "--",
+        "--ignored",
+        "real_",
+    ]);
     Ok(command)
 }
 

@@ -8,6 +8,7 @@
 //! **Invariant:** when a session has left memory, no server of it runs.
 
 mod environment;
+mod kept;
 mod link;
 mod names;
 mod result;
@@ -15,7 +16,7 @@ mod server;
 mod tool;
 mod web;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,15 +31,16 @@ use tokio_util::task::TaskTracker;
 use crate::summary::{cut, one_line};
 use crate::thinker::{Broken, unless_cancelled};
 use crate::tools::{self, Tool};
+pub(crate) use kept::Kept;
 use link::Base;
 use server::{NamedBy, Parts, Server};
 
 /// Servers of one session, named by whomever.
 const SERVERS_MAX: usize = 64;
-/// Sessions whose servers are remembered after they left memory.
-const SESSIONS_KEPT_MAX: usize = 1000;
 /// How long a session that ends waits for its servers. They are killed before this.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// How long a turn waits for a new list of tools that was announced.
+const LIST_WAIT: Duration = Duration::from_millis(500);
 /// What rules call the consent to a project's server. No name of a tool is like it.
 const CONSENT_TOOL: &str = "mcp_server";
 
@@ -92,40 +94,6 @@ pub async fn check_servers(
     let views = servers.list();
     servers.close().await;
     views
-}
-
-/// What clients named, by session. A session that leaves memory and comes back has its servers again;
-/// they are never written down, since what they are given may be secret.
-#[derive(Default)]
-pub(crate) struct Kept {
-    inner: Mutex<(HashMap<SessionId, Vec<ToolServer>>, VecDeque<SessionId>)>,
-}
-
-impl Kept {
-    fn get(&self, id: &SessionId) -> Vec<ToolServer> {
-        self.lock().0.get(id).cloned().unwrap_or_default()
-    }
-
-    fn put(&self, id: &SessionId, servers: Vec<ToolServer>) {
-        let (kept, order) = &mut *self.lock();
-        if servers.is_empty() {
-            kept.remove(id);
-            order.retain(|known| known != id);
-            return;
-        }
-        if kept.insert(id.clone(), servers).is_none() {
-            order.push_back(id.clone());
-        }
-        if order.len() > SESSIONS_KEPT_MAX
-            && let Some(oldest) = order.pop_front()
-        {
-            kept.remove(&oldest);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (HashMap<SessionId, Vec<ToolServer>>, VecDeque<SessionId>)> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The tool servers of one session.
@@ -200,6 +168,13 @@ impl Servers {
                 context.emit(Body::Notice { level: NoticeLevel::Info, text: text.into() }).await?;
             }
         }
+        let listed = async {
+            for server in &servers {
+                server.listed().await;
+            }
+        };
+        // A server that is slow here is told of elsewhere; the model gets the list it had.
+        drop(unless_cancelled(context, tokio::time::timeout(LIST_WAIT, listed)).await?);
         for server in &servers {
             for news in server.take_news() {
                 let text = format!("MCP server {}: {news}", cleaned(&server.name, 64));

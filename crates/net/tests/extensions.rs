@@ -314,7 +314,10 @@ async fn tool_servers_are_named_listed_added_and_removed() {
         let mut two = silent("two");
         two["session_id"] = json!(session);
         assert_eq!(client.call("_agent/mcp/add", two).await, json!({ "added": "two" }));
-        assert_eq!(states(&client.call("_agent/mcp/list", of(&session)).await), [("one", "idle"), ("two", "idle")]);
+        assert_eq!(
+            states(&client.call("_agent/mcp/list", of(&session)).await),
+            [("one", "idle"), ("two", "idle")]
+        );
         let removed = client.call("_agent/mcp/remove", json!({ "session_id": session, "id": "one" })).await;
         assert_eq!(removed, json!({ "removed": "one" }));
         let refused = client.refused("_agent/mcp/remove", json!({ "name": "one" })).await;
@@ -323,7 +326,10 @@ async fn tool_servers_are_named_listed_added_and_removed() {
         let mut load = client.open_params(&session);
         load["mcpServers"] = json!([silent("three")]);
         client.call("session/load", load).await;
-        assert_eq!(states(&client.call("_agent/mcp/list", json!({})).await), [("two", "idle"), ("three", "idle")]);
+        assert_eq!(
+            states(&client.call("_agent/mcp/list", json!({})).await),
+            [("two", "idle"), ("three", "idle")]
+        );
         client.new_session().await;
         assert_eq!(client.refused("_agent/mcp/list", json!({})).await.code, -32602);
     })

@@ -4,8 +4,8 @@
 use engine::Stop;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
-use testkit::{Script, Turns};
 use testkit::server::{Setup, run};
+use testkit::{Script, Turns};
 
 /// Shows one part of the answer to `initialize`.
 async fn check(pointer: &str, expected: Expect) {

@@ -15,8 +15,8 @@ use wire::Dialect;
 
 use crate::sessions::Since;
 
-pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
+pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 
 const AFTER_HELP: &str = "\
 Without a command, ropewalk serves the Agent Client Protocol on standard input and output.

@@ -83,7 +83,8 @@ pub fn project_entries(workspace: &Path) -> Result<Vec<ServerEntry>, String> {
 pub fn project_servers(workspace: &Path) -> Result<Vec<ProjectServer>, String> {
     let entries = project_entries(workspace)?.into_iter().filter(|entry| entry.enabled);
     let server = |entry: ServerEntry| {
-        let server = entry.expanded(&variable).map_err(|reason| format!("{}: {reason}", entry.server.name))?;
+        let server =
+            entry.expanded(&variable).map_err(|reason| format!("{}: {reason}", entry.server.name))?;
         Ok(ProjectServer { server, shown: entry.shown() })
     };
     entries.map(server).collect()

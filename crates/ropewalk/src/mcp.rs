@@ -24,7 +24,8 @@ const NAME_CHARS_MAX: usize = 64;
 /// What the agent is told of tool servers. What is wrong with one is said, and the rest is used.
 pub fn settings(config: &Config) -> McpConfig {
     let usual = McpConfig::default();
-    let seconds = |named: Option<u64>, usual: Duration| named.map_or(usual, |s| Duration::from_secs(s.max(1)));
+    let seconds =
+        |named: Option<u64>, usual: Duration| named.map_or(usual, |s| Duration::from_secs(s.max(1)));
     McpConfig {
         servers: servers(config),
         project: Some(config::project_servers),
@@ -67,7 +68,8 @@ fn list(options: &McpListOptions) -> Result<(), Trouble> {
                 "server": entry.without_values(),
             })
         };
-        let all = yours.iter().map(|one| entry(one, "user")).chain(theirs.iter().map(|one| entry(one, "project")));
+        let all =
+            yours.iter().map(|one| entry(one, "user")).chain(theirs.iter().map(|one| entry(one, "project")));
         return terminal::put_json(&json!({ "servers": all.collect::<Vec<Value>>() }));
     }
     if yours.is_empty() && theirs.is_empty() {
@@ -204,8 +206,10 @@ fn check(options: &McpCheckOptions) -> Result<ExitCode, Trouble> {
     if let Some(name) = &options.name {
         wanted.servers.retain(|server| *server.name == **name);
         if wanted.servers.is_empty() {
-            return Err(Trouble::not_found(format!("there is no usable MCP server {name:?} in your settings"))
-                .fix("ropewalk mcp list shows what there is"));
+            return Err(Trouble::not_found(format!(
+                "there is no usable MCP server {name:?} in your settings"
+            ))
+            .fix("ropewalk mcp list shows what there is"));
         }
     }
     let environment = paths::passed_on(&config.environment);

@@ -36,7 +36,10 @@ impl World {
     fn mcp(&self, arguments: &[&str]) -> Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
         command.arg("mcp").args(arguments).current_dir(self.path("project")).env_clear();
-        command.env("HOME", self.path("")).env("PATH", "/usr/local/bin:/usr/bin:/bin").env("WORD", "looked up");
+        command
+            .env("HOME", self.path(""))
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("WORD", "looked up");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ended::of(command.spawn().unwrap())
     }
@@ -73,9 +76,7 @@ fn servers_are_added_listed_and_removed_and_the_rest_of_the_file_stays() {
     )
     .unwrap();
     let listed = world.mcp(&["list", "--json"]).with(0).json();
-    let entry = |name: &str, from: &str, server: &str| {
-        json!({ "name": name, "from": from, "enabled": true, "server": server })
-    };
+    let entry = |name: &str, from: &str, server: &str| json!({ "name": name, "from": from, "enabled": true, "server": server });
     let expected = json!({ "servers": [
         entry("time", "user", "uvx mcp-server-time --local"),
         entry("docs", "user", url),
@@ -112,13 +113,20 @@ fn check_starts_the_servers_and_says_what_they_bring_or_why_not() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/tests/it/servers/server.py");
     world.mcp(&["add", "good", "--", "python3", script, "all", "${WORD:-x}"]).with(0);
     let checked = world.mcp(&["check", "--json"]).with(0).json();
-    assert_eq!((&checked["servers"][0]["ok"], &checked["servers"][0]["tools"][0]), (&json!(true), &json!("mcp__good__echo")));
+    assert_eq!(
+        (&checked["servers"][0]["ok"], &checked["servers"][0]["tools"][0]),
+        (&json!(true), &json!("mcp__good__echo"))
+    );
     // The variable was looked up: the server's notes are in a file of that name.
     assert!(world.path("project/looked up").exists());
     world.mcp(&["add", "bad", "--", "python3", script, "dies"]).with(0);
     world.mcp(&["add", "worse", "--", "no-such-program"]).with(0);
     let checked = world.mcp(&["check"]).with(1);
-    for said in ["good  works, 11 tools", "bad  does not work: the program ended (exit status: 3): no licence", "worse  does not work: there is no program"] {
+    for said in [
+        "good  works, 11 tools",
+        "bad  does not work: the program ended (exit status: 3): no licence",
+        "worse  does not work: there is no program",
+    ] {
         assert!(checked.out.contains(said), "{}", checked.out);
     }
     world.mcp(&["check", "good"]).with(0);

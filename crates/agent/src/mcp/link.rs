@@ -21,7 +21,7 @@ use rmcp::{ClientHandler, Peer, RoleClient};
 use sandbox::{Command, Limits, Program, Service, ServicePipes};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::process::ChildStderr;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -58,12 +58,13 @@ pub(super) struct Base {
 #[derive(Clone)]
 pub(super) struct Ears {
     pub(super) progress: broadcast::Sender<ProgressNotificationParam>,
-    pub(super) list_changed: Arc<Notify>,
+    /// How often it said that its list of tools is another.
+    pub(super) lists: watch::Sender<u64>,
 }
 
 impl Default for Ears {
     fn default() -> Self {
-        Self { progress: broadcast::Sender::new(PROGRESS_MAX), list_changed: Arc::default() }
+        Self { progress: broadcast::Sender::new(PROGRESS_MAX), lists: watch::Sender::new(0) }
     }
 }
 
@@ -76,7 +77,7 @@ impl ClientHandler for Ears {
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.list_changed.notify_one();
+        self.lists.send_modify(|count| *count += 1);
     }
 
     fn get_info(&self) -> ClientConfig {
@@ -215,6 +216,9 @@ async fn start(
     environment: &[(String, String)],
     base: &Base,
 ) -> Result<(Service, ServicePipes), String> {
+    if !base.cwd.is_dir() {
+        return Err(format!("the working folder {} is not there", base.cwd.display()));
+    }
     let named = environment.iter().map(|(name, value)| (name.into(), value.into()));
     let command = Command {
         program: Program::Exec {

@@ -22,6 +22,8 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// A server that ran for so long before it failed begins anew.
 const STEADY: Duration = Duration::from_secs(60);
+/// Between two readings of a list that changes.
+const LIST_PAUSE: Duration = Duration::from_millis(100);
 /// What a person is told of one server at once.
 const NEWS_MAX: usize = 8;
 
@@ -50,6 +52,8 @@ pub(super) struct Server {
     state: watch::Sender<State>,
     tools: Mutex<Arc<[Arc<Tool>]>>,
     waited_for: AtomicBool,
+    /// The announcement that the list of tools is as new as.
+    listed: watch::Sender<u64>,
     /// What the person should hear of it, once.
     news: Mutex<News>,
 }
@@ -109,6 +113,7 @@ impl Server {
             state: watch::Sender::new(state),
             tools: Mutex::default(),
             waited_for: AtomicBool::new(false),
+            listed: watch::Sender::new(0),
             news: Mutex::new(News { untold: parts.news, last: None }),
         })
     }
@@ -240,7 +245,7 @@ impl Server {
         let words = Arc::new(LastWords::default());
         let opened = tokio::select! {
             biased;
-            () = self.stop.cancelled() => return,
+            () = self.stop.cancelled() => return self.become_idle(),
             opened = tokio::time::timeout(self.start_timeout, self.open(&words)) => opened,
         };
         let mut link = match opened {
@@ -259,7 +264,10 @@ impl Server {
         let began = Instant::now();
         self.state.send_replace(State::Ready(link.peer().clone()));
         match self.attend(&mut link).await {
-            None => link.end(false).await,
+            None => {
+                self.become_idle();
+                link.end(false).await;
+            }
             Some(reason) => {
                 link.end(true).await;
                 self.fail(reason, if began.elapsed() >= STEADY { 0 } else { failures }, true);
@@ -275,13 +283,16 @@ impl Server {
 
     /// Follows the server's list of tools until it is gone, for the returned reason, or told to stop.
     async fn attend(self: &Arc<Self>, link: &mut Link) -> Option<String> {
+        let mut lists = self.ears.lists.subscribe();
         loop {
-            tokio::select! {
+            let known = *self.listed.borrow();
+            let count = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
                 reason = link.gone() => return Some(reason),
-                () = self.ears.list_changed.notified() => {}
-            }
+                // The sender lives as long as this.
+                Ok(count) = lists.wait_for(|count| *count != known) => *count,
+            };
             let listed = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
@@ -292,7 +303,28 @@ impl Server {
                 Ok(Err(reason)) => self.tell(format!("its new list of tools cannot be read: {reason}")),
                 Err(_) => self.tell("it does not answer when it is asked for its new list of tools".into()),
             }
+            self.listed.send_replace(count);
+            // A server that has ever more news is not listened to without a pause.
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                () = tokio::time::sleep(LIST_PAUSE) => {}
+            }
         }
+    }
+
+    /// Waits until a new list of tools that was announced has been read.
+    pub(super) async fn listed(&self) {
+        let announced = *self.ears.lists.borrow();
+        let mut listed = self.listed.subscribe();
+        if matches!(*self.state.borrow(), State::Ready(_)) {
+            // Without a sender there is nothing to wait for.
+            drop(listed.wait_for(|count| *count >= announced).await);
+        }
+    }
+
+    /// Whoever waits for it is told that it is not coming.
+    fn become_idle(&self) {
+        self.state.send_replace(State::Idle);
     }
 
     async fn list(self: &Arc<Self>, peer: &Peer<RoleClient>) -> Result<(), String> {

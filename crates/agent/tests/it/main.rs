@@ -4,6 +4,6 @@
 mod house;
 mod mcp;
 mod offline;
-mod real_servers;
 mod reach;
+mod real_servers;
 mod turns;

@@ -288,14 +288,11 @@ async fn a_new_list_of_tools_counts_from_the_next_call_of_the_model_on() {
     let replies = vec![vec![call("mcp__srv__grow", "{}")], vec![call("mcp__srv__echo", "{}")], vec![]];
     let mut scene = Scene::new("all", patient(), replies).await;
     scene.prompt().await;
-    let began = Instant::now();
-    while scene.house.session.servers().unwrap().list()[0].tools.len() < 12 {
-        assert!(began.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    assert!(!scene.offered(0).contains(&"mcp__srv__grown".to_owned()));
+    // By the second at the latest: the announcement and the answer race each other.
+    assert!(scene.offered(2).contains(&"mcp__srv__grown".to_owned()), "{:?}", scene.offered(2));
     scene.script.then(vec![call("mcp__srv__grown", "{}")]);
     let lines = scene.prompt().await;
-    assert!(scene.offered(3).contains(&"mcp__srv__grown".to_owned()), "{lines}");
     assert!(lines.contains("1 ends: you said"), "{lines}");
 }
 

@@ -38,7 +38,9 @@ fn program(name: &str) -> Command {
 /// Each call in a reply of its own; what the model was told of each, and of how many images.
 async fn told(server: ToolServer, calls: &[(&str, Value)]) -> (House, Vec<(bool, String, usize)>, String) {
     let name = server.name.clone();
-    let replies = calls.iter().map(|(tool, arguments)| vec![call(format!("mcp__{name}__{tool}"), arguments.to_string())]);
+    let replies = calls
+        .iter()
+        .map(|(tool, arguments)| vec![call(format!("mcp__{name}__{tool}"), arguments.to_string())]);
     let script = Script::new(replies.chain([vec![say("Done.")]]));
     let config = McpConfig { grace: PATIENCE, start_timeout: PATIENCE, ..McpConfig::default() };
     let mut house = House::serving(script.clone(), config, vec![server]).await;
@@ -70,7 +72,9 @@ async fn everything(server: ToolServer) {
         ],
     )
     .await;
-    let [sum, image, structured, links, resource, long, wrong, echo] = &results[..] else { panic!("{lines}") };
+    let [sum, image, structured, links, resource, long, wrong, echo] = &results[..] else {
+        panic!("{lines}")
+    };
     assert!(!sum.0 && sum.1.contains("42"), "{sum:?}");
     assert_eq!((image.0, image.2), (false, 1), "{image:?}");
     assert!(!structured.0 && structured.1.contains("temperature"), "{structured:?}");
@@ -138,7 +142,8 @@ async fn real_filesystem() {
 async fn real_time() {
     let server = child("time", repository().join(".setup/mcp/bin/mcp-server-time"), &[]);
     let noon = json!({ "source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "Etc/UTC" });
-    let (_house, results, _) = told(server, &[("convert_time", noon), ("convert_time", json!({ "time": 1 }))]).await;
+    let (_house, results, _) =
+        told(server, &[("convert_time", noon), ("convert_time", json!({ "time": 1 }))]).await;
     assert!(!results[0].0 && results[0].1.contains("T03:00:00"), "{results:?}");
     assert!(results[1].0, "{results:?}");
 }
@@ -148,11 +153,17 @@ async fn real_time() {
 async fn real_git() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().canonicalize().unwrap();
-    for arguments in [&["init", "-q", "-b", "trunk"][..], &["config", "user.email", "a@b"], &["config", "user.name", "A"]] {
+    for arguments in
+        [&["init", "-q", "-b", "trunk"][..], &["config", "user.email", "a@b"], &["config", "user.name", "A"]]
+    {
         assert!(program("git").arg("-C").arg(&path).args(arguments).status().unwrap().success());
     }
     std::fs::write(path.join("a.txt"), "hello\n").unwrap();
-    let server = child("git", repository().join(".setup/mcp/bin/mcp-server-git"), &["--repository", path.to_str().unwrap()]);
+    let server = child(
+        "git",
+        repository().join(".setup/mcp/bin/mcp-server-git"),
+        &["--repository", path.to_str().unwrap()],
+    );
     let calls = [
         ("git_status", json!({ "repo_path": path })),
         ("git_add", json!({ "repo_path": path, "files": ["a.txt"] })),

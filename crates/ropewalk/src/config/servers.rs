@@ -103,7 +103,8 @@ pub(super) fn parse(item: &Item) -> Result<McpSettings, String> {
             "call_timeout" => settings.call_timeout = Some(seconds_of(key, item)?),
             "servers" => {
                 let servers = item.as_table_like().ok_or("mcp.servers is a table: [mcp.servers.NAME]")?;
-                settings.servers = servers.iter().map(|(name, item)| entry(name, item)).collect::<Result<_, _>>()?;
+                settings.servers =
+                    servers.iter().map(|(name, item)| entry(name, item)).collect::<Result<_, _>>()?;
             }
             _ => return Err(format!("mcp has start_timeout, call_timeout and servers, not {key}")),
         }
@@ -148,7 +149,10 @@ fn read(name: &str, table: &dyn TableLike) -> Result<ServerEntry, String> {
 fn pairs_of(key: &str, item: &Item) -> Result<Vec<(String, String)>, String> {
     let wrong = || format!("{key} must be a table of texts in quotes");
     let table = item.as_table_like().ok_or_else(wrong)?;
-    table.iter().map(|(name, item)| Ok((name.to_owned(), item.as_str().ok_or_else(wrong)?.to_owned()))).collect()
+    table
+        .iter()
+        .map(|(name, item)| Ok((name.to_owned(), item.as_str().ok_or_else(wrong)?.to_owned())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -180,7 +184,10 @@ mod tests {
         assert_eq!((settings.start_timeout, settings.call_timeout), (None, Some(60)));
         let [git, web] = &settings.servers[..] else { panic!("{settings:?}") };
         assert!(git.enabled && !web.enabled);
-        assert_eq!(git.shown(), r#"git: uvx mcp-server-git --repository "${WHERE:-a b}", TOKEN = "${SECRET}""#);
+        assert_eq!(
+            git.shown(),
+            r#"git: uvx mcp-server-git --repository "${WHERE:-a b}", TOKEN = "${SECRET}""#
+        );
         assert_eq!(web.without_values(), "https://${HOST}/mcp");
         let variable = |name: &str| (name == "SECRET").then(|| "hush".to_owned());
         let expanded = ServerEntry { server: git.expanded(&variable).unwrap(), enabled: true };
