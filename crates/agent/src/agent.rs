@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
     Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, SessionSpec, SettingSpec,
-    Stop, TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
+    Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError, TurnInput, approval_spec,
 };
 use tokio::sync::Semaphore;
 
@@ -17,13 +17,14 @@ use crate::background::Background;
 use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
+use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
 use crate::role::{AgentInfo, Role};
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
 use crate::undo::Undo;
-use crate::{commands, role, turn};
+use crate::{commands, mcp, role, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
 pub struct AgentConfig {
@@ -47,6 +48,7 @@ pub struct AgentConfig {
     /// Where files are kept as they were before a turn changed them, outside every workspace. Without,
     /// nothing can be undone.
     pub undo: Option<PathBuf>,
+    pub mcp: McpConfig,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -80,6 +82,7 @@ impl AgentConfig {
             titles_by_model: false,
             rules: None,
             undo: None,
+            mcp: McpConfig::default(),
         }
     }
 
@@ -97,11 +100,12 @@ pub struct Agent {
 /// What all sessions of an agent share.
 pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
+    servers_kept: Arc<mcp::Kept>,
 }
 
 impl Shared {
     pub(crate) fn new(config: AgentConfig) -> Self {
-        Self { config }
+        Self { config, servers_kept: Arc::default() }
     }
 
     /// What a person can choose, given the roles that there are.
@@ -140,6 +144,7 @@ impl Agent {
             commands: commands::specs(&[]),
             tools: tools.collect(),
             images: true,
+            servers: true,
         };
         Self { shared: Arc::new(shared), abilities }
     }
@@ -167,7 +172,10 @@ impl Backend for Agent {
         }
     }
 
-    fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession> {
+    fn open(&self, mut spec: SessionSpec) -> Arc<dyn BackendSession> {
+        let (config, named) = (&self.shared.config, std::mem::take(&mut spec.servers));
+        let kept = &self.shared.servers_kept;
+        let servers = Servers::new(&spec.id, &spec.cwd, named, &config.mcp, &config.environment, kept);
         // At once and not with the first turn: what the folder's path leads to may be another then.
         let place = Place::open(spec.cwd.clone(), &spec.roots, &self.shared.config.reach);
         Arc::new(AgentSession {
@@ -181,6 +189,7 @@ impl Backend for Agent {
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
             background: Background::default(),
             ledger: Ledger::default(),
+            servers,
         })
     }
 
@@ -203,6 +212,7 @@ pub(crate) struct AgentSession {
     pub(crate) undo: Arc<Undo>,
     pub(crate) background: Background,
     pub(crate) ledger: Ledger,
+    pub(crate) servers: Arc<Servers>,
 }
 
 impl BackendSession for AgentSession {
@@ -219,8 +229,14 @@ impl BackendSession for AgentSession {
         })
     }
 
+    fn servers(&self) -> Option<Arc<dyn ToolServers>> {
+        Some(Arc::clone(&self.servers) as Arc<dyn ToolServers>)
+    }
+
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move { self.background.close().await })
+        Box::pin(async move {
+            tokio::join!(self.background.close(), self.servers.close());
+        })
     }
 }
 

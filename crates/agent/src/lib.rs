@@ -11,6 +11,7 @@ mod compaction;
 mod context;
 mod guard;
 mod knowledge;
+mod mcp;
 mod model;
 mod place;
 mod prompt;
@@ -28,6 +29,7 @@ mod walk;
 pub use agent::{Agent, AgentConfig, Reach};
 pub use budget::{Budget, Costs, Spending};
 pub use knowledge::KnowledgeConfig;
+pub use mcp::{McpConfig, ProjectServer, check_servers};
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,

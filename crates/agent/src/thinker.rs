@@ -108,7 +108,7 @@ impl Thinker {
 
     fn tools(&self) -> Toolbox {
         let knowledge = self.session.knowledge();
-        let tools = Toolbox::built_in();
+        let tools = Toolbox::built_in().with(self.session.servers.tools());
         let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
         match self.context.works_for() {
             Some(_) => tools.of_sub_agent(),
@@ -132,6 +132,7 @@ impl Thinker {
         if self.context.cancel.is_cancelled() {
             return Err(Broken::Cancelled);
         }
+        self.session.servers.prepare(&self.context, role.only_reading).await?;
         let mut request = self.request(&info, &role, &settings);
         if self.make_room(&source, &info, &request).await? {
             request.messages = self.live.messages();

@@ -79,6 +79,11 @@ impl Toolbox {
         Self { tools: self.tools.iter().cloned().chain(std::iter::once(task)).collect() }
     }
 
+    /// The same and more.
+    pub(crate) fn with(self, more: Vec<Arc<Tool>>) -> Self {
+        if more.is_empty() { self } else { Self { tools: self.tools.iter().cloned().chain(more).collect() } }
+    }
+
     /// Those that a role may use.
     pub(crate) fn of_role(&self, role: &Role) -> Self {
         Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }

@@ -16,6 +16,7 @@ use crate::content::{CommandSpec, Content};
 use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
 use crate::ids::{CallId, MessageId, SessionId, TurnId};
 use crate::log::LogReader;
+use crate::servers::{ToolServer, ToolServers};
 use crate::settings::{SettingSpec, Settings};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -28,6 +29,8 @@ pub struct Abilities {
     pub commands: Vec<CommandSpec>,
     pub tools: Vec<ToolInfo>,
     pub images: bool,
+    /// Sessions take tool servers.
+    pub servers: bool,
 }
 
 /// What a session in one folder can be told, where that is more than what every session can.
@@ -68,6 +71,8 @@ pub struct SessionSpec {
     pub cwd: PathBuf,
     /// Further folders the session may work in.
     pub roots: Vec<PathBuf>,
+    /// Tool servers that whoever opens the session wants connected.
+    pub servers: Vec<ToolServer>,
 }
 
 /// A session as the backend sees it. At most one turn runs at a time.
@@ -77,6 +82,11 @@ pub trait BackendSession: Send + Sync + 'static {
         input: TurnInput,
         context: TurnContext,
     ) -> BoxFuture<'static, Result<Stop, TurnError>>;
+
+    /// The tool servers of the session, if it can have any.
+    fn servers(&self) -> Option<Arc<dyn ToolServers>> {
+        None
+    }
 
     /// Ends what the session has running besides turns. Called once, after the last turn; the session
     /// waits for it a while.

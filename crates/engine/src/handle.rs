@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::content::CommandSpec;
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
+use crate::servers::ToolServers;
 use crate::session::{Input, Prompted, Refusal, Totals};
 use crate::settings::{SettingSpec, Settings};
 
@@ -77,6 +78,7 @@ pub(crate) struct HandleInner {
     pub birth: Birth,
     pub specs: Arc<[SettingSpec]>,
     pub commands: Arc<[CommandSpec]>,
+    pub servers: Option<Arc<dyn ToolServers>>,
     pub mailbox: mpsc::Sender<Envelope>,
     pub log: Arc<LogShared>,
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -112,6 +114,11 @@ impl SessionHandle {
     /// What can be typed in this session.
     pub fn commands(&self) -> &Arc<[CommandSpec]> {
         &self.inner.commands
+    }
+
+    /// The tool servers of the session, if it can have any.
+    pub fn servers(&self) -> Option<&Arc<dyn ToolServers>> {
+        self.inner.servers.as_ref()
     }
 
     pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {

@@ -16,6 +16,7 @@ mod redaction;
 mod redactor;
 mod registry;
 mod rules;
+mod servers;
 mod session;
 mod settings;
 mod store;
@@ -46,6 +47,7 @@ pub use policy::{Ruling, decide};
 pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
 pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
+pub use servers::{ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
     APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING, approval_spec,

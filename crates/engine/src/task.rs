@@ -149,6 +149,7 @@ impl Task {
                 birth: parts.birth,
                 specs: Arc::clone(parts.session.specs()),
                 commands: parts.commands,
+                servers: parts.backend.servers(),
                 mailbox: mailbox_in,
                 log: log.shared(),
                 snapshot: snapshot_out,
@@ -205,7 +206,7 @@ impl Task {
                 }
                 Wake::Reports => self.take_reports(),
                 Wake::Stored(Ok(())) => self.written(),
-                Wake::Stored(Err(error)) => return self.give_up(&error),
+                Wake::Stored(Err(error)) => return self.give_up(&error).await,
                 Wake::Deadline => self.deadline(),
             }
             self.flush();
@@ -519,7 +520,7 @@ impl Task {
 
     /// The log can no longer be written, so nothing more may be shown. Whoever opens the session
     /// again starts from what is stored.
-    fn give_up(mut self, error: &StoreError) {
+    async fn give_up(mut self, error: &StoreError) {
         if matches!(error, StoreError::Fenced) {
             tracing::info!(session = %self.id, "another process took the session over");
         } else {
@@ -540,6 +541,7 @@ impl Task {
             tracing::warn!(session = %self.id, "what the session had running did not end in time");
         }
         self.log.close(None);
+        self.backend.close().await;
         if let Err(error) = self.store.release(&self.id, self.epoch).await {
             tracing::warn!(session = %self.id, %error, "the session could not be released");
         }

@@ -77,6 +77,13 @@ impl Debts {
         inner.any_session || inner.sessions.contains(id)
     }
 
+    /// The session that is open, if it is the only one.
+    pub(crate) fn only_session(&self) -> Option<SessionId> {
+        let inner = self.lock();
+        let mut sessions = inner.sessions.iter();
+        sessions.next().filter(|_| sessions.next().is_none()).cloned()
+    }
+
     pub(crate) fn allow_any_session(&self) {
         self.lock().any_session = true;
     }

@@ -4,9 +4,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, OpenError, Page,
-    Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp,
-    TurnId, Wish,
+    APPROVAL, Abilities, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, OpenError,
+    Page, Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError,
+    Timestamp, TurnId, Wish,
 };
 use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, SessionView};
 
@@ -15,6 +15,7 @@ use crate::debts::Debts;
 use crate::numbers::{Numbers, OTTER};
 use crate::outlet::Outlet;
 use crate::patience;
+use crate::servers::connect;
 use crate::writer::{AttachAnswer, Command, Start};
 
 /// A prompt's id stands in the log.
@@ -77,7 +78,7 @@ pub(crate) struct Handlers {
 }
 
 /// What a handler gives back: an answer for the writer, or nothing because a command carries it.
-type Handled = Result<Option<Outcome>, Fault>;
+pub(crate) type Handled = Result<Option<Outcome>, Fault>;
 
 impl Handlers {
     /// Whether the call may take long, so that others must not wait for it.
@@ -112,6 +113,9 @@ impl Handlers {
             | Call::Import { .. }
             | Call::Remove { .. }
             | Call::Tools { .. }
+            | Call::Servers { .. }
+            | Call::AddServer { .. }
+            | Call::RemoveServer { .. }
             | Call::Move { .. } => true,
         }
     }
@@ -119,8 +123,8 @@ impl Handlers {
     pub(crate) async fn handle(&self, id: &RpcId, call: Call) -> Handled {
         match call {
             Call::Initialize(hello) => {
-                let images = self.registry.abilities().images;
-                Ok(Some(Outcome::Initialized { images, version: hello.version }))
+                let Abilities { images, servers, .. } = *self.registry.abilities();
+                Ok(Some(Outcome::Initialized { images, servers, version: hello.version }))
             }
             Call::Authenticate { method } => authenticate(&method),
             Call::Logout => Ok(Some(Outcome::Done)),
@@ -175,8 +179,11 @@ impl Handlers {
             Call::Remove { id: session } => self.remove(id, &session).await,
             Call::Tools { id: session } => {
                 self.registry.row(&self.principal, &session).await.map_err(fault)?;
-                Ok(Some(Outcome::Tools(self.registry.abilities().tools.clone())))
+                Ok(Some(Outcome::Tools(self.tools(&session))))
             }
+            Call::Servers { id: session } => self.list_servers(session).await,
+            Call::AddServer { id: session, server } => self.add_server(session, server).await,
+            Call::RemoveServer { id: session, name } => self.remove_server(session, name).await,
             Call::Move { id: session, path } => self.relocate(id, &session, &path).await,
             Call::Ignore => Ok(None),
         }
@@ -488,7 +495,7 @@ impl Handlers {
     }
 
     /// A session that this client has open, brought back to memory if it left.
-    async fn session(&self, id: &SessionId) -> Result<SessionHandle, Fault> {
+    pub(crate) async fn session(&self, id: &SessionId) -> Result<SessionHandle, Fault> {
         if !self.debts.has_open(id) {
             return Err(Fault::NoSuchSession { id: id.to_string() });
         }
@@ -511,7 +518,9 @@ impl Handlers {
         let handle = self.registry.open(&self.principal, id).await.map_err(fault)?;
         self.check_still(&handle)?;
         let here = Arc::clone(&handle.snapshot().cwd);
-        let target = place.and_then(|place| place.cwd).filter(|cwd| *cwd != *here && cwd.is_dir());
+        let (cwd, servers) = place.map_or((None, Vec::new()), |place| (place.cwd, place.servers));
+        connect(&handle, self.own_servers(servers)?)?;
+        let target = cwd.filter(|cwd| *cwd != *here && cwd.is_dir());
         if let Some(cwd) = target {
             self.check_place(&cwd)?;
             let input = Input::Move { by: self.sender.clone(), cwd };
@@ -528,11 +537,9 @@ impl Handlers {
             return Err(Fault::InvalidParams(format!("cwd {} is not a folder", cwd.display())));
         }
         self.check_place(&cwd)?;
-        if !place.servers.is_empty() {
-            tracing::warn!(servers = ?place.servers, "tool servers are not connected by this version");
-        }
+        let servers = self.own_servers(place.servers)?;
         let source = Arc::clone(&self.rules.source);
-        Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, source })
+        Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, servers, source })
     }
 
     /// A folder that was open to a client may have become a way to another one since.

@@ -14,6 +14,7 @@ mod numbers;
 mod outlet;
 mod panics;
 mod patience;
+mod servers;
 mod writer;
 
 pub use along::read_along;

@@ -16,7 +16,7 @@ use crate::clock::SystemClock;
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::trouble::Trouble;
-use crate::{audit, paths, secrets};
+use crate::{audit, mcp, paths, secrets};
 
 /// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
 /// first session should not wait for the disk.
@@ -117,6 +117,7 @@ fn parts(
     config.undo = Some(paths::undo()?);
     config.knowledge = paths::knowledge(guards.no_rules);
     config.titles_by_model = true;
+    config.mcp = mcp::settings(&guards.config);
     let options = store::Options { warm, ..store::Options::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));

@@ -6,6 +6,7 @@ mod calls;
 mod decode;
 mod ext;
 mod reply;
+mod servers;
 mod settings;
 mod tools;
 mod updates;

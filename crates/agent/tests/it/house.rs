@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig, ForgetsUndo, Model, Reach};
+use agent::{Agent, AgentConfig, ForgetsUndo, McpConfig, Model, Reach};
 use engine::{
     Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Registry,
-    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, Wish,
+    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, ToolServer, Wish,
 };
 
 /// Longer than anything here takes, also on a busy machine.
@@ -30,6 +30,7 @@ pub struct House {
     model: Arc<dyn Model>,
     reach: Reach,
     tune: Tune,
+    mcp: McpConfig,
     registry: Arc<Registry>,
     reader: LogReader,
     me: Sender,
@@ -44,6 +45,7 @@ fn registry(
     model: &Arc<dyn Model>,
     reach: &Reach,
     tune: Tune,
+    mcp: &McpConfig,
     dir: &Path,
 ) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
@@ -51,6 +53,7 @@ fn registry(
     config.steps_max = 12;
     config.reach = reach.clone();
     config.undo = Some(dir.with_file_name("undo"));
+    config.mcp = mcp.clone();
     tune(&mut config);
     let backend = Arc::new(Agent::new(config));
     let parts = RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon));
@@ -65,7 +68,12 @@ impl House {
 
     /// A house whose tools reach as far as is said, given the folder around the workspace.
     pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> Reach) -> Self {
-        Self::made(model, reach, |_| {}).await
+        Self::made(model, reach, |_| {}, McpConfig::default(), Vec::new()).await
+    }
+
+    /// A house whose client names tool servers.
+    pub async fn serving(model: impl Model, mcp: McpConfig, servers: Vec<ToolServer>) -> Self {
+        Self::made(model, |_| Reach::default(), |_| {}, mcp, servers).await
     }
 
     /// A house in a project with these files, whose agent is told something different.
@@ -78,32 +86,56 @@ impl House {
             }
             Reach::default()
         };
-        Self::made(model, write, tune).await
+        Self::made(model, write, tune, McpConfig::default(), Vec::new()).await
     }
 
-    async fn made(model: impl Model, reach: impl FnOnce(&Path) -> Reach, tune: Tune) -> Self {
+    async fn made(
+        model: impl Model,
+        reach: impl FnOnce(&Path) -> Reach,
+        tune: Tune,
+        mcp: McpConfig,
+        servers: Vec<ToolServer>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().canonicalize().unwrap().join("work");
         std::fs::create_dir(&dir).unwrap();
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach, tune, &dir);
-        let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
+        let registry = registry(&store, &model, &reach, tune, &mcp, &dir);
+        let wish = Wish {
+            owner: Principal::local(),
+            cwd: dir.clone(),
+            roots: vec![],
+            servers,
+            source: "test".into(),
+        };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
         let me = Sender::new(SurfaceId(1), "me");
         let answer = Answer::AllowOnce;
-        Self { dir, session, answer, store, model, reach, tune, registry, reader, me, _folder: folder }
+        Self { dir, session, answer, store, model, reach, tune, mcp, registry, reader, me, _folder: folder }
     }
 
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach, self.tune, &self.dir);
+        self.registry = registry(&self.store, &self.model, &self.reach, self.tune, &self.mcp, &self.dir);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);
+    }
+
+    /// Out of memory and back from the store, in the same process.
+    pub async fn reopen(&mut self) {
+        self.registry.close(&Principal::local(), self.session.id()).await.unwrap();
+        self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
+        let seen = self.reader.cursor();
+        self.reader = self.session.read(seen);
+    }
+
+    pub async fn shutdown(&self) {
+        self.registry.shutdown().await;
     }
 
     /// Removes the session for good.

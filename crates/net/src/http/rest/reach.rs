@@ -75,7 +75,7 @@ impl Reach {
 
     pub fn wish(&self, cwd: PathBuf) -> Wish {
         let source = Arc::clone(&self.doors.rules.source);
-        Wish { owner: self.caller.principal.clone(), cwd, roots: Vec::new(), source }
+        Wish { owner: self.caller.principal.clone(), cwd, roots: Vec::new(), servers: Vec::new(), source }
     }
 
     /// The folder for a new session: one that this server opens to its clients.
