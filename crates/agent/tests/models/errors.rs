@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent::{ModelErrorKind, Provider, ProviderConfig, Secret, Wire};
-use expect_test::{Expect, expect};
+use expect_test::expect;
 
 use crate::recorded;
 
@@ -22,56 +22,44 @@ fn kind(kind: ModelErrorKind) -> &'static str {
     }
 }
 
-fn check(status: u16, body: &str, expected: Expect) {
-    let error = provider().explain("acme:m1", status, body);
-    expected.assert_eq(&format!("{}: {error}", kind(error.kind)));
-}
-
 #[test]
 fn a_person_is_told_what_to_do() {
-    check(
-        401,
-        r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#,
-        expect![
-            "lasting: acme says the key is not valid for this (401): invalid x-api-key; set ACME_API_KEY"
-        ],
-    );
-    check(
-        429,
-        r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
-        expect![
-            "lasting: acme says there is no credit left (429): You exceeded your current quota; add credit at acme or choose another model"
-        ],
-    );
-    check(
-        404,
-        r#"{"error":{"message":"The model `m1` does not exist","code":"model_not_found"}}"#,
-        expect![[r#"lasting: acme has no model "m1" (404): The model `m1` does not exist; `ropewalk models list` shows what there is"#]],
-    );
-    check(
-        400,
-        r#"{"error":{"message":"This model's maximum context length is 8192 tokens","code":"context_length_exceeded"}}"#,
-        expect![
-            "too long: the conversation is too long for m1 (acme, 400): This model's maximum context length is 8192 tokens; /compact shortens it"
-        ],
-    );
-    check(
-        529,
-        r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
-        expect!["passing: acme is busy (529): Overloaded"],
-    );
-    check(
-        502,
-        "<html><head><title>502 Bad Gateway</title></head><body>...</body></html>",
-        expect!["passing: acme failed (502): 502 Bad Gateway"],
-    );
-    check(302, "", expect!["lasting: acme is not at this address (302); check its base URL"]);
-    check(
-        400,
-        r#"{"error":{"message":"key sk-very-secret\n\u0007 is   odd"}}"#,
-        expect!["lasting: acme refused the request (400): key *** is odd"],
-    );
-    check(404, r#"{"error":"model \"m1\" not found, try pulling it first"}"#, expect![[r#"lasting: acme has no model "m1" (404): model "m1" not found, try pulling it first; `ropewalk models list` shows what there is"#]]);
+    let cases = [
+        (401, r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#),
+        (429, r#"{"error":{"message":"You exceeded your quota","code":"insufficient_quota"}}"#),
+        (402, r#"{"error":{"message":"This request requires more credits","code":402}}"#),
+        (404, r#"{"error":{"message":"The model `m1` does not exist","code":"model_not_found"}}"#),
+        (404, r#"{"error":"model \"m1\" not found, try pulling it first"}"#),
+        (404, "404 page not found"),
+        (400, r#"{"error":{"message":"Too much","code":"context_length_exceeded"}}"#),
+        (400, r#"{"error":{"message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#),
+        (413, r#"{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#),
+        (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
+        (502, "<html><head><title>502 Bad Gateway</title></head><body>...</body></html>"),
+        (302, ""),
+        (422, r#"{"detail":[{"loc":["body"],"msg":"Extra inputs are not permitted"}]}"#),
+        (400, r#"{"error":{"message":"key sk-very-secret\n\u0007 is   odd"}}"#),
+    ];
+    let told = cases.map(|(status, body)| {
+        let error = provider().explain("acme:m1", status, body);
+        format!("{}: {error}\n", kind(error.kind))
+    });
+    expect![[r#"
+        lasting: acme says the key is not valid (401): invalid x-api-key; set ACME_API_KEY
+        lasting: acme says there is no credit left (429): You exceeded your quota; add credit at acme or choose another model
+        lasting: acme says there is no credit left (402): This request requires more credits; add credit at acme or choose another model
+        lasting: acme has no model "m1" (404): The model `m1` does not exist; `ropewalk models list` shows what there is
+        lasting: acme has no model "m1" (404): model "m1" not found, try pulling it first; `ropewalk models list` shows what there is
+        lasting: acme is not at this address (404): 404 page not found; check its base URL
+        too long: the conversation is too long for m1 (acme, 400): Too much; /compact shortens it
+        too long: the conversation is too long for m1 (acme, 400): prompt is too long: 210000 tokens > 200000 maximum; /compact shortens it
+        too long: the conversation is too long for m1 (acme, 413): Request exceeds the maximum size; /compact shortens it
+        passing: acme is busy (529): Overloaded
+        passing: acme failed (502): 502 Bad Gateway
+        lasting: acme is not at this address (302); check its base URL
+        lasting: acme refused the request (422): Extra inputs are not permitted
+        lasting: acme refused the request (400): key *** is odd
+    "#]].assert_eq(&told.concat());
 }
 
 #[test]
@@ -93,6 +81,7 @@ fn recorded_errors_are_understood() {
     }
     let table: String = table.iter().map(|(line, count)| format!("{count:3} {line}\n")).collect();
     expect![[r#"
+          2 lasting: acme does not allow this with the key (403): Forbidden; set ACME_API_KEY
           2 lasting: acme has no model "m1" (400): Invalid model: definitely-not-a-model; `ropewalk models list` shows what there is
           1 lasting: acme has no model "m1" (400): Model not found: grok-nonexistent-model-for-identity-edge; `ropewalk models list` shows wh
           2 lasting: acme has no model "m1" (400): The requested model 'gpt-4o-mini-nonexistent-rig-test' does not exist.; `ropewalk models l
@@ -148,14 +137,13 @@ fn recorded_errors_are_understood() {
           1 lasting: acme refused the request (500): Cannot use both json_schema and grammar
           1 lasting: acme refused the request (500): image input is not supported - hint: if this is unexpected, you may need to provide the 
           1 lasting: acme refused the request (500): tools param requires --jinja flag
-          1 lasting: acme says the key is not valid for this (400): Incorrect API key provided. You can obtain an API key from https://consol
-          3 lasting: acme says the key is not valid for this (401): API key is invalid.; set ACME_API_KEY
-          1 lasting: acme says the key is not valid for this (401): Authentication Fails, Your api key: ****-key is invalid; set ACME_API_KEY
-          1 lasting: acme says the key is not valid for this (401): Could not parse your authentication token. Please try signing in again.; 
-          3 lasting: acme says the key is not valid for this (401): Incorrect API key provided: sk-inval************************-key. You can
-          1 lasting: acme says the key is not valid for this (401): Incorrect API key provided: sk-inval**************-key. You can find your
-          3 lasting: acme says the key is not valid for this (401): Invalid API Key; set ACME_API_KEY
-          2 lasting: acme says the key is not valid for this (403): Forbidden; set ACME_API_KEY
+          1 lasting: acme says the key is not valid (400): Incorrect API key provided. You can obtain an API key from https://console.x.ai.; 
+          3 lasting: acme says the key is not valid (401): API key is invalid.; set ACME_API_KEY
+          1 lasting: acme says the key is not valid (401): Authentication Fails, Your api key: ****-key is invalid; set ACME_API_KEY
+          1 lasting: acme says the key is not valid (401): Could not parse your authentication token. Please try signing in again.; set ACME_
+          3 lasting: acme says the key is not valid (401): Incorrect API key provided: sk-inval************************-key. You can find you
+          1 lasting: acme says the key is not valid (401): Incorrect API key provided: sk-inval**************-key. You can find your API key 
+          3 lasting: acme says the key is not valid (401): Invalid API Key; set ACME_API_KEY
           1 passing: acme failed (500): error: cannot make GET request
           3 passing: acme is busy (429): Provider returned error - google/gemini-2.0-flash-exp:free is temporarily rate-limited upstream. Ple
           2 too long: the conversation is too long for m1 (acme, 400): request (2009 tokens) exceeds the available context size (512 tokens), 
