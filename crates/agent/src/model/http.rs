@@ -39,7 +39,7 @@ pub(super) fn client(base_url: &str, timeouts: Timeouts) -> Result<Client, Strin
         // A model on this machine is never behind the company's proxy.
         builder = builder.no_proxy();
     }
-    builder.build().map_err(|error| cause(error))
+    builder.build().map_err(cause)
 }
 
 /// `reqwest` is built without arithmetic for TLS; this names it, once per process.
