@@ -54,7 +54,8 @@ fn nothing_of_a_recorded_reply_is_lost() {
             2 openai_resp: a refusal is said and is the reason to stop
           142 openai_resp: all
             1 openai_resp: an empty line between parts of thinking
-    "#]].assert_eq(&table);
+    "#]]
+    .assert_eq(&table);
 }
 
 #[test]

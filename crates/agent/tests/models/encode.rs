@@ -128,7 +128,10 @@ fn anthropic_first() {
 
 #[test]
 fn responses_first() {
-    first(Wire::Responses, "openai:gpt-4.1", expect![[r##"
+    first(
+        Wire::Responses,
+        "openai:gpt-4.1",
+        expect![[r##"
         model: "gpt-4.1"
         stream: true
         store: false
@@ -148,12 +151,16 @@ fn responses_first() {
           {"type":"function","name":"stop","description":"Does stop","parameters":{"type":"object","properties":{}},"strict":false}
         parallel_tool_calls: true
         temperature: 0.2
-    "##]]);
+    "##]],
+    );
 }
 
 #[test]
 fn chat_first() {
-    first(Wire::Chat, "openai:gpt-4.1", expect![[r##"
+    first(
+        Wire::Chat,
+        "openai:gpt-4.1",
+        expect![[r##"
         model: "gpt-4.1"
         stream: true
         stream_options: {"include_usage":true}
@@ -171,12 +178,16 @@ fn chat_first() {
         max_completion_tokens: 16000
         prompt_cache_key: "session-1"
         temperature: 0.2
-    "##]]);
+    "##]],
+    );
 }
 
 #[test]
 fn gemini_first() {
-    first(Wire::Gemini, "gemini:gemini-2.5-flash", expect![[r#"
+    first(
+        Wire::Gemini,
+        "gemini:gemini-2.5-flash",
+        expect![[r#"
         contents:
           {"role":"user","parts":[{"text":"Summary of the conversation so far:\n\nThey met."},{"text":"Look."},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}
           {"role":"model","parts":[{"text":"I read."},{"functionCall":{"name":"read","args":{"path":"a"}}},{"functionCall":{"name":"read","args":{}}}]}
@@ -185,12 +196,16 @@ fn gemini_first() {
         tools:
           {"functionDeclarations":[{"name":"read","description":"Does read","parameters":{"type":"object","required":["path"],"properties":{"path":{"minLength":1,"nullable":true,"type":"string"},"how":{"anyOf":[{"type":"string","enum":["fast"]},{"type":"object","properties":{"next":{"type":"string"}}}]},"many":{"type":"array","items":{"type":"string"}}}}},{"name":"stop","description":"Does stop"}]}
         generationConfig: {"maxOutputTokens":16000,"temperature":0.2,"thinkingConfig":{"thinkingBudget":0,"includeThoughts":false}}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn ollama_first() {
-    first(Wire::Ollama, "ollama:llama3.1:8b", expect![[r##"
+    first(
+        Wire::Ollama,
+        "ollama:llama3.1:8b",
+        expect![[r##"
         model: "llama3.1:8b"
         stream: true
         messages:
@@ -206,13 +221,19 @@ fn ollama_first() {
           {"type":"function","function":{"name":"stop","description":"Does stop","parameters":{"type":"object","properties":{}}}}
         think: false
         options: {"num_predict":16000,"temperature":0.2}
-    "##]]);
+    "##]],
+    );
 }
 
 #[test]
 fn anthropic_is_given_its_signed_thoughts_back() {
     let reply = include_str!("fixtures/anthropic-thinking-tools.txt");
-    second(Wire::Anthropic, "anthropic:claude-sonnet-4-5", "https://api.anthropic.com", reply, expect![[r#"
+    second(
+        Wire::Anthropic,
+        "anthropic:claude-sonnet-4-5",
+        "https://api.anthropic.com",
+        reply,
+        expect![[r#"
         model: "claude-sonnet-4-5"
         max_tokens: 16000
         stream: true
@@ -223,13 +244,19 @@ fn anthropic_is_given_its_signed_thoughts_back() {
           {"role":"user","content":[{"type":"text","text":"Go.","cache_control":{"type":"ephemeral"}}]}
           {"role":"assistant","content":[{"type":"thinking","thinking":"Both files.","signature":"c2lnbmVk"},{"type":"redacted_thinking","data":"c2VhbGVk"},{"type":"text","text":"I read them."},{"type":"tool_use","id":"toolu_A","name":"read","input":{"path":"ą"}},{"type":"tool_use","id":"toolu_B","name":"read","input":{"path":"b"}}]}
           {"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_A","content":[{"type":"text","text":"done"}]},{"type":"tool_result","tool_use_id":"toolu_B","content":[{"type":"text","text":"done"}],"cache_control":{"type":"ephemeral"}}]}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn responses_are_given_their_sealed_thoughts_back() {
     let reply = include_str!("fixtures/responses-thinking-tools.txt");
-    second(Wire::Responses, "openai:gpt-5.2", "https://api.openai.com/v1", reply, expect![[r#"
+    second(
+        Wire::Responses,
+        "openai:gpt-5.2",
+        "https://api.openai.com/v1",
+        reply,
+        expect![[r#"
         model: "gpt-5.2"
         stream: true
         store: false
@@ -246,7 +273,8 @@ fn responses_are_given_their_sealed_thoughts_back() {
         include:
           "reasoning.encrypted_content"
         reasoning: {"effort":"medium","summary":"auto"}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -277,20 +305,31 @@ fn chat_is_given_its_thoughts_back() {
 #[test]
 fn gemini_is_given_its_signatures_back() {
     let reply = include_str!("fixtures/gemini-thinking-tools.txt");
-    second(Wire::Gemini, "gemini:gemini-3-pro-preview", "https://x.invalid", reply, expect![[r#"
+    second(
+        Wire::Gemini,
+        "gemini:gemini-3-pro-preview",
+        "https://x.invalid",
+        reply,
+        expect![[r#"
         contents:
           {"role":"user","parts":[{"text":"Go."}]}
           {"role":"model","parts":[{"text":"I read them."},{"functionCall":{"name":"read","args":{"path":"a"},"id":"fn-1"},"thoughtSignature":"c2lnbmVk"},{"functionCall":{"name":"read","args":{"path":"b"}}}]}
           {"role":"user","parts":[{"functionResponse":{"name":"read","response":{"output":"done"},"id":"fn-1"}},{"functionResponse":{"name":"read","response":{"output":"done"}}}]}
         systemInstruction: {"parts":[{"text":"Be brief."}]}
         generationConfig: {"maxOutputTokens":16000,"temperature":0.2,"thinkingConfig":{"thinkingLevel":"high","includeThoughts":true}}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn ollama_is_given_its_thoughts_back() {
     let reply = include_str!("fixtures/ollama-thinking-tools.txt");
-    second(Wire::Ollama, "ollama:qwen3", "http://127.0.0.1:11434", reply, expect![[r#"
+    second(
+        Wire::Ollama,
+        "ollama:qwen3",
+        "http://127.0.0.1:11434",
+        reply,
+        expect![[r#"
         model: "qwen3"
         stream: true
         messages:
@@ -301,7 +340,8 @@ fn ollama_is_given_its_thoughts_back() {
           {"role":"tool","tool_name":"read","content":"done"}
         think: true
         options: {"num_predict":16000,"temperature":0.2}
-    "#]]);
+    "#]],
+    );
 }
 
 /// Words of another provider, of another model, or of calls that were never carried out are not sent.

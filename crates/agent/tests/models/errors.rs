@@ -46,7 +46,9 @@ fn a_person_is_told_what_to_do() {
     check(
         404,
         r#"{"error":{"message":"The model `m1` does not exist","code":"model_not_found"}}"#,
-        expect![[r#"lasting: acme has no model "m1" (404): The model `m1` does not exist; `ropewalk models list` shows what there is"#]],
+        expect![[
+            r#"lasting: acme has no model "m1" (404): The model `m1` does not exist; `ropewalk models list` shows what there is"#
+        ]],
     );
     check(
         400,
@@ -71,7 +73,13 @@ fn a_person_is_told_what_to_do() {
         r#"{"error":{"message":"key sk-very-secret\n\u0007 is   odd"}}"#,
         expect!["lasting: acme refused the request (400): key *** is odd"],
     );
-    check(404, r#"{"error":"model \"m1\" not found, try pulling it first"}"#, expect![[r#"lasting: acme has no model "m1" (404): model "m1" not found, try pulling it first; `ropewalk models list` shows what there is"#]]);
+    check(
+        404,
+        r#"{"error":"model \"m1\" not found, try pulling it first"}"#,
+        expect![[
+            r#"lasting: acme has no model "m1" (404): model "m1" not found, try pulling it first; `ropewalk models list` shows what there is"#
+        ]],
+    );
 }
 
 #[test]
