@@ -11,10 +11,10 @@ use engine::{
     Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, SessionSpec, SettingSpec,
     Stop, TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
-
 use tokio::sync::Semaphore;
 
 use crate::background::Background;
+use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::model::{Model, ModelInfo, Offline};
@@ -29,6 +29,9 @@ use crate::{commands, role, turn};
 pub struct AgentConfig {
     /// At least one. The first model of the first source is the default.
     pub sources: Vec<Arc<dyn Model>>,
+    /// The default, if it is not that one.
+    pub model: Option<Arc<str>>,
+    pub budget: Budget,
     /// The environment of the commands that the agent runs: what is not here, they do not see.
     pub environment: Vec<(OsString, OsString)>,
     /// Model calls in one turn.
@@ -66,6 +69,8 @@ impl AgentConfig {
     pub fn new(sources: Vec<Arc<dyn Model>>) -> Self {
         Self {
             sources,
+            model: None,
+            budget: Budget::default(),
             environment: Vec::new(),
             steps_max: 50,
             output_tokens_max: None,
@@ -103,7 +108,7 @@ impl Shared {
     pub(crate) fn settings(&self, roles: &[Role]) -> Vec<SettingSpec> {
         vec![
             role::mode_spec(roles),
-            model_spec(&self.config.sources),
+            model_spec(&self.config),
             thinking_spec(),
             temperature_spec(),
             approval_spec(),
@@ -175,6 +180,7 @@ impl Backend for Agent {
             seen: Arc::default(),
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
             background: Background::default(),
+            ledger: Ledger::default(),
         })
     }
 
@@ -196,6 +202,7 @@ pub(crate) struct AgentSession {
     pub(crate) sub_agents: Semaphore,
     pub(crate) undo: Arc<Undo>,
     pub(crate) background: Background,
+    pub(crate) ledger: Ledger,
 }
 
 impl BackendSession for AgentSession {
@@ -254,8 +261,9 @@ impl AgentSession {
     }
 }
 
-fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
-    let choices: Vec<_> = sources
+fn model_spec(config: &AgentConfig) -> SettingSpec {
+    let choices: Vec<_> = config
+        .sources
         .iter()
         .flat_map(|source| source.offers())
         .map(|info| Choice { value: info.id, name: info.name, description: info.description })
@@ -265,7 +273,12 @@ fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
         name: "Model".into(),
         description: "Which model thinks".into(),
         category: Category::Model,
-        default: choices.first().map_or_else(|| "".into(), |first| Arc::clone(&first.value)),
+        default: config
+            .model
+            .clone()
+            .filter(|chosen| choices.iter().any(|choice| choice.value == *chosen))
+            .or_else(|| choices.first().map(|first| Arc::clone(&first.value)))
+            .unwrap_or_else(|| "".into()),
         choices,
     }
 }

@@ -192,8 +192,8 @@ pub(crate) async fn answer(
         Slash::Permissions(order) if order.changes() && !context.attended() => UNATTENDED.to_owned(),
         Slash::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
         Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), mode),
-        Slash::Status => report::status(&context.settings(), mode, &memory.ledger, &knowledge),
-        Slash::Cost => report::cost(&memory.ledger),
+        Slash::Status => report::status(&context.settings(), mode, &memory.costs, &knowledge),
+        Slash::Cost => memory.costs.text(),
         Slash::Permissions(order) => {
             let cwd = context.cwd().as_ref().clone();
             permissions::answer(order, session.shared.config.rules.as_ref(), cwd).await

@@ -96,10 +96,11 @@ impl Thinker {
         let messages = self.live.messages();
         let Some(plain) = summary::of(&messages) else { return Ok(None) };
         self.say_unless_within(Body::Compacting { given_up: false }).await?;
-        let (summary, usage) = if is_offline(&info.id) {
+        let request = self.summary_request(info, &messages);
+        let (summary, usage) = if is_offline(&info.id) || !self.affords(info, &request).await? {
             (plain, None)
         } else {
-            let asked = aside(source.as_ref(), self.summary_request(info, &messages));
+            let asked = aside(source.as_ref(), request);
             let asked = match unless_cancelled(&self.context, asked).await {
                 Ok(asked) => asked,
                 Err(broken) => {

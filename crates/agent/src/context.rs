@@ -9,12 +9,12 @@
 //! never ended gets a result that says so.
 
 mod kept;
-mod ledger;
 
 use std::sync::Arc;
 
 use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
+use crate::budget::Costs;
 use crate::commands::{self, Heard, Slash};
 use crate::knowledge::Knowledge;
 use crate::model::{Image, Message, Native, ToolCall};
@@ -22,7 +22,6 @@ use crate::place::Place;
 use crate::prompt::Prompt;
 
 pub(crate) use kept::{tokens, weight};
-pub(crate) use ledger::Ledger;
 
 const NO_RESULT: &str = "the tool call was interrupted; whether it took effect is not known";
 
@@ -30,12 +29,12 @@ const NO_RESULT: &str = "the tool call was interrupted; whether it took effect i
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) past: Conversation,
+    /// What all turns before this one cost.
+    pub(crate) costs: Costs,
     /// Everything up to here is in `past`.
     cursor: Seq,
     /// The last prompt as it was given to the model, so that its links are not read a second time.
     pub(crate) last_prompt: Option<(TurnId, Prompt)>,
-    /// What was used, also by what the model has forgotten.
-    pub(crate) ledger: Ledger,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -74,9 +73,7 @@ impl Memory {
     }
 
     async fn remember(&mut self, event: &Event, place: &Place, knowledge: &Knowledge) {
-        if let Body::Usage(usage) = &event.body {
-            self.ledger.add(event.turn, &event.origin, usage);
-        }
+        self.costs.observe(event.turn, &event.origin, &event.body);
         if matches!(event.origin, Origin::Task { .. }) {
             // What a sub-agent did is told to the model as the outcome of its call.
         } else if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {
@@ -173,11 +170,6 @@ impl Conversation {
             self.close_reply();
             self.messages = kept::compacted(&self.messages, summary, self.window, self.skipping);
             self.measured = None;
-        } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
-            self.overheard.push_str(&format!(
-                "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before you \
-                 change them.]\n\n"
-            ));
         } else if let Body::Usage(usage) = body
             && turn == self.turn
         {
@@ -187,6 +179,13 @@ impl Conversation {
             }
             self.measured =
                 (usage.context_used > 0).then(|| (usage.context_used, self.weight())).or(self.measured);
+        } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
+            if !text.starts_with(commands::undo::NOTHING) {
+                self.overheard.push_str(&format!(
+                    "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before \
+                     you change them.]\n\n"
+                ));
+            }
         } else if self.skipping || turn != self.turn {
             // Other turns can only be queued or dropped from the queue while one runs.
         } else if let Body::Text { text, .. } = body {

@@ -5,6 +5,7 @@
 
 mod agent;
 mod background;
+mod budget;
 mod commands;
 mod compaction;
 mod context;
@@ -25,6 +26,7 @@ mod undo;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
+pub use budget::{Budget, Costs, Spending};
 pub use knowledge::KnowledgeConfig;
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,

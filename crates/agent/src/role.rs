@@ -59,11 +59,6 @@ impl Role {
         self.tools.as_deref().is_none_or(listed) && !listed(&self.without)
     }
 
-    /// Whether the tool is one that the role names, if it names any.
-    pub(crate) fn lists(&self, tool: &Tool) -> bool {
-        self.allows_name(&tool.name)
-    }
-
     /// What the model is told when it calls what it may not use.
     pub(crate) fn refusal(&self, tool: &Tool) -> String {
         let name = &self.name;
@@ -184,11 +179,6 @@ pub(crate) fn built_in() -> Vec<Role> {
         )
         .helper(),
     ]
-}
-
-/// The built-in roles that a sub-agent can have. The first is the usual one.
-pub(crate) fn sub_agents() -> Vec<Role> {
-    built_in().into_iter().filter(|role| role.sub_agent).collect()
 }
 
 /// For a review: whatever the mode is, nothing is changed.

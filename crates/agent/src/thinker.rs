@@ -17,6 +17,7 @@ use engine::{
 use tokio::task::JoinSet;
 
 use crate::agent::AgentSession;
+use crate::budget::Verdict;
 use crate::context::Conversation;
 use crate::guard::{Guard, Ran, Wanted};
 use crate::knowledge;
@@ -80,7 +81,8 @@ struct Reply {
 impl Thinker {
     pub(crate) async fn think(&mut self) -> Result<Stop, Broken> {
         for _ in 0..self.session.shared.config.steps_max {
-            let reply = self.ask_model().await?;
+            // A budget that is spent ends the turn like too many steps do.
+            let Some(reply) = self.ask_model().await? else { return Ok(Stop::MaxTurnRequests) };
             match reply.stop {
                 ModelStop::MaxTokens => return Ok(Stop::MaxTokens),
                 ModelStop::Refusal => return Ok(Stop::Refusal),
@@ -94,8 +96,8 @@ impl Thinker {
     /// As it is at this moment: a person may change the mode while a turn runs.
     fn role(&self) -> Arc<Role> {
         let (settings, knowledge) = (self.context.settings(), self.session.knowledge());
-        let mode =
-            || knowledge.mode(settings.get(MODE)).cloned().unwrap_or_else(|| role::lost(settings.get(MODE)));
+        let mode = settings.get(MODE);
+        let mode = || knowledge.mode(mode).cloned().unwrap_or_else(|| role::lost(mode));
         match &self.role {
             None => Arc::new(mode()),
             // A sub-agent may be somebody else, but never do more than the session may.
@@ -105,25 +107,37 @@ impl Thinker {
     }
 
     fn tools(&self) -> Toolbox {
+        let knowledge = self.session.knowledge();
         let tools = Toolbox::built_in();
-        let tools = if self.session.knowledge().skills.is_empty() { tools } else { tools.with_skills() };
-        if self.context.works_for().is_some() { tools.of_sub_agent() } else { tools }
+        let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
+        match self.context.works_for() {
+            Some(_) => tools.of_sub_agent(),
+            None => tools.with_tasks(&knowledge.roles),
+        }
     }
 
-    async fn ask_model(&mut self) -> Result<Reply, Broken> {
+    /// Nothing, if it may not be asked any more.
+    async fn ask_model(&mut self) -> Result<Option<Reply>, Broken> {
         let (settings, role) = (self.context.settings(), self.role());
         let id = role.model.clone().unwrap_or_else(|| settings.get(MODEL).into());
         let (source, info) = self
             .session
             .shared
             .model(&id)
-            .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
+            .ok_or_else(|| {
+                Broken::Failed(format!(
+                    "there is no model {id:?} here; choose another, or see `ropewalk models list` for what it needs"
+                ))
+            })?;
         if self.context.cancel.is_cancelled() {
             return Err(Broken::Cancelled);
         }
         let mut request = self.request(&info, &role, &settings);
         if self.make_room(&source, &info, &request).await? {
             request.messages = self.live.messages();
+        }
+        if !self.affords(&info, &request).await? {
+            return Ok(None);
         }
         let mut stream = source.stream(request.clone());
         let heard = match self.listen(stream.as_mut()).await {
@@ -137,7 +151,20 @@ impl Thinker {
         };
         let (reply, usage) = heard?;
         self.say(Body::Usage(counted(usage, &info))).await?;
-        Ok(reply)
+        Ok(Some(reply))
+    }
+
+    /// Whether the budget lets a call be made. If not, the person is told why.
+    pub(crate) async fn affords(&mut self, info: &ModelInfo, request: &ModelRequest) -> Result<bool, Broken> {
+        let session = Arc::clone(&self.session);
+        let judged = session.ledger.judge(&session.shared.config.budget, info, request).await;
+        let (text, goes) = match judged {
+            Verdict::Go => return Ok(true),
+            Verdict::Warn(text) => (text, true),
+            Verdict::Stop(text) => (text, false),
+        };
+        self.say(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
+        Ok(goes)
     }
 
     fn request(&self, info: &ModelInfo, role: &Role, settings: &Settings) -> ModelRequest {
@@ -198,7 +225,11 @@ impl Thinker {
         }
     }
 
+    /// Takes part in the conversation, and in the log. What was used is counted here and nowhere else.
     pub(crate) async fn say(&mut self, body: Body) -> Result<(), Broken> {
+        if let Body::Usage(usage) = &body {
+            self.session.ledger.add(&self.session.shared.config.budget, usage).await;
+        }
         self.live.apply(Some(self.context.turn()), &body);
         Ok(self.context.emit(body).await?)
     }

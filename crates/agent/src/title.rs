@@ -34,7 +34,9 @@ impl Naming {
         let mut asked = JoinSet::new();
         let shared = &thinker.session.shared;
         let id = thinker.context.settings().get(MODEL).to_owned();
-        let found = shared.model(&id).filter(|_| shared.config.titles_by_model && !is_offline(&id));
+        let found = shared.model(&id).filter(|_| {
+            shared.config.titles_by_model && !shared.config.budget.estimate_only && !is_offline(&id)
+        });
         if let (Some((source, info)), Some(opener)) = (found, thinker.live.opener()) {
             let request = ModelRequest {
                 model: info.id.clone(),

@@ -36,6 +36,7 @@ async fn begin(
     let catch_up = memory.catch_up(&context.history, input.turn, &place, &knowledge);
     let caught_up = unless_cancelled(&context, catch_up).await?;
     caught_up.map_err(|error| Broken::Failed(error.to_string()))?;
+    session.ledger.begin(&memory.costs.total);
 
     let heard = unless_cancelled(&context, commands::heard(&input.content, &place, &knowledge)).await?;
     let (prompt, role) = match heard {

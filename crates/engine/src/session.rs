@@ -213,6 +213,11 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// What is known of the cost, if anything is.
+    pub fn known_usd(&self) -> Option<f64> {
+        (!self.unpriced || self.cost_usd > 0.0).then_some(self.cost_usd)
+    }
+
     /// Adds one call. How full a sub-agent's context is says nothing about the session's.
     pub fn add_from(&mut self, origin: &Origin, usage: &Usage) {
         let (context_used, context_size) = (self.context_used, self.context_size);

@@ -13,6 +13,7 @@ use sandbox::{Helper, Mode};
 
 use crate::cli::{GuardOptions, OsSandbox};
 use crate::config::{self, Config};
+use crate::models::Models;
 use crate::trouble::Trouble;
 use crate::{doctor, paths, run, terminal};
 
@@ -57,6 +58,8 @@ pub struct Guards {
     /// The project's instruction files are left alone.
     pub no_rules: bool,
     pub config: Config,
+    /// Who thinks. Only the offline model, until somebody looks for others.
+    pub models: Models,
 }
 
 impl Guards {
@@ -84,6 +87,7 @@ impl Guards {
             approval_once: None,
             no_rules: options.no_rules,
             config,
+            models: Models::offline(),
         };
         guards.be_loud();
         guards.warn_of_rules()?;
@@ -120,7 +124,14 @@ impl Guards {
     /// For commands that run no tools.
     pub fn none() -> Self {
         let reach = Reach { mode: Mode::ReadOnly, ..Reach::default() };
-        Self { reach, approval: None, approval_once: None, no_rules: false, config: Config::default() }
+        Self {
+            reach,
+            approval: None,
+            approval_once: None,
+            no_rules: false,
+            config: Config::default(),
+            models: Models::offline(),
+        }
     }
 
     /// Rules that cannot be read protect nobody, so whoever starts the program is told.

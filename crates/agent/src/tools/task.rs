@@ -14,9 +14,8 @@ use serde_json::json;
 
 use super::{Intent, Job, Outcome, Tool, Work, arguments};
 use crate::context::{Conversation, Opening};
-use crate::knowledge::Knowledge;
 use crate::prompt::Prompt;
-use crate::role::{self, Role};
+use crate::role::Role;
 use crate::summary::cut;
 use crate::thinker::{Broken, Thinker, unless_cancelled};
 
@@ -28,8 +27,8 @@ const TOLD_CHARS_MAX: usize = 32_000;
 
 pub(super) const NAME: &str = "task";
 
-pub(super) fn tool() -> Tool {
-    let roles = role::sub_agents();
+pub(super) fn tool(roles: &Arc<[Role]>) -> Tool {
+    let known = Arc::clone(roles);
     let names: Vec<&str> = roles.iter().map(|role| role.name.as_ref()).collect();
     let agents: String = roles.iter().map(|role| format!(" {}: {}.", role.name, role.description)).collect();
     let schema = json!({
@@ -37,7 +36,7 @@ pub(super) fn tool() -> Tool {
         "properties": {
             "description": {"type": "string", "description": "the task in three to five words"},
             "prompt": {"type": "string", "description": "everything the sub-agent needs to know; it sees nothing of this conversation"},
-            "agent": {"type": "string", "default": names.first(), "description": "who does it"}
+            "agent": {"enum": names, "default": names.first()}
         },
         "required": ["description", "prompt"],
         "additionalProperties": false
@@ -50,7 +49,7 @@ pub(super) fn tool() -> Tool {
         ToolKind::Think,
         ToolClass::Read,
         schema,
-        intend,
+        move |text| intend(text, &known),
     )
 }
 
@@ -63,10 +62,10 @@ struct Arguments {
 
 struct Task {
     prompt: String,
-    agent: Option<String>,
+    role: Role,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn intend(text: &str, roles: &[Role]) -> Result<Intent, String> {
     let Arguments { description, prompt, agent } = arguments(text)?;
     if prompt.trim().is_empty() {
         return Err("the prompt is empty".into());
@@ -74,6 +73,14 @@ fn intend(text: &str) -> Result<Intent, String> {
     if prompt.len() > PROMPT_BYTES_MAX {
         return Err(format!("the prompt is longer than {} KiB", PROMPT_BYTES_MAX >> 10));
     }
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let at = match &agent {
+        None => 0,
+        Some(name) => names.iter().position(|known| known == name).ok_or_else(|| {
+            format!("there is no sub-agent {name:?}; the sub-agents are {}", names.join(", "))
+        })?,
+    };
+    let role = roles.get(at).cloned().ok_or("there is no sub-agent")?;
     let title = if description.trim().is_empty() { &prompt } else { &description };
     Ok(Intent {
         title: title.clone(),
@@ -82,17 +89,13 @@ fn intend(text: &str) -> Result<Intent, String> {
         subject: None,
         risk: Risk::Low,
         reason: "starts a sub-agent, which asks for what it needs",
-        work: Box::new(Task { prompt, agent }),
+        work: Box::new(Task { prompt, role }),
     })
 }
 
 impl Work for Task {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         Box::pin(async move {
-            let role = match role_of(self.agent.as_deref(), &job.session.knowledge()) {
-                Ok(role) => role,
-                Err(reason) => return Outcome::failed(reason),
-            };
             let room = unless_cancelled(&job.context, job.session.sub_agents.acquire()).await;
             // The room is never closed; whoever has none anyhow was cancelled.
             let Ok(Ok(_room)) = room else { return Outcome::failed("the turn was cancelled".into()) };
@@ -104,24 +107,12 @@ impl Work for Task {
                 context,
                 place: job.place.clone(),
                 live,
-                role: Some(Arc::new(role.within(&job.role))),
+                role: Some(Arc::new(self.role.within(&job.role))),
             };
             let ended = thinker.think().await;
             outcome(ended, thinker.live.last_said())
         })
     }
-}
-
-/// The sub-agent that is meant: built in, or from a file of the project or the person.
-fn role_of(name: Option<&str>, knowledge: &Knowledge) -> Result<Role, String> {
-    let mut roles = knowledge.sub_agents();
-    let Some(name) = name else {
-        return roles.next().cloned().ok_or_else(|| "there are no sub-agents".into());
-    };
-    roles.find(|role| *role.name == *name).cloned().ok_or_else(|| {
-        let names: Vec<&str> = knowledge.sub_agents().map(|role| role.name.as_ref()).collect();
-        format!("there is no sub-agent {name:?}; the sub-agents are {}", names.join(", "))
-    })
 }
 
 fn outcome(ended: Result<Stop, Broken>, said: Option<Arc<str>>) -> Outcome {
@@ -167,14 +158,17 @@ mod tests {
 
     #[test]
     fn a_task_needs_a_prompt_and_a_sub_agent_that_exists() {
-        let refusal = |text: &str| intend(text).err().unwrap_or_default();
+        let mut roles = crate::role::built_in();
+        roles.retain(|role| role.sub_agent);
+        let refusal = |text: &str| intend(text, &roles).err().unwrap_or_default();
         assert_eq!(refusal(r#"{"description":"d","prompt":" "}"#), "the prompt is empty");
-        let knowledge = Knowledge { roles: role::built_in(), ..Knowledge::default() };
         assert_eq!(
-            role_of(Some("boss"), &knowledge).unwrap_err(),
+            refusal(r#"{"description":"d","prompt":"p","agent":"boss"}"#),
             "there is no sub-agent \"boss\"; the sub-agents are general, explore"
         );
-        assert_eq!(*role_of(None, &knowledge).unwrap().name, *"general");
-        assert_eq!(intend(r#"{"description":"","prompt":"p","agent":"explore"}"#).ok().unwrap().title, "p");
+        assert_eq!(
+            intend(r#"{"description":"","prompt":"p","agent":"explore"}"#, &roles).ok().unwrap().title,
+            "p"
+        );
     }
 }

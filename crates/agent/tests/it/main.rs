@@ -6,6 +6,7 @@ mod house;
 mod knowledge;
 mod long;
 mod offline;
+mod providers;
 mod reach;
 mod shell;
 mod trajectories;
