@@ -40,7 +40,8 @@ async fn an_agent_from_a_file_is_a_mode_with_its_own_tools() {
         file DIR/a.txt Some("one|") -> Some("1|")
         1 ends:  told "edited a.txt at line 1"
         2 starts: touch x (Execute)
-        2 fails: shell is not one of the tools of docs
+        blocked shell  docs
+        2 fails: not allowed: shell is not one of the tools of docs
         3 starts: Write b.txt (Edit)
         3 ends:  told "created b.txt (1 line)"
         say ok
