@@ -18,6 +18,7 @@ use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
+use crate::web::{Web, WebReach};
 use crate::{commands, role, rules, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
@@ -33,6 +34,8 @@ pub struct AgentConfig {
     pub reach: Reach,
     /// The person's rules, for the command that shows and changes them. Without, there is none.
     pub rules: Option<Arc<guard::Rulebook>>,
+    /// What of the web can be read.
+    pub web: WebReach,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -61,6 +64,7 @@ impl AgentConfig {
             shell: sandbox::Limits::default(),
             reach: Reach::default(),
             rules: None,
+            web: WebReach::default(),
         }
     }
 
@@ -79,6 +83,7 @@ pub struct Agent {
 pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
     pub(crate) settings: Vec<SettingSpec>,
+    pub(crate) web: Web,
 }
 
 impl Shared {
@@ -110,7 +115,8 @@ impl Agent {
             tools: tools.collect(),
             images: true,
         };
-        Self { shared: Arc::new(Shared { config, settings }), abilities }
+        let web = Web::new(config.web.clone());
+        Self { shared: Arc::new(Shared { config, settings, web }), abilities }
     }
 }
 

@@ -214,7 +214,7 @@ impl Guard {
         let blocked = Body::PolicyBlocked {
             call: Some(start.call.clone()),
             tool: Arc::clone(&start.tool),
-            path: Some(path),
+            path: (!path.as_os_str().is_empty()).then_some(path),
             mode: self.place.mode().name().into(),
             reason: reason.into(),
         };

@@ -8,20 +8,25 @@ mod background;
 mod commands;
 mod context;
 mod guard;
+mod links;
 mod model;
 mod place;
 mod prompt;
 mod role;
 mod rules;
 mod seen;
+mod sight;
 mod summary;
+mod suspicion;
 mod thinker;
 mod tools;
 mod turn;
 mod walk;
+mod web;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use model::{
     Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
     ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
 };
+pub use web::{Names, WebReach, is_public};

@@ -22,8 +22,8 @@ use crate::guard::{Guard, Ran, Wanted};
 use crate::model::{ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Thinking};
 use crate::place::Place;
 use crate::role::{self, Role};
-use crate::rules;
 use crate::tools::Toolbox;
+use crate::{rules, sight};
 
 /// Why the work cannot go on.
 pub(crate) enum Broken {
@@ -114,10 +114,11 @@ impl Thinker {
             rules::system_prompt(&cwd, &shared.config.reach.hidden, &speaker)
         });
         let system = unless_cancelled(&self.context, system).await?;
+        let messages = self.live.messages();
         Ok(ModelRequest {
             model: Arc::clone(&info.id),
             system: system.map_err(|error| Broken::Failed(error.to_string()))?.into(),
-            messages: self.live.messages(),
+            messages: if info.images { messages } else { sight::without_images(messages) },
             tools: self.tools().of_role(role).specs(),
             output_tokens_max: self.session.shared.config.output_tokens_max,
             thinking: thinking(settings),

@@ -4,6 +4,7 @@
 //! for all of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
 mod edit;
+mod fetch;
 mod jobs;
 mod list;
 pub(crate) mod output;
@@ -49,6 +50,7 @@ impl Toolbox {
                 jobs::tool(),
                 jobs::input_tool(),
                 plan::tool(),
+                fetch::tool(),
             ]
         };
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
@@ -162,7 +164,7 @@ impl Job {
 #[derive(Debug)]
 pub(crate) enum Failure {
     Failed(String),
-    /// The sandbox does not let it happen.
+    /// The sandbox does not let it happen. The path is empty where it is not about one.
     Blocked {
         path: PathBuf,
         reason: String,
@@ -302,6 +304,7 @@ mod tests {
             jobs: Read Read ["action"]
             job_input: Execute Execute ["job","text"]
             update_plan: Read Think ["entries"]
+            fetch: Network Fetch ["url"]
         "#]]
         .assert_eq(&lines);
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use engine::{Body, NoticeLevel, Stop, TurnContext, TurnError, TurnInput};
+use engine::{Body, MODEL, NoticeLevel, Stop, TurnContext, TurnError, TurnInput};
 
 use crate::agent::AgentSession;
 use crate::commands::{self, Slash};
 use crate::context::{Memory, Opening};
 use crate::prompt::{self, Prompt};
 use crate::thinker::{Broken, Thinker, unless_cancelled};
-use crate::{role, summary};
+use crate::{links, role, sight, summary, suspicion};
 
 pub(crate) async fn run(
     session: &Arc<AgentSession>,
@@ -35,7 +35,7 @@ async fn begin(
     let caught_up = unless_cancelled(&context, memory.catch_up(&context.history, input.turn, &place)).await?;
     caught_up.map_err(|error| Broken::Failed(error.to_string()))?;
 
-    let (prompt, role) = match commands::parse(&input.content) {
+    let (mut prompt, role) = match commands::parse(&input.content) {
         None => (unless_cancelled(&context, prompt::render(&input.content, &place)).await?, None),
         Some(Slash::Review(Ok(path))) => {
             (Prompt::text(commands::review_prompt(path.as_deref())), Some(Arc::new(role::reviewer())))
@@ -45,12 +45,17 @@ async fn begin(
             return Ok(Stop::EndTurn);
         }
     };
+    suspicion::note(&session.spec.id, &prompt.text);
+    if !prompt.images.is_empty() && is_blind(session, &context) {
+        prompt.warnings.push(sight::WARNING.into());
+    }
     for warning in &prompt.warnings {
         context.emit(Body::Notice { level: NoticeLevel::Warning, text: warning.as_str().into() }).await?;
     }
     memory.last_prompt = Some((input.turn, prompt.clone()));
     let mut live = memory.past.clone();
     live.open(input.turn, Opening::Prompt(prompt));
+    links::read(session, &input.content, &context, &mut live).await?;
 
     let mut thinker = Thinker { session: Arc::clone(session), context, place, live, role };
     let stop = thinker.think().await?;
@@ -58,6 +63,11 @@ async fn begin(
         name_session(&thinker).await?;
     }
     Ok(stop)
+}
+
+/// Whether the model that the session has chosen cannot look at images.
+fn is_blind(session: &AgentSession, context: &TurnContext) -> bool {
+    session.shared.model(context.settings().get(MODEL)).is_some_and(|(_, info)| !info.images)
 }
 
 async fn name_session(thinker: &Thinker) -> Result<(), Broken> {

@@ -64,7 +64,9 @@ async fn a_command_that_takes_too_long_is_ended_and_what_it_wrote_is_told() {
 #[tokio::test]
 async fn what_runs_in_the_background_is_seen_typed_to_and_ended_later() {
     let script = Script::new([
-        vec![line(r#"shell {"command":"echo name?; read n; echo hello $n; sleep 300","background":true,"tty":true}"#)],
+        vec![line(
+            r#"shell {"command":"echo name?; read n; echo hello $n; sleep 300","background":true,"tty":true}"#,
+        )],
         vec![say("It runs.")],
         vec![line(r#"job_input {"job":"job-1","text":"you\n"}"#)],
         vec![line(r#"jobs {"action":"list"}"#)],
