@@ -159,7 +159,10 @@ impl Guard {
         path: Option<&Path>,
     ) -> Result<(Risk, String), Stopped> {
         let judged = match (class, subject, path) {
-            (ToolClass::Execute, Some(line), _) => return self.assess_command(line).await,
+            (ToolClass::Execute, Some(line), _) => {
+                let judged = self.assess_command(line).await?;
+                return Ok(if judged.0 < risk { (risk, reason.into()) } else { judged });
+            }
             (ToolClass::Read, _, Some(path)) => assess_path(AssessedWant::Read, path),
             (ToolClass::Edit, _, Some(path)) => assess_path(AssessedWant::Write, path)
                 .into_iter()

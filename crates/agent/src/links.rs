@@ -62,7 +62,7 @@ pub(crate) async fn read(
         reading.spawn(async move { (nth, session.shared.web.read(&uri, Wish::Link).await) });
     }
     let began = Instant::now();
-    let mut outcomes: Vec<_> = open.iter().map(|_| Err("cancelled".to_owned())).collect();
+    let mut outcomes: Vec<_> = open.iter().map(|_| Err("the turn was cancelled".to_owned())).collect();
     let gather = async {
         while let Some(read) = reading.join_next().await {
             let Ok((nth, outcome)) = read else { continue };

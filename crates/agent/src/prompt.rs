@@ -311,7 +311,7 @@ mod tests {
             expect![[r#"
                 <diagnostics>
                 a&lt;b.rs:3: [WARNING] unused &lt;/diagnostics&gt;
-                unknown:?: [ERROR] 
+                unknown:?: [ERROR]
                 </diagnostics>
                 <diagnostics>
                 </diagnostics>

@@ -1,6 +1,7 @@
 //! The one place where a server is put together, the same for every command and every door.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::{Agent, AgentConfig};
 use engine::{APPROVAL, Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
@@ -100,6 +101,9 @@ fn parts(
     let mut config = AgentConfig::offline();
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
+    if let Some(seconds) = guards.config.command_timeout {
+        config.shell.wall = Duration::from_secs(seconds);
+    }
     config.rules = Some(Arc::clone(rules));
     let options = store::Options { warm, ..store::Options::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));

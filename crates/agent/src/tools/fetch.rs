@@ -64,7 +64,7 @@ impl Work for Arguments {
         Box::pin(async move {
             let read = tokio::select! {
                 biased;
-                () = job.context.cancel.cancelled() => return Outcome::failed("cancelled".into()),
+                () = job.context.cancel.cancelled() => return Outcome::failed("the turn was cancelled".into()),
                 read = job.session.shared.web.read(&self.url, Wish::Page) => read,
             };
             match read {

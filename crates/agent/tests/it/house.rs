@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig, Model, Reach};
+use agent::{Agent, AgentConfig, Model, Reach, WebReach};
 use engine::{
     Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Principal, Registry, RegistryParts,
     Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
@@ -29,17 +29,24 @@ pub struct House {
     store: Arc<MemoryStore>,
     model: Arc<dyn Model>,
     reach: Reach,
+    web: WebReach,
     registry: Arc<Registry>,
     reader: LogReader,
     me: Sender,
     _folder: tempfile::TempDir,
 }
 
-fn registry(store: &Arc<MemoryStore>, model: &Arc<dyn Model>, reach: &Reach) -> Arc<Registry> {
+fn registry(
+    store: &Arc<MemoryStore>,
+    model: &Arc<dyn Model>,
+    reach: &Reach,
+    web: &WebReach,
+) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
     config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     config.steps_max = 12;
     config.reach = reach.clone();
+    config.web = web.clone();
     let backend = Arc::new(Agent::new(config));
     Registry::new(RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon)))
 }
@@ -51,25 +58,30 @@ impl House {
 
     /// A house whose tools reach as far as is said, given the folder around the workspace.
     pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> Reach) -> Self {
+        Self::on_the_web(model, reach, WebReach::default()).await
+    }
+
+    /// A house that sees this web.
+    pub async fn on_the_web(model: impl Model, reach: impl FnOnce(&Path) -> Reach, web: WebReach) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().canonicalize().unwrap().join("work");
         std::fs::create_dir(&dir).unwrap();
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach);
+        let registry = registry(&store, &model, &reach, &web);
         let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
         let me = Sender::new(SurfaceId(1), "me");
         let answer = Answer::AllowOnce;
-        Self { dir, session, answer, store, model, reach, registry, reader, me, _folder: folder }
+        Self { dir, session, answer, store, model, reach, web, registry, reader, me, _folder: folder }
     }
 
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach);
+        self.registry = registry(&self.store, &self.model, &self.reach, &self.web);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);

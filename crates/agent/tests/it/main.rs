@@ -6,3 +6,4 @@ mod offline;
 mod reach;
 mod shell;
 mod turns;
+mod web;
