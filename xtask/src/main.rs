@@ -10,6 +10,7 @@ mod command;
 mod crash;
 mod escape;
 mod peer;
+mod prices;
 mod random;
 mod rigs;
 mod setup;
@@ -29,6 +30,7 @@ usage: cargo xtask <task>
   chaos [..]     cut, stall and reorder every client's connections and check what each has seen
   escape [..]    try to leave the sandbox in every way that is known
   children [..]  have commands leave processes behind and check that none stays
+  prices [..]    make the table of models and their prices anew
 ";
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["chaos", rest @ ..] => chaos::run(&owned(rest)),
         ["escape", rest @ ..] => escape::run(&owned(rest)),
         ["children", rest @ ..] => children::run(&owned(rest)),
+        ["prices", rest @ ..] => prices::run(&owned(rest)),
         _ => anyhow::bail!("{USAGE}"),
     }
 }

@@ -12,12 +12,15 @@ use engine::{
     TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
+use tokio::sync::Semaphore;
+
 use crate::background::Background;
 use crate::context::Memory;
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
+use crate::undo::Undo;
 use crate::web::{Web, WebReach};
 use crate::{commands, role, rules, turn};
 
@@ -36,6 +39,9 @@ pub struct AgentConfig {
     pub rules: Option<Arc<guard::Rulebook>>,
     /// What of the web can be read.
     pub web: WebReach,
+    /// Where files are kept as they were before a turn changed them, outside every workspace. Without,
+    /// nothing can be undone.
+    pub undo: Option<PathBuf>,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -65,6 +71,7 @@ impl AgentConfig {
             reach: Reach::default(),
             rules: None,
             web: WebReach::default(),
+            undo: None,
         }
     }
 
@@ -131,9 +138,11 @@ impl Backend for Agent {
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
             place: Mutex::new(place),
+            undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
             memory: Mutex::new(None),
             seen: Arc::default(),
+            sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
             background: Background::default(),
         })
     }
@@ -150,6 +159,9 @@ pub(crate) struct AgentSession {
     place: Mutex<Place>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
+    /// Room for sub-agents that work at the same time.
+    pub(crate) sub_agents: Semaphore,
+    pub(crate) undo: Arc<Undo>,
     pub(crate) background: Background,
 }
 

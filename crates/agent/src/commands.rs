@@ -4,6 +4,7 @@
 //! of ours and with nothing but reading allowed.
 
 mod permissions;
+pub(crate) mod undo;
 
 use std::fmt::Write;
 
@@ -21,7 +22,7 @@ const UNATTENDED: &str =
     "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, or --approval.";
 
 /// Name, argument, what it does.
-const COMMANDS: [(&str, Option<&str>, &str); 9] = [
+const COMMANDS: [(&str, Option<&str>, &str); 11] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
@@ -30,6 +31,8 @@ const COMMANDS: [(&str, Option<&str>, &str); 9] = [
     ("clear", None, "Forgets the conversation; the session stays"),
     ("compact", None, "Replaces the conversation by a summary, for the model"),
     ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
+    ("undo", Some("[force]"), "Takes back what the last turn did to files"),
+    ("redo", Some("[force]"), "Does again what was undone last"),
     ("permissions", Some("[list|add|remove]"), "Shows or changes what may be done here without asking"),
 ];
 
@@ -45,6 +48,7 @@ pub(crate) enum Slash {
     Compact,
     Review(Result<Option<String>, &'static str>),
     Permissions(permissions::Order),
+    Undo(undo::Order),
     Unknown(String),
 }
 
@@ -73,6 +77,8 @@ pub(crate) fn parse(content: &[Content]) -> Option<Slash> {
         "mode" => Slash::Mode(argument),
         "approval" => Slash::Approval(argument.map(|preset| full_name(APPROVAL, preset.into()).to_string())),
         "sandbox" => Slash::Sandbox(argument),
+        "undo" => Slash::Undo(undo::Order::back(argument.as_deref())),
+        "redo" => Slash::Undo(undo::Order::forth(argument.as_deref())),
         "clear" => Slash::Clear,
         "compact" => Slash::Compact,
         "review" => Slash::Review(review_path(argument)),
@@ -114,7 +120,7 @@ pub(crate) async fn answer(
         Slash::Help => help(),
         Slash::Unknown(word) => format!("There is no command /{word}.\n\n{}", help()),
         Slash::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
-        Slash::Review(Ok(_)) => return Ok(()),
+        Slash::Review(Ok(_)) | Slash::Undo(_) => return Ok(()),
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
         Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
         Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),

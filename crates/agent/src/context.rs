@@ -85,6 +85,7 @@ async fn opening(content: &[Content], place: &Place, known: Option<Prompt>) -> O
         Some(Slash::Review(Ok(path))) => {
             Opening::Prompt(Prompt::text(commands::review_prompt(path.as_deref())))
         }
+        Some(Slash::Undo(_)) => Opening::Overheard,
         Some(_) => Opening::Local,
     }
 }
@@ -94,6 +95,8 @@ pub(crate) enum Opening {
     Prompt(Prompt),
     /// A command that the model never hears of.
     Local,
+    /// A command whose answer the model hears with the next prompt.
+    Overheard,
 }
 
 /// The conversation so far.
@@ -108,6 +111,9 @@ pub(crate) struct Conversation {
     links: Links,
     /// The rest of this turn is not for the model.
     skipping: bool,
+    /// It is, but with the next prompt.
+    overhearing: bool,
+    overheard: String,
 }
 
 /// A reply of the model while its parts come in.
@@ -131,13 +137,15 @@ impl Conversation {
     pub(crate) fn open(&mut self, turn: TurnId, opening: Opening) {
         self.close_reply();
         self.turn = Some(turn);
+        self.overhearing = matches!(opening, Opening::Overheard);
         match opening {
             Opening::Prompt(prompt) => {
                 self.skipping = false;
                 self.opener.get_or_insert_with(|| prompt.typed.into());
-                self.messages.push(Message::User { text: prompt.text.into(), images: prompt.images });
+                let text = std::mem::take(&mut self.overheard) + &prompt.text;
+                self.messages.push(Message::User { text: text.into(), images: prompt.images });
             }
-            Opening::Local => self.skipping = true,
+            Opening::Local | Opening::Overheard => self.skipping = true,
         }
     }
 
@@ -148,6 +156,11 @@ impl Conversation {
         } else if let Body::Compacted { summary } = body {
             self.reply = None;
             self.messages = vec![Message::Summary(Arc::clone(summary))];
+        } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
+            self.overheard.push_str(&format!(
+                "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before you \
+                 change them.]\n\n"
+            ));
         } else if self.skipping || turn != self.turn {
             // Other turns can only be queued or dropped from the queue while one runs.
         } else if self.reply.is_none() && self.links.take_in(body, &mut self.messages) {
@@ -183,6 +196,16 @@ impl Conversation {
 
     pub(crate) fn opener(&self) -> Option<&Arc<str>> {
         self.opener.as_ref()
+    }
+
+    /// The last thing that was said aloud.
+    pub(crate) fn last_said(&self) -> Option<Arc<str>> {
+        let now = self.reply.as_ref().map(|reply| reply.text.as_str()).filter(|text| !text.trim().is_empty());
+        let said = |message: &Message| match message {
+            Message::Assistant { text, .. } => Some(text).filter(|text| !text.trim().is_empty()).cloned(),
+            _ => None,
+        };
+        now.map(Arc::from).or_else(|| self.messages.iter().rev().find_map(said))
     }
 
     fn reply_in_progress(&mut self) -> &mut Reply {

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use ::guard::{Assessment, Want as AssessedWant, Workplace, assess_command, assess_path};
 use engine::{
-    AskRequest, Body, CallId, Content, Exit, Location, Opaque, Risk, SessionGone, ToolClass, ToolContent,
-    ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
+    AskRequest, Body, CallId, Content, Exit, Location, MODE, Opaque, Risk, SessionGone, ToolClass,
+    ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
 };
 use sandbox::{Spot, Want};
 
@@ -22,6 +22,7 @@ use crate::place::Place;
 use crate::role::Role;
 use crate::summary::{cut, one_line};
 use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Toolbox, Work};
+use crate::undo;
 
 const TITLE_CHARS_MAX: usize = 120;
 /// A longer command is judged off the async threads.
@@ -90,9 +91,11 @@ impl Guard {
     }
 
     fn start(&self, wanted: &Wanted, tool: Option<&Tool>, intent: Option<&Intent>) -> ToolStart {
-        let location = |intent: &Intent| {
-            let path = intent.path.as_ref()?;
-            Some(Location { path: self.place.cwd.join(path), line: intent.line })
+        let locations = |intent: &Intent| -> Vec<Location> {
+            let own = intent.path.iter().map(|path| (path.clone(), intent.line));
+            let further = intent.work.further_paths().into_iter().map(|path| (path, None));
+            let location = |(path, line)| Location { path: self.place.cwd.join(path), line };
+            own.chain(further).map(location).collect()
         };
         let title = intent.map_or(wanted.tool.as_str(), |intent| &intent.title);
         // Readers of the log may rely on the input being JSON; a model may not have written any.
@@ -106,29 +109,42 @@ impl Guard {
             tool: wanted.tool.as_str().into(),
             title: cut(&one_line(title), TITLE_CHARS_MAX).into(),
             kind: tool.map_or(ToolKind::Other, |tool| tool.kind),
-            locations: intent.and_then(location).into_iter().collect(),
+            locations: intent.map(locations).unwrap_or_default(),
             input: Opaque(input.into()),
         }
     }
 
     async fn carry_out(&self, tool: &Tool, intent: Intent, start: &ToolStart) -> Result<Outcome, Stopped> {
-        if !self.role.may_use(tool) {
-            return Err(self.role.refusal(tool).into());
-        }
         let want = if tool.class == ToolClass::Edit { Want::Write } else { Want::Read };
         let spot = self.find(intent.path.as_deref(), want).await?;
         let path = spot.as_ref().map(|spot| spot.real().to_owned());
+        // What a mode forbids, the session's policy refuses, as it does for every backend.
+        let is_mode = self.role.name.as_ref() == self.context.settings().get(MODE);
+        if !self.role.lists(tool) || !is_mode && !self.role.may_use(tool) {
+            let reason = self.role.refusal(tool);
+            self.forbid(start, path, &reason).await.map_err(Stopped::Gone)?;
+            return Err(format!("not allowed: {reason}").into());
+        }
+        let further = self.find_all(intent.work.further_paths(), want).await?;
         let job = Arc::new(Job {
             call: start.call.clone(),
             spot,
+            further,
             place: self.place.clone(),
             session: Arc::clone(&self.session),
             context: self.context.clone(),
+            role: Arc::clone(&self.role),
         });
-        let (risk, reason) = self
-            .assess(tool.class, (intent.risk, intent.reason), intent.subject.as_deref(), path.as_deref())
-            .await?;
+        let usual = (intent.risk, intent.reason);
+        let mut worst = self.assess(tool.class, usual, intent.subject.as_deref(), path.as_deref()).await?;
+        for spot in &job.further {
+            let next = self.assess(tool.class, usual, None, Some(spot.real())).await?;
+            worst = if next.0 > worst.0 { next } else { worst };
+        }
+        let (risk, reason) = worst;
         let (work, preview) = prepared(intent.work, &job).await?;
+        let line =
+            (tool.class == ToolClass::Execute && risk > Risk::Low).then(|| intent.subject.clone()).flatten();
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
         let request = AskRequest {
@@ -145,7 +161,7 @@ impl Guard {
             preview,
         };
         match self.ask(request).await? {
-            Verdict::Allowed => Ok(work.run(job).await),
+            Verdict::Allowed => Ok(undo::around(line, &job, work.run(Arc::clone(&job))).await),
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
     }
@@ -211,6 +227,33 @@ impl Guard {
         let Some(path) = path.map(PathBuf::from) else { return Ok(None) };
         let place = self.place.clone();
         Ok(Some(tools::blocking(move || place.find(&path, want)).await??))
+    }
+
+    /// Who the agent is at the moment does not do such things.
+    async fn forbid(
+        &self,
+        start: &ToolStart,
+        path: Option<PathBuf>,
+        reason: &str,
+    ) -> Result<(), SessionGone> {
+        let blocked = Body::PolicyBlocked {
+            call: Some(start.call.clone()),
+            tool: Arc::clone(&start.tool),
+            path,
+            mode: Arc::clone(&self.role.name),
+            reason: reason.into(),
+        };
+        self.context.emit(blocked).await
+    }
+
+    async fn find_all(&self, paths: Vec<String>, want: Want) -> Result<Vec<Spot>, Stopped> {
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let place = self.place.clone();
+        let find =
+            move || paths.iter().map(|path| place.find(Path::new(path), want)).collect::<Result<_, _>>();
+        Ok(tools::blocking(find).await??)
     }
 
     async fn report_block(&self, start: &ToolStart, path: PathBuf, reason: &str) -> Result<(), SessionGone> {

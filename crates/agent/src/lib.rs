@@ -14,6 +14,7 @@ mod place;
 mod prompt;
 mod role;
 mod rules;
+mod screen;
 mod seen;
 mod sight;
 mod summary;
@@ -21,12 +22,15 @@ mod suspicion;
 mod thinker;
 mod tools;
 mod turn;
+mod undo;
 mod walk;
 mod web;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use model::{
-    Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
-    ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
+    Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
+    ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,
+    Thinking, Timeouts, ToolCall, ToolSpec, Wire, catalog,
 };
+pub use undo::ForgetsUndo;
 pub use web::{Names, WebReach, is_public};

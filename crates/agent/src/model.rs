@@ -3,8 +3,23 @@
 //! A stream is pulled, never pushed: the model produces what is taken, and dropping the stream ends
 //! the call. So there is no queue between model and turn, and nothing to tidy up after a cancel.
 
+mod anthropic;
+mod call;
+pub mod catalog;
+mod chat;
+mod entries;
+mod gemini;
+mod http;
 mod offline;
+mod ollama;
 mod price;
+mod provider;
+mod responses;
+mod retry;
+mod schema;
+mod sse;
+mod trouble;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +27,9 @@ use std::time::Duration;
 use engine::{BoxFuture, Usage};
 
 pub use offline::Offline;
-pub use price::Price;
+pub use price::{LongPrice, Price};
+pub use provider::{Provider, ProviderConfig, Secret, Timeouts};
+pub use wire::{Asking, Decoder, Omit, Wire};
 
 /// A source of models: one provider, one or more models.
 pub trait Model: Send + Sync + 'static {

@@ -30,13 +30,33 @@ impl Role {
             ToolClass::Read | ToolClass::Network => true,
             ToolClass::Edit | ToolClass::Execute => !self.only_reading,
         };
-        harmless && self.tools.as_ref().is_none_or(|names| names.contains(&tool.name))
+        harmless && self.lists(tool)
+    }
+
+    /// Whether the tool is one that the role names, if it names any.
+    pub(crate) fn lists(&self, tool: &Tool) -> bool {
+        self.tools.as_ref().is_none_or(|names| names.contains(&tool.name))
     }
 
     /// What the model is told when it calls what it may not use.
     pub(crate) fn refusal(&self, tool: &Tool) -> String {
-        let reason = if self.only_reading { "only reading is allowed" } else { "it is not one of its tools" };
-        format!("{} is not available in {} mode: {reason}", tool.name, self.name)
+        let name = &self.name;
+        if self.only_reading {
+            format!("{name} only reads, and {} does more", tool.name)
+        } else {
+            format!("{} is not one of the tools of {name}", tool.name)
+        }
+    }
+
+    /// The same role, but with no more rights than another has.
+    pub(crate) fn within(&self, other: &Self) -> Self {
+        let tools = match (&self.tools, &other.tools) {
+            (Some(own), Some(others)) => {
+                Some(own.iter().filter(|name| others.contains(name)).cloned().collect())
+            }
+            (own, others) => own.clone().or_else(|| others.clone()),
+        };
+        Self { only_reading: self.only_reading || other.only_reading, tools, ..self.clone() }
     }
 
     fn built_in(name: &str, description: &str, instructions: &str, only_reading: bool) -> Self {
@@ -58,13 +78,31 @@ pub(crate) fn built_in() -> Vec<Role> {
         Role::built_in(
             "ask",
             "Reads and answers, changes nothing",
-            "You answer questions: you may read, but change and run nothing.",
+            "The session is in ask mode: you answer questions. You may read, but change and run nothing.",
             true,
         ),
         Role::built_in(
             "architect",
             "Reads and plans, changes nothing",
-            "You make plans: you may read, but change and run nothing. End with a plan that somebody else can carry out.",
+            "The session is in architect mode: you make plans. You may read, but change and run nothing. End with a plan that somebody else can carry out.",
+            true,
+        ),
+    ]
+}
+
+/// The roles that a sub-agent can have. The first is the default.
+pub(crate) fn sub_agents() -> Vec<Role> {
+    vec![
+        Role::built_in(
+            "general",
+            "Reads, edits and runs",
+            "You work on one task for another agent. Nobody can answer questions: do what you can, and end with a report of what you found or did. Only your last message is handed on.",
+            false,
+        ),
+        Role::built_in(
+            "explore",
+            "Looks around and answers, changes nothing",
+            "You find things out for another agent: you may read, but change and run nothing. End with an answer that names files and lines. Only your last message is handed on.",
             true,
         ),
     ]

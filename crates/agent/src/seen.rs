@@ -10,25 +10,47 @@ const FILES_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub(crate) struct Seen {
-    files: Mutex<HashMap<PathBuf, u64>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    files: HashMap<PathBuf, Look>,
+    looks: u64,
+}
+
+struct Look {
+    digest: u64,
+    /// Which of all looks this was.
+    number: u64,
 }
 
 impl Seen {
     pub(crate) fn remember(&self, path: &Path, bytes: &[u8]) {
-        let mut files = self.lock();
-        if files.len() >= FILES_MAX {
-            files.clear();
+        let mut known = self.lock();
+        if known.files.len() >= FILES_MAX {
+            known.files.clear();
         }
-        files.insert(path.to_owned(), digest(bytes));
+        known.looks += 1;
+        let look = Look { digest: digest(bytes), number: known.looks };
+        known.files.insert(path.to_owned(), look);
     }
 
     /// Whether the file was seen with other contents than these.
     pub(crate) fn differs(&self, path: &Path, bytes: &[u8]) -> bool {
-        self.lock().get(path).is_some_and(|known| *known != digest(bytes))
+        self.lock().files.get(path).is_some_and(|known| known.digest != digest(bytes))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, u64>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The files that were seen last, latest first.
+    pub(crate) fn latest(&self, count: usize) -> Vec<PathBuf> {
+        let known = self.lock();
+        let mut files: Vec<_> = known.files.iter().map(|(path, look)| (look.number, path)).collect();
+        files.sort_by(|a, b| b.cmp(a));
+        files.into_iter().take(count).map(|(_, path)| path.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

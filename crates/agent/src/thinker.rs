@@ -80,11 +80,18 @@ impl Thinker {
 
     /// As it is at this moment: a person may change the mode while a turn runs.
     fn role(&self) -> Arc<Role> {
-        self.role.clone().unwrap_or_else(|| Arc::new(role::of(&self.context.settings())))
+        let mode = role::of(&self.context.settings());
+        match &self.role {
+            None => Arc::new(mode),
+            // A sub-agent may be somebody else, but never do more than the session may.
+            Some(role) if self.context.works_for().is_some() => Arc::new(role.within(&mode)),
+            Some(role) => Arc::clone(role),
+        }
     }
 
     fn tools(&self) -> Toolbox {
-        Toolbox::built_in()
+        let tools = Toolbox::built_in();
+        if self.context.works_for().is_some() { tools.of_sub_agent() } else { tools }
     }
 
     async fn ask_model(&mut self) -> Result<Reply, Broken> {
@@ -123,7 +130,10 @@ impl Thinker {
             output_tokens_max: self.session.shared.config.output_tokens_max,
             thinking: thinking(settings),
             temperature: temperature(settings),
-            conversation: self.session.spec.id.as_str().into(),
+            conversation: match self.context.works_for() {
+                Some(call) => Arc::clone(&call.0),
+                None => self.session.spec.id.as_str().into(),
+            },
         })
     }
 

@@ -5,14 +5,20 @@
 
 mod edit;
 mod fetch;
+mod glob;
 mod jobs;
+mod lines;
 mod list;
 pub(crate) mod output;
+mod patch;
 mod plan;
 mod read;
 mod search;
 mod shell;
+mod task;
 mod write;
+
+pub(crate) use task::AT_ONCE_MAX as SUB_AGENTS_AT_ONCE_MAX;
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -21,6 +27,8 @@ use std::sync::{Arc, OnceLock};
 use engine::{BoxFuture, CallId, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind, TurnContext};
 use sandbox::{FileError, Files, Spot, Unfit};
 use serde::de::DeserializeOwned;
+
+pub(crate) use self::write::draft_name;
 
 use crate::agent::AgentSession;
 use crate::model::{Image, ToolSpec};
@@ -43,14 +51,17 @@ impl Toolbox {
             [
                 read::tool(),
                 list::tool(),
+                glob::tool(),
                 search::tool(),
                 edit::tool(),
                 write::tool(),
+                patch::tool(),
                 shell::tool(),
                 jobs::tool(),
                 jobs::input_tool(),
                 plan::tool(),
                 fetch::tool(),
+                task::tool(),
             ]
         };
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
@@ -59,6 +70,12 @@ impl Toolbox {
     /// Those that a role may use.
     pub(crate) fn of_role(&self, role: &Role) -> Self {
         Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }
+    }
+
+    /// Those that a sub-agent may use: it has none of its own, and the plan that people see is the agent's.
+    pub(crate) fn of_sub_agent(&self) -> Self {
+        let own = |tool: &&Arc<Tool>| ![task::NAME, plan::NAME].contains(&tool.name.as_ref());
+        Self { tools: self.tools.iter().filter(own).cloned().collect() }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Tool>> {
@@ -131,6 +148,11 @@ pub(crate) struct Intent {
 
 /// The part of a call that only its tool knows.
 pub(crate) trait Work: Send + 'static {
+    /// Paths besides the intent's own, as the model wrote them. Each is found and judged like that one.
+    fn further_paths(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Looks at the world before permission is asked, and shows what would change. May block.
     fn prepare(&mut self, _job: &Job) -> Result<Vec<ToolContent>, Failure> {
         Ok(Vec::new())
@@ -145,9 +167,13 @@ pub(crate) struct Job {
     pub(crate) call: CallId,
     /// Where the path of the intent leads, judged for what the tool wants.
     pub(crate) spot: Option<Spot>,
+    /// Where the further paths of its work lead, in their order.
+    pub(crate) further: Vec<Spot>,
     pub(crate) place: Place,
     pub(crate) session: Arc<AgentSession>,
     pub(crate) context: TurnContext,
+    /// Who made the call.
+    pub(crate) role: Arc<Role>,
 }
 
 impl Job {
@@ -297,14 +323,17 @@ mod tests {
         expect_test::expect![[r#"
             read: Read Read ["path"]
             list: Read Read null
+            glob: Read Search ["pattern"]
             search: Read Search ["text"]
-            edit: Edit Edit ["path","old","new"]
+            edit: Edit Edit ["path"]
             write: Edit Edit ["path","text"]
+            apply_patch: Edit Edit ["patch"]
             shell: Execute Execute ["command"]
             jobs: Read Read ["action"]
             job_input: Execute Execute ["job","text"]
             update_plan: Read Think ["entries"]
             fetch: Network Fetch ["url"]
+            task: Read Think ["description","prompt"]
         "#]]
         .assert_eq(&lines);
     }

@@ -40,6 +40,11 @@ async fn begin(
         Some(Slash::Review(Ok(path))) => {
             (Prompt::text(commands::review_prompt(path.as_deref())), Some(Arc::new(role::reviewer())))
         }
+        Some(Slash::Undo(order)) => {
+            let said = commands::undo::answer(order, &session.undo, &place, &context).await?;
+            context.text(context.new_message(), said).await?;
+            return Ok(Stop::EndTurn);
+        }
         Some(slash) => {
             commands::answer(slash, &memory.past, &session.shared, place.mode(), &context).await?;
             return Ok(Stop::EndTurn);

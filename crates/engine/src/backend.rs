@@ -195,6 +195,11 @@ impl TurnContext {
         Self { within: Some(call), ..self.clone() }
     }
 
+    /// The call that whoever has this context works for, if it is a sub-agent.
+    pub fn works_for(&self) -> Option<&CallId> {
+        self.within.as_ref()
+    }
+
     pub fn turn(&self) -> TurnId {
         self.turn
     }

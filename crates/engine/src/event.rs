@@ -3,6 +3,7 @@
 //! An event says what happened, never what somebody should do about it. Every dialect gives each
 //! kind a shape, or visibly none: matches on [`Body`] have no wildcard.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -37,6 +38,16 @@ pub enum Origin {
         /// The client's own name for its request, where the end of what it caused answers that request.
         request: Option<Arc<str>>,
     },
+}
+
+impl Origin {
+    /// The call that a sub-agent works for, if it was one.
+    pub fn task(&self) -> Option<&CallId> {
+        match self {
+            Self::Task { call } => Some(call),
+            Self::Engine | Self::Agent | Self::Surface { .. } => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -169,6 +180,26 @@ pub struct AskRequest {
     pub reason: Arc<str>,
     /// Shown to the person who decides, for example the diff of an edit.
     pub preview: Vec<ToolContent>,
+}
+
+impl AskRequest {
+    /// The wish itself, or one for each of the files if it would change others than the one it names.
+    pub(crate) fn by_file(&self) -> Vec<Cow<'_, Self>> {
+        let mut wishes = vec![Cow::Borrowed(self)];
+        for content in &self.preview {
+            let ToolContent::Diff(FileChange { path, .. }) = content else { continue };
+            if self.path.as_ref().is_some_and(|own| own != path) {
+                let subject = path.to_string_lossy().into();
+                wishes.push(Cow::Owned(Self {
+                    path: Some(path.clone()),
+                    subject,
+                    preview: Vec::new(),
+                    ..self.clone()
+                }));
+            }
+        }
+        wishes
+    }
 }
 
 /// What a use of a tool can do to the world: decides the permission.

@@ -67,17 +67,17 @@ impl Redaction {
     }
 
     /// What was held and must stand in the log before this.
-    pub(crate) fn before(&mut self, turn: Option<TurnId>, body: &Body) -> Vec<Record> {
+    pub(crate) fn before(&mut self, origin: &Origin, turn: Option<TurnId>, body: &Body) -> Vec<Record> {
         let mut records = Vec::new();
         if self.streams.is_empty() {
             return records;
         }
         for stream in &mut self.streams {
-            if pauses(stream, turn, body) {
+            if concerns(stream, origin, body) && pauses(stream, turn, body) {
                 records.extend(stream.let_rest_out(self.redactor.as_ref()));
             }
         }
-        self.streams.retain(|stream| !ends(stream, turn, body));
+        self.streams.retain(|stream| !(concerns(stream, origin, body) && ends(stream, turn, body)));
         records
     }
 
@@ -124,7 +124,7 @@ impl Redaction {
         let mut last = Timestamp(0);
         for Event { seq, at, origin, turn, body } in events {
             last = at;
-            clean.extend(self.before(turn, &body).into_iter().map(|record| record.into_event(at)));
+            clean.extend(self.before(&origin, turn, &body).into_iter().map(|record| record.into_event(at)));
             let body = self.clean(&origin, turn, body);
             clean.extend(body.map(|body| Event { seq, at, origin, turn, body }));
         }
@@ -195,6 +195,23 @@ impl Stream {
     }
 }
 
+/// Sub-agents speak at the same time: what one does says nothing about how far the others have spoken.
+fn concerns(stream: &Stream, origin: &Origin, body: &Body) -> bool {
+    if let Body::ToolEnded(end) = body
+        && (is_output_of(stream, &end.call) || is_of_sub_agent(stream, &end.call))
+    {
+        return true;
+    }
+    match (&stream.origin, origin) {
+        (Origin::Task { call }, Origin::Task { call: other }) => call == other,
+        (Origin::Task { .. }, Origin::Engine | Origin::Agent | Origin::Surface { .. })
+        | (Origin::Engine | Origin::Agent | Origin::Surface { .. }, Origin::Task { .. }) => {
+            matches!(body, Body::TurnEnded { .. })
+        }
+        (Origin::Engine | Origin::Agent | Origin::Surface { .. }, _) => true,
+    }
+}
+
 /// Whether what is held of a stream must not wait until after this event.
 fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
     let spoken = !matches!(stream.id, StreamId::Output(..));
@@ -234,7 +251,7 @@ fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
     match body {
         Body::Text { message, .. } => matches!(stream.id, StreamId::Text(other) if other != *message),
         Body::Thought { message, .. } => matches!(stream.id, StreamId::Thought(other) if other != *message),
-        Body::ToolEnded(end) => is_output_of(stream, &end.call),
+        Body::ToolEnded(end) => is_output_of(stream, &end.call) || is_of_sub_agent(stream, &end.call),
         Body::TurnEnded { .. } => stream.turn == turn,
         Body::TurnQueued { .. }
         | Body::TurnStarted
@@ -258,6 +275,11 @@ fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::Moved { .. }
         | Body::Foreign { .. } => false,
     }
+}
+
+/// Whether the stream comes from the sub-agent that works for a call.
+fn is_of_sub_agent(stream: &Stream, call: &CallId) -> bool {
+    matches!(&stream.origin, Origin::Task { call: own } if own == call)
 }
 
 fn is_output_of(stream: &Stream, call: &CallId) -> bool {

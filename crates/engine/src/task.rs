@@ -26,7 +26,7 @@ use crate::ids::{AskId, CallId, Clock, Epoch, Principal, Seq, SessionId, Timesta
 use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
 use crate::redactor::Redactor;
-use crate::rules::{MemoryRules, Remembered, RuleHit, Rules};
+use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
@@ -315,7 +315,7 @@ impl Task {
     /// Takes an event into the log, without its secrets and after what was held before it.
     fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
         let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, body) };
-        let held = redaction.before(turn, &body);
+        let held = redaction.before(&origin, turn, &body);
         let clean = redaction.clean(&origin, turn, body);
         for record in held {
             self.append(record.origin, record.turn, record.body);
@@ -352,8 +352,18 @@ impl Task {
         }
     }
 
-    /// What the rules say of a wish, and what was answered here and is written nowhere.
+    /// What the rules say of a wish. One about several files is allowed if each of them is, and refused or
+    /// asked for if any is.
     fn rule_for(&self, request: &AskRequest) -> Option<RuleHit> {
+        let hits: Vec<_> = request.by_file().iter().map(|wish| self.rule_for_one(wish)).collect();
+        let narrowing = hits.iter().flatten().filter(|hit| hit.effect > RuleEffect::Allow);
+        let strongest = narrowing.max_by_key(|hit| hit.effect).cloned();
+        strongest
+            .or_else(|| hits.into_iter().collect::<Option<Vec<_>>>()?.into_iter().min_by_key(|hit| hit.exact))
+    }
+
+    /// What the rules say, and what was answered here and is written nowhere.
+    fn rule_for_one(&self, request: &AskRequest) -> Option<RuleHit> {
         let workspace = self.session.cwd();
         let hits = [self.unwritten.find(workspace, request), self.rules.find(workspace, request)];
         hits.into_iter().flatten().max_by_key(|hit| hit.effect)

@@ -606,7 +606,10 @@ async fn said(handle: &SessionHandle, turn: TurnId, from: Seq) -> Result<(Seq, O
     while let Some(events) = reader.next().await.map_err(|error| Fault::Internal(error.to_string()))? {
         for event in events.iter().filter(|event| event.turn == Some(turn)) {
             if let Body::Text { text, .. } = &event.body {
-                output.push_str(text);
+                // What a sub-agent says is for the agent.
+                if event.origin.task().is_none() {
+                    output.push_str(text);
+                }
             } else if let Body::TurnEnded { stop, error } = &event.body {
                 let (stop, error) = (*stop, error.clone());
                 return Ok((event.seq, Outcome::Said { id: handle.id().clone(), stop, error, output }));

@@ -64,7 +64,16 @@ async fn a_new_session_has_an_id_of_its_own_modes_and_options() {
         let modes = one["modes"]["availableModes"].as_array().unwrap();
         assert!(modes.iter().map(|mode| &mode["id"]).eq(["code", "ask", "architect"]), "{modes:?}");
         let options = one["configOptions"].as_array().unwrap();
-        assert!(options.iter().map(|option| &option["id"]).eq(["mode", "model", "approval"]), "{options:?}");
+        assert!(
+            options.iter().map(|option| &option["id"]).eq([
+                "mode",
+                "model",
+                "thinking",
+                "temperature",
+                "approval"
+            ]),
+            "{options:?}"
+        );
     })
     .await;
 }

@@ -151,7 +151,7 @@ async fn a_changed_option_is_announced_with_the_complete_list() {
             let options = options["configOptions"].as_array().unwrap().iter();
             options.map(|option| option["currentValue"].as_str().unwrap().to_owned()).collect()
         };
-        assert_eq!(values(&answer), ["code", "offline:terse", "auto"]);
+        assert_eq!(values(&answer), ["code", "offline:terse", "off", "default", "auto"]);
         for client in [&mut client, &mut other] {
             assert_eq!(values(&client.next_update_of("config_option_update").await), values(&answer));
         }

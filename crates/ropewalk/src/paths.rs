@@ -37,6 +37,11 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
 }
 
+/// The folder of files as they were before a turn changed them.
+pub fn undo() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("undo"))
+}
+
 /// The folder of the audit's files.
 pub fn audit() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("audit"))

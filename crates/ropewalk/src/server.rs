@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig};
+use agent::{Agent, AgentConfig, ForgetsUndo};
 use engine::{APPROVAL, Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
 use guard::Rulebook;
 use store::SqliteStore;
@@ -46,6 +46,7 @@ fn watched(limits: Limits, warm: bool, guards: &Guards, meters: Option<&Meters>)
         parts.followers = meters.followers();
         parts.store = meters.metrics.timed(parts.store);
     }
+    parts.followers.push(Arc::new(ForgetsUndo { folder: paths::undo()? }));
     let key = match key {
         // Where nothing can be kept, neither can sessions: they last as long as the process does.
         Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
@@ -105,6 +106,7 @@ fn parts(
         config.shell.wall = Duration::from_secs(seconds);
     }
     config.rules = Some(Arc::clone(rules));
+    config.undo = Some(paths::undo()?);
     let options = store::Options { warm, ..store::Options::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));

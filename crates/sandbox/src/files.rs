@@ -29,6 +29,8 @@ use crate::git;
 use crate::policy::{Broken, Mode, Policy, Want};
 use beneath::{FOLDER, Handle};
 
+const PERMISSIONS: Bits = Bits::RWXU.union(Bits::RWXG).union(Bits::RWXO);
+
 /// The files of a session.
 pub struct Files {
     policy: Policy,
@@ -174,6 +176,17 @@ impl Files {
     /// Puts a file in place, with the folders it needs. `draft` is a name that nobody else uses: the
     /// file has it, beside its place, until it is whole. Keeps the permissions of what it replaces.
     pub fn replace(&self, spot: &Spot, bytes: &[u8], draft: &str) -> Result<(), FileError> {
+        self.replace_with(spot, bytes, draft, None)
+    }
+
+    /// The same with permissions of its own, given as the lowest nine bits.
+    pub fn replace_with(
+        &self,
+        spot: &Spot,
+        bytes: &[u8],
+        draft: &str,
+        permissions: Option<u32>,
+    ) -> Result<(), FileError> {
         self.judge(&spot.real, Want::Write)?;
         let (Some(parent), Some(name)) = (spot.below.parent(), spot.below.file_name()) else {
             return Err(spot.unusable(Unfit::Folder));
@@ -183,7 +196,7 @@ impl Files {
         }
         let put = || -> Result<(), Unfit> {
             let folder = spot.root.handle.make_folders(parent)?;
-            let file = create_draft(&folder, draft, name)?;
+            let file = create_draft(&folder, draft, name, permissions)?;
             let placed =
                 fill(file, bytes).and_then(|()| Ok(rustix::fs::renameat(&folder, draft, &folder, name)?));
             if placed.is_err() {
@@ -192,6 +205,21 @@ impl Files {
             placed
         };
         put().map_err(|reason| spot.unusable(reason))
+    }
+
+    /// Removes a regular file; folders and whatever else is there stay.
+    pub fn remove(&self, spot: &Spot) -> Result<(), FileError> {
+        self.judge(&spot.real, Want::Write)?;
+        let (Some(parent), Some(name)) = (spot.below.parent(), spot.below.file_name()) else {
+            return Err(spot.unusable(Unfit::Folder));
+        };
+        let remove = || -> Result<(), Unfit> {
+            let folder = spot.root.handle.open(parent, FOLDER)?;
+            let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            regular(FileType::from_raw_mode(stat.st_mode))?;
+            Ok(rustix::fs::unlinkat(&folder, name, AtFlags::empty())?)
+        };
+        remove().map_err(|reason| spot.unusable(reason))
     }
 
     fn judge(&self, real: &Path, want: Want) -> Result<(), FileError> {
@@ -238,6 +266,17 @@ impl Spot {
     /// What is there, if anything.
     pub fn kind(&self) -> Option<Kind> {
         self.stat().ok().map(|stat| kind(FileType::from_raw_mode(stat.st_mode)))
+    }
+
+    /// The lowest nine bits of the permissions of what is there.
+    pub fn permissions(&self) -> Option<u32> {
+        self.stat().ok().map(|stat| (Bits::from_raw_mode(stat.st_mode) & PERMISSIONS).bits().into())
+    }
+
+    /// When what is there was last written, in nanoseconds; only good to be compared.
+    pub fn written(&self) -> Option<i128> {
+        let stat = self.stat().ok()?;
+        Some(i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec))
     }
 
     fn stat(&self) -> Result<rustix::fs::Stat, Errno> {
@@ -319,16 +358,18 @@ fn read_entries(mut folder: Dir) -> Result<Vec<Entry>, Errno> {
     Ok(entries)
 }
 
-/// An empty file beside its place, with the permissions of what it replaces.
-fn create_draft(folder: &OwnedFd, draft: &str, target: &OsStr) -> Result<File, Unfit> {
+/// An empty file beside its place, with the permissions that are wanted or of what it replaces.
+fn create_draft(folder: &OwnedFd, draft: &str, target: &OsStr, wanted: Option<u32>) -> Result<File, Unfit> {
     let replaced = match rustix::fs::statat(folder, target, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => {
             regular(FileType::from_raw_mode(stat.st_mode))?;
-            Some(Bits::from_raw_mode(stat.st_mode) & (Bits::RWXU | Bits::RWXG | Bits::RWXO))
+            Some(Bits::from_raw_mode(stat.st_mode) & PERMISSIONS)
         }
         Err(Errno::NOENT) => None,
         Err(error) => return Err(error.into()),
     };
+    let wanted = wanted.map(|bits| Bits::from_bits_truncate(bits & 0o777));
+    let replaced = wanted.or(replaced);
     // What replaces a private file must not be readable for others before it has its permissions.
     let first = if replaced.is_some() { 0o600 } else { 0o666 };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -243,6 +243,31 @@ fn a_write_replaces_the_entry_and_nothing_else_that_shares_the_file() {
 }
 
 #[test]
+fn only_a_regular_file_inside_is_removed_and_permissions_can_be_given() {
+    let house = house();
+    let files = house.files(Mode::WorkspaceWrite);
+    let find = |path: &Path| files.find(path, Want::Write).unwrap();
+    let spot = find(&house.work.join("a"));
+    files.replace_with(&spot, b"new", "draft", Some(0o7751)).unwrap();
+    assert_eq!(spot.permissions(), Some(0o751));
+    files.replace(&spot, b"newer", "draft").unwrap();
+    assert_eq!(spot.permissions(), Some(0o751));
+    assert!(spot.written().is_some());
+    files.remove(&spot).unwrap();
+    assert_eq!((spot.kind(), spot.permissions(), spot.written()), (None, None, None));
+    assert_eq!(reason(files.remove(&spot)), Some(Unfit::Missing));
+    assert_eq!(reason(files.remove(&find(&house.work.join("dir")))), Some(Unfit::Folder));
+    let swapped = find(&house.work.join("swapped"));
+    symlink(house.out.join("secret"), house.work.join("swapped")).unwrap();
+    assert_eq!(reason(files.remove(&swapped)), Some(Unfit::Swapped));
+    let hook = files.find(&house.work.join(".git/hooks/x"), Want::Read).unwrap();
+    assert!(matches!(files.remove(&hook), Err(FileError::Refused { .. })));
+    let reader = house.files(Mode::ReadOnly);
+    let spot = reader.find(&house.work.join("dir"), Want::Read).unwrap();
+    assert!(matches!(reader.remove(&spot), Err(FileError::Refused { .. })));
+}
+
+#[test]
 fn a_failed_write_leaves_no_draft_and_takes_none_away() {
     let house = house();
     let files = house.files(Mode::WorkspaceWrite);

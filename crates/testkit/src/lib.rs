@@ -1,5 +1,6 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
+pub mod provider;
 mod script;
 pub mod server;
 pub mod store_suite;

@@ -2,6 +2,7 @@
 //!
 //! Updates are encoded by [`Updates`], one per session that a connection shows.
 
+mod calls;
 mod decode;
 mod ext;
 mod reply;

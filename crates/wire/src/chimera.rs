@@ -42,7 +42,12 @@ pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> Folder {
     let mut files = Vec::with_capacity(events.len());
     for (idx, event) in events.iter().enumerate() {
         let id = format!("{:08x}", hash(format!("{}/{}", row.id, event.seq).as_bytes()));
-        let (kind, mut metadata) = answers.shape(event);
+        let (mut kind, mut metadata) = answers.shape(event);
+        if let Some(parent) = event.origin.task() {
+            // Under a name of ours, which chimera skips: it would take a sub-agent's words for the agent's.
+            kind = crate::record::kind(&event.body);
+            metadata.insert("parent".into(), json!(parent.0.as_ref()));
+        }
         metadata.insert("event_id".into(), json!(id));
         metadata.insert(OURS.into(), portable::encode(event));
         let file = json!({
@@ -131,7 +136,10 @@ impl Answers {
         let fields = match &event.body {
             Body::UserMessage { content } => json!({ "content": blocks(content) }),
             Body::Text { text, .. } => {
-                self.open.entry(event.turn).or_default().text.push_str(text);
+                // What a sub-agent says is for the agent, and no part of its answer.
+                if event.origin.task().is_none() {
+                    self.open.entry(event.turn).or_default().text.push_str(text);
+                }
                 json!({ "content": text.as_ref() })
             }
             Body::ToolStarted(start) => {

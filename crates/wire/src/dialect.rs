@@ -159,7 +159,7 @@ impl Counted {
         self.updates = self.updates.saturating_add(lost).saturating_add(updates);
         self.seq = event.seq;
         if let Body::Usage(usage) = &event.body {
-            self.totals.add(usage);
+            self.totals.add_from(&event.origin, usage);
         }
     }
 }

@@ -58,6 +58,15 @@ fn put_tool(out: &mut String, tool: &ToolRow) {
         out.push_str(&format!("\n{}\n\n", code(&change.path.display().to_string())));
         fence(out, "diff", &text);
     }
+    if let Some(task) = &tool.task {
+        let mut inner = String::new();
+        for row in &task.rows {
+            inner.push('\n');
+            put_row(&mut inner, row);
+        }
+        out.push('\n');
+        quote(out, inner.trim_start());
+    }
     if tool.changes.is_empty() && !tool.output.trim().is_empty() && !tool.output_is_told() {
         out.push('\n');
         fence(out, "text", &tool.output);

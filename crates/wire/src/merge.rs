@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Body, Event, MessageId};
+use engine::{Body, CallId, Event, MessageId};
 
 /// Merged text in one update. Larger answers become several.
 const MERGED_BYTES_MAX: usize = 32 << 10;
@@ -18,15 +18,21 @@ pub(crate) struct Merged<'a> {
     pub(crate) voice: Voice,
     pub(crate) message: MessageId,
     pub(crate) text: Cow<'a, str>,
+    /// The call whose sub-agent said it.
+    pub(crate) parent: Option<&'a CallId>,
     /// How many events it is made of.
     pub(crate) taken: usize,
 }
 
 /// As many pieces from the first on as belong together and fit; nothing, if the first is none.
 pub(crate) fn merged(events: &[Arc<Event>]) -> Option<Merged<'_>> {
-    let (voice, message, first) = piece(&events.first()?.body)?;
-    let mut merged = Merged { voice, message, text: Cow::Borrowed(first), taken: 1 };
-    let further = events.iter().skip(1).map_while(|event| piece(&event.body));
+    let event = events.first()?;
+    let (voice, message, first) = piece(&event.body)?;
+    let parent = event.origin.task();
+    let mut merged = Merged { voice, message, text: Cow::Borrowed(first), parent, taken: 1 };
+    // A history from elsewhere may give sub-agents the same messages.
+    let further = events.iter().skip(1).take_while(|event| event.origin.task() == parent);
+    let further = further.map_while(|event| piece(&event.body));
     for (_, _, text) in further.take_while(|piece| (piece.0, piece.1) == (voice, message)) {
         if merged.text.len() + text.len() > MERGED_BYTES_MAX {
             break;

@@ -73,6 +73,9 @@ fn tool(row: &ToolRow) -> Value {
     if let Some(code) = row.exit.as_ref().and_then(|exit| exit.code) {
         value["exit_code"] = json!(code);
     }
+    if let Some(parent) = &row.parent {
+        value["parent"] = json!(parent.0.as_ref());
+    }
     if let Some(reason) = reason {
         value["reason"] = json!(reason);
     }

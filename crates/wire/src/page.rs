@@ -129,6 +129,11 @@ fn put_tool(out: &mut String, tool: &ToolRow) {
         diff::lines(change).into_iter().for_each(|line| put_line(&mut body, line));
         body.push_str("</pre>\n");
     }
+    if let Some(task) = &tool.task {
+        body.push_str("<div class=\"task\">\n");
+        task.rows.iter().for_each(|row| put_row(&mut body, row));
+        body.push_str("</div>\n");
+    }
     if tool.changes.is_empty() && !tool.output.trim().is_empty() && !tool.output_is_told() {
         body.push_str(&format!("<pre>{}</pre>\n", escape(tool.output.trim_end())));
     }

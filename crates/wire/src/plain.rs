@@ -104,6 +104,11 @@ fn put_tool(out: &mut String, tool: &ToolRow, full: bool) {
         out.push_str(&format!("    {}\n", change.path.display()));
         cut(out, &lines, full);
     }
+    if let Some(task) = &tool.task {
+        let mut inner = String::new();
+        task.rows.iter().for_each(|row| put_row(&mut inner, row, full));
+        indent(out, &inner, "    | ");
+    }
     if tool.changes.is_empty() && !tool.output_is_told() {
         let lines: Vec<_> = tool.output.trim_end().lines().map(str::to_owned).collect();
         cut(out, &lines, full);

@@ -23,6 +23,8 @@ pub struct Transcript {
     pub cleared: bool,
     /// Where each call's row is.
     calls: HashMap<CallId, usize>,
+    /// The calls of sub-agents, and the call of the agent's that each belongs to.
+    parents: HashMap<CallId, CallId>,
     /// Prompts that were accepted and not yet started.
     queued: HashMap<TurnId, Row>,
 }
@@ -66,6 +68,10 @@ pub struct ToolRow {
     pub tool: Arc<str>,
     pub title: Arc<str>,
     pub input: Arc<str>,
+    /// The call of the agent's whose sub-agent made this one.
+    pub parent: Option<CallId>,
+    /// What the sub-agent said and did that worked for this call.
+    pub task: Option<Box<Transcript>>,
     pub state: ToolState,
     /// Who decided that it may run, where that was a person or an earlier answer of one.
     pub decided: Option<String>,
@@ -95,6 +101,32 @@ impl Transcript {
     pub fn observe(&mut self, event: &Event) {
         self.first_at.get_or_insert(event.at);
         self.last_at = Some(event.at);
+        match event.origin.task() {
+            Some(call) => self.observe_task(call, event),
+            None => self.observe_own(event),
+        }
+    }
+
+    /// What a sub-agent does stands in the row of the call that it works for. A sub-agent of a sub-agent
+    /// stands in the same row: nobody could read deeper.
+    fn observe_task(&mut self, call: &CallId, event: &Event) {
+        if let Body::Usage(usage) = &event.body {
+            self.totals.add_from(&event.origin, usage);
+        }
+        let call = self.parents.get(call).unwrap_or(call).clone();
+        let starts = if let Body::ToolStarted(start) = &event.body { Some(start.call.clone()) } else { None };
+        let Some(at) = self.calls.get(&call) else { return };
+        if let Some(Row::Tool(row)) = self.rows.get_mut(*at) {
+            let task = row.task.get_or_insert_default();
+            task.observe_own(event);
+            if let Some(inner) = starts {
+                task.tool(&inner).into_iter().for_each(|row| row.parent = Some(call.clone()));
+                self.parents.insert(inner, call);
+            }
+        }
+    }
+
+    fn observe_own(&mut self, event: &Event) {
         match &event.body {
             Body::TurnQueued { content } => {
                 self.queued.extend(event.turn.map(|turn| (turn, prompt_row(event, content))));
@@ -121,13 +153,14 @@ impl Transcript {
             Body::Moved { cwd } => self.note(format!("the folder is {}", cwd.display())),
             Body::Compacted { .. } => self.note("earlier messages were summed up for the model".into()),
             Body::CancelRequested => self.note(format!("{} asked to stop", name_of(&event.origin))),
-            Body::Usage(usage) => self.totals.add(usage),
+            Body::Usage(usage) => self.totals.add_from(&event.origin, usage),
             Body::Notice { level, text } => {
                 self.rows.push(Row::Notice { level: *level, text: Arc::clone(text) });
             }
             Body::Cleared => {
                 self.rows.clear();
                 self.calls.clear();
+                self.parents.clear();
                 self.cleared = true;
             }
             Body::TurnEnded { stop, error } => self.ended(event.turn, *stop, error.as_ref()),
@@ -147,13 +180,26 @@ impl Transcript {
         self.rows.iter().filter_map(said).collect::<Vec<_>>().join("\n\n")
     }
 
+    /// All tool calls, those of sub-agents after the call that they belong to.
     pub fn tools(&self) -> impl Iterator<Item = &ToolRow> {
+        self.own_tools()
+            .flat_map(|tool| std::iter::once(tool).chain(tool.task.iter().flat_map(|task| task.own_tools())))
+    }
+
+    fn own_tools(&self) -> impl Iterator<Item = &ToolRow> {
         self.rows.iter().filter_map(|row| if let Row::Tool(tool) = row { Some(&**tool) } else { None })
     }
 
     pub fn tool(&mut self, call: &CallId) -> Option<&mut ToolRow> {
-        let at = *self.calls.get(call)?;
-        if let Some(Row::Tool(row)) = self.rows.get_mut(at) { Some(row) } else { None }
+        let parent = self.parents.get(call);
+        let at = *self.calls.get(parent.unwrap_or(call))?;
+        let Some(Row::Tool(row)) = self.rows.get_mut(at) else { return None };
+        if parent.is_none() {
+            return Some(row);
+        }
+        let task = row.task.as_mut()?;
+        let at = *task.calls.get(call)?;
+        if let Some(Row::Tool(row)) = task.rows.get_mut(at) { Some(row) } else { None }
     }
 
     fn said(&mut self, message: MessageId, piece: &str) {
@@ -181,6 +227,8 @@ impl Transcript {
             tool: Arc::clone(&start.tool),
             title: Arc::clone(&start.title),
             input: Arc::clone(&start.input.0),
+            parent: None,
+            task: None,
             state: ToolState::Running,
             decided: None,
             output: String::new(),

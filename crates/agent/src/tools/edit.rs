@@ -1,8 +1,11 @@
-//! `edit`: one place of a file, named by the text that stands there.
+//! `edit`: places of a file, named by the text that stands there.
 //!
 //! The text must be found exactly and only once. Failing that, whole lines are compared without the
-//! blanks at their ends. Anything more lenient has destroyed files for others, so there is nothing
-//! more lenient: the model is told what is wrong and tries again.
+//! blanks at their ends and with plain marks (see `lines`). There is nothing more lenient: the model is
+//! told what is wrong and tries again. Several edits in one call are done one after the other, all or
+//! none.
+//!
+//! **Invariant:** nothing outside the places that were found changes, not even a line's ending.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,24 +15,48 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::write::{current, put_in_place, refuse_marks};
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work};
+use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work, lines};
+use crate::summary::cut;
+
+const EDITS_MAX: usize = 100;
+/// What a refusal shows of the file.
+const SHOWN_LINES_MAX: usize = 6;
+const SHOWN_CHARS_MAX: usize = 200;
+/// Places that a refusal names.
+const PLACES_NAMED_MAX: usize = 5;
 
 pub(super) const NAME: &str = "edit";
 
 pub(super) fn tool() -> Tool {
+    let old =
+        json!({"type": "string", "description": "the text to replace, with enough around it to be unique"});
+    let new = json!({"type": "string", "description": "what shall stand there instead"});
+    let all = json!({"type": "boolean", "description": "replace every place where the old text stands"});
     let schema = json!({
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": "the file, absolute or relative to the working folder"},
-            "old": {"type": "string", "description": "the text to replace, with enough around it to be unique"},
-            "new": {"type": "string", "description": "what shall stand there instead"}
+            "old": old,
+            "new": new,
+            "replace_all": all,
+            "edits": {
+                "type": "array",
+                "description": "several edits instead of one, done in this order, all or none",
+                "items": {
+                    "type": "object",
+                    "properties": {"old": old, "new": new, "replace_all": all},
+                    "required": ["old", "new"],
+                    "additionalProperties": false
+                }
+            }
         },
-        "required": ["path", "old", "new"],
+        "required": ["path"],
         "additionalProperties": false
     });
     Tool::new(
         NAME,
-        "Replaces one place of a file. The old text must stand there exactly once.",
+        "Replaces text in a file: old by new, or several such edits at once. The old text must stand there \
+         exactly once, unless replace_all is set. Read the file first and copy the old text from it.",
         ToolKind::Edit,
         ToolClass::Edit,
         schema,
@@ -40,12 +67,35 @@ pub(super) fn tool() -> Tool {
 #[derive(Deserialize)]
 struct Arguments {
     path: String,
+    old: Option<String>,
+    new: Option<String>,
+    #[serde(default)]
+    replace_all: bool,
+    #[serde(default)]
+    edits: Vec<Replacement>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Replacement {
     old: String,
     new: String,
+    #[serde(default)]
+    replace_all: bool,
 }
 
 fn intend(text: &str) -> Result<Intent, String> {
     let edit: Arguments = arguments(text)?;
+    let mut edits = edit.edits;
+    match (edit.old, edit.new) {
+        (Some(old), Some(new)) => {
+            edits.insert(0, Replacement { old, new, replace_all: edit.replace_all });
+        }
+        (None, None) if !edits.is_empty() => {}
+        (_, _) => return Err("say what to replace: old and new, or a list of edits".into()),
+    }
+    if edits.len() > EDITS_MAX {
+        return Err(format!("more than {EDITS_MAX} edits at once; write the file instead"));
+    }
     Ok(Intent {
         title: format!("Edit {}", edit.path),
         path: Some(edit.path),
@@ -53,151 +103,203 @@ fn intend(text: &str) -> Result<Intent, String> {
         subject: None,
         risk: Risk::Medium,
         reason: "edits a file",
-        work: Box::new(Edit { old: edit.old, new: edit.new, ready: None }),
+        work: Box::new(Edit { edits, ready: None }),
     })
 }
 
 struct Edit {
-    old: String,
-    new: String,
-    ready: Option<(FileChange, u32)>,
+    edits: Vec<Replacement>,
+    ready: Option<(FileChange, String, u32)>,
 }
 
 impl Work for Edit {
     fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
         let path = job.spot()?.real();
         let before = current(job)?.ok_or("the file does not exist; write it instead")?;
-        refuse_marks(&self.new, Some(&before))?;
-        let (after, line) = replaced(&before, &self.old, &self.new)?;
+        for edit in &self.edits {
+            refuse_marks(&edit.new, Some(&before))?;
+        }
+        let (after, spans) = edited(&before, &self.edits)?;
+        let told = told(&job.place.shown(path), &after, &spans);
+        let line = spans.first().map_or(1, |span| line_at(&after, span.start));
         let change =
             FileChange { path: path.to_owned(), before: Some(before.into()), after: Some(after.into()) };
-        self.ready = Some((change.clone(), line));
+        self.ready = Some((change.clone(), told, line));
         Ok(vec![ToolContent::Diff(change)])
     }
 
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         file_work(move || {
-            let (change, line) = self.ready.ok_or("the edit was not prepared")?;
-            let told = format!("edited {} at line {line}", job.place.shown(&change.path));
+            let (change, told, line) = self.ready.ok_or("the edit was not prepared")?;
             put_in_place(&job, change, told, Some(line))
         })
     }
 }
 
-/// The text with one place replaced, and the line it is on.
-fn replaced(text: &str, old: &str, new: &str) -> Result<(String, u32), String> {
-    if old.is_empty() {
+fn told(shown: &str, after: &str, spans: &[Range<usize>]) -> String {
+    let lines: Vec<String> =
+        spans.iter().take(PLACES_NAMED_MAX).map(|span| line_at(after, span.start).to_string()).collect();
+    match (lines.as_slice(), spans.len().saturating_sub(lines.len())) {
+        ([only], 0) => format!("edited {shown} at line {only}"),
+        (several, 0) => format!("edited {shown} at lines {}", several.join(", ")),
+        (several, more) => format!("edited {shown} at lines {} and {more} more", several.join(", ")),
+    }
+}
+
+fn line_at(text: &str, at: usize) -> u32 {
+    let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
+    u32::try_from(before.iter().filter(|byte| **byte == b'\n').count() + 1).unwrap_or(u32::MAX)
+}
+
+/// The text after all edits, and where in it the last of them put something.
+fn edited(before: &str, edits: &[Replacement]) -> Result<(String, Vec<Range<usize>>), String> {
+    let mut text = before.to_owned();
+    let mut spans: Vec<Range<usize>> = Vec::new();
+    for (number, edit) in (1..).zip(edits) {
+        let outcome = replaced(&text, edit);
+        let (after, put) = outcome.map_err(|reason| match edits.len() {
+            1 => reason,
+            count => format!("edit {number} of {count}: {reason}. Nothing was changed"),
+        })?;
+        spans = put;
+        text = after;
+    }
+    if text == before {
+        return Err("the edits leave the file as it is".into());
+    }
+    Ok((text, spans))
+}
+
+/// The text with the places of one edit replaced, and where the new text stands.
+fn replaced(text: &str, edit: &Replacement) -> Result<(String, Vec<Range<usize>>), String> {
+    if edit.old.is_empty() {
         return Err("the old text is empty; write the file instead".into());
     }
-    if old == new {
+    if edit.old == edit.new {
         return Err("the old and the new text are the same".into());
     }
-    let crlf = text.contains("\r\n");
-    let (old, new) = if crlf { (with_crlf(old), with_crlf(new)) } else { (old.to_owned(), new.to_owned()) };
-    let place = find_exact(text, &old)?.map_or_else(|| find_lines(text, &old), |place| Ok(Some(place)))?;
-    let Some(place) = place else {
-        return Err(format!("the old text is not in the file{}", nearest(text, &old)));
+    let mut places = exact_places(text, &edit.old);
+    if places.is_empty() {
+        places = line_places(text, &edit.old)?;
+    }
+    match places.len() {
+        0 => return Err(format!("the old text is not in the file{}", nearest(text, &edit.old))),
+        1 => {}
+        _ if edit.replace_all => places = apart(places),
+        count => return Err(ambiguous(text, &places, count)),
+    }
+    let mut after = String::with_capacity(text.len() + edit.new.len());
+    let (mut copied, mut spans) = (0, Vec::new());
+    for place in places {
+        after.push_str(&text[copied..place.start]);
+        let start = after.len();
+        after.push_str(&with_endings_of(text, &place, &edit.new));
+        spans.push(start..after.len());
+        copied = place.end;
+    }
+    after.push_str(&text[copied..]);
+    Ok((after, spans))
+}
+
+/// Where the old text stands to the letter; its lines may end as the file's do. In order.
+fn exact_places(text: &str, old: &str) -> Vec<Range<usize>> {
+    let mut places = occurrences(text, old);
+    let windows = with_crlf(old);
+    if windows != old {
+        // The second half of an ending is no place of its own.
+        places.retain(|place| !(old.starts_with('\n') && text[..place.start].ends_with('\r')));
+        places.extend(occurrences(text, &windows));
+        places.sort_by_key(|place| place.start);
+    }
+    places
+}
+
+/// Occurrences may overlap, and then none of them is the only one.
+fn occurrences(text: &str, old: &str) -> Vec<Range<usize>> {
+    let step = old.chars().next().map_or(1, char::len_utf8);
+    let (mut places, mut from) = (Vec::new(), 0);
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find(old)) {
+        places.push(from + at..from + at + old.len());
+        from += at + step;
+    }
+    places
+}
+
+/// The whole lines that equal the old text's lines but for blanks at their ends and for marks.
+fn line_places(text: &str, old: &str) -> Result<Vec<Range<usize>>, String> {
+    let wanted: Vec<_> = old.lines().map(lines::plain).collect();
+    if wanted.iter().all(|line| line.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let all = lines::of(text);
+    let compared: Vec<_> = all.iter().map(|line| lines::plain(line.text())).collect();
+    let runs = lines::runs(&compared, &wanted, 0, |line, wanted| line == wanted)?;
+    let place = |run: Range<usize>| {
+        let last = all[run.end - 1];
+        let end = if old.ends_with('\n') { last.end() } else { last.start + last.text().len() };
+        all[run.start].start..end
     };
-    let line = text[..place.start].matches('\n').count() + 1;
-    let after = format!("{}{new}{}", &text[..place.start], &text[place.end..]);
-    Ok((after, u32::try_from(line).unwrap_or(u32::MAX)))
+    Ok(runs.into_iter().map(place).collect())
+}
+
+/// Those of the places that do not overlap with one before.
+fn apart(places: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let free = |place: &Range<usize>| {
+        let free = place.start >= end;
+        end = if free { place.end } else { end };
+        free
+    };
+    places.into_iter().filter(free).collect()
+}
+
+/// The new text with line endings as they are at its place.
+fn with_endings_of(text: &str, place: &Range<usize>, new: &str) -> String {
+    let (span, rest) = (&text[place.clone()], &text[place.end..]);
+    let first_end = |text: &str| text.find('\n').map(|at| text[..at].ends_with('\r'));
+    let before = || text[..place.start].rfind('\n').map(|at| text[..at].ends_with('\r'));
+    let windows = first_end(span).or_else(|| first_end(rest)).or_else(before).unwrap_or(false);
+    if windows { with_crlf(new) } else { new.to_owned() }
 }
 
 fn with_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
-fn find_exact(text: &str, old: &str) -> Result<Option<Range<usize>>, String> {
-    let mut places = text.match_indices(old);
-    let Some((start, _)) = places.next() else { return Ok(None) };
-    // Occurrences may overlap, so the next one is looked for just after the first begins.
-    let step = old.chars().next().map_or(1, char::len_utf8);
-    if text[start + step..].contains(old) {
-        return Err("the old text is in the file more than once; take more of what is around it".into());
-    }
-    Ok(Some(start..start + old.len()))
+fn ambiguous(text: &str, places: &[Range<usize>], count: usize) -> String {
+    let lines: Vec<_> =
+        places.iter().take(PLACES_NAMED_MAX).map(|place| line_at(text, place.start).to_string()).collect();
+    let more = if count > lines.len() { ", .." } else { "" };
+    format!(
+        "the old text is in the file {count} times (line {}{more}); take more of what is around it, or set \
+         replace_all",
+        lines.join(", ")
+    )
 }
 
-/// The whole lines that equal the old text's lines but for blanks at their ends, if there is one place.
-fn find_lines(text: &str, old: &str) -> Result<Option<Range<usize>>, String> {
-    let to_line_end = old.ends_with('\n');
-    let wanted: Vec<&str> = old.lines().map(str::trim_end).collect();
-    if wanted.iter().all(|line| line.is_empty()) {
-        return Ok(None);
-    }
-    let lines: Vec<(usize, &str)> = text
-        .split_inclusive('\n')
-        .scan(0, |at, line| {
-            let start = *at;
-            *at += line.len();
-            Some((start, line))
-        })
-        .collect();
-    let mut found = lines
-        .windows(wanted.len())
-        .filter(|window| window.iter().zip(&wanted).all(|((_, line), wanted)| line.trim_end() == *wanted));
-    let Some(window) = found.next() else { return Ok(None) };
-    if found.next().is_some() {
-        return Err(
-            "the old text fits more than one place of the file; take more of what is around it".into()
-        );
-    }
-    let (Some((start, _)), Some((last, line))) = (window.first(), window.last()) else { return Ok(None) };
-    let kept = if to_line_end { line.len() } else { line.trim_end_matches(['\n', '\r']).len() };
-    Ok(Some(*start..last + kept))
-}
-
-/// A hint for the model: where the first line of the old text can be found.
+/// A hint for the model: where a line of the old text can be found, and what really stands there.
 fn nearest(text: &str, old: &str) -> String {
-    let first = old.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let at = text.lines().position(|line| !first.is_empty() && line.trim() == first);
-    at.map_or_else(String::new, |line| format!("; its first line is on line {}, read from there", line + 1))
+    let all = lines::of(text);
+    let compared: Vec<_> = all.iter().map(|line| lines::plain(line.text()).trim_start().to_owned()).collect();
+    let at = old.lines().take(SHOWN_LINES_MAX * 2).enumerate().find_map(|(number, line)| {
+        let wanted = lines::plain(line);
+        let wanted = wanted.trim_start();
+        // A bracket stands everywhere.
+        (wanted.len() > 2).then(|| compared.iter().position(|line| line == wanted))?.map(|at| (number, at))
+    });
+    let Some((number, at)) = at else {
+        return "; read the file again and copy the text from it".into();
+    };
+    let first = at.saturating_sub(number);
+    let shown = all.iter().skip(first).take(SHOWN_LINES_MAX);
+    let shown: String = shown.map(|line| format!("\n{}", cut(line.text(), SHOWN_CHARS_MAX))).collect();
+    format!(
+        "; its line {} is on line {}. From line {} on the file has:{shown}",
+        number + 1,
+        at + 1,
+        first + 1
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(text: &str, old: &str, new: &str, expected: Result<(&str, u32), &str>) {
-        let outcome = replaced(text, old, new);
-        let outcome = outcome.as_ref().map(|(text, line)| (text.as_str(), *line)).map_err(String::as_str);
-        assert_eq!(outcome, expected, "{text:?} {old:?} {new:?}");
-    }
-
-    #[test]
-    fn the_exact_and_unique_text_is_replaced() {
-        check("a\nb\nc\n", "b", "x", Ok(("a\nx\nc\n", 2)));
-        check("\u{feff}a\n", "a", "b", Ok(("\u{feff}b\n", 1)));
-        check("a\r\nb\r\n", "a\nb", "x\ny", Ok(("x\r\ny\r\n", 1)));
-    }
-
-    #[test]
-    fn blanks_at_line_ends_do_not_matter() {
-        check("if x {  \n\ty();\t\n}\n", "if x {\n\ty();\n}", "z", Ok(("z\n", 1)));
-        check("a  \nb\n", "a\nb\n", "c\n", Ok(("c\n", 1)));
-        check("a \r\nb\r\n", "a\nb\n", "c\n", Ok(("c\r\n", 1)));
-    }
-
-    #[test]
-    fn what_is_not_there_once_is_refused() {
-        let twice = "the old text is in the file more than once; take more of what is around it";
-        check("a a", "a", "b", Err(twice));
-        check("aaa", "aa", "b", Err(twice));
-        check(
-            "a \nb\na  \nb\n",
-            "a\nb",
-            "c",
-            Err("the old text fits more than one place of the file; take more of what is around it"),
-        );
-        check("abc", "x", "y", Err("the old text is not in the file"));
-        check(
-            "a\nb",
-            "b\nz",
-            "y",
-            Err("the old text is not in the file; its first line is on line 2, read from there"),
-        );
-        check("abc", "", "y", Err("the old text is empty; write the file instead"));
-        check("abc", "a", "a", Err("the old and the new text are the same"));
-        check("a\n\nb", "  \n", "y", Err("the old text is not in the file"));
-    }
-}
+mod tests;

@@ -1,26 +1,31 @@
-//! `search`: text or a regular expression in the files of a folder, leaving out what git ignores.
+//! `search`: text or a regular expression in the files of a folder, with ripgrep's own parts, leaving
+//! out what git ignores and what would be asked for if it were read by name.
 
-use std::fmt::Write as _;
-use std::io::Read as _;
+mod hits;
+
+use std::io::Read;
 use std::sync::Arc;
 
-use engine::{BoxFuture, Location, Risk, ToolClass, ToolKind};
-use guard::{Want, assess_path};
-use regex::bytes::{Regex, RegexBuilder};
+use engine::{BoxFuture, Risk, ToolClass, ToolKind};
+use globset::GlobMatcher;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 use sandbox::{Files, Spot};
 use serde::Deserialize;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
-use crate::summary::cut;
+use self::hits::{Hits, Look, Shown};
+use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, file_work, glob};
+use crate::screen::Screen;
 use crate::walk::Walk;
 
 const HITS_MAX: usize = 1000;
-const LINE_CHARS_MAX: usize = 300;
-/// A larger file is generated or data.
-const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Places that an editor is told of.
-const LOCATIONS_MAX: usize = 20;
+const CONTEXT_LINES_MAX: usize = 20;
+/// A longer line is data.
+const LINE_BYTES_MAX: usize = 4 << 20;
+/// With `multiline` a file is read as a whole.
+const WHOLE_BYTES_MAX: usize = 32 << 20;
 /// What a compiled pattern may cost.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
@@ -32,7 +37,13 @@ pub(super) fn tool() -> Tool {
         "properties": {
             "text": {"type": "string", "description": "what to look for"},
             "regex": {"type": "boolean", "description": "the text is a regular expression"},
-            "path": {"type": "string", "description": "a folder or file; the working folder if left out"}
+            "path": {"type": "string", "description": "a folder or file; the working folder if left out"},
+            "ignore_case": {"type": "boolean", "description": "large and small letters are the same"},
+            "files": {"type": "string", "description": "only in files that this pattern fits, such as *.rs or src/**/*.ts"},
+            "context": {"type": "integer", "minimum": 0, "maximum": CONTEXT_LINES_MAX, "description": "lines shown around each hit"},
+            "output": {"type": "string", "enum": ["lines", "files", "count"], "description": "the lines (usual), only the files' names, or how many lines per file"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": HITS_MAX, "description": "hits at most"},
+            "multiline": {"type": "boolean", "description": "a hit may go over several lines"}
         },
         "required": ["text"],
         "additionalProperties": false
@@ -53,6 +64,16 @@ struct Arguments {
     #[serde(default)]
     regex: bool,
     path: Option<String>,
+    #[serde(default)]
+    ignore_case: bool,
+    files: Option<String>,
+    #[serde(default)]
+    context: usize,
+    #[serde(default)]
+    output: Shown,
+    limit: Option<usize>,
+    #[serde(default)]
+    multiline: bool,
 }
 
 fn intend(text: &str) -> Result<Intent, String> {
@@ -60,14 +81,14 @@ fn intend(text: &str) -> Result<Intent, String> {
     if search.text.is_empty() {
         return Err("there is nothing to look for".into());
     }
-    let pattern = if search.regex { search.text.clone() } else { regex::escape(&search.text) };
-    // A whole file is tried first and then its lines, so `^` and `$` must mean lines in both.
-    let pattern = RegexBuilder::new(&pattern)
-        .multi_line(true)
-        .crlf(true)
-        .size_limit(PATTERN_BYTES_MAX)
-        .build()
-        .map_err(|error| format!("the regular expression cannot be used: {error}"))?;
+    let work = Search {
+        matcher: matcher(&search)?,
+        files: search.files.as_deref().map(glob::matcher).transpose()?,
+        context: search.context.min(CONTEXT_LINES_MAX),
+        multiline: search.multiline,
+        shown: search.output,
+        limit: search.limit.unwrap_or(HITS_MAX).clamp(1, HITS_MAX),
+    };
     let path = search.path.unwrap_or_else(|| ".".into());
     Ok(Intent {
         title: format!("Search {:?} in {path}", search.text),
@@ -76,88 +97,113 @@ fn intend(text: &str) -> Result<Intent, String> {
         subject: None,
         risk: Risk::Low,
         reason: "searches files",
-        work: Box::new(Search { pattern }),
+        work: Box::new(work),
+    })
+}
+
+fn matcher(search: &Arguments) -> Result<RegexMatcher, String> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.multi_line(true).crlf(true).size_limit(PATTERN_BYTES_MAX).case_insensitive(search.ignore_case);
+    builder.fixed_strings(!search.regex);
+    if !search.multiline {
+        builder.line_terminator(Some(b'\n'));
+    }
+    builder.build(&search.text).map_err(|error| {
+        let advice = if !search.multiline && search.text.contains('\n') || search.text.contains("\\n") {
+            "; for a hit over several lines set multiline"
+        } else {
+            ""
+        };
+        format!("the regular expression cannot be used: {error}{advice}")
     })
 }
 
 struct Search {
-    pattern: Regex,
-}
-
-#[derive(Default)]
-struct Hits {
-    text: String,
-    count: usize,
-    locations: Vec<Location>,
-    left_out: usize,
+    matcher: RegexMatcher,
+    files: Option<GlobMatcher>,
+    context: usize,
+    multiline: bool,
+    shown: Shown,
+    limit: usize,
 }
 
 impl Work for Search {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         file_work(move || {
-            let mut hits = Hits::default();
-            let files = job.files()?;
-            for spot in Walk::new(files, job.spot()?) {
+            let (files, start) = (job.files()?, job.spot()?);
+            let mut screen = Screen::new(NAME, start.real(), &job);
+            let mut hits = Hits::new(self.shown, self.limit);
+            let mut searcher = self.searcher();
+            for spot in Walk::new(files, start) {
                 if job.context.cancel.is_cancelled() {
                     return Err("the turn was cancelled".into());
                 }
-                if holds_secrets(&spot) && spot.real() != job.spot()?.real() {
-                    hits.left_out += 1;
-                } else if let Some(bytes) = read(files, &spot) {
-                    search_bytes(&bytes, &spot, &self.pattern, &job, &mut hits);
+                let path = spot.real();
+                let below = path.strip_prefix(start.real()).unwrap_or(path);
+                let named = path == start.real();
+                if !named && self.files.as_ref().is_some_and(|files| !files.is_match(below)) {
+                    continue;
                 }
-                if hits.count >= HITS_MAX {
-                    hits.text.push_str("[there may be more; look for something narrower]\n");
+                if !named && screen.hides(path) {
+                    hits.left_out += 1;
+                } else {
+                    self.look_into(files, &spot, &mut searcher, &job, &mut hits)?;
+                }
+                if hits.is_full() {
                     break;
                 }
             }
-            if hits.left_out > 0 {
-                let files = if hits.left_out == 1 { "file" } else { "files" };
-                writeln!(
-                    hits.text,
-                    "[{} {files} that may hold secrets left out; name it to search it]",
-                    hits.left_out
-                )
-                .ok();
-            }
-            if hits.count == 0 {
-                hits.text.push_str("no hits\n");
-            }
-            Ok(Outcome { locations: hits.locations, ..Outcome::text(hits.text) })
+            Ok(hits.outcome())
         })
     }
 }
 
-/// What is asked for when it is read by name is not read in passing.
-fn holds_secrets(spot: &Spot) -> bool {
-    assess_path(Want::Read, spot.real()).is_some_and(|assessment| assessment.risk >= Risk::High)
-}
-
-/// A file that cannot be read, or is no text, holds nothing that can be found.
-fn read(files: &Files, spot: &Spot) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    files.open_file(spot).ok()?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
-    let text = bytes.len() as u64 <= FILE_BYTES_MAX && bytes.iter().take(8192).all(|byte| *byte != 0);
-    text.then_some(bytes)
-}
-
-fn search_bytes(bytes: &[u8], spot: &Spot, pattern: &Regex, job: &Job, hits: &mut Hits) {
-    if !pattern.is_match(bytes) {
-        return;
+impl Search {
+    fn searcher(&self) -> Searcher {
+        SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .line_number(true)
+            .before_context(self.context)
+            .after_context(self.context)
+            .multi_line(self.multiline)
+            .heap_limit(Some(if self.multiline { WHOLE_BYTES_MAX } else { LINE_BYTES_MAX }))
+            .build()
     }
-    let path = spot.real();
-    let shown = job.place.shown(path);
-    for (number, line) in (1u32..).zip(bytes.split(|byte| *byte == b'\n')) {
-        if hits.count >= HITS_MAX {
-            return;
+
+    /// A file that cannot be read, or is no text, holds nothing that can be found.
+    fn look_into(
+        &self,
+        files: &Files,
+        spot: &Spot,
+        searcher: &mut Searcher,
+        job: &Job,
+        hits: &mut Hits,
+    ) -> Result<(), Failure> {
+        let Ok(file) = files.open_file(spot) else { return Ok(()) };
+        let cancel = &job.context.cancel;
+        let shown = job.place.shown(spot.real());
+        let mut look = Look::new(hits, spot.real(), &shown);
+        // What was found before a line that is too long, or an error of the disk, is found all the same.
+        searcher.search_reader(&self.matcher, Cancellable { file, cancel }, &mut look).ok();
+        look.end();
+        if cancel.is_cancelled() {
+            return Err("the turn was cancelled".into());
         }
-        if pattern.is_match(line) {
-            let line = String::from_utf8_lossy(line);
-            writeln!(hits.text, "{shown}:{number}: {}", cut(line.trim_end(), LINE_CHARS_MAX)).ok();
-            hits.count += 1;
-            if hits.locations.len() < LOCATIONS_MAX {
-                hits.locations.push(Location { path: path.to_owned(), line: Some(number) });
-            }
+        Ok(())
+    }
+}
+
+/// A file that ends when the turn does.
+struct Cancellable<'a> {
+    file: std::fs::File,
+    cancel: &'a CancellationToken,
+}
+
+impl Read for Cancellable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(std::io::Error::other("cancelled"));
         }
+        self.file.read(buffer)
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use engine::{BoxFuture, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind};
-use sandbox::{FileError, Want};
+use sandbox::{FileError, Spot, Want};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -88,7 +88,10 @@ impl Work for Write {
 
 /// What the file holds, if it is there. Refuses one that changed since the agent last saw it.
 pub(super) fn current(job: &Job) -> Result<Option<String>, Failure> {
-    let spot = job.spot()?;
+    current_at(job, job.spot()?)
+}
+
+pub(super) fn current_at(job: &Job, spot: &Spot) -> Result<Option<String>, Failure> {
     let Some(bytes) = read_whole(job.files()?, spot)? else { return Ok(None) };
     if job.session.seen.differs(spot.real(), &bytes) {
         return Err("the file changed since it was read; read it again first".into());
@@ -109,8 +112,15 @@ pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), Failur
 }
 
 /// A name that nobody uses and nobody can guess.
-fn draft_name() -> String {
+pub(crate) fn draft_name() -> String {
     format!(".ropewalk-{}.tmp", uuid::Uuid::new_v4().simple())
+}
+
+/// A change that is ready to be put in place.
+pub(super) struct Put {
+    pub(super) change: FileChange,
+    /// Other permissions than those of what it replaces.
+    pub(super) permissions: Option<u32>,
 }
 
 /// Puts a prepared change in place, unless the file became another one in the meantime.
@@ -120,21 +130,67 @@ pub(super) fn put_in_place(
     told: String,
     line: Option<u32>,
 ) -> Result<Outcome, Failure> {
-    let (files, path) = (job.files()?, change.path.as_path());
+    let put = Put { change, permissions: None };
+    put_all(job, std::slice::from_ref(&put))?;
+    let Put { change, .. } = put;
+    let location = Location { path: change.path.clone(), line };
+    Ok(Outcome { told: Some(told), changes: vec![change], locations: vec![location], ..Outcome::default() })
+}
+
+/// Puts all of the changes in place or none of them.
+pub(super) fn put_all(job: &Job, puts: &[Put]) -> Result<(), Failure> {
+    let spots = puts.iter().map(|put| still_there(job, &put.change)).collect::<Result<Vec<Spot>, _>>()?;
+    let permissions: Vec<Option<u32>> = spots.iter().map(Spot::permissions).collect();
+    for (done, (put, spot)) in puts.iter().zip(&spots).enumerate() {
+        let FileChange { before, after, .. } = &put.change;
+        let Err(failure) = put_bytes(job, spot, before.as_deref(), after.as_deref(), put.permissions) else {
+            continue;
+        };
+        for at in (0..done).rev() {
+            let (FileChange { before, after, .. }, spot) = (&puts[at].change, &spots[at]);
+            if let Err(failure) = put_bytes(job, spot, after.as_deref(), before.as_deref(), permissions[at]) {
+                tracing::warn!(path = %spot.real().display(), ?failure, "a change could not be taken back");
+            }
+        }
+        return Err(failure);
+    }
+    Ok(())
+}
+
+/// Where the change goes, if what is there is what was there when it was made.
+fn still_there(job: &Job, change: &FileChange) -> Result<Spot, Failure> {
+    let files = job.files()?;
     // Folders and links may have changed while permission was asked.
-    let spot = files.find(path, Want::Write)?;
+    let spot = files.find(&change.path, Want::Write)?;
     let now = read_whole(files, &spot)?.map(as_text).transpose()?;
-    if spot.real() != path || now.as_deref() != change.before.as_deref() {
+    if spot.real() != change.path || now.as_deref() != change.before.as_deref() {
         return Err("the file changed while permission was asked; read it again first".into());
     }
-    let after = change.after.clone().unwrap_or_default();
-    match files.replace(&spot, after.as_bytes(), &draft_name()) {
-        Err(FileError::Unusable { reason, .. }) => {
-            return Err(format!("the file cannot be written: {reason}").into());
-        }
-        outcome => outcome?,
+    Ok(spot)
+}
+
+/// The one place where a tool writes a file, or removes it.
+fn put_bytes(
+    job: &Job,
+    spot: &Spot,
+    before: Option<&str>,
+    after: Option<&str>,
+    permissions: Option<u32>,
+) -> Result<(), Failure> {
+    let (files, turn) = (job.files()?, job.context.turn());
+    let (before, after) = (before.map(str::as_bytes), after.map(str::as_bytes));
+    job.session.undo.will_change(turn, spot, before, after, permissions);
+    let outcome = match after {
+        Some(after) => files.replace_with(spot, after, &draft_name(), permissions),
+        None => files.remove(spot),
+    };
+    if let Err(error) = outcome {
+        job.session.undo.did_not_change(turn, spot, before);
+        return Err(match error {
+            FileError::Unusable { reason, .. } => format!("the file cannot be written: {reason}").into(),
+            refused @ FileError::Refused { .. } => refused.into(),
+        });
     }
-    job.session.seen.remember(path, after.as_bytes());
-    let location = Location { path: path.to_owned(), line };
-    Ok(Outcome { told: Some(told), changes: vec![change], locations: vec![location], ..Outcome::default() })
+    job.session.seen.remember(spot.real(), after.unwrap_or_default());
+    Ok(())
 }

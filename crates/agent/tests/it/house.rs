@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig, Model, Reach, WebReach};
+use agent::{Agent, AgentConfig, ForgetsUndo, Model, Reach, WebReach};
 use engine::{
-    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Principal, Registry, RegistryParts,
-    Sender, Seq, SessionHandle, SurfaceId, Timestamp, ToolContent, Wish,
+    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Registry,
+    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, Wish,
 };
 
 /// Longer than anything here takes, also on a busy machine.
@@ -41,14 +41,18 @@ fn registry(
     model: &Arc<dyn Model>,
     reach: &Reach,
     web: &WebReach,
+    dir: &Path,
 ) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
     config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     config.steps_max = 12;
     config.reach = reach.clone();
     config.web = web.clone();
+    config.undo = Some(dir.with_file_name("undo"));
     let backend = Arc::new(Agent::new(config));
-    Registry::new(RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon)))
+    let parts = RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon));
+    let forgets = ForgetsUndo { folder: dir.with_file_name("undo") };
+    Registry::new(RegistryParts { followers: vec![Arc::new(forgets)], ..parts })
 }
 
 impl House {
@@ -69,7 +73,7 @@ impl House {
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach, &web);
+        let registry = registry(&store, &model, &reach, &web, &dir);
         let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
@@ -81,10 +85,15 @@ impl House {
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach, &self.web);
+        self.registry = registry(&self.store, &self.model, &self.reach, &self.web, &self.dir);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);
+    }
+
+    /// Removes the session for good.
+    pub async fn delete(&self) {
+        assert!(self.registry.delete(&Principal::local(), self.session.id()).await.unwrap());
     }
 
     pub fn write(&self, path: &str, text: &str) {
@@ -108,6 +117,21 @@ impl House {
 
     pub async fn move_to(&self, cwd: PathBuf) {
         self.session.send(Input::Move { by: self.me.clone(), cwd }).await.unwrap();
+    }
+
+    pub async fn change(&self, id: &str, value: &str) {
+        let input = Input::Change { by: self.me.clone(), id: id.into(), value: value.into() };
+        self.session.send(input).await.unwrap();
+    }
+
+    /// Everything that stands in the log.
+    pub async fn log(&self) -> Vec<Arc<Event>> {
+        let mut reader = self.session.read(Seq::START);
+        let mut all = Vec::new();
+        while let Taken::Events(events) = reader.take(Page::USUAL).await.unwrap() {
+            all.extend(events);
+        }
+        all
     }
 
     pub async fn cancel(&self) {
@@ -153,6 +177,8 @@ impl House {
             }
             let number = |call: &engine::CallId| 1 + calls.iter().position(|known| *known == call).unwrap();
             if let Some(line) = line(&event.body, &number) {
+                // What a sub-agent does is indented.
+                let line = if event.origin.task().is_some() { format!("  {line}") } else { line };
                 // Neighbouring text reads as one line, however it was cut.
                 let glue =
                     line.starts_with("say ") && lines.lines().last().is_some_and(|l| l.starts_with("say "));

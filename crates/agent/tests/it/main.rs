@@ -1,9 +1,12 @@
 //! The agent behind a real registry, in process.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod files;
 mod house;
 mod offline;
 mod reach;
 mod shell;
+mod trajectories;
 mod turns;
+mod undo;
 mod web;

@@ -71,7 +71,9 @@ fn logged(events: Vec<(Option<TurnId>, Body)>) -> Vec<String> {
     let mut redaction = Redaction::new(Arc::new(Toy));
     let mut log = Vec::new();
     for (turn, body) in events {
-        log.extend(redaction.before(turn, &body).into_iter().map(|record| brief(&record.body)));
+        log.extend(
+            redaction.before(&Origin::Agent, turn, &body).into_iter().map(|record| brief(&record.body)),
+        );
         log.extend(redaction.clean(&Origin::Agent, turn, body).map(|body| brief(&body)));
     }
     log
@@ -120,6 +122,42 @@ fn what_is_held_stands_before_whatever_ends_it() {
     ] {
         assert_eq!(logged(events), expected);
     }
+}
+
+#[test]
+fn sub_agents_that_speak_at_the_same_time_do_not_cut_each_others_secrets() {
+    let task = |call: &str| Origin::Task { call: CallId(call.into()) };
+    let mut redaction = Redaction::new(Arc::new(Toy));
+    let mut log = Vec::new();
+    for (origin, body) in [
+        (task("a"), text(1, "x S1")),
+        (task("b"), text(2, "y S9")),
+        (task("a"), text(1, "23 z")),
+        (Origin::Engine, Body::Notice { level: NoticeLevel::Info, text: "n".into() }),
+        (task("b"), Body::Usage(Usage::default())),
+        (task("a"), text(1, " S4")),
+        (Origin::Agent, Body::ToolEnded(Box::new(end("a")))),
+        (task("b"), text(2, "S7")),
+        (Origin::Agent, Body::TurnEnded { stop: Stop::EndTurn, error: None }),
+    ] {
+        log.extend(redaction.before(&origin, TURN, &body).into_iter().map(|record| brief(&record.body)));
+        log.extend(redaction.clean(&origin, TURN, body).map(|body| brief(&body)));
+    }
+    let expected = [
+        "1:x ",
+        "2:y ",
+        "1:S* z",
+        "Notice",
+        "2:S9",
+        "Usage",
+        "1: ",
+        "1:S4",
+        "ToolEnded",
+        "2:S7",
+        "TurnEnded",
+    ];
+    assert_eq!(log, expected);
+    assert!(redaction.streams.is_empty());
 }
 
 #[test]
@@ -262,7 +300,7 @@ proptest! {
                 bodies.insert(0, Body::CancelRequested);
             }
             for body in bodies {
-                redaction.before(TURN, &body).iter().for_each(|record| take(&record.body));
+                redaction.before(&Origin::Agent, TURN, &body).iter().for_each(|record| take(&record.body));
                 if let Some(body) = redaction.clean(&Origin::Agent, TURN, body)
                     && !matches!(body, Body::CancelRequested)
                 {
@@ -271,7 +309,7 @@ proptest! {
             }
         }
         let (turn, last) = ended(1);
-        redaction.before(turn, &last).iter().for_each(|record| take(&record.body));
+        redaction.before(&Origin::Agent, turn, &last).iter().for_each(|record| take(&record.body));
         prop_assert!(redaction.streams.is_empty());
         for (said, log) in said.iter().zip(&log) {
             prop_assert_eq!(&Toy.redact(said).unwrap_or_else(|| said.clone()), log);

@@ -118,6 +118,8 @@ impl Printer {
     fn show(&mut self, event: &Event) -> Result<(), Trouble> {
         match &event.body {
             Body::TurnStarted => self.warn_of_full_access(),
+            // What a sub-agent says is for the agent.
+            Body::Text { .. } if event.origin.task().is_some() => Ok(()),
             Body::Text { message, text } => {
                 if self.speaking.replace(*message).is_some_and(|last| last != *message) {
                     self.end_line();
@@ -126,7 +128,10 @@ impl Printer {
                 self.pending.push_str(text);
                 Ok(())
             }
-            Body::ToolStarted(start) => self.tell(&self.paint.quiet(&format!("• {}", line(&start.title)))),
+            Body::ToolStarted(start) => {
+                let step = if event.origin.task().is_some() { "  " } else { "" };
+                self.tell(&self.paint.quiet(&format!("{step}• {}", line(&start.title))))
+            }
             Body::ToolEnded(end) => {
                 let Some(row) = self.transcript.tool(&end.call) else { return Ok(()) };
                 if row.state == ToolState::Done {

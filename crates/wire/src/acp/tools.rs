@@ -6,28 +6,37 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, Risk, StepStatus,
-    ToolContent, ToolEnd, ToolKind, ToolStart,
+    Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart,
 };
 use serde_json::{Map, Value, json};
+
+use super::calls::{CLAUDE_CODE, Known, PARENT};
+use crate::siblings;
+use crate::timestamp::rfc3339;
 
 /// Longer titles are cut: clients show them on one line.
 const TITLE_CHARS_MAX: usize = 120;
 
-pub(super) fn started(start: &ToolStart, terminal: bool) -> schema::ToolCall {
+/// What a call came to is told as its content; beside it stands only the beginning.
+const RESPONSE_BYTES_MAX: usize = 4 << 10;
+
+pub(super) fn started(start: &ToolStart, at: Timestamp, terminal: bool) -> schema::ToolCall {
     let call = schema::ToolCall::new(Arc::clone(&start.call.0), title(&start.title))
         .name(start.tool.to_string())
         .kind(kind(start.kind))
         .status(schema::ToolCallStatus::InProgress)
         .locations(locations(&start.locations))
         .raw_input(opaque(&start.input));
+    let facts = json!({ "toolName": start.tool.as_ref(), "startedAt": rfc3339(at) });
+    let mut meta = Map::from_iter([(CLAUDE_CODE.to_string(), facts)]);
     if terminal && start.kind == ToolKind::Execute {
-        let info = json!({ "terminal_id": start.call.0.as_ref() });
-        return call.meta(Map::from_iter([("terminal_info".to_string(), info)]));
+        meta.insert("terminal_info".into(), json!({ "terminal_id": start.call.0.as_ref() }));
     }
-    call
+    call.meta(meta)
 }
 
-pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
+/// `known` is what is known of the call's beginning.
+pub(super) fn ended(end: &ToolEnd, known: Option<&Known>, terminal: bool) -> schema::ToolCallUpdate {
     let status = if end.failed { schema::ToolCallStatus::Failed } else { schema::ToolCallStatus::Completed };
     let mut fields = schema::ToolCallUpdateFields::new().status(status);
     if !end.content.is_empty() {
@@ -39,7 +48,17 @@ pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
     if let Some(raw) = &end.raw {
         fields = fields.raw_output(opaque(raw));
     }
-    let mut meta = Map::from_iter([("elapsedMs".to_string(), Value::from(end.elapsed_ms))]);
+    let response = match &end.raw {
+        Some(raw) if raw.0.len() <= RESPONSE_BYTES_MAX => opaque(raw),
+        Some(_) | None => shortened(siblings::result_text(end)).into(),
+    };
+    let mut facts = json!({ "elapsedMs": end.elapsed_ms, "toolResponse": response });
+    if let Some(known) = known {
+        facts["toolName"] = known.tool.as_ref().into();
+        facts["startedAt"] = rfc3339(known.at).into();
+    }
+    let elapsed = ("elapsedMs".to_string(), Value::from(end.elapsed_ms));
+    let mut meta = Map::from_iter([elapsed, (CLAUDE_CODE.to_string(), facts)]);
     if let Some(exit) = &end.exit {
         meta.insert("exitCode".into(), exit.code.into());
         if terminal {
@@ -62,6 +81,7 @@ pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpda
 pub(super) fn permission(
     session: schema::SessionId,
     request: &AskRequest,
+    parent: Option<&CallId>,
 ) -> schema::RequestPermissionRequest {
     let call = request.call.as_ref().map_or_else(|| "permission".into(), |call| Arc::clone(&call.0));
     let mut fields = schema::ToolCallUpdateFields::new()
@@ -85,10 +105,13 @@ pub(super) fn permission(
         option("reject_once", "Reject", schema::PermissionOptionKind::RejectOnce),
         option("reject_always", "Never allow", schema::PermissionOptionKind::RejectAlways),
     ];
-    let meta = Map::from_iter([
+    let mut meta = Map::from_iter([
         ("reason".to_string(), request.reason.as_ref().into()),
         ("risk".to_string(), risk_name(request.risk).into()),
     ]);
+    if let Some(parent) = parent {
+        meta.insert(CLAUDE_CODE.into(), json!({ PARENT: parent.0.as_ref() }));
+    }
     schema::RequestPermissionRequest::new(session, schema::ToolCallUpdate::new(call, fields), options)
         .meta(meta)
 }
@@ -205,6 +228,14 @@ fn title(title: &str) -> String {
         return title.to_owned();
     }
     title.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect()
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > RESPONSE_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(RESPONSE_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// JSON where it is JSON, otherwise the text itself.

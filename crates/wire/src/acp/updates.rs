@@ -15,6 +15,7 @@ use engine::{
 };
 use serde_json::{Map, json};
 
+use super::calls::{Calls, mark};
 use super::tools;
 use super::{ClientAbilities, settings, write_notification};
 use crate::dialect::{Piece, Stand, View};
@@ -32,11 +33,22 @@ pub struct Updates {
     session_json: String,
     specs: Arc<[SettingSpec]>,
     settings: Settings,
-    /// Money since the beginning of what this connection has seen.
-    cost_usd: f64,
+    /// Money since the beginning of what this connection has seen, and how full the agent's context is.
+    spent: Totals,
     turn_usage: Totals,
-    /// Output of running commands, and whether it changed since it was last shown.
-    tails: BTreeMap<CallId, (String, bool)>,
+    /// Output of running commands.
+    tails: BTreeMap<CallId, Tail>,
+    calls: Calls,
+}
+
+/// The end of a running command's output.
+#[derive(Default)]
+struct Tail {
+    text: String,
+    /// Since it was last shown.
+    changed: bool,
+    /// The call whose sub-agent runs the command.
+    parent: Option<CallId>,
 }
 
 /// A permission request that can be sent, now or after a replay.
@@ -63,9 +75,10 @@ impl Updates {
             session_json: format!("\"{session}\""),
             specs,
             settings: (*snapshot.settings).clone(),
-            cost_usd: snapshot.totals.cost_usd,
+            spent: snapshot.totals,
             turn_usage: Totals::default(),
             tails: BTreeMap::new(),
+            calls: Calls::default(),
         }
     }
 
@@ -88,10 +101,15 @@ impl Updates {
                     Voice::Said => "agent_message_chunk",
                     Voice::Thought => "agent_thought_chunk",
                 };
-                self.chunk(kind, &merged.text, &message_id(merged.message), out);
+                self.chunk(kind, &merged.text, &message_id(merged.message), merged.parent, out);
             } else {
                 at += 1;
+                self.calls.observe(event);
                 piece = self.event(event, view, out);
+                if let Some(parent) = self.calls.parent(event) {
+                    mark(parent, offset, out);
+                }
+                self.calls.forget(event);
             }
             // Whoever has a merged update has seen the last of its pieces.
             let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
@@ -111,17 +129,19 @@ impl Updates {
 
     /// Shows the output of running commands that was held back.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
-        let changed: Vec<_> =
-            self.tails.iter().filter(|(_, (_, changed))| *changed).map(|(call, _)| call.clone()).collect();
-        for call in changed {
-            if let Some((tail, changed)) = self.tails.get_mut(&call) {
-                *changed = false;
-                let content = vec![tools::text(tail.clone())];
-                let fields = schema::ToolCallUpdateFields::new().content(content);
-                self.update(
-                    schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0, fields)),
-                    out,
-                );
+        let take = |(call, tail): (&CallId, &mut Tail)| {
+            std::mem::take(&mut tail.changed).then(|| (call.clone(), tail.text.clone(), tail.parent.clone()))
+        };
+        let shown: Vec<_> = self.tails.iter_mut().filter_map(take).collect();
+        for (call, text, parent) in shown {
+            let fields = schema::ToolCallUpdateFields::new().content(vec![tools::text(text)]);
+            let offset = out.len();
+            self.update(
+                schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0, fields)),
+                out,
+            );
+            if let Some(parent) = parent {
+                mark(&parent, offset, out);
             }
         }
     }
@@ -148,20 +168,30 @@ impl Updates {
     }
 
     pub(crate) fn count_from(&mut self, cost_usd: f64) {
-        self.cost_usd = cost_usd;
+        self.spent.cost_usd = cost_usd;
     }
 
     pub fn ask(&self, request: &AskRequest) -> AskFrame {
-        AskFrame { request: tools::permission(self.session.clone(), request) }
+        let parent = request.call.as_ref().and_then(|call| self.calls.parent_of(call));
+        AskFrame { request: tools::permission(self.session.clone(), request, parent) }
+    }
+
+    /// Says of what was written from `offset` on about a call that it belongs to a sub-agent, if it does.
+    fn mark(&self, call: &CallId, offset: usize, out: &mut Vec<u8>) {
+        if let Some(parent) = self.calls.parent_of(call) {
+            mark(parent, offset, out);
+        }
     }
 
     /// A call that waited for permission goes on.
     pub fn in_progress(&self, call: &CallId, out: &mut Vec<u8>) {
         let fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
+        let offset = out.len();
         self.update(
             schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0.clone(), fields)),
             out,
         );
+        self.mark(call, offset, out);
     }
 
     fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
@@ -169,13 +199,15 @@ impl Updates {
             Body::UserMessage { content } => self.user_message(event, content, view, out),
             Body::Plan { entries } => self.update(schema::SessionUpdate::Plan(tools::plan(entries)), out),
             Body::ToolStarted(start) => {
-                let call = tools::started(start, self.client.terminal_output);
+                let call = tools::started(start, event.at, self.client.terminal_output);
                 self.update(schema::SessionUpdate::ToolCall(call), out);
             }
-            Body::ToolOutput { call, stream, text } => self.output(call, *stream, text, view, out),
+            Body::ToolOutput { call, stream, text } => {
+                self.output(event, (call, *stream), text, view, out);
+            }
             Body::ToolEnded(end) => {
                 self.tails.remove(&end.call);
-                let update = tools::ended(end, self.client.terminal_output);
+                let update = tools::ended(end, self.calls.get(&end.call), self.client.terminal_output);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::FileEdited { call: Some(call), change } => {
@@ -187,7 +219,7 @@ impl Updates {
                 return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::SettingChanged { id, value } => self.setting(id, value, view, out),
-            Body::Usage(usage) => self.usage(usage, view, out),
+            Body::Usage(usage) => self.usage(event, usage, view, out),
             Body::Commands { commands } => self.commands(commands, out),
             Body::Title { title } => {
                 let update =
@@ -204,6 +236,7 @@ impl Updates {
             Body::TurnStarted => self.turn_usage = Totals::default(),
             Body::TurnEnded { stop, error } => {
                 self.tails.clear();
+                self.calls.clear();
                 let turn = event.turn?;
                 let usage = std::mem::take(&mut self.turn_usage);
                 return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage });
@@ -223,7 +256,7 @@ impl Updates {
     }
 
     /// The hot path, written by hand: a test compares it with the schema's own encoder.
-    fn chunk(&self, kind: &str, text: &str, message: &str, out: &mut Vec<u8>) {
+    fn chunk(&self, kind: &str, text: &str, message: &str, parent: Option<&CallId>, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"#);
         out.extend_from_slice(self.session_json.as_bytes());
         out.extend_from_slice(br#","update":{"sessionUpdate":""#);
@@ -233,7 +266,13 @@ impl Updates {
         drop(serde_json::to_writer(&mut *out, text));
         out.extend_from_slice(br#"},"messageId":""#);
         out.extend_from_slice(message.as_bytes());
-        out.extend_from_slice(b"\"}}}\n");
+        out.push(b'"');
+        if let Some(parent) = parent {
+            out.extend_from_slice(br#","_meta":{"claudeCode":{"parentToolUseId":"#);
+            drop(serde_json::to_writer(&mut *out, parent.0.as_ref()));
+            out.extend_from_slice(b"}}");
+        }
+        out.extend_from_slice(b"}}}\n");
     }
 
     fn user_message(&self, event: &Event, content: &[Content], view: View, out: &mut Vec<u8>) {
@@ -249,7 +288,14 @@ impl Updates {
         }
     }
 
-    fn output(&mut self, call: &CallId, stream: OutputStream, text: &str, view: View, out: &mut Vec<u8>) {
+    fn output(
+        &mut self,
+        event: &Event,
+        (call, stream): (&CallId, OutputStream),
+        text: &str,
+        view: View,
+        out: &mut Vec<u8>,
+    ) {
         if self.client.terminal_output && !view.replay {
             let meta = Map::from_iter([(
                 "terminal_output".to_string(),
@@ -262,9 +308,10 @@ impl Updates {
         }
         // Both streams are shown in the order they arrived, as a terminal would.
         let (OutputStream::Stdout | OutputStream::Stderr) = stream;
-        let (tail, changed) = self.tails.entry(call.clone()).or_default();
+        let Tail { text: tail, changed, parent } = self.tails.entry(call.clone()).or_default();
         tail.push_str(text);
         *changed = true;
+        *parent = event.origin.task().cloned();
         if tail.len() > TAIL_BYTES_MAX {
             let cut = (tail.len() - TAIL_BYTES_MAX..tail.len()).find(|at| tail.is_char_boundary(*at));
             tail.drain(..cut.unwrap_or(tail.len()));
@@ -292,21 +339,19 @@ impl Updates {
         }
     }
 
-    fn usage(&mut self, usage: &Usage, view: View, out: &mut Vec<u8>) {
-        self.turn_usage.add(usage);
+    fn usage(&mut self, event: &Event, usage: &Usage, view: View, out: &mut Vec<u8>) {
+        self.turn_usage.add_from(&event.origin, usage);
         if view.replay {
             return;
         }
-        let mut totals = Totals { cost_usd: self.cost_usd, ..Totals::default() };
-        totals.add(usage);
-        self.cost_usd = totals.cost_usd;
-        self.totals(&totals, out);
+        self.spent.add_from(&event.origin, usage);
+        self.totals(&self.spent, out);
     }
 
     /// A client without notices sees the text as a thought, so that nothing is only in our log.
     fn notice(&self, level: NoticeLevel, text: &str, event: &Event, view: View, out: &mut Vec<u8>) {
         if !self.client.notices {
-            return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), out);
+            return self.chunk("agent_thought_chunk", text, &format!("n{}", event.seq), None, out);
         }
         // The protocol says that notices are not history.
         if !view.replay {
@@ -322,7 +367,7 @@ impl Updates {
     fn compacted(&self, event: &Event, summary: &str, out: &mut Vec<u8>) {
         if !self.client.compaction {
             let text = format!("The conversation so far was summed up for the model:\n{summary}");
-            return self.chunk("agent_thought_chunk", &text, &format!("n{}", event.seq), out);
+            return self.chunk("agent_thought_chunk", &text, &format!("n{}", event.seq), None, out);
         }
         let id = schema::CompactionId::new(format!("c{}", event.seq));
         let update = schema::CompactionUpdate::new(id, schema::CompactionStatus::Completed)

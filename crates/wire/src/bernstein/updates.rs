@@ -27,6 +27,8 @@ const MERGED_BYTES_MAX: usize = 32 << 10;
 pub struct Updates {
     session: SessionId,
     turn_usage: Totals,
+    /// The call whose sub-agent caused the event that is told.
+    parent: Option<CallId>,
 }
 
 #[derive(Serialize)]
@@ -34,6 +36,9 @@ pub struct Updates {
 struct Params<'a, D> {
     session_id: &'a str,
     delta: D,
+    /// The call whose sub-agent caused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<&'a str>,
 }
 
 /// What pieces of a stream must have in common to be told as one.
@@ -45,11 +50,11 @@ enum Strand<'a> {
 }
 
 impl Updates {
-    pub(crate) fn new(session: &SessionId) -> Self {
-        Self { session: session.clone(), turn_usage: Totals::default() }
+    pub fn new(session: &SessionId) -> Self {
+        Self { session: session.clone(), turn_usage: Totals::default(), parent: None }
     }
 
-    pub(crate) fn encode<'a>(
+    pub fn encode<'a>(
         &mut self,
         events: &'a [Arc<Event>],
         view: View,
@@ -61,12 +66,14 @@ impl Updates {
             let offset = out.len();
             let rest = events.get(at..).unwrap_or_default();
             let mut piece = None;
+            self.parent = event.origin.task().cloned();
             at += if let Some((strand, _)) = strand(&event.body) {
                 self.merged(rest, &strand, out)
             } else {
                 piece = self.event(event, view, out);
                 1
             };
+            self.parent = None;
             // Whoever has a merged update has seen the last of its pieces.
             let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
             stands.push(Stand { offset, seq });
@@ -111,13 +118,20 @@ impl Updates {
         let mut taken = 0;
         for event in events {
             let Some((strand, piece)) = strand(&event.body) else { break };
-            if strand != *of || (taken > 0 && text.len() + piece.len() > MERGED_BYTES_MAX) {
+            if strand != *of
+                || event.origin.task() != self.parent.as_ref()
+                || (taken > 0 && text.len() + piece.len() > MERGED_BYTES_MAX)
+            {
                 break;
             }
             text.push_str(piece);
             taken += 1;
         }
         match of {
+            // A plain string is the agent's answer, and what a sub-agent says is no part of it.
+            Strand::Text(_) if self.parent.is_some() => {
+                self.delta(json!({ "type": "text", "text": text }), out);
+            }
             Strand::Text(_) => self.delta(&text, out),
             Strand::Thought(_) => self.delta(json!({ "type": "thought", "text": text }), out),
             Strand::Output(call, stream) => {
@@ -236,7 +250,8 @@ impl Updates {
     }
 
     fn delta(&self, delta: impl Serialize, out: &mut Vec<u8>) {
-        write_notification(out, "streamUpdate", Params { session_id: self.session.as_str(), delta });
+        let parent = self.parent.as_ref().map(|call| &*call.0);
+        write_notification(out, "streamUpdate", Params { session_id: self.session.as_str(), delta, parent });
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Updates {
     settings: Settings,
     totals: Totals,
     turn_usage: Totals,
+    /// The call whose sub-agent caused the event that is told.
+    parent: Option<CallId>,
     /// Everything that counts is seen here. Otherwise the sums begin with what the session says.
     from_start: bool,
 }
@@ -40,7 +42,14 @@ impl Updates {
         } else {
             ((*snapshot.settings).clone(), snapshot.totals)
         };
-        Self { session: session.clone(), settings, totals, turn_usage: Totals::default(), from_start }
+        Self {
+            session: session.clone(),
+            settings,
+            totals,
+            turn_usage: Totals::default(),
+            parent: None,
+            from_start,
+        }
     }
 
     /// Encodes events up to and including the first that needs the connection.
@@ -61,11 +70,14 @@ impl Updates {
                     Voice::Said => "agent_message_chunk",
                     Voice::Thought => "agent_thought_chunk",
                 };
+                self.parent = merged.parent.cloned();
                 self.update(kind, json!({ "text": merged.text }), out);
             } else {
                 at += 1;
+                self.parent = event.origin.task().cloned();
                 piece = self.event(event, view, out);
             }
+            self.parent = None;
             let seq = events.get(at - 1).map_or(event.seq, |last| last.seq);
             stands.push(Stand { offset, seq });
             if piece.is_some() {
@@ -221,6 +233,7 @@ impl Updates {
         let mut params = json!({ "sessionId": self.session.as_str(), "kind": kind });
         if let (Some(params), Value::Object(payload)) = (params.as_object_mut(), payload) {
             params.extend(payload.into_iter().filter(|(_, value)| !value.is_null()));
+            params.extend(self.parent.iter().map(|call| ("parent".to_owned(), json!(call.0.as_ref()))));
         }
         write_notification(out, "session/update", params);
     }

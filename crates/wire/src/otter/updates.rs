@@ -74,6 +74,9 @@ impl Updates {
             stands.push(Stand { offset: out.len(), seq: event.seq });
             self.counted.add(event, updates_of(event));
             if let Some(mut update) = self.update(event) {
+                if let Some(call) = event.origin.task() {
+                    update["parent"] = json!(call.0.as_ref());
+                }
                 // What there is nothing to say about is left out.
                 update.as_object_mut().unwrap_or(&mut Map::new()).retain(|_, value| !value.is_null());
                 let params = json!({

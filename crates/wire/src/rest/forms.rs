@@ -27,18 +27,28 @@ impl Told<'_> {
     }
 
     fn loop_event(&self, kind: &str, data: Value) -> Value {
-        json!({
+        let mut told = json!({
             "message_id": self.message(),
             "type": kind,
             "data": data,
             "turn": self.number(),
             "timestamp": seconds(self.event.at),
-        })
+        });
+        self.add_parent(&mut told);
+        told
+    }
+
+    /// The call whose sub-agent it was.
+    fn add_parent(&self, told: &mut Value) {
+        if let Some(call) = self.event.origin.task() {
+            told["parent"] = json!(call.0.as_ref());
+        }
     }
 
     fn record(&self, number: u64, kind: &str, mut metadata: Value) -> Value {
         metadata["message_id"] = json!(self.message());
         metadata["turn"] = json!(self.number());
+        self.add_parent(&mut metadata);
         json!({
             "id": format!("evt-{number}"),
             "type": kind,
@@ -72,7 +82,11 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         ),
         Body::ToolEnded(end) => put("tool_result", &|| tool_result(end)),
         Body::Asked { ask, request } => {
-            sink.put("permission_request", |_| question(&stream.session, *ask, request));
+            sink.put("permission_request", |_| {
+                let mut question = question(&stream.session, *ask, request);
+                told.add_parent(&mut question);
+                question
+            });
         }
         Body::Usage(spent) => put("system", &|| named("usage", usage(spent))),
         Body::Compacted { summary } => put("compact_boundary", &|| json!({ "summary": summary.as_ref() })),
@@ -115,7 +129,9 @@ fn loop_end(told: &Told<'_>, ended: Option<Turn>, stop: Stop, error: Option<&str
 
 pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>) {
     // A step begins with the first word of a model call, and ends when its cost is known.
-    let steps = matches!(&event.body, Body::Text { .. } | Body::Thought { .. } | Body::Usage(_));
+    // Those of sub-agents stand within a step, and beside each other.
+    let own = event.origin.task().is_none();
+    let steps = own && matches!(&event.body, Body::Text { .. } | Body::Thought { .. } | Body::Usage(_));
     let in_step = stream.turn.as_ref().is_some_and(|turn| turn.in_step);
     let ended = observe(stream, event);
     let told = Told { stream, event };
@@ -142,7 +158,8 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         Body::Asked { ask, request } => {
             put("permission_request", &|| question(&stream.session, *ask, request));
         }
-        Body::Usage(spent) => put("step_end", &|| usage(spent)),
+        Body::Usage(spent) if own => put("step_end", &|| usage(spent)),
+        Body::Usage(spent) => put("system", &|| named("usage", usage(spent))),
         Body::Compacted { summary } => {
             put("system", &|| named("compact_boundary", json!({ "summary": summary.as_ref() })));
         }
@@ -194,6 +211,13 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
     }
     // A prompt that was waiting may end while another one's turn runs.
     let turn = stream.turn.as_mut().filter(|turn| Some(turn.id) == event.turn)?;
+    if event.origin.task().is_some() {
+        // What a sub-agent says is no part of the answer; what it costs is part of the cost.
+        if let Body::Usage(usage) = &event.body {
+            turn.count(usage);
+        }
+        return None;
+    }
     match &event.body {
         Body::Text { text, .. } => {
             turn.in_step = true;

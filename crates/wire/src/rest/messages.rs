@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Body, Event, MessageId, Timestamp};
+use engine::{Body, CallId, Event, MessageId, Timestamp};
 use serde_json::{Value, json};
 
 use super::facts::{tool_result, tool_use};
@@ -22,6 +22,7 @@ struct Piece {
     message: MessageId,
     at: Timestamp,
     text: String,
+    parent: Option<CallId>,
 }
 
 impl Messages {
@@ -38,12 +39,13 @@ impl Messages {
                 Some(piece) if piece.kind == kind && piece.message == message => piece.text.push_str(text),
                 Some(_) | None => {
                     self.end_piece();
-                    self.piece = Some(Piece { kind, message, at: event.at, text: text.to_owned() });
+                    let parent = event.origin.task().cloned();
+                    self.piece = Some(Piece { kind, message, at: event.at, text: text.to_owned(), parent });
                 }
             },
             Part::Whole { kind, payload } => {
                 self.end_piece();
-                self.told.push(message(kind, event.at, &payload()));
+                self.told.push(message(kind, event.at, payload(), event.origin.task()));
             }
             Part::End => self.end_piece(),
             Part::Cleared => *self = Self::default(),
@@ -52,7 +54,9 @@ impl Messages {
     }
 
     fn end_piece(&mut self) {
-        let told = |piece: Piece| message(piece.kind, piece.at, &json!({ "text": piece.text }));
+        let told = |piece: Piece| {
+            message(piece.kind, piece.at, json!({ "text": piece.text }), piece.parent.as_ref())
+        };
         self.told.extend(self.piece.take().map(told));
     }
 }
@@ -138,6 +142,9 @@ fn part(event: &Event) -> Part<'_> {
 }
 
 /// The payload is JSON in a string: clients decode it by its kind.
-fn message(kind: &str, at: Timestamp, payload: &Value) -> Value {
+fn message(kind: &str, at: Timestamp, mut payload: Value, parent: Option<&CallId>) -> Value {
+    if let Some(parent) = parent {
+        payload["parent"] = json!(parent.0.as_ref());
+    }
     json!({ "event_type": kind, "payload": payload.to_string(), "created_at": rfc3339(at) })
 }

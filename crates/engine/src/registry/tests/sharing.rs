@@ -171,8 +171,8 @@ async fn an_imported_history_may_hold_anything() {
     assert_eq!(session.snapshot().totals.input, u64::MAX);
     expect![[r#"
         9 started
-        9 Usage(Usage { context_used: 0, context_size: 0, input: 18446744073709551615, output: 0, cache_read: 0, cache_write: 0, reasoning: 0, cost_usd: 1.7976931348623157e308 })
-        9 Usage(Usage { context_used: 0, context_size: 0, input: 18446744073709551615, output: 0, cache_read: 0, cache_write: 0, reasoning: 0, cost_usd: 1.7976931348623157e308 })
+        9 Usage(Usage { context_used: 0, context_size: 0, input: 18446744073709551615, output: 0, cache_read: 0, cache_write: 0, reasoning: 0, cost_usd: 1.7976931348623157e308, unpriced: false })
+        9 Usage(Usage { context_used: 0, context_size: 0, input: 18446744073709551615, output: 0, cache_read: 0, cache_write: 0, reasoning: 0, cost_usd: 1.7976931348623157e308, unpriced: false })
         - moved /their/machine
         9 ended Interrupted
         - moved /project

@@ -1,0 +1,180 @@
+//! A request in the words of Chat Completions, with the words that the one asked understands.
+
+use serde_json::{Value, json};
+
+use super::super::anthropic::rounded;
+use super::super::call::bare;
+use super::super::entries::{Entry, Result as ToolResult, entries};
+use super::super::responses::cache_key;
+use super::super::wire::Asking;
+use super::super::{Image, ModelRequest, Thinking, schema};
+
+/// Who is asked, as far as it matters for the words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Host {
+    OpenAi,
+    OpenRouter,
+    /// Thinking is a switch.
+    Switched,
+    Mistral,
+    Other,
+}
+
+impl Host {
+    fn of(base_url: &str) -> Self {
+        let host =
+            base_url.split("://").nth(1).unwrap_or_default().split(['/', ':']).next().unwrap_or_default();
+        let below = |domain: &str| {
+            host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        if below("openai.com") {
+            Self::OpenAi
+        } else if below("openrouter.ai") {
+            Self::OpenRouter
+        } else if below("deepseek.com") || below("z.ai") || below("moonshot.ai") {
+            Self::Switched
+        } else if below("mistral.ai") {
+            Self::Mistral
+        } else {
+            Self::Other
+        }
+    }
+}
+
+pub(in super::super) fn encode(request: &ModelRequest, asking: &Asking) -> Value {
+    let (model, host) = (bare(&request.model), Host::of(&asking.base_url));
+    let mut body = json!({ "model": model, "stream": true });
+    if host != Host::Mistral {
+        // Mistral tells its usage unasked, and refuses to be asked.
+        body["stream_options"] = json!({ "include_usage": true });
+    }
+    let system =
+        (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": &*request.system }));
+    let said = entries(request, asking).into_iter().flat_map(messages);
+    body["messages"] = system.into_iter().chain(said).collect::<Vec<_>>().into();
+    let tools: Vec<Value> = request.tools.iter().map(|tool| {
+        let (name, description) = (&*tool.name, &*tool.description);
+        let parameters = schema::object(&tool.schema);
+        json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
+    }).collect();
+    if !tools.is_empty() {
+        body["tools"] = tools.into();
+    }
+    if let Some(tokens) = request.output_tokens_max {
+        let key = if host == Host::OpenAi { "max_completion_tokens" } else { "max_tokens" };
+        body[key] = tokens.into();
+    }
+    if host == Host::OpenAi {
+        body["prompt_cache_key"] = cache_key(&request.conversation).into();
+    }
+    think(request, asking, host, &mut body);
+    let fixed = is_reasoner(model) && matches!(host, Host::OpenAi | Host::OpenRouter);
+    if let Some(temperature) = request.temperature.filter(|_| !fixed && !asking.omit.temperature) {
+        body["temperature"] = rounded(temperature);
+    }
+    body
+}
+
+fn think(request: &ModelRequest, asking: &Asking, host: Host, body: &mut Value) {
+    let (model, level) = (bare(&request.model), request.thinking);
+    let word = level_word(level);
+    match (host, word) {
+        _ if asking.omit.thinking => {}
+        (Host::OpenAi, _) => {
+            if let Some(effort) = effort(model, level).filter(|_| is_reasoner(model)) {
+                body["reasoning_effort"] = effort.into();
+            }
+        }
+        (Host::OpenRouter, Some(word)) => body["reasoning"] = json!({ "effort": word }),
+        (Host::Switched, Some(_)) => body["thinking"] = json!({ "type": "enabled" }),
+        (Host::Switched, None) => body["thinking"] = json!({ "type": "disabled" }),
+        (Host::Other, Some(word)) => body["reasoning_effort"] = word.into(),
+        // Of theirs, some models think and some do not; there is no level to choose.
+        (Host::Mistral, _) | (Host::OpenRouter | Host::Other, None) => {}
+    }
+}
+
+fn level_word(level: Thinking) -> Option<&'static str> {
+    match level {
+        Thinking::Off => None,
+        Thinking::Low => Some("low"),
+        Thinking::Medium => Some("medium"),
+        Thinking::High => Some("high"),
+    }
+}
+
+/// Whether a model of OpenAI's making thinks before it speaks. Those take no temperature.
+pub(in super::super) fn is_reasoner(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let numbered =
+        name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
+    let five = name.starts_with("gpt-5") && !name.contains("-chat");
+    numbered || five || name.starts_with("codex") || name.starts_with("gpt-oss") || name.starts_with("grok-4")
+}
+
+/// The word for a level. To not think at all is a different word for nearly every model, and for some
+/// there is none: then it is the least they can.
+pub(in super::super) fn effort(model: &str, level: Thinking) -> Option<&'static str> {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    match level_word(level) {
+        Some(word) => Some(word),
+        None if name.contains("-pro") || name.starts_with("grok") => None,
+        None if name.contains("codex") || !name.starts_with("gpt-5") => Some("low"),
+        None if name.starts_with("gpt-5.") => Some("none"),
+        None => Some("minimal"),
+    }
+}
+
+fn messages(entry: Entry<'_>) -> Vec<Value> {
+    match entry {
+        Entry::User { texts, images } => vec![user(texts, images)],
+        Entry::Said { native: Some(message), .. } => vec![message],
+        Entry::Said { text, calls, .. } => {
+            let text = if text.trim().is_empty() { Value::Null } else { text.into() };
+            let mut message = json!({ "role": "assistant", "content": text });
+            let calls: Vec<Value> = calls
+                .into_iter()
+                .map(|call| {
+                    let arguments = Value::Object(call.arguments).to_string();
+                    let function = json!({ "name": call.name, "arguments": arguments });
+                    json!({ "id": call.id, "type": "function", "function": function })
+                })
+                .collect();
+            if !calls.is_empty() {
+                message["tool_calls"] = calls.into();
+            }
+            vec![message]
+        }
+        Entry::Results(results) => answered(results),
+    }
+}
+
+/// Results hold text only. Images are shown after all of them, for results must follow their calls.
+fn answered(results: Vec<ToolResult<'_>>) -> Vec<Value> {
+    let mut messages = Vec::new();
+    let (mut texts, mut images) = (Vec::new(), Vec::new());
+    for result in results {
+        if !result.images.is_empty() {
+            texts.push(format!("What {} has shown:", result.tool));
+            images.extend(result.images);
+        }
+        messages.push(json!({ "role": "tool", "tool_call_id": result.id, "content": result.text }));
+    }
+    if !images.is_empty() {
+        messages.push(user(texts, images));
+    }
+    messages
+}
+
+/// A text alone is a text: many know no parts.
+fn user(texts: Vec<String>, images: Vec<&Image>) -> Value {
+    if images.is_empty() {
+        return json!({ "role": "user", "content": texts.join("\n\n") });
+    }
+    let texts = texts.into_iter().map(|text| json!({ "type": "text", "text": text }));
+    let images = images.into_iter().map(|image| {
+        let url = format!("data:{};base64,{}", image.mime, image.data);
+        json!({ "type": "image_url", "image_url": { "url": url } })
+    });
+    json!({ "role": "user", "content": texts.chain(images).collect::<Vec<_>>() })
+}

@@ -1,0 +1,173 @@
+//! HTTP to providers: the client, one request, and what goes wrong on the way.
+//!
+//! Nothing is followed elsewhere: a redirect would carry the key along. Addresses, headers and keys
+//! stay out of every text, for texts end up in logs.
+
+use std::error::Error;
+use std::sync::Once;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, Url};
+
+use super::ModelError;
+use super::provider::{ProviderConfig, Timeouts};
+use super::retry;
+use super::trouble::Refused;
+
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+/// For the rest of an error reply, whose status is known already.
+const ERROR_PATIENCE: Duration = Duration::from_secs(10);
+/// Providers give the id of a request in one of these.
+const REQUEST_IDS: [&str; 4] = ["request-id", "x-request-id", "x-generation-id", "cf-ray"];
+
+/// Why there is no reply to read.
+pub(super) enum NoReply {
+    /// The provider answered with an error.
+    Refused(Refused),
+    Failed(ModelError),
+}
+
+pub(super) fn client(base_url: &str, timeouts: Timeouts) -> Result<Client, String> {
+    use_ring();
+    let mut builder = Client::builder()
+        .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
+        .redirect(Policy::none())
+        .connect_timeout(timeouts.connect);
+    if is_local(base_url) {
+        // A model on this machine is never behind the company's proxy.
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| cause(error))
+}
+
+/// `reqwest` is built without arithmetic for TLS; this names it, once per process.
+pub(crate) fn use_ring() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if rustls::crypto::ring::default_provider().install_default().is_err() {
+            tracing::debug!("TLS arithmetic was chosen already");
+        }
+    });
+}
+
+fn is_local(base_url: &str) -> bool {
+    let host = Url::parse(base_url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    host.is_some_and(|host| {
+        let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
+/// Asks, and waits for the head of the reply.
+pub(super) async fn ask(
+    client: &Client,
+    config: &ProviderConfig,
+    url: &str,
+    body: Vec<u8>,
+) -> Result<Response, NoReply> {
+    let url = Url::parse(url).map_err(|error| {
+        failed(ModelError::lasting(format!("{} has no usable base URL: {error}", config.name)))
+    })?;
+    let host = url.host_str().unwrap_or_default().to_owned();
+    let headers = headers(config).map_err(failed)?;
+    let sent = client.post(url).headers(headers).body(body).send();
+    let response = match tokio::time::timeout(config.timeouts.answer, sent).await {
+        Err(_) => {
+            let seconds = config.timeouts.answer.as_secs_f64();
+            return Err(failed(ModelError::passing(format!(
+                "{} has not answered for {seconds} s",
+                config.name
+            ))));
+        }
+        Ok(Err(error)) => {
+            let text = format!("{} cannot be reached at {host}: {}", config.name, cause(error));
+            return Err(failed(ModelError::passing(text)));
+        }
+        Ok(Ok(response)) => response,
+    };
+    if response.status().is_success() { Ok(response) } else { Err(NoReply::Refused(refused(response).await)) }
+}
+
+/// The next bytes of a reply. None at its end.
+pub(super) async fn piece(
+    response: &mut Response,
+    config: &ProviderConfig,
+) -> Result<Option<impl AsRef<[u8]> + use<>>, ModelError> {
+    match tokio::time::timeout(config.timeouts.idle, response.chunk()).await {
+        Ok(Ok(piece)) => Ok(piece),
+        Ok(Err(error)) => Err(ModelError::passing(format!("the answer was cut off: {}", cause(error)))),
+        Err(_) => {
+            let seconds = config.timeouts.idle.as_secs_f64();
+            Err(ModelError::passing(format!("{} has said nothing for {seconds} s", config.name)))
+        }
+    }
+}
+
+pub(super) fn request_id(headers: &HeaderMap) -> Option<String> {
+    REQUEST_IDS.iter().find_map(|name| Some(headers.get(*name)?.to_str().ok()?.to_owned()))
+}
+
+fn failed(error: ModelError) -> NoReply {
+    NoReply::Failed(error)
+}
+
+fn headers(config: &ProviderConfig) -> Result<HeaderMap, ModelError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        ACCEPT,
+        HeaderValue::from_static("text/event-stream, application/x-ndjson, application/json"),
+    );
+    for (name, value) in config.wire.headers() {
+        headers.insert(*name, HeaderValue::from_static(value));
+    }
+    if let Some(key) = &config.key {
+        let (name, before) = config.wire.key_header();
+        headers.insert(name, secret(&format!("{before}{}", key.reveal()), config, "the key")?);
+    }
+    for (name, value) in &config.headers {
+        let known = HeaderName::try_from(name.as_str())
+            .map_err(|_| ModelError::lasting(format!("{name:?} is no name of a header ({})", config.name)))?;
+        headers.insert(known, secret(value.reveal(), config, name)?);
+    }
+    Ok(headers)
+}
+
+fn secret(value: &str, config: &ProviderConfig, what: &str) -> Result<HeaderValue, ModelError> {
+    let mut value = HeaderValue::try_from(value.trim()).map_err(|_| {
+        ModelError::lasting(format!("{what} of {} holds characters that cannot be sent", config.name))
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+async fn refused(mut response: Response) -> Refused {
+    let status = response.status().as_u16();
+    let (request_id, retry_after) = (request_id(response.headers()), retry::asked_for(response.headers()));
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(piece)) = response.chunk().await {
+            let room = ERROR_BYTES_MAX - body.len();
+            body.extend_from_slice(&piece[..piece.len().min(room)]);
+            if body.len() == ERROR_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    if tokio::time::timeout(ERROR_PATIENCE, read).await.is_err() {
+        tracing::debug!(status, "the rest of an error reply did not come");
+    }
+    Refused { status, body: String::from_utf8_lossy(&body).into_owned(), request_id, retry_after }
+}
+
+/// The innermost reason; the outer ones only repeat that something went wrong, and where.
+fn cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut inner: &dyn Error = &error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}

@@ -1,0 +1,142 @@
+//! A provider of models that is reached over HTTP: where it is, how it is spoken to, what it offers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::call::Call;
+use super::wire::{Omit, Wire};
+use super::{Model, ModelError, ModelInfo, ModelRequest, ModelStream, http};
+
+const LEARNED_MAX: usize = 256;
+
+/// A value that is sent and never shown: not in errors, logs or debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<str>);
+
+impl Secret {
+    pub fn new(value: impl Into<Arc<str>>) -> Self {
+        Self(value.into())
+    }
+
+    /// For the one place that sends it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret(..)")
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until there is a connection.
+    pub connect: Duration,
+    /// Until the first word of an answer: a local model may have to be loaded first.
+    pub answer: Duration,
+    /// Between two pieces of an answer.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(30),
+            answer: Duration::from_secs(300),
+            idle: Duration::from_secs(120),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct ProviderConfig {
+    /// The part of a model's id before the colon.
+    pub name: Arc<str>,
+    pub wire: Wire,
+    /// Without the wire's own path: see [`Wire::default_base_url`].
+    pub base_url: String,
+    pub key: Option<Secret>,
+    /// What a person sets to give a key, for error texts: `ANTHROPIC_API_KEY`.
+    pub key_name: Option<Arc<str>>,
+    /// Sent besides the wire's own.
+    pub headers: Vec<(String, Secret)>,
+    pub models: Vec<ModelInfo>,
+    pub timeouts: Timeouts,
+}
+
+impl ProviderConfig {
+    pub fn new(name: impl Into<Arc<str>>, wire: Wire) -> Self {
+        Self {
+            name: name.into(),
+            wire,
+            base_url: wire.default_base_url().into(),
+            key: None,
+            key_name: None,
+            headers: Vec::new(),
+            models: Vec::new(),
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Provider {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) config: ProviderConfig,
+    /// Made when it is first needed: making one reads the machine's certificates.
+    client: OnceLock<Result<reqwest::Client, String>>,
+    /// What its models have refused to be told, by model.
+    learned: Mutex<BTreeMap<Arc<str>, Omit>>,
+}
+
+impl Provider {
+    pub fn new(config: ProviderConfig) -> Self {
+        Self { inner: Arc::new(Inner { config, client: OnceLock::new(), learned: Mutex::default() }) }
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.inner.config.name
+    }
+}
+
+impl Inner {
+    pub(super) fn client(&self) -> Result<&reqwest::Client, ModelError> {
+        let made = self.client.get_or_init(|| http::client(&self.config.base_url, self.config.timeouts));
+        made.as_ref()
+            .map_err(|error| ModelError::lasting(format!("{} cannot be reached: {error}", self.config.name)))
+    }
+
+    pub(super) fn learned(&self, id: &str) -> Omit {
+        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        learned.get(id).copied().unwrap_or_default()
+    }
+
+    pub(super) fn learn(&self, id: &Arc<str>, omit: Omit) {
+        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        if learned.len() < LEARNED_MAX {
+            learned.insert(Arc::clone(id), omit);
+        }
+    }
+
+    pub(super) fn info(&self, id: &str) -> Option<&ModelInfo> {
+        self.config.models.iter().find(|info| &*info.id == id)
+    }
+}
+
+impl Model for Provider {
+    fn offers(&self) -> Vec<ModelInfo> {
+        self.inner.config.models.clone()
+    }
+
+    fn stream(&self, request: ModelRequest) -> Box<dyn ModelStream> {
+        Box::new(Call::new(Arc::clone(&self.inner), request))
+    }
+}

@@ -1,0 +1,55 @@
+//! What is left out when files are looked through in passing: whatever would be refused or asked for if
+//! it were read by name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ::guard::{Rulebook, Want, assess_path};
+use engine::{AskRequest, Opaque, Risk, RuleEffect, Rules as _, ToolClass, ToolKind};
+
+use crate::tools::Job;
+
+pub(crate) struct Screen {
+    rules: Option<Arc<Rulebook>>,
+    workspace: Arc<std::path::PathBuf>,
+    request: AskRequest,
+    /// The rule that was asked about already, for the place where the looking begins.
+    settled: Option<Arc<str>>,
+}
+
+impl Screen {
+    /// For a tool that was allowed to look at `start` and what is below.
+    pub(crate) fn new(tool: &str, start: &Path, job: &Job) -> Self {
+        let request = AskRequest {
+            call: None,
+            tool: tool.into(),
+            title: tool.into(),
+            kind: ToolKind::Search,
+            class: ToolClass::Read,
+            path: Some(start.to_owned()),
+            subject: start.to_string_lossy().into(),
+            input: Opaque("{}".into()),
+            risk: Risk::Low,
+            reason: "".into(),
+            preview: Vec::new(),
+        };
+        let (rules, workspace) = (job.session.shared.config.rules.clone(), job.context.cwd());
+        let settled = rules.as_ref().and_then(|rules| rules.find(&workspace, &request)).map(|hit| hit.rule);
+        Self { rules, workspace, request, settled }
+    }
+
+    /// Whether a file below the start is to be left out.
+    pub(crate) fn hides(&mut self, path: &Path) -> bool {
+        if assess_path(Want::Read, path).is_some_and(|assessment| assessment.risk >= Risk::High) {
+            return true;
+        }
+        let Some(rules) = &self.rules else { return false };
+        self.request.path = Some(path.to_owned());
+        self.request.subject = path.to_string_lossy().into();
+        rules.find(&self.workspace, &self.request).is_some_and(|hit| match hit.effect {
+            RuleEffect::Deny => true,
+            RuleEffect::Ask => self.settled.as_ref() != Some(&hit.rule),
+            RuleEffect::Allow => false,
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! `task`: a sub-agent works on a part of the work, with a conversation of its own.
+//!
+//! Everything it does stands in the log under the call that started it; the model that called is told
+//! only what the sub-agent said last. Several work side by side, which is what they are for. Their edits
+//! and commands pass the same guard as everybody's, one by one.
+//!
+//! **Invariant:** a sub-agent may do nothing that its caller may not, and it starts no others.
+
+use std::sync::Arc;
+
+use engine::{BoxFuture, Risk, Stop, ToolClass, ToolKind};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Intent, Job, Outcome, Tool, Work, arguments};
+use crate::context::{Conversation, Opening};
+use crate::prompt::Prompt;
+use crate::role::{self, Role};
+use crate::summary::cut;
+use crate::thinker::{Broken, Thinker, unless_cancelled};
+
+/// Sub-agents of a session that work at the same time; further ones wait.
+pub(crate) const AT_ONCE_MAX: usize = 8;
+const PROMPT_BYTES_MAX: usize = 256 << 10;
+/// What the model is told of a sub-agent's report. The log has all of it.
+const TOLD_CHARS_MAX: usize = 32_000;
+
+pub(super) const NAME: &str = "task";
+
+pub(super) fn tool() -> Tool {
+    let roles = role::sub_agents();
+    let names: Vec<&str> = roles.iter().map(|role| role.name.as_ref()).collect();
+    let agents: String = roles.iter().map(|role| format!(" {}: {}.", role.name, role.description)).collect();
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "description": {"type": "string", "description": "the task in three to five words"},
+            "prompt": {"type": "string", "description": "everything the sub-agent needs to know; it sees nothing of this conversation"},
+            "agent": {"enum": names, "default": names.first()}
+        },
+        "required": ["description", "prompt"],
+        "additionalProperties": false
+    });
+    Tool::new(
+        NAME,
+        &format!(
+            "Has a sub-agent work on a task and returns its report. Calls in the same message run side by side. The sub-agents:{agents}"
+        ),
+        ToolKind::Think,
+        ToolClass::Read,
+        schema,
+        intend,
+    )
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    description: String,
+    prompt: String,
+    agent: Option<String>,
+}
+
+struct Task {
+    prompt: String,
+    role: Role,
+}
+
+fn intend(text: &str) -> Result<Intent, String> {
+    let Arguments { description, prompt, agent } = arguments(text)?;
+    if prompt.trim().is_empty() {
+        return Err("the prompt is empty".into());
+    }
+    if prompt.len() > PROMPT_BYTES_MAX {
+        return Err(format!("the prompt is longer than {} KiB", PROMPT_BYTES_MAX >> 10));
+    }
+    let mut roles = role::sub_agents();
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let at = match &agent {
+        None => 0,
+        Some(name) => names.iter().position(|known| known == name).ok_or_else(|| {
+            format!("there is no sub-agent {name:?}; the sub-agents are {}", names.join(", "))
+        })?,
+    };
+    let title = if description.trim().is_empty() { &prompt } else { &description };
+    Ok(Intent {
+        title: title.clone(),
+        path: None,
+        line: None,
+        subject: None,
+        risk: Risk::Low,
+        reason: "starts a sub-agent, which asks for what it needs",
+        work: Box::new(Task { prompt, role: roles.swap_remove(at) }),
+    })
+}
+
+impl Work for Task {
+    fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+        Box::pin(async move {
+            let room = unless_cancelled(&job.context, job.session.sub_agents.acquire()).await;
+            // The room is never closed; whoever has none anyhow was cancelled.
+            let Ok(Ok(_room)) = room else { return Outcome::failed("the turn was cancelled".into()) };
+            let context = job.context.within(job.call.clone());
+            let mut live = Conversation::default();
+            live.open(context.turn(), Opening::Prompt(Prompt::text(self.prompt)));
+            let mut thinker = Thinker {
+                session: Arc::clone(&job.session),
+                context,
+                place: job.place.clone(),
+                live,
+                role: Some(Arc::new(self.role.within(&job.role))),
+            };
+            let ended = thinker.think().await;
+            outcome(ended, thinker.live.last_said())
+        })
+    }
+}
+
+fn outcome(ended: Result<Stop, Broken>, said: Option<Arc<str>>) -> Outcome {
+    let trouble = match ended {
+        Ok(Stop::EndTurn) => None,
+        Ok(Stop::MaxTurnRequests) => Some("it took too many steps".to_owned()),
+        Ok(Stop::MaxTokens) => Some("its answer was longer than the model can make it".to_owned()),
+        Ok(Stop::Refusal) => Some("the model refused to go on".to_owned()),
+        Ok(Stop::Cancelled) | Err(Broken::Cancelled) => Some("the turn was cancelled".to_owned()),
+        Ok(Stop::Failed | Stop::Interrupted) => Some("it failed".to_owned()),
+        Err(Broken::Failed(reason)) => Some(reason),
+    };
+    let text = match (&trouble, said) {
+        (None, Some(said)) => said.to_string(),
+        (None, None) => "The sub-agent ended without a report.".to_owned(),
+        (Some(trouble), Some(said)) => format!("[the sub-agent stopped early: {trouble}]\n{said}"),
+        (Some(trouble), None) => format!("the sub-agent stopped early: {trouble}"),
+    };
+    let told = (text.chars().count() > TOLD_CHARS_MAX)
+        .then(|| format!("{}\n[the rest of the report is left out]", cut(&text, TOLD_CHARS_MAX)));
+    Outcome { failed: trouble.is_some(), text: Some(text), told, ..Outcome::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_whole_for_people_and_cut_for_the_model() {
+        let long = "ü".repeat(TOLD_CHARS_MAX + 1);
+        let outcome = outcome(Ok(Stop::EndTurn), Some(long.as_str().into()));
+        assert_eq!(outcome.text.as_deref(), Some(long.as_str()));
+        let told = outcome.told.unwrap();
+        assert!(told.chars().count() < TOLD_CHARS_MAX + 50 && told.ends_with("left out]"), "{}", told.len());
+    }
+
+    #[test]
+    fn what_a_sub_agent_said_before_it_failed_is_not_lost() {
+        let failed = outcome(Err(Broken::Failed("no credit".into())), Some("half".into()));
+        assert!(failed.failed);
+        assert_eq!(failed.text.as_deref(), Some("[the sub-agent stopped early: no credit]\nhalf"));
+    }
+
+    #[test]
+    fn a_task_needs_a_prompt_and_a_sub_agent_that_exists() {
+        let refusal = |text: &str| intend(text).err().unwrap_or_default();
+        assert_eq!(refusal(r#"{"description":"d","prompt":" "}"#), "the prompt is empty");
+        assert_eq!(
+            refusal(r#"{"description":"d","prompt":"p","agent":"boss"}"#),
+            "there is no sub-agent \"boss\"; the sub-agents are general, explore"
+        );
+        assert_eq!(intend(r#"{"description":"","prompt":"p","agent":"explore"}"#).ok().unwrap().title, "p");
+    }
+}

@@ -1,0 +1,201 @@
+//! What each turn of a session did to files: a list that is moved along by undo and redo.
+//!
+//! **Invariant:** the first `done` turns are done, those behind are taken back. A change drops the latter.
+//! **Invariant:** no turn is without files, and no file of a turn is as it was before.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+const VERSION: u32 = 1;
+/// Turns that can be taken back.
+const TURNS_MAX: usize = 100;
+/// Files of one turn; a command may change very many.
+const FILES_MAX: usize = 5000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Journal {
+    version: u32,
+    pub(super) done: usize,
+    pub(super) turns: Vec<Turn>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Turn {
+    pub(super) turn: u64,
+    pub(super) files: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Absolute and without links.
+    pub(super) path: String,
+    pub(super) before: State,
+    pub(super) after: State,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum State {
+    Absent,
+    /// `permissions` is left out where nobody chose any.
+    File {
+        hash: String,
+        bytes: u64,
+        permissions: Option<u32>,
+    },
+    /// Too large to be kept; only good to be compared.
+    Large {
+        bytes: u64,
+        written: String,
+    },
+}
+
+impl State {
+    /// Whether the bytes are the same.
+    pub(super) fn same_bytes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File { hash, .. }, Self::File { hash: other, .. }) => hash == other,
+            (one, other) => one == other,
+        }
+    }
+
+    pub(super) fn permissions(&self) -> Option<u32> {
+        match self {
+            Self::File { permissions, .. } => *permissions,
+            Self::Absent | Self::Large { .. } => None,
+        }
+    }
+
+    fn hash(&self) -> Option<(&str, u64)> {
+        match self {
+            Self::File { hash, bytes, .. } => Some((hash, *bytes)),
+            Self::Absent | Self::Large { .. } => None,
+        }
+    }
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { version: VERSION, done: 0, turns: Vec::new() }
+    }
+}
+
+impl Journal {
+    /// Nothing if it was written by a later version, or is broken: then nothing can be taken back.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let journal: Self = serde_json::from_slice(bytes).ok()?;
+        let sound = journal.version == VERSION && journal.done <= journal.turns.len();
+        sound.then_some(journal)
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// A file of a turn was, or is about to be, changed.
+    pub(super) fn note(&mut self, turn: u64, path: &Path, before: State, after: State) {
+        let Some(path) = path.to_str() else { return };
+        self.turns.truncate(self.done);
+        if self.turns.last().is_none_or(|last| last.turn != turn) {
+            self.turns.push(Turn { turn, files: Vec::new() });
+        }
+        if let Some(last) = self.turns.last_mut() {
+            let room = last.files.len() < FILES_MAX;
+            match last.files.iter_mut().find(|entry| entry.path == path) {
+                Some(entry) => entry.after = after,
+                None if room => {
+                    last.files.push(Entry { path: path.to_owned(), before, after });
+                }
+                None => {}
+            }
+            last.files.retain(|entry| entry.before != entry.after);
+        }
+        self.turns.retain(|turn| !turn.files.is_empty());
+        if self.turns.len() > TURNS_MAX {
+            self.turns.remove(0);
+        }
+        self.done = self.turns.len();
+    }
+
+    /// Forgets the oldest turn that is done, unless it is the last one.
+    pub(super) fn forget_oldest(&mut self) -> bool {
+        if self.turns.len() < 2 {
+            return false;
+        }
+        self.turns.remove(0);
+        self.done = self.done.saturating_sub(1);
+        true
+    }
+
+    /// Every content that is needed to go back or forth.
+    pub(super) fn hashes(&self) -> HashSet<(&str, u64)> {
+        let states =
+            self.turns.iter().flat_map(|turn| &turn.files).flat_map(|entry| [&entry.before, &entry.after]);
+        states.filter_map(State::hash).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(hash: &str) -> State {
+        State::File { hash: hash.into(), bytes: 1, permissions: Some(0o644) }
+    }
+
+    fn shown(journal: &Journal) -> String {
+        let hash = |state: &State| state.hash().map_or("-", |(hash, _)| hash).to_owned();
+        let entry = |entry: &Entry| format!("{}:{}>{}", entry.path, hash(&entry.before), hash(&entry.after));
+        let turn = |turn: &Turn| {
+            format!("{}[{}]", turn.turn, turn.files.iter().map(entry).collect::<Vec<_>>().join(" "))
+        };
+        format!("{}/{}", journal.done, journal.turns.iter().map(turn).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn a_turn_has_each_file_once_with_its_first_and_its_last_state() {
+        let mut journal = Journal::default();
+        journal.note(1, Path::new("/a"), State::Absent, file("1"));
+        journal.note(1, Path::new("/a"), file("1"), file("2"));
+        journal.note(1, Path::new("/b"), file("x"), State::Absent);
+        assert_eq!(shown(&journal), "1/1[/a:->2 /b:x>-]");
+        // What is as it was before is no change.
+        journal.note(1, Path::new("/a"), file("2"), State::Absent);
+        assert_eq!(shown(&journal), "1/1[/b:x>-]");
+        journal.note(1, Path::new("/b"), State::Absent, file("x"));
+        assert_eq!(shown(&journal), "0/");
+    }
+
+    #[test]
+    fn a_new_change_drops_what_was_taken_back() {
+        let mut journal = Journal::default();
+        journal.note(1, Path::new("/a"), file("1"), file("2"));
+        journal.note(2, Path::new("/a"), file("2"), file("3"));
+        journal.done = 1;
+        journal.note(4, Path::new("/a"), file("2"), file("4"));
+        assert_eq!(shown(&journal), "2/1[/a:1>2] 4[/a:2>4]");
+    }
+
+    #[test]
+    fn the_oldest_turns_are_forgotten() {
+        let mut journal = Journal::default();
+        for turn in 0..TURNS_MAX as u64 + 5 {
+            journal.note(turn, Path::new("/a"), file("1"), file(&turn.to_string()));
+        }
+        assert_eq!((journal.turns.len(), journal.turns[0].turn, journal.done), (TURNS_MAX, 5, TURNS_MAX));
+        assert!(journal.forget_oldest());
+        assert_eq!((journal.turns[0].turn, journal.done), (6, TURNS_MAX - 1));
+        assert_eq!(Journal::read(&journal.bytes()), Some(journal));
+        for bad in [
+            &b"{}"[..],
+            b"",
+            br#"{"version":2,"done":0,"turns":[]}"#,
+            br#"{"version":1,"done":1,"turns":[]}"#,
+        ] {
+            assert_eq!(Journal::read(bad), None);
+        }
+    }
+}

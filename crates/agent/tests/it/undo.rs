@@ -1,0 +1,272 @@
+//! What a turn did to files is taken back and done again, whatever the files hold.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use agent::Message;
+use engine::Content;
+use expect_test::{Expect, expect};
+use testkit::{Line, Script, call, say};
+
+use crate::house::House;
+
+/// A house in which each prompt is one reply of the model with these calls.
+async fn house(turns: Vec<Vec<Line>>) -> (House, Script) {
+    let script = Script::new(turns.into_iter().flat_map(|calls| [calls, vec![say("ok")]]));
+    (House::with(script.clone()).await, script)
+}
+
+fn shell(command: &str) -> Line {
+    call("shell", serde_json::json!({ "command": command }).to_string())
+}
+
+async fn said(house: &mut House, prompt: &str, expected: Expect) {
+    let events = house.prompt(prompt).await;
+    expected.assert_eq(&house.lines(&events));
+}
+
+#[tokio::test]
+async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
+    let edit = call("edit", r#"{"path":"a.txt","old":"one","new":"1"}"#);
+    let (mut house, script) =
+        house(vec![vec![edit, call("write", r#"{"path":"new/b.txt","text":"b\n"}"#)]]).await;
+    house.write("a.txt", "\u{feff}one\r\ntwo");
+    house.prompt("go").await;
+    assert_eq!(house.read("a.txt"), "\u{feff}1\r\ntwo");
+    said(
+        &mut house,
+        "/undo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    assert_eq!(house.read("a.txt"), "\u{feff}one\r\ntwo");
+    assert!(!house.dir.join("new/b.txt").exists());
+    said(
+        &mut house,
+        "/undo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    said(
+        &mut house,
+        "/redo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    assert_eq!((house.read("a.txt"), house.read("new/b.txt")), ("\u{feff}1\r\ntwo".into(), "b\n".into()));
+    said(
+        &mut house,
+        "/redo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    said(
+        &mut house,
+        "/undo now",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+
+    // The model hears of it with the next prompt, and only once.
+    house.prompt("next").await;
+    house.prompt("and next").await;
+    let requests = script.requests();
+    let last = requests.last().unwrap();
+    let prompts: Vec<_> = last
+        .messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::User { text, .. } => Some(text.as_ref()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(prompts.len(), 3);
+    assert!(
+        prompts[1].contains("Undone: a.txt, new/b.txt.") && prompts[1].ends_with("\n\nnext"),
+        "{}",
+        prompts[1]
+    );
+    assert_eq!(prompts[2], "and next");
+}
+
+#[tokio::test]
+async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
+    let write = |text: &str| vec![call("write", format!(r#"{{"path":"a","text":"{text}"}}"#))];
+    let (mut house, _) = house(vec![write("1"), write("2"), write("3"), write("4")]).await;
+    house.write("a", "0");
+    for prompt in ["one", "two", "three"] {
+        house.prompt(prompt).await;
+    }
+    house.restart().await;
+    house.prompt("/undo").await;
+    assert_eq!(house.read("a"), "2");
+    house.restart().await;
+    house.prompt("/undo").await;
+    house.prompt("/undo").await;
+    assert_eq!(house.read("a"), "0");
+    house.prompt("/redo").await;
+    assert_eq!(house.read("a"), "1");
+    // The file is not what the model saw last, so it has to look first.
+    house.prompt("four").await;
+    assert_eq!(house.read("a"), "4");
+    // A new change: what was undone before it is gone.
+    said(
+        &mut house,
+        "/redo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    house.prompt("/undo").await;
+    assert_eq!(house.read("a"), "1");
+}
+
+#[tokio::test]
+async fn what_somebody_else_changed_is_not_overwritten() {
+    let edit = |path: &str| call("write", format!(r#"{{"path":"{path}","text":"agent\n"}}"#));
+    let (mut house, _) = house(vec![vec![edit("a"), edit("b")]]).await;
+    house.write("a", "a\n");
+    house.write("b", "b\n");
+    house.prompt("go").await;
+    house.write("a", "mine\n");
+    said(
+        &mut house,
+        "/undo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    assert_eq!((house.read("a"), house.read("b")), ("mine\n".into(), "agent\n".into()));
+    house.prompt("/undo force").await;
+    assert_eq!((house.read("a"), house.read("b")), ("a\n".into(), "b\n".into()));
+    // Even then nothing is lost.
+    house.prompt("/redo").await;
+    assert_eq!((house.read("a"), house.read("b")), ("mine\n".into(), "agent\n".into()));
+}
+
+#[tokio::test]
+async fn a_file_that_became_a_link_is_not_written_through() {
+    let (mut house, _) = house(vec![vec![call("write", r#"{"path":"a","text":"agent"}"#)]]).await;
+    house.write("a", "a");
+    house.write("b", "agent");
+    house.prompt("go").await;
+    fs::remove_file(house.dir.join("a")).unwrap();
+    std::os::unix::fs::symlink("b", house.dir.join("a")).unwrap();
+    said(
+        &mut house,
+        "/undo force",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    assert_eq!(house.read("b"), "agent");
+}
+
+#[tokio::test]
+async fn what_a_command_does_to_the_files_it_names_is_taken_back() {
+    let command = "rm -rf gone && mv old new && chmod 755 run.sh && printf 'x' > made && cat bin.dat bin.dat > t && mv t bin.dat";
+    let (mut house, _) =
+        house(vec![vec![call("read", r#"{"path":"read.txt"}"#), shell(command)], vec![shell("./run.sh")]])
+            .await;
+    house.write("gone/a", "a");
+    house.write("gone/deep/b", "b");
+    house.write("old", "token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA\n");
+    house.write("run.sh", "#!/bin/sh\necho changed > read.txt\n");
+    house.write("read.txt", "read\n");
+    let bytes = [0, 159, 146, 150, 255, b'\n'];
+    fs::write(house.dir.join("bin.dat"), bytes).unwrap();
+    let mode = |house: &House| fs::metadata(house.dir.join("run.sh")).unwrap().permissions().mode() & 0o777;
+    let was = mode(&house);
+    house.prompt("one").await;
+    assert!(!house.dir.join("gone").exists() && house.dir.join("new").exists() && mode(&house) == 0o755);
+    house.prompt("two").await;
+    assert_eq!(house.read("read.txt"), "changed\n");
+
+    // The second command did not name the file, but the session had read it.
+    house.prompt("/undo").await;
+    assert_eq!(house.read("read.txt"), "read\n");
+    said(
+        &mut house,
+        "/undo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    assert_eq!((house.read("gone/a"), house.read("gone/deep/b")), ("a".into(), "b".into()));
+    // Secrets come back as they were, whatever the log says.
+    assert_eq!(house.read("old"), "token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA\n");
+    assert!(!house.dir.join("new").exists() && !house.dir.join("made").exists());
+    assert_eq!(fs::read(house.dir.join("bin.dat")).unwrap(), bytes);
+    assert_eq!(mode(&house), was);
+    house.prompt("/redo").await;
+    assert_eq!((mode(&house), house.dir.join("gone/a").exists()), (0o755, false));
+}
+
+#[tokio::test]
+async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
+    let patch = "*** Begin Patch\n*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-one\n+two\n*** Delete File: b\n*** Add File: c\n+c\n*** End Patch";
+    let (mut house, _) =
+        house(vec![vec![call("apply_patch", serde_json::json!({ "patch": patch }).to_string())]]).await;
+    house.write("run.sh", "one\n");
+    fs::set_permissions(house.dir.join("run.sh"), fs::Permissions::from_mode(0o750)).unwrap();
+    house.write("b", "b\n");
+    said(
+        &mut house,
+        "go",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    let mode = |path| fs::metadata(house.dir.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((house.read("bin/run.sh"), mode("bin/run.sh")), ("two\n".into(), 0o750));
+    said(
+        &mut house,
+        "/undo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    let mode = |path| fs::metadata(house.dir.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (house.read("run.sh"), mode("run.sh"), house.read("b")),
+        ("one\n".into(), 0o750, "b\n".into())
+    );
+    assert!(!house.dir.join("bin/run.sh").exists() && !house.dir.join("c").exists());
+}
+
+#[tokio::test]
+async fn a_file_that_is_too_large_to_be_kept_is_named() {
+    let (mut house, _) = house(vec![vec![shell("rm large small")]]).await;
+    fs::File::create(house.dir.join("large")).unwrap().set_len((25 << 20) + 1).unwrap();
+    house.write("small", "s");
+    house.prompt("go").await;
+    said(
+        &mut house,
+        "/undo",
+        expect![[r#"
+        "#]],
+    )
+    .await;
+    assert!(!house.dir.join("small").exists());
+    house.prompt("/undo force").await;
+    assert_eq!(house.read("small"), "s");
+}
+
+#[tokio::test]
+async fn what_is_kept_goes_with_its_session_and_lies_outside_the_workspace() {
+    let (mut house, _) = house(vec![vec![call("write", r#"{"path":"a","text":"x"}"#)]]).await;
+    house.write("a", "secret");
+    house.prompt("go").await;
+    let kept = house.dir.with_file_name("undo").join(house.session.id().as_str());
+    assert!(kept.join("journal.json").is_file());
+    house.send(vec![Content::text("/undo")]).await;
+    house.turn().await;
+    assert_eq!(house.read("a"), "secret");
+    house.delete().await;
+    assert!(!kept.exists());
+}

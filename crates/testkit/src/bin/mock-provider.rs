@@ -1,0 +1,45 @@
+//! A scripted model provider for benches, other agents and trying things out by hand.
+//!
+//! `mock-provider --script FILE.json [--port N] [--repeat]` says its address on standard output and
+//! answers until it is ended. `testkit/src/provider/script.rs` says what a script looks like.
+
+use std::process::ExitCode;
+
+use testkit::provider::{Mock, read_script};
+
+const USAGE: &str = "usage: mock-provider --script FILE.json [--port N] [--repeat]";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mock-provider: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let (mut port, mut script, mut repeat) = (0, None, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(USAGE);
+        match argument.as_str() {
+            "--port" => port = value()?.parse().map_err(|_| USAGE)?,
+            "--script" => script = Some(value()?),
+            "--repeat" => repeat = true,
+            _ => return Err(USAGE.into()),
+        }
+    }
+    let file = script.ok_or(USAGE)?;
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{file} cannot be read: {error}"))?;
+    let answers = read_script(&text)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("there is no runtime: {error}"))?;
+    runtime.block_on(async {
+        let mock = Mock::listen(port, answers, repeat).await;
+        println!("listening on http://{}", mock.address());
+        std::future::pending::<()>().await;
+    });
+    Ok(())
+}
