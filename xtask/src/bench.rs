@@ -11,6 +11,7 @@
 
 mod doors;
 mod guards;
+pub mod turns;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

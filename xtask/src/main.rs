@@ -2,6 +2,7 @@
 //!
 //! One file per task. A new task is a module and a line in [`run`].
 
+mod agents;
 mod bench;
 mod chaos;
 mod children;
@@ -26,6 +27,7 @@ usage: cargo xtask <task>
   tidy           check the rules that no compiler checks
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
   bench [..]     measure against a hand-written echo agent and the official SDK
+  bench turns    measure turns beside other agents, which are installed for it
   crash [..]     kill the server at random moments and check what comes back
   chaos [..]     cut, stall and reorder every client's connections and check what each has seen
   escape [..]    try to leave the sandbox in every way that is known
@@ -51,6 +53,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
         ["rigs", names @ ..] => rigs::run(names),
+        ["bench", "turns", rest @ ..] => bench::turns::run(&owned(rest)),
         ["bench", rest @ ..] => bench::run(&owned(rest)),
         ["crash", rest @ ..] => crash::run(&owned(rest)),
         ["chaos", rest @ ..] => chaos::run(&owned(rest)),

@@ -8,26 +8,31 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, SessionSpec, SettingSpec, Stop,
-    TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, SessionSpec, SettingSpec,
+    Stop, TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
 };
-
 use tokio::sync::Semaphore;
 
 use crate::background::Background;
+use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
+use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
+use crate::role::Role;
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
 use crate::undo::Undo;
 use crate::web::{Web, WebReach};
-use crate::{commands, role, rules, turn};
+use crate::{commands, role, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
 pub struct AgentConfig {
     /// At least one. The first model of the first source is the default.
     pub sources: Vec<Arc<dyn Model>>,
+    /// The default, if it is not that one.
+    pub model: Option<Arc<str>>,
+    pub budget: Budget,
     /// The environment of the commands that the agent runs: what is not here, they do not see.
     pub environment: Vec<(OsString, OsString)>,
     /// Model calls in one turn.
@@ -35,6 +40,9 @@ pub struct AgentConfig {
     pub output_tokens_max: Option<u64>,
     pub shell: sandbox::Limits,
     pub reach: Reach,
+    pub knowledge: KnowledgeConfig,
+    /// A session is named by its model, and not by the first words of its first prompt.
+    pub titles_by_model: bool,
     /// The person's rules, for the command that shows and changes them. Without, there is none.
     pub rules: Option<Arc<guard::Rulebook>>,
     /// What of the web can be read.
@@ -64,11 +72,15 @@ impl AgentConfig {
     pub fn new(sources: Vec<Arc<dyn Model>>) -> Self {
         Self {
             sources,
+            model: None,
+            budget: Budget::default(),
             environment: Vec::new(),
             steps_max: 50,
             output_tokens_max: None,
             shell: sandbox::Limits::default(),
             reach: Reach::default(),
+            knowledge: KnowledgeConfig::default(),
+            titles_by_model: false,
             rules: None,
             web: WebReach::default(),
             undo: None,
@@ -89,11 +101,30 @@ pub struct Agent {
 /// What all sessions of an agent share.
 pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
-    pub(crate) settings: Vec<SettingSpec>,
     pub(crate) web: Web,
 }
 
 impl Shared {
+    pub(crate) fn new(config: AgentConfig) -> Self {
+        let web = Web::new(config.web.clone());
+        Self { config, web }
+    }
+
+    /// What a person can choose, given the roles that there are.
+    pub(crate) fn settings(&self, roles: &[Role]) -> Vec<SettingSpec> {
+        vec![
+            role::mode_spec(roles),
+            model_spec(&self.config),
+            thinking_spec(),
+            temperature_spec(),
+            approval_spec(),
+        ]
+    }
+
+    pub(crate) fn model_ids(&self) -> Vec<Arc<str>> {
+        self.config.sources.iter().flat_map(|source| source.offers()).map(|info| info.id).collect()
+    }
+
     /// The model with this id, and where it comes from.
     pub(crate) fn model(&self, id: &str) -> Option<(Arc<dyn Model>, ModelInfo)> {
         let offers =
@@ -104,32 +135,35 @@ impl Shared {
 
 impl Agent {
     pub fn new(config: AgentConfig) -> Self {
-        let settings = vec![
-            role::mode_spec(),
-            model_spec(&config.sources),
-            thinking_spec(),
-            temperature_spec(),
-            approval_spec(),
-        ];
+        let shared = Shared::new(config);
         let tools = Toolbox::built_in();
         let tools = tools.iter().map(|tool| ToolInfo {
             name: Arc::clone(&tool.name),
             description: Arc::clone(&tool.description),
         });
         let abilities = Abilities {
-            settings: settings.clone(),
-            commands: commands::specs(),
+            settings: shared.settings(&role::built_in()),
+            commands: commands::specs(&[]),
             tools: tools.collect(),
             images: true,
         };
-        let web = Web::new(config.web.clone());
-        Self { shared: Arc::new(Shared { config, settings, web }), abilities }
+        Self { shared: Arc::new(shared), abilities }
     }
 }
 
 impl Backend for Agent {
     fn abilities(&self) -> &Abilities {
         &self.abilities
+    }
+
+    fn offer(&self, cwd: &Path) -> Offer {
+        let knowledge = Knowledge::read(cwd, &self.shared);
+        let free = |role: &&Role| role.primary && !role.only_reading;
+        Offer {
+            settings: self.shared.settings(&knowledge.roles),
+            commands: commands::specs(&knowledge.commands),
+            free_modes: knowledge.roles.iter().filter(free).map(|role| Arc::clone(&role.name)).collect(),
+        }
     }
 
     fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession> {
@@ -140,15 +174,17 @@ impl Backend for Agent {
             place: Mutex::new(place),
             undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
+            knowledge: Mutex::default(),
             memory: Mutex::new(None),
             seen: Arc::default(),
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
             background: Background::default(),
+            ledger: Ledger::default(),
         })
     }
 
     fn project_rules(&self, cwd: &Path) -> Vec<String> {
-        rules::names(cwd, &self.shared.config.reach.hidden)
+        knowledge::rule_names(cwd, &self.shared)
     }
 }
 
@@ -157,12 +193,15 @@ pub(crate) struct AgentSession {
     pub(crate) spec: SessionSpec,
     /// The folders as they could be opened last.
     place: Mutex<Place>,
+    /// As it was when the turn began.
+    knowledge: Mutex<Arc<Knowledge>>,
     memory: Mutex<Option<Memory>>,
     pub(crate) seen: Arc<Seen>,
     /// Room for sub-agents that work at the same time.
     pub(crate) sub_agents: Semaphore,
     pub(crate) undo: Arc<Undo>,
     pub(crate) background: Background,
+    pub(crate) ledger: Ledger,
 }
 
 impl BackendSession for AgentSession {
@@ -200,6 +239,18 @@ impl AgentSession {
         Ok(opened)
     }
 
+    /// Reads again what is written down for the agent: once per turn.
+    pub(crate) async fn learn(&self, cwd: PathBuf) -> Result<Arc<Knowledge>, String> {
+        let shared = Arc::clone(&self.shared);
+        let read = Arc::new(tools::blocking(move || Knowledge::read(&cwd, &shared)).await?);
+        *self.knowledge.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&read);
+        Ok(read)
+    }
+
+    pub(crate) fn knowledge(&self) -> Arc<Knowledge> {
+        Arc::clone(&self.knowledge.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn take_memory(&self) -> Option<Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -209,8 +260,9 @@ impl AgentSession {
     }
 }
 
-fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
-    let choices: Vec<_> = sources
+fn model_spec(config: &AgentConfig) -> SettingSpec {
+    let choices: Vec<_> = config
+        .sources
         .iter()
         .flat_map(|source| source.offers())
         .map(|info| Choice { value: info.id, name: info.name, description: info.description })
@@ -220,7 +272,12 @@ fn model_spec(sources: &[Arc<dyn Model>]) -> SettingSpec {
         name: "Model".into(),
         description: "Which model thinks".into(),
         category: Category::Model,
-        default: choices.first().map_or_else(|| "".into(), |first| Arc::clone(&first.value)),
+        default: config
+            .model
+            .clone()
+            .filter(|chosen| choices.iter().any(|choice| choice.value == *chosen))
+            .or_else(|| choices.first().map(|first| Arc::clone(&first.value)))
+            .unwrap_or_else(|| "".into()),
         choices,
     }
 }

@@ -1,38 +1,56 @@
-//! Slash commands: what a person can tell the agent itself, answered without the model.
+//! Slash commands: what a person can tell the agent itself.
 //!
-//! A command is a prompt that begins with `/word`. `/review` alone goes on to the model, as a prompt
-//! of ours and with nothing but reading allowed.
+//! A command is a prompt that begins with `/word`, where the word is one of ours or of a file that the
+//! project or the person wrote. Every other prompt is for the model, also if it begins with a slash.
+//! Most commands are answered without the model; `/review`, `/init` and those from files go on to it as
+//! prompts.
 
+mod custom;
 mod permissions;
+mod report;
 pub(crate) mod undo;
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use engine::{
     APPROVAL, Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext, full_name,
 };
 
-use crate::agent::Shared;
-use crate::context::Conversation;
-use crate::summary;
+use crate::agent::AgentSession;
+use crate::context::Memory;
+use crate::knowledge::Knowledge;
+use crate::place::Place;
+use crate::prompt::{self, Prompt};
+use crate::role::{self, Role};
+
+pub(crate) use custom::Custom;
 
 const REVIEW_PATH_CHARS_MAX: usize = 512;
 /// A prompt that nobody watches may come from anybody: an issue's title, a mail.
 const UNATTENDED: &str =
     "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, or --approval.";
+const INIT: &str = "Write AGENTS.md for this project, for coding agents that work here later. First look: the README, the \
+    build files, the tests, the CI, and how the code is laid out. If there is an AGENTS.md already, better it and keep what is \
+    still true. Say how to build, test and lint, also a single test; how the code is organised where that is not plain to \
+    see; and the conventions that a newcomer would get wrong. At most 60 lines. No advice that holds for every project, \
+    nothing that you did not see here.";
 
 /// Name, argument, what it does.
-const COMMANDS: [(&str, Option<&str>, &str); 11] = [
+const COMMANDS: [(&str, Option<&str>, &str); 14] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
     ("approval", Some("[preset]"), "Shows what is done without asking, or changes it"),
     ("sandbox", None, "Shows how far tools and commands reach"),
+    ("status", None, "Shows model, mode, approval, sandbox, context and cost"),
+    ("cost", None, "Shows what the session has used"),
     ("clear", None, "Forgets the conversation; the session stays"),
     ("compact", None, "Replaces the conversation by a summary, for the model"),
     ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
     ("undo", Some("[force]"), "Takes back what the last turn did to files"),
     ("redo", Some("[force]"), "Does again what was undone last"),
+    ("init", None, "Has the agent write AGENTS.md for this project"),
     ("permissions", Some("[list|add|remove]"), "Shows or changes what may be done here without asking"),
 ];
 
@@ -44,32 +62,70 @@ pub(crate) enum Slash {
     Mode(Option<String>),
     Approval(Option<String>),
     Sandbox(Option<String>),
+    Status,
+    Cost,
     Clear,
     Compact,
     Review(Result<Option<String>, &'static str>),
+    Init,
     Permissions(permissions::Order),
     Undo(undo::Order),
-    Unknown(String),
+    /// From a file, with its arguments in place.
+    Custom(String),
 }
 
-pub(crate) fn specs() -> Vec<CommandSpec> {
+/// What a prompt turns out to be.
+pub(crate) enum Heard {
+    /// For the model, as whoever it is to be for this turn.
+    Prompt { prompt: Prompt, role: Option<Role> },
+    /// For us.
+    Command(Slash),
+}
+
+pub(crate) fn is_built_in(name: &str) -> bool {
+    COMMANDS.iter().any(|(known, ..)| *known == name)
+}
+
+pub(crate) fn specs(custom: &[Custom]) -> Vec<CommandSpec> {
     let spec = |(name, hint, description): (&str, Option<&str>, &str)| CommandSpec {
         name: name.into(),
         description: description.into(),
         hint: hint.map(Into::into),
     };
-    COMMANDS.map(spec).into()
+    COMMANDS.into_iter().map(spec).chain(custom.iter().map(Custom::spec)).collect()
+}
+
+/// What a prompt means here. A custom command is what its file says at this moment.
+pub(crate) async fn heard(content: &[Content], place: &Place, knowledge: &Knowledge) -> Heard {
+    match parse(content, &knowledge.commands) {
+        None => Heard::Prompt { prompt: prompt::render(content, place).await, role: None },
+        Some(Slash::Review(Ok(path))) => {
+            let prompt = Prompt::text(review_prompt(path.as_deref()));
+            Heard::Prompt { prompt, role: Some(role::reviewer()) }
+        }
+        Some(Slash::Init) => {
+            let prompt = Prompt { typed: "Write AGENTS.md".into(), ..Prompt::text(INIT.into()) };
+            Heard::Prompt { prompt, role: None }
+        }
+        Some(Slash::Custom(text)) => {
+            // What came attached stays attached.
+            let mut content = content.to_vec();
+            let typed = std::mem::replace(&mut content[0], Content::text(text));
+            let mut prompt = prompt::render(&content, place).await;
+            if let Content::Text(typed) = typed {
+                prompt.typed = typed.to_string();
+            }
+            Heard::Prompt { prompt, role: None }
+        }
+        Some(slash) => Heard::Command(slash),
+    }
 }
 
 /// The command that a prompt is, if it is one. `/home/me/x is broken` is not.
-pub(crate) fn parse(content: &[Content]) -> Option<Slash> {
+fn parse(content: &[Content], custom: &[Custom]) -> Option<Slash> {
     let Some(Content::Text(text)) = content.first() else { return None };
     let line = text.trim().strip_prefix('/')?;
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if word.is_empty() || !word.chars().all(is_word) {
-        return None;
-    }
     let argument = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
     Some(match word {
         "help" => Slash::Help,
@@ -79,11 +135,17 @@ pub(crate) fn parse(content: &[Content]) -> Option<Slash> {
         "sandbox" => Slash::Sandbox(argument),
         "undo" => Slash::Undo(undo::Order::back(argument.as_deref())),
         "redo" => Slash::Undo(undo::Order::forth(argument.as_deref())),
+        "status" => Slash::Status,
+        "cost" => Slash::Cost,
         "clear" => Slash::Clear,
         "compact" => Slash::Compact,
         "review" => Slash::Review(review_path(argument)),
+        "init" => Slash::Init,
         "permissions" => Slash::Permissions(permissions::parse(argument.as_deref())),
-        other => Slash::Unknown(other.to_owned()),
+        other => {
+            let found = custom.iter().find(|command| *command.name == *other)?;
+            Slash::Custom(found.filled_in(rest.trim()))
+        }
     })
 }
 
@@ -100,50 +162,46 @@ fn review_path(argument: Option<String>) -> Result<Option<String>, &'static str>
     Ok(Some(path))
 }
 
-pub(crate) fn review_prompt(path: Option<&str>) -> String {
+fn review_prompt(path: Option<&str>) -> String {
     let subject = path.map_or_else(|| "review the project".to_owned(), |path| format!("review {path}"));
     format!(
         "{subject}\nOnly read; change and run nothing. Report defects with their line numbers, worst first."
     )
 }
 
-/// Carries out a command that needs no model. `past` is what the model remembers.
+/// Carries out a command that needs no model.
 pub(crate) async fn answer(
     slash: Slash,
-    past: &Conversation,
-    shared: &Shared,
+    memory: &Memory,
+    session: &Arc<AgentSession>,
     mode: sandbox::Mode,
     context: &TurnContext,
 ) -> Result<(), SessionGone> {
-    let settings = &shared.settings;
+    let knowledge = session.knowledge();
+    let settings = &session.shared.settings(&knowledge.roles);
     let reply = match slash {
-        Slash::Help => help(),
-        Slash::Unknown(word) => format!("There is no command /{word}.\n\n{}", help()),
+        Slash::Help => help(&knowledge.commands),
         Slash::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
-        Slash::Review(Ok(_)) | Slash::Undo(_) => return Ok(()),
+        // These are for the model, or for whoever keeps the files.
+        Slash::Review(Ok(_)) | Slash::Init | Slash::Custom(_) | Slash::Compact | Slash::Undo(_) => {
+            return Ok(());
+        }
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
         Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
         Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),
         Slash::Permissions(order) if order.changes() && !context.attended() => UNATTENDED.to_owned(),
         Slash::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
         Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), mode),
+        Slash::Status => report::status(&context.settings(), mode, &memory.costs, &knowledge),
+        Slash::Cost => memory.costs.text(),
         Slash::Permissions(order) => {
             let cwd = context.cwd().as_ref().clone();
-            permissions::answer(order, shared.config.rules.as_ref(), cwd).await
+            permissions::answer(order, session.shared.config.rules.as_ref(), cwd).await
         }
         Slash::Clear => {
             context.emit(Body::Cleared).await?;
             "The conversation is cleared. The session goes on.".to_owned()
         }
-        Slash::Compact => match summary::of(&past.messages()) {
-            None => "There is nothing to compact yet.".to_owned(),
-            Some(summary) => {
-                let said =
-                    format!("The conversation so far is now this summary, for the model:\n\n{summary}");
-                context.emit(Body::Compacted { summary: summary.into() }).await?;
-                said
-            }
-        },
     };
     context.text(context.new_message(), reply).await
 }
@@ -155,9 +213,9 @@ fn sandbox(wanted: Option<&str>, mode: sandbox::Mode) -> String {
     }
 }
 
-fn help() -> String {
+fn help(custom: &[Custom]) -> String {
     let mut help = "Commands:\n".to_owned();
-    for (name, hint, description) in COMMANDS {
+    for CommandSpec { name, description, hint } in specs(custom) {
         let argument = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
         writeln!(help, "- `/{name}{argument}`: {description}").ok();
     }
@@ -177,10 +235,12 @@ async fn choose(
         .filter(|spec| spec.id.as_ref() == id)
         .flat_map(|spec| spec.choices.iter().map(|choice| choice.value.as_ref()))
         .collect();
-    // The models on offer do not change while the server runs: a refresh shows what there is.
+    // A refresh shows what there is.
     let Some(wanted) = wanted.filter(|wanted| !(id == MODEL && *wanted == "refresh")) else {
         return Ok(listing(id, &values, context.settings().get(id)));
     };
+    let known = full_name(id, wanted.into());
+    let wanted = if values.contains(&wanted) { wanted } else { known.as_ref() };
     match pick(&values, wanted) {
         Ok(value) => Ok(match context.change(id, value).await? {
             Ok(()) => format!("The {id} is now {value}."),
@@ -222,14 +282,14 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Option<Slash> {
-        parse(&[Content::text(text)])
+        parse(&[Content::text(text)], &[])
     }
 
     #[test]
     fn commands_are_told_from_prompts() {
         assert_eq!(parsed("/help"), Some(Slash::Help));
         assert_eq!(parsed(" /model  terse "), Some(Slash::Model(Some("terse".into()))));
-        assert_eq!(parsed("/nope x"), Some(Slash::Unknown("nope".into())));
+        assert_eq!(parsed("/nope x"), None);
         assert_eq!(parsed("/home/me/x is broken"), None);
         assert_eq!(parsed("/"), None);
         assert_eq!(parsed("help"), None);

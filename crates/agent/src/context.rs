@@ -8,15 +8,21 @@
 //! **Invariant:** in [`Conversation::messages`] every tool call is followed by its result; one that
 //! never ended gets a result that says so.
 
+mod kept;
+
 use std::sync::Arc;
 
 use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
-use crate::commands::{self, Slash};
+use crate::budget::Costs;
+use crate::commands::{self, Heard, Slash};
+use crate::knowledge::Knowledge;
 use crate::links::Links;
 use crate::model::{Image, Message, Native, ToolCall};
 use crate::place::Place;
-use crate::prompt::{self, Prompt};
+use crate::prompt::Prompt;
+
+pub(crate) use kept::{tokens, weight};
 
 const NO_RESULT: &str = "the tool call was interrupted; whether it took effect is not known";
 
@@ -24,6 +30,8 @@ const NO_RESULT: &str = "the tool call was interrupted; whether it took effect i
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) past: Conversation,
+    /// What all turns before this one cost.
+    pub(crate) costs: Costs,
     /// Everything up to here is in `past`.
     cursor: Seq,
     /// The last prompt as it was given to the model, so that its links are not read a second time.
@@ -45,6 +53,7 @@ impl Memory {
         history: &LogReader,
         current: TurnId,
         place: &Place,
+        knowledge: &Knowledge,
     ) -> Result<(), MemoryError> {
         let mut history = history.clone();
         history.skip_to(self.cursor);
@@ -58,35 +67,38 @@ impl Memory {
                 if event.turn == Some(current) && matches!(event.body, Body::TurnStarted) {
                     return Ok(());
                 }
-                self.remember(&event, place).await;
+                self.remember(&event, place, knowledge).await;
                 self.cursor = event.seq;
             }
         }
     }
 
-    async fn remember(&mut self, event: &Event, place: &Place) {
+    async fn remember(&mut self, event: &Event, place: &Place, knowledge: &Knowledge) {
+        self.costs.observe(event.turn, &event.origin, &event.body);
         if matches!(event.origin, Origin::Task { .. }) {
             // What a sub-agent did is told to the model as the outcome of its call.
         } else if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {
             let known = self.last_prompt.take().filter(|(of, _)| *of == turn).map(|(_, prompt)| prompt);
-            self.past.open(turn, opening(content, place, known).await);
+            self.past.open(turn, opening(content, place, knowledge, known).await);
         } else {
             self.past.apply(event.turn, &event.body);
         }
     }
 }
 
-async fn opening(content: &[Content], place: &Place, known: Option<Prompt>) -> Opening {
+async fn opening(
+    content: &[Content],
+    place: &Place,
+    knowledge: &Knowledge,
+    known: Option<Prompt>,
+) -> Opening {
     if let Some(prompt) = known {
         return Opening::Prompt(prompt);
     }
-    match commands::parse(content) {
-        None => Opening::Prompt(prompt::render(content, place).await),
-        Some(Slash::Review(Ok(path))) => {
-            Opening::Prompt(Prompt::text(commands::review_prompt(path.as_deref())))
-        }
-        Some(Slash::Undo(_)) => Opening::Overheard,
-        Some(_) => Opening::Local,
+    match commands::heard(content, place, knowledge).await {
+        Heard::Prompt { prompt, .. } => Opening::Prompt(prompt),
+        Heard::Command(Slash::Undo(_)) => Opening::Overheard,
+        Heard::Command(_) => Opening::Local,
     }
 }
 
@@ -114,6 +126,10 @@ pub(crate) struct Conversation {
     /// It is, but with the next prompt.
     overhearing: bool,
     overheard: String,
+    /// How many tokens the model can take, as the last usage said.
+    window: u64,
+    /// How many tokens the last call had by its provider's count, and by ours.
+    measured: Option<(u64, u64)>,
 }
 
 /// A reply of the model while its parts come in.
@@ -154,21 +170,31 @@ impl Conversation {
         if let Body::Cleared = body {
             *self = Self { turn: self.turn, skipping: true, ..Self::default() };
         } else if let Body::Compacted { summary } = body {
-            self.reply = None;
-            self.messages = vec![Message::Summary(Arc::clone(summary))];
+            self.close_reply();
+            self.messages = kept::compacted(&self.messages, summary, self.window, self.skipping);
+            self.measured = None;
+        } else if let Body::Usage(usage) = body
+            && turn == self.turn
+        {
+            self.window = if usage.context_size > 0 { usage.context_size } else { self.window };
+            if !self.skipping {
+                self.reply_in_progress().complete = true;
+            }
+            self.measured =
+                (usage.context_used > 0).then(|| (usage.context_used, self.weight())).or(self.measured);
         } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
-            self.overheard.push_str(&format!(
-                "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before you \
-                 change them.]\n\n"
-            ));
+            if !text.starts_with(commands::undo::NOTHING) {
+                self.overheard.push_str(&format!(
+                    "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before \
+                     you change them.]\n\n"
+                ));
+            }
         } else if self.skipping || turn != self.turn {
             // Other turns can only be queued or dropped from the queue while one runs.
         } else if self.reply.is_none() && self.links.take_in(body, &mut self.messages) {
             // Before the model's first word, and so a part of the prompt.
         } else if let Body::Text { text, .. } = body {
             self.reply_in_progress().text.push_str(text);
-        } else if let Body::Usage(_) = body {
-            self.reply_in_progress().complete = true;
         } else if let Body::ToolStarted(start) = body {
             let call = ToolCall {
                 id: Arc::clone(&start.call.0),
@@ -192,6 +218,52 @@ impl Conversation {
         let mut messages = self.messages.clone();
         messages.extend(self.reply.clone().into_iter().flat_map(Reply::into_messages));
         messages
+    }
+
+    /// About how many tokens the next call has, given how many it has besides the messages.
+    pub(crate) fn used(&self, besides: u64) -> u64 {
+        let weight = self.weight();
+        match self.measured {
+            // Ours is a guess, but it knows of outputs that were left out of what was measured.
+            Some((used, then)) => (used + weight.saturating_sub(then))
+                .saturating_sub(then.saturating_sub(weight))
+                .max(weight / 4 * 3),
+            None => weight + besides,
+        }
+    }
+
+    /// How many tokens the provider counted last.
+    pub(crate) fn measured(&self) -> Option<u64> {
+        self.measured.map(|(used, _)| used)
+    }
+
+    /// Leaves old outputs of tools out, here and now: the log keeps them. Says how many tokens that saves.
+    pub(crate) fn prune(&mut self) -> u64 {
+        let newer = self
+            .reply
+            .clone()
+            .into_iter()
+            .flat_map(Reply::into_messages)
+            .map(|message| weight(&message))
+            .sum();
+        kept::prune(&mut self.messages, newer)
+    }
+
+    /// Whether a compaction would make this much smaller.
+    pub(crate) fn would_shrink(&self, window: u64) -> bool {
+        self.weight_after(&"".into(), window) < self.weight() / 4 * 3
+    }
+
+    /// How heavy this would be after a compaction.
+    pub(crate) fn weight_after(&self, summary: &Arc<str>, window: u64) -> u64 {
+        let mut after = Self { window, ..self.clone() };
+        after.apply(None, &Body::Compacted { summary: Arc::clone(summary) });
+        after.weight()
+    }
+
+    fn weight(&self) -> u64 {
+        let reply = self.reply.clone().into_iter().flat_map(Reply::into_messages);
+        self.messages.iter().map(weight).sum::<u64>() + reply.map(|message| weight(&message)).sum::<u64>()
     }
 
     pub(crate) fn opener(&self) -> Option<&Arc<str>> {

@@ -120,7 +120,7 @@ impl Guard {
         let path = spot.as_ref().map(|spot| spot.real().to_owned());
         // What a mode forbids, the session's policy refuses, as it does for every backend.
         let is_mode = self.role.name.as_ref() == self.context.settings().get(MODE);
-        if !self.role.lists(tool) || !is_mode && !self.role.may_use(tool) {
+        if !self.role.allows_name(&tool.name) || !is_mode && !self.role.may_use(tool) {
             let reason = self.role.refusal(tool);
             self.forbid(start, path, &reason).await.map_err(Stopped::Gone)?;
             return Err(format!("not allowed: {reason}").into());

@@ -5,21 +5,24 @@
 
 mod agent;
 mod background;
+mod budget;
 mod commands;
+mod compaction;
 mod context;
 mod guard;
+mod knowledge;
 mod links;
 mod model;
 mod place;
 mod prompt;
 mod role;
-mod rules;
 mod screen;
 mod seen;
 mod sight;
 mod summary;
 mod suspicion;
 mod thinker;
+mod title;
 mod tools;
 mod turn;
 mod undo;
@@ -27,6 +30,8 @@ mod walk;
 mod web;
 
 pub use agent::{Agent, AgentConfig, Reach};
+pub use budget::{Budget, Costs, Spending};
+pub use knowledge::KnowledgeConfig;
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,

@@ -59,6 +59,11 @@ pub struct ModelInfo {
     pub price: Option<Price>,
 }
 
+/// Whether this is the model for people without a key, which says only what it was built to say.
+pub(crate) fn is_offline(id: &str) -> bool {
+    id.starts_with("offline:")
+}
+
 /// Everything a model is told. It knows nothing else.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelRequest {

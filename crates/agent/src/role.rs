@@ -1,13 +1,22 @@
 //! Who the agent is at the moment: what it is told of itself, and which tools it may use.
 //!
 //! A mode is a role that a person chooses for a session; a sub-agent has a role of its own. What a role
-//! may not use is not offered to the model, and refused if it is called all the same.
+//! may not use is not offered to the model, and refused if it is called all the same. Roles are built in
+//! or written down in Markdown files.
+//!
+//! **Invariant:** a written role has at most the tools that everybody has, and none replaces a built-in
+//! one.
 
+mod written;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Category, Choice, MODE, SettingSpec, Settings, ToolClass};
+use engine::{Category, Choice, MODE, SettingSpec, ToolClass};
 
 use crate::tools::Tool;
+
+pub(crate) use written::written;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Role {
@@ -16,12 +25,22 @@ pub(crate) struct Role {
     pub(crate) description: Arc<str>,
     /// Added to what the model is told before anything else.
     pub(crate) instructions: Arc<str>,
-    /// Thinks with this model, whatever the session's is.
+    /// Thinks with this model, whatever the session's is. One that is offered.
     pub(crate) model: Option<Arc<str>>,
     /// Nothing that changes the world.
     pub(crate) only_reading: bool,
     /// Only tools of these names, if there is a list.
     pub(crate) tools: Option<Vec<Arc<str>>>,
+    /// None of these.
+    pub(crate) without: Vec<Arc<str>>,
+    /// A session can be in it.
+    pub(crate) primary: bool,
+    /// A sub-agent can have it.
+    pub(crate) sub_agent: bool,
+    /// It works, but is not shown among the choices.
+    pub(crate) hidden: bool,
+    /// The file it was written in; built in without.
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Role {
@@ -30,12 +49,12 @@ impl Role {
             ToolClass::Read | ToolClass::Network => true,
             ToolClass::Edit | ToolClass::Execute => !self.only_reading,
         };
-        harmless && self.lists(tool)
+        harmless && self.allows_name(&tool.name)
     }
 
-    /// Whether the tool is one that the role names, if it names any.
-    pub(crate) fn lists(&self, tool: &Tool) -> bool {
-        self.tools.as_ref().is_none_or(|names| names.contains(&tool.name))
+    pub(crate) fn allows_name(&self, name: &str) -> bool {
+        let listed = |names: &[Arc<str>]| names.iter().any(|known| **known == *name);
+        self.tools.as_deref().is_none_or(listed) && !listed(&self.without)
     }
 
     /// What the model is told when it calls what it may not use.
@@ -56,7 +75,13 @@ impl Role {
             }
             (own, others) => own.clone().or_else(|| others.clone()),
         };
-        Self { only_reading: self.only_reading || other.only_reading, tools, ..self.clone() }
+        let without = self.without.iter().chain(&other.without).cloned().collect();
+        Self { only_reading: self.only_reading || other.only_reading, tools, without, ..self.clone() }
+    }
+
+    /// Whether people are shown it as a mode.
+    pub(crate) fn is_choice(&self) -> bool {
+        self.primary && !self.hidden
     }
 
     fn built_in(name: &str, description: &str, instructions: &str, only_reading: bool) -> Self {
@@ -67,11 +92,20 @@ impl Role {
             model: None,
             only_reading,
             tools: None,
+            without: Vec::new(),
+            primary: true,
+            sub_agent: false,
+            hidden: false,
+            file: None,
         }
+    }
+
+    fn helper(self) -> Self {
+        Self { primary: false, sub_agent: true, ..self }
     }
 }
 
-/// The roles that every session offers. The first is the default.
+/// The roles that are always there. The first is the usual mode.
 pub(crate) fn built_in() -> Vec<Role> {
     vec![
         Role::built_in("code", "Reads, edits and runs", "", false),
@@ -87,32 +121,21 @@ pub(crate) fn built_in() -> Vec<Role> {
             "The session is in architect mode: you make plans. You may read, but change and run nothing. End with a plan that somebody else can carry out.",
             true,
         ),
-    ]
-}
-
-/// The roles that a sub-agent can have. The first is the default.
-pub(crate) fn sub_agents() -> Vec<Role> {
-    vec![
         Role::built_in(
             "general",
-            "Reads, edits and runs",
-            "You work on one task for another agent. Nobody can answer questions: do what you can, and end with a report of what you found or did. Only your last message is handed on.",
+            "Does a piece of work on its own and reports what came of it",
+            "You were given one piece of work by another agent. Do it, then report what you did and found; nobody sees anything but your last message.",
             false,
-        ),
+        )
+        .helper(),
         Role::built_in(
             "explore",
-            "Looks around and answers, changes nothing",
-            "You find things out for another agent: you may read, but change and run nothing. End with an answer that names files and lines. Only your last message is handed on.",
+            "Searches and reads to answer a question, changes nothing",
+            "You were given a question by another agent. Search and read, change and run nothing, then answer with paths and line numbers; nobody sees anything but your last message.",
             true,
-        ),
+        )
+        .helper(),
     ]
-}
-
-/// The role that a session's settings name.
-pub(crate) fn of(settings: &Settings) -> Role {
-    let mut roles = built_in();
-    let at = roles.iter().position(|role| role.name.as_ref() == settings.get(MODE)).unwrap_or(0);
-    roles.swap_remove(at)
 }
 
 /// For a review: whatever the mode is, nothing is changed.
@@ -120,18 +143,28 @@ pub(crate) fn reviewer() -> Role {
     Role::built_in("review", "Reviews", "You review: you may read, but change and run nothing.", true)
 }
 
-pub(crate) fn mode_spec() -> SettingSpec {
-    let choice = |role: Role| Choice {
+/// In place of a mode whose file is gone: until a person chooses another, nothing is changed.
+pub(crate) fn lost(name: &str) -> Role {
+    Role::built_in(
+        name,
+        "Gone",
+        "The instructions of this mode are gone. You may read, but change and run nothing; say that another mode must be chosen.",
+        true,
+    )
+}
+
+pub(crate) fn mode_spec(roles: &[Role]) -> SettingSpec {
+    let choice = |role: &Role| Choice {
         name: capitalised(&role.name).into(),
-        value: role.name,
-        description: role.description,
+        value: Arc::clone(&role.name),
+        description: Arc::clone(&role.description),
     };
     SettingSpec {
         id: MODE.into(),
         name: "Mode".into(),
         description: "What the agent works on".into(),
         category: Category::Mode,
-        choices: built_in().into_iter().map(choice).collect(),
+        choices: roles.iter().filter(|role| role.is_choice()).map(choice).collect(),
         default: "code".into(),
     }
 }
@@ -140,3 +173,6 @@ fn capitalised(name: &str) -> String {
     let mut chars = name.chars();
     chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
 }
+
+#[cfg(test)]
+mod tests;

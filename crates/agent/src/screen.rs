@@ -1,7 +1,7 @@
 //! What is left out when files are looked through in passing: whatever would be refused or asked for if
 //! it were read by name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::guard::{Rulebook, Want, assess_path};
@@ -11,7 +11,7 @@ use crate::tools::Job;
 
 pub(crate) struct Screen {
     rules: Option<Arc<Rulebook>>,
-    workspace: Arc<std::path::PathBuf>,
+    workspace: Arc<PathBuf>,
     request: AskRequest,
     /// The rule that was asked about already, for the place where the looking begins.
     settled: Option<Arc<str>>,
@@ -38,11 +38,14 @@ impl Screen {
         Self { rules, workspace, request, settled }
     }
 
-    /// Whether a file below the start is to be left out.
+    /// Whether a file below the start is not to be looked into.
     pub(crate) fn hides(&mut self, path: &Path) -> bool {
-        if assess_path(Want::Read, path).is_some_and(|assessment| assessment.risk >= Risk::High) {
-            return true;
-        }
+        let secret = assess_path(Want::Read, path).is_some_and(|assessment| assessment.risk >= Risk::High);
+        secret || self.forbids(path)
+    }
+
+    /// Whether a rule speaks against it, even against its name.
+    pub(crate) fn forbids(&mut self, path: &Path) -> bool {
         let Some(rules) = &self.rules else { return false };
         self.request.path = Some(path.to_owned());
         self.request.subject = path.to_string_lossy().into();

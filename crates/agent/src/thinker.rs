@@ -11,24 +11,39 @@
 use std::sync::Arc;
 
 use engine::{
-    Body, CallId, MODEL, MessageId, NoticeLevel, SessionGone, Settings, Stop, TEMPERATURE, THINKING,
+    Body, CallId, MODE, MODEL, MessageId, NoticeLevel, SessionGone, Settings, Stop, TEMPERATURE, THINKING,
     ToolClass, TurnContext, Usage,
 };
 use tokio::task::JoinSet;
 
 use crate::agent::AgentSession;
+use crate::budget::Verdict;
 use crate::context::Conversation;
 use crate::guard::{Guard, Ran, Wanted};
-use crate::model::{ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Thinking};
+use crate::model::{
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream,
+    Thinking,
+};
 use crate::place::Place;
 use crate::role::{self, Role};
 use crate::tools::Toolbox;
-use crate::{rules, sight};
+use crate::{knowledge, sight};
 
 /// Why the work cannot go on.
 pub(crate) enum Broken {
     Cancelled,
     Failed(String),
+    /// The conversation is longer than the model can take.
+    TooLong(String),
+}
+
+impl From<ModelError> for Broken {
+    fn from(error: ModelError) -> Self {
+        match error.kind {
+            ModelErrorKind::TooLong => Self::TooLong(error.text),
+            ModelErrorKind::Passing { .. } | ModelErrorKind::Lasting => Self::Failed(error.text),
+        }
+    }
 }
 
 impl From<SessionGone> for Broken {
@@ -67,7 +82,8 @@ struct Reply {
 impl Thinker {
     pub(crate) async fn think(&mut self) -> Result<Stop, Broken> {
         for _ in 0..self.session.shared.config.steps_max {
-            let reply = self.ask_model().await?;
+            // A budget that is spent ends the turn like too many steps do.
+            let Some(reply) = self.ask_model().await? else { return Ok(Stop::MaxTurnRequests) };
             match reply.stop {
                 ModelStop::MaxTokens => return Ok(Stop::MaxTokens),
                 ModelStop::Refusal => return Ok(Stop::Refusal),
@@ -80,52 +96,86 @@ impl Thinker {
 
     /// As it is at this moment: a person may change the mode while a turn runs.
     fn role(&self) -> Arc<Role> {
-        let mode = role::of(&self.context.settings());
+        let (settings, knowledge) = (self.context.settings(), self.session.knowledge());
+        let mode = settings.get(MODE);
+        let mode = || knowledge.mode(mode).cloned().unwrap_or_else(|| role::lost(mode));
         match &self.role {
-            None => Arc::new(mode),
+            None => Arc::new(mode()),
             // A sub-agent may be somebody else, but never do more than the session may.
-            Some(role) if self.context.works_for().is_some() => Arc::new(role.within(&mode)),
+            Some(role) if self.context.works_for().is_some() => Arc::new(role.within(&mode())),
             Some(role) => Arc::clone(role),
         }
     }
 
     fn tools(&self) -> Toolbox {
+        let knowledge = self.session.knowledge();
         let tools = Toolbox::built_in();
-        if self.context.works_for().is_some() { tools.of_sub_agent() } else { tools }
+        let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
+        match self.context.works_for() {
+            Some(_) => tools.of_sub_agent(),
+            None => tools.with_tasks(&knowledge.roles),
+        }
     }
 
-    async fn ask_model(&mut self) -> Result<Reply, Broken> {
+    /// Nothing, if it may not be asked any more.
+    async fn ask_model(&mut self) -> Result<Option<Reply>, Broken> {
         let (settings, role) = (self.context.settings(), self.role());
         let id = role.model.clone().unwrap_or_else(|| settings.get(MODEL).into());
         let (source, info) = self
             .session
             .shared
             .model(&id)
-            .ok_or_else(|| Broken::Failed(format!("there is no model {id:?}")))?;
-        let request = self.request(&info, &role, &settings).await?;
-        let mut stream = source.stream(request);
-        let (reply, usage) = self.listen(stream.as_mut()).await?;
+            .ok_or_else(|| {
+                Broken::Failed(format!(
+                    "there is no model {id:?} here; choose another, or see `ropewalk models list` for what it needs"
+                ))
+            })?;
+        let mut request = self.request(&info, &role, &settings);
+        if self.make_room(&source, &info, &request).await? {
+            request.messages = self.messages(&info);
+        }
+        if !self.affords(&info, &request).await? {
+            return Ok(None);
+        }
+        let mut stream = source.stream(request.clone());
+        let heard = match self.listen(stream.as_mut()).await {
+            // The model knows better than we how much it can take. Once: then it is told.
+            Err(Broken::TooLong(_)) if self.compact(&source, &info).await? => {
+                request.messages = self.messages(&info);
+                stream = source.stream(request);
+                self.listen(stream.as_mut()).await
+            }
+            heard => heard,
+        };
+        let (reply, usage) = heard?;
         self.say(Body::Usage(counted(usage, &info))).await?;
-        Ok(reply)
+        Ok(Some(reply))
     }
 
-    async fn request(
-        &self,
-        info: &ModelInfo,
-        role: &Arc<Role>,
-        settings: &Settings,
-    ) -> Result<ModelRequest, Broken> {
-        let (cwd, shared) = (self.context.cwd(), Arc::clone(&self.session.shared));
-        let speaker = Arc::clone(role);
-        let system = tokio::task::spawn_blocking(move || {
-            rules::system_prompt(&cwd, &shared.config.reach.hidden, &speaker)
-        });
-        let system = unless_cancelled(&self.context, system).await?;
+    /// Whether the budget lets a call be made. If not, the person is told why.
+    pub(crate) async fn affords(&mut self, info: &ModelInfo, request: &ModelRequest) -> Result<bool, Broken> {
+        let session = Arc::clone(&self.session);
+        let judged = session.ledger.judge(&session.shared.config.budget, info, request).await;
+        let (text, goes) = match judged {
+            Verdict::Go => return Ok(true),
+            Verdict::Warn(text) => (text, true),
+            Verdict::Stop(text) => (text, false),
+        };
+        self.say(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
+        Ok(goes)
+    }
+
+    fn messages(&self, info: &ModelInfo) -> Vec<Message> {
         let messages = self.live.messages();
-        Ok(ModelRequest {
+        if info.images { messages } else { sight::without_images(messages) }
+    }
+
+    fn request(&self, info: &ModelInfo, role: &Role, settings: &Settings) -> ModelRequest {
+        let system = knowledge::system_prompt(&self.context.cwd(), &self.session.knowledge(), role);
+        ModelRequest {
             model: Arc::clone(&info.id),
-            system: system.map_err(|error| Broken::Failed(error.to_string()))?.into(),
-            messages: if info.images { messages } else { sight::without_images(messages) },
+            system: system.into(),
+            messages: self.messages(info),
             tools: self.tools().of_role(role).specs(),
             output_tokens_max: self.session.shared.config.output_tokens_max,
             thinking: thinking(settings),
@@ -134,7 +184,7 @@ impl Thinker {
                 Some(call) => Arc::clone(&call.0),
                 None => self.session.spec.id.as_str().into(),
             },
-        })
+        }
     }
 
     /// Passes on what the model says until it is done.
@@ -144,7 +194,7 @@ impl Thinker {
         let mut speaking = None;
         loop {
             let event = unless_cancelled(&self.context, stream.next()).await?;
-            match event.map_err(|error| Broken::Failed(error.to_string()))? {
+            match event.map_err(Broken::from)? {
                 ModelEvent::Text(text) => {
                     let message = self.message(&mut speaking, Voice::Aloud);
                     self.say(Body::Text { message, text: text.into() }).await?;
@@ -178,7 +228,11 @@ impl Thinker {
         }
     }
 
-    async fn say(&mut self, body: Body) -> Result<(), Broken> {
+    /// Takes part in the conversation, and in the log. What was used is counted here and nowhere else.
+    pub(crate) async fn say(&mut self, body: Body) -> Result<(), Broken> {
+        if let Body::Usage(usage) = &body {
+            self.session.ledger.add(&self.session.shared.config.budget, usage).await;
+        }
         self.live.apply(Some(self.context.turn()), &body);
         Ok(self.context.emit(body).await?)
     }
@@ -251,7 +305,7 @@ fn grouped(calls: Vec<Wanted>, tools: &Toolbox) -> Vec<Vec<Wanted>> {
 }
 
 /// What a call cost, where its provider did not say and its price is known.
-fn counted(usage: Option<Usage>, info: &ModelInfo) -> Usage {
+pub(crate) fn counted(usage: Option<Usage>, info: &ModelInfo) -> Usage {
     let mut usage = usage.unwrap_or_default();
     usage.context_size = if usage.context_size == 0 { info.context_tokens } else { usage.context_size };
     match &info.price {

@@ -15,6 +15,7 @@ mod plan;
 mod read;
 mod search;
 mod shell;
+mod skill;
 mod task;
 mod write;
 
@@ -61,10 +62,23 @@ impl Toolbox {
                 jobs::input_tool(),
                 plan::tool(),
                 fetch::tool(),
-                task::tool(),
             ]
         };
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
+    }
+
+    /// The tool that reads skills, where there are any, besides these.
+    pub(crate) fn with_skills(&self) -> Self {
+        static SKILL: OnceLock<Arc<Tool>> = OnceLock::new();
+        let skill = Arc::clone(SKILL.get_or_init(|| Arc::new(skill::tool())));
+        Self { tools: self.tools.iter().cloned().chain(std::iter::once(skill)).collect() }
+    }
+
+    /// The tool that gives work to sub-agents, besides these.
+    pub(crate) fn with_tasks(&self, roles: &[Role]) -> Self {
+        let roles: Arc<[Role]> = roles.iter().filter(|role| role.sub_agent).cloned().collect();
+        let task = Arc::new(task::tool(&roles));
+        Self { tools: self.tools.iter().cloned().chain(std::iter::once(task)).collect() }
     }
 
     /// Those that a role may use.
@@ -72,9 +86,9 @@ impl Toolbox {
         Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }
     }
 
-    /// Those that a sub-agent may use: it has none of its own, and the plan that people see is the agent's.
+    /// Those that a sub-agent may use: the plan that people see is the agent's.
     pub(crate) fn of_sub_agent(&self) -> Self {
-        let own = |tool: &&Arc<Tool>| ![task::NAME, plan::NAME].contains(&tool.name.as_ref());
+        let own = |tool: &&Arc<Tool>| tool.name.as_ref() != plan::NAME;
         Self { tools: self.tools.iter().filter(own).cloned().collect() }
     }
 
@@ -333,7 +347,6 @@ mod tests {
             job_input: Execute Execute ["job","text"]
             update_plan: Read Think ["entries"]
             fetch: Network Fetch ["url"]
-            task: Read Think ["description","prompt"]
         "#]]
         .assert_eq(&lines);
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use engine::{Body, MODEL, NoticeLevel, Stop, TurnContext, TurnError, TurnInput};
 
 use crate::agent::AgentSession;
-use crate::commands::{self, Slash};
+use crate::commands::{self, Heard, Slash};
 use crate::context::{Memory, Opening};
-use crate::prompt::{self, Prompt};
 use crate::thinker::{Broken, Thinker, unless_cancelled};
-use crate::{links, role, sight, summary, suspicion};
+use crate::title::Naming;
+use crate::{links, sight, suspicion};
 
 pub(crate) async fn run(
     session: &Arc<AgentSession>,
@@ -20,7 +20,7 @@ pub(crate) async fn run(
     match begin(session, memory, input, context).await {
         Ok(stop) => Ok(stop),
         Err(Broken::Cancelled) => Ok(Stop::Cancelled),
-        Err(Broken::Failed(reason)) => Err(TurnError(reason)),
+        Err(Broken::Failed(reason) | Broken::TooLong(reason)) => Err(TurnError(reason)),
     }
 }
 
@@ -32,21 +32,30 @@ async fn begin(
 ) -> Result<Stop, Broken> {
     let opened = unless_cancelled(&context, session.place(context.cwd().as_ref().clone())).await?;
     let place = opened.map_err(Broken::Failed)?;
-    let caught_up = unless_cancelled(&context, memory.catch_up(&context.history, input.turn, &place)).await?;
+    let learned = unless_cancelled(&context, session.learn(place.cwd.clone())).await?;
+    let knowledge = learned.map_err(Broken::Failed)?;
+    let catch_up = memory.catch_up(&context.history, input.turn, &place, &knowledge);
+    let caught_up = unless_cancelled(&context, catch_up).await?;
     caught_up.map_err(|error| Broken::Failed(error.to_string()))?;
+    session.ledger.begin(&memory.costs.total);
 
-    let (mut prompt, role) = match commands::parse(&input.content) {
-        None => (unless_cancelled(&context, prompt::render(&input.content, &place)).await?, None),
-        Some(Slash::Review(Ok(path))) => {
-            (Prompt::text(commands::review_prompt(path.as_deref())), Some(Arc::new(role::reviewer())))
+    let heard = unless_cancelled(&context, commands::heard(&input.content, &place, &knowledge)).await?;
+    let (mut prompt, role) = match heard {
+        Heard::Prompt { prompt, role } => (prompt, role.map(Arc::new)),
+        Heard::Command(Slash::Compact) => {
+            let mut live = memory.past.clone();
+            live.open(input.turn, Opening::Local);
+            let session = Arc::clone(session);
+            Thinker { session, context, place, live, role: None }.compact_as_asked().await?;
+            return Ok(Stop::EndTurn);
         }
-        Some(Slash::Undo(order)) => {
+        Heard::Command(Slash::Undo(order)) => {
             let said = commands::undo::answer(order, &session.undo, &place, &context).await?;
             context.text(context.new_message(), said).await?;
             return Ok(Stop::EndTurn);
         }
-        Some(slash) => {
-            commands::answer(slash, &memory.past, &session.shared, place.mode(), &context).await?;
+        Heard::Command(slash) => {
+            commands::answer(slash, memory, session, place.mode(), &context).await?;
             return Ok(Stop::EndTurn);
         }
     };
@@ -63,9 +72,10 @@ async fn begin(
     links::read(session, &input.content, &context, &mut live).await?;
 
     let mut thinker = Thinker { session: Arc::clone(session), context, place, live, role };
+    let naming = (!input.titled).then(|| Naming::begin(&thinker));
     let stop = thinker.think().await?;
-    if !input.titled && !thinker.context.cancel.is_cancelled() {
-        name_session(&thinker).await?;
+    if let Some(naming) = naming.filter(|_| !thinker.context.cancel.is_cancelled()) {
+        naming.finish(&mut thinker).await?;
     }
     Ok(stop)
 }
@@ -73,11 +83,4 @@ async fn begin(
 /// Whether the model that the session has chosen cannot look at images.
 fn is_blind(session: &AgentSession, context: &TurnContext) -> bool {
     session.shared.model(context.settings().get(MODEL)).is_some_and(|(_, info)| !info.images)
-}
-
-async fn name_session(thinker: &Thinker) -> Result<(), Broken> {
-    if let Some(title) = thinker.live.opener().and_then(|text| summary::title(text)) {
-        thinker.context.emit(Body::Title { title: title.into() }).await?;
-    }
-    Ok(())
 }

@@ -12,8 +12,6 @@
 mod command;
 mod journal;
 mod store;
-#[cfg(test)]
-mod tests;
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -100,7 +98,7 @@ impl Undo {
         };
         journal.note(turn.0, path, before, after);
         if let Err(error) = outcome.and_then(|()| store.write_journal(journal)) {
-            tracing::warn!(path = %path.display(), %error, "a change cannot be undone: what was there before is not kept");
+            tracing::warn!(path = %path.display(), %error, "what was there before a change is not kept");
         }
     }
 

@@ -30,6 +30,15 @@ pub struct Abilities {
     pub images: bool,
 }
 
+/// What a session in one folder can be told, where that is more than what every session can.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Offer {
+    pub settings: Vec<SettingSpec>,
+    pub commands: Vec<CommandSpec>,
+    /// Modes that may change things, besides the usual one. All others only read.
+    pub free_modes: Vec<Arc<str>>,
+}
+
 /// A tool as it is shown to people who ask what the agent can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolInfo {
@@ -39,6 +48,12 @@ pub struct ToolInfo {
 
 pub trait Backend: Send + Sync + 'static {
     fn abilities(&self) -> &Abilities;
+
+    /// What a session in `cwd` offers: its project may bring modes and commands of its own.
+    fn offer(&self, _cwd: &std::path::Path) -> Offer {
+        let Abilities { settings, commands, .. } = self.abilities().clone();
+        Offer { settings, commands, free_modes: Vec::new() }
+    }
 
     /// Prepares a session. Nothing slow belongs here: the first turn may do it.
     fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession>;
@@ -202,6 +217,11 @@ impl TurnContext {
 
     pub fn turn(&self) -> TurnId {
         self.turn
+    }
+
+    /// Whether this is a sub-agent's context.
+    pub fn is_within_call(&self) -> bool {
+        self.within.is_some()
     }
 
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {

@@ -274,6 +274,13 @@ pub struct Usage {
     pub unpriced: bool,
 }
 
+impl Usage {
+    /// What the call cost, if anything of that is known.
+    pub fn known_usd(&self) -> Option<f64> {
+        (!self.unpriced || self.cost_usd > 0.0).then_some(self.cost_usd)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeLevel {
     Info,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::content::CommandSpec;
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
 use crate::session::{Input, Prompted, Refusal, Totals};
@@ -75,6 +76,7 @@ pub(crate) struct HandleInner {
     pub roots: Vec<PathBuf>,
     pub birth: Birth,
     pub specs: Arc<[SettingSpec]>,
+    pub commands: Arc<[CommandSpec]>,
     pub mailbox: mpsc::Sender<Envelope>,
     pub log: Arc<LogShared>,
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -105,6 +107,11 @@ impl SessionHandle {
 
     pub fn specs(&self) -> &Arc<[SettingSpec]> {
         &self.inner.specs
+    }
+
+    /// What can be typed in this session.
+    pub fn commands(&self) -> &Arc<[CommandSpec]> {
+        &self.inner.commands
     }
 
     pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {

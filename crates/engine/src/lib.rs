@@ -24,8 +24,8 @@ mod task;
 mod testing;
 
 pub use backend::{
-    Abilities, Backend, BackendSession, BoxFuture, Report, ReportKind, SessionGone, SessionSpec, ToolInfo,
-    TurnContext, TurnError, TurnInput, Verdict,
+    Abilities, Backend, BackendSession, BoxFuture, Offer, Report, ReportKind, SessionGone, SessionSpec,
+    ToolInfo, TurnContext, TurnError, TurnInput, Verdict,
 };
 pub use content::{
     CommandSpec, Content, Exit, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, Priority,
@@ -49,6 +49,6 @@ pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
     APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING, approval_spec,
-    full_name,
+    full_id, full_name,
 };
 pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};

@@ -30,8 +30,19 @@ pub enum Ruling {
 /// Decides a wish from the session's settings and what the rules say of it: deny before ask before
 /// the preset before allow.
 pub fn decide(settings: &Settings, request: &AskRequest, hit: Option<&RuleHit>) -> Ruling {
+    decide_with(settings, &[], request, hit)
+}
+
+/// The same where more modes than the usual one may change things.
+pub(crate) fn decide_with(
+    settings: &Settings,
+    free_modes: &[Arc<str>],
+    request: &AskRequest,
+    hit: Option<&RuleHit>,
+) -> Ruling {
     let mode = settings.get(MODE);
-    if let Some(reason) = forbidden_by_mode(mode, request.class) {
+    let free = free_modes.iter().any(|free| **free == *mode);
+    if let Some(reason) = forbidden_by_mode(mode, request.class).filter(|_| !free) {
         return Ruling::Deny { mode: mode.into(), reason };
     }
     if let Some(hit) = hit.filter(|hit| hit.effect == RuleEffect::Deny) {

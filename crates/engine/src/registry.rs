@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Abilities, Backend, BoxFuture, SessionSpec};
+use crate::backend::{Abilities, Backend, BoxFuture, Offer, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::{Birth, SessionHandle};
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
@@ -25,7 +25,7 @@ use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::rules::{MemoryRules, Rules};
 use crate::session::{Effect, Input, Sender, Session};
-use crate::settings::{APPROVAL, SettingSpec};
+use crate::settings::APPROVAL;
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
 use crate::task::{Task, TaskParts};
 
@@ -103,7 +103,7 @@ pub struct Registry {
     /// Where sessions live when the store cannot be used.
     fallback: Arc<dyn Store>,
     backend: Arc<dyn Backend>,
-    specs: Arc<[SettingSpec]>,
+    approval: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     limits: Limits,
     tracker: TaskTracker,
@@ -205,7 +205,7 @@ pub struct Listed {
 impl Registry {
     pub fn new(parts: RegistryParts) -> Arc<Self> {
         Arc::new(Self {
-            specs: specs_of(parts.backend.as_ref(), parts.approval),
+            approval: parts.approval,
             store: parts.store,
             fallback: Arc::new(MemoryStore::default()),
             backend: parts.backend,
@@ -225,6 +225,17 @@ impl Registry {
 
     pub fn abilities(&self) -> &Abilities {
         self.backend.abilities()
+    }
+
+    /// What a session in this folder offers. Touches the disk.
+    pub fn offer(&self, cwd: &Path) -> Offer {
+        let mut offer = self.backend.offer(cwd);
+        let approval = offer.settings.iter_mut().find(|spec| *spec.id == *APPROVAL);
+        if let (Some(value), Some(spec)) = (&self.approval, approval) {
+            // The approval that this process was started with is the usual one.
+            spec.default = Arc::clone(value);
+        }
+        offer
     }
 
     pub fn project_rules(&self, cwd: &Path) -> Vec<String> {
@@ -494,11 +505,13 @@ impl Registry {
             opened_after: Seq(claim.next_seq.0.saturating_sub(1)),
         };
         let unattended = !self.limits.attended;
-        let mut session =
-            Session::new(Arc::clone(&self.specs), row.cwd.clone(), row.title.clone(), unattended);
+        let Offer { settings, commands, free_modes } = self.offer(&row.cwd);
+        let mut session = Session::new(settings.into(), row.cwd.clone(), row.title.clone(), unattended);
+        session.free_modes(free_modes);
         let replay_from = observe_all(&mut session, store.as_ref(), &row.id).await?;
         effects.extend(session.recover());
         effects.extend(session.align(&row.cwd, row.title.as_ref()));
+        effects.extend(session.leave_lost_mode());
         let spec = SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone() };
         let parts = TaskParts {
             id: row.id.clone(),
@@ -510,6 +523,7 @@ impl Registry {
             replay_from,
             updated_at: row.updated_at,
             session,
+            commands: commands.into(),
             store,
             backend: self.backend.open(spec),
             clock: Arc::clone(&self.clock),
@@ -677,15 +691,6 @@ impl Live {
     fn last_used(&self) -> Timestamp {
         self.touched.max(self.handle.snapshot().updated_at)
     }
-}
-
-/// What the backend offers, with the approval that this process was started with as the default.
-fn specs_of(backend: &dyn Backend, approval: Option<Arc<str>>) -> Arc<[SettingSpec]> {
-    let mut specs = backend.abilities().settings.clone();
-    if let (Some(value), Some(spec)) = (approval, specs.iter_mut().find(|spec| *spec.id == *APPROVAL)) {
-        spec.default = value;
-    }
-    specs.into()
 }
 
 /// Rebuilds the state from the log; returns where its history was last cleared.

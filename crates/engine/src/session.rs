@@ -25,7 +25,7 @@ use crate::content::Content;
 use crate::event::{AskRequest, Body, NoticeLevel, Origin, Resolution, Resolver, Stop, Usage};
 use crate::ids::{AskId, CallId, SurfaceId, Timestamp, TurnId};
 use crate::rules::RuleHit;
-use crate::settings::{APPROVAL, SettingSpec, Settings, full_name};
+use crate::settings::{APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
 
 /// Prompts that may wait behind a running turn.
 pub(crate) const QUEUE_MAX: usize = 32;
@@ -213,6 +213,11 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// What is known of the cost, if anything is.
+    pub fn known_usd(&self) -> Option<f64> {
+        (!self.unpriced || self.cost_usd > 0.0).then_some(self.cost_usd)
+    }
+
     /// Adds one call. How full a sub-agent's context is says nothing about the session's.
     pub fn add_from(&mut self, origin: &Origin, usage: &Usage) {
         let (context_used, context_size) = (self.context_used, self.context_size);
@@ -254,6 +259,8 @@ pub struct Prompted {
 pub struct Session {
     specs: Arc<[SettingSpec]>,
     settings: Settings,
+    /// Modes that may change things, besides the usual one.
+    free_modes: Vec<Arc<str>>,
     title: Option<Arc<str>>,
     cwd: PathBuf,
     totals: Totals,
@@ -298,6 +305,7 @@ impl Session {
         Self {
             settings: Settings::defaults(&specs),
             specs,
+            free_modes: Vec::new(),
             title,
             cwd,
             totals: Totals::default(),
@@ -451,6 +459,29 @@ impl Session {
         effects
     }
 
+    /// These modes may change things too: the policy holds all others to reading.
+    pub fn free_modes(&mut self, modes: Vec<Arc<str>>) {
+        self.free_modes = modes;
+    }
+
+    /// Leaves a mode that is not offered any more for the usual one, and says so: the file that it came
+    /// from is gone, or the session was brought from another machine.
+    pub fn leave_lost_mode(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let lost: Arc<str> = self.settings.get(MODE).into();
+        let spec = self.specs.iter().find(|spec| *spec.id == *MODE);
+        let Some(usual) = spec.filter(|spec| !spec.offers(&lost)).map(|spec| Arc::clone(&spec.default))
+        else {
+            return effects;
+        };
+        let text = format!("there is no mode {lost:?} here any more; the session goes on in {usual} mode");
+        let changed = Body::SettingChanged { id: MODE.into(), value: usual };
+        self.record(Origin::Engine, None, changed, &mut effects);
+        let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+        self.record(Origin::Engine, None, notice, &mut effects);
+        effects
+    }
+
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -499,12 +530,14 @@ impl Session {
         value: Arc<str>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
+        let id = full_id(id);
         let Some(spec) = self.specs.iter().find(|spec| spec.id == id) else {
             let known: Vec<_> = self.specs.iter().map(|spec| spec.id.as_ref()).collect();
             return Err(Refusal::UnknownSetting(id, known.join(", ")));
         };
-        let value = full_name(&id, value);
-        if !spec.choices.iter().any(|choice| choice.value == value) {
+        // What is offered here goes before what others call something else.
+        let value = if spec.offers(&value) { value } else { full_name(&id, value) };
+        if !spec.offers(&value) {
             let choices: Vec<_> = spec.choices.iter().map(|choice| choice.value.as_ref()).collect();
             return Err(Refusal::UnknownChoice { id, value, choices: choices.join(", ") });
         }

@@ -27,6 +27,12 @@ pub struct SettingSpec {
     pub default: Arc<str>,
 }
 
+impl SettingSpec {
+    pub fn offers(&self, value: &str) -> bool {
+        self.choices.iter().any(|choice| *choice.value == *value)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     pub value: Arc<str>,
@@ -60,8 +66,21 @@ impl Settings {
     }
 }
 
-/// The name of a choice that is also known by others: the presets of other agents.
+/// The setting that is meant by a name that others have for it.
+pub fn full_id(id: Arc<str>) -> Arc<str> {
+    if *id == *"auto_approve" { APPROVAL.into() } else { id }
+}
+
+/// The name of a choice that is also known by others: the presets and agents of other programs.
 pub fn full_name(id: &str, value: Arc<str>) -> Arc<str> {
+    if id == MODE {
+        return match value.as_ref() {
+            "build" | "general" => "code".into(),
+            "plan" => "architect".into(),
+            "explore" | "review" => "ask".into(),
+            _ => value,
+        };
+    }
     if id == THINKING && *value == *"on" {
         return "medium".into();
     }

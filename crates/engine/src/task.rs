@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::backend::{
     BackendSession, BoxFuture, Report, ReportKind, TurnContext, TurnError, TurnInput, Verdict,
 };
-use crate::content::Content;
+use crate::content::{CommandSpec, Content};
 use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Stop};
 use crate::handle::{Accepted, Birth, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
 use crate::ids::{AskId, CallId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
@@ -64,6 +64,7 @@ pub(crate) struct TaskParts {
     pub replay_from: Seq,
     pub updated_at: Timestamp,
     pub session: Session,
+    pub commands: Arc<[CommandSpec]>,
     pub store: Arc<dyn Store>,
     pub backend: Arc<dyn BackendSession>,
     pub clock: Arc<dyn Clock>,
@@ -147,6 +148,7 @@ impl Task {
                 roots: parts.roots,
                 birth: parts.birth,
                 specs: Arc::clone(parts.session.specs()),
+                commands: parts.commands,
                 mailbox: mailbox_in,
                 log: log.shared(),
                 snapshot: snapshot_out,

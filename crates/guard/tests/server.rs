@@ -129,3 +129,60 @@ async fn the_rules_of_a_folder_are_changed_by_a_prompt_and_by_nothing_else() {
     })
     .await;
 }
+
+/// What a rule keeps from being read is not read in passing either, and a patch is judged file by file.
+#[tokio::test]
+async fn a_rule_for_a_file_holds_in_a_search_and_in_a_patch_of_several_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("permissions.toml");
+    testkit::server::write(
+        &file,
+        "deny = [\"Read(private/**)\", \"Edit(locked.txt)\"]\nallow = [\"Edit(*.txt)\"]\n",
+    );
+    let rules = Reopened::new(&folder);
+    let patch = |files: &str| {
+        let input = format!("*** Begin Patch\n{files}*** End Patch").replace('\n', "\\n");
+        testkit::call("apply_patch", format!(r#"{{"patch":"{input}"}}"#))
+    };
+    let script = Script::new([
+        vec![
+            testkit::call("search", r#"{"text":"needle"}"#),
+            testkit::call("glob", r#"{"pattern":"*.md"}"#),
+            patch("*** Update File: a.txt\n-needle\n+x\n*** Update File: locked.txt\n-needle\n+x\n"),
+            patch("*** Update File: a.txt\n-needle\n+x\n*** Add File: b.txt\n+x\n"),
+        ],
+        vec![],
+    ]);
+    let config =
+        AgentConfig { rules: Some(rules.book()), ..AgentConfig::new(vec![Arc::new(script.clone())]) };
+    let setup = Setup { permissions: rules.clone(), ..Setup::new(Agent::new(config)) };
+    run(setup, async |server| {
+        let put = |name: &str| testkit::server::write(server.workspace().join(name), "needle\n");
+        std::fs::create_dir(server.workspace().join("private")).unwrap();
+        ["a.txt", "locked.txt", "private/key.md", "open.md"].map(put);
+        let mut client = server.client().await;
+        let session = client.new_session().await;
+        assert_eq!(client.prompt(&session, "go").await, "end_turn");
+        let read = |name: &str| std::fs::read_to_string(server.workspace().join(name)).unwrap();
+        assert_eq!(["a.txt", "locked.txt", "b.txt"].map(read), ["x\n", "needle\n", "x\n"]);
+        let requests = script.requests();
+        let told: Vec<String> = requests[1]
+            .messages
+            .iter()
+            .filter_map(|message| match message {
+                agent::Message::ToolResult { text, .. } => Some(text.to_string()),
+                _ => None,
+            })
+            .collect();
+        assert!(told[0].contains("open.md:1: needle") && !told[0].contains("key.md"), "{}", told[0]);
+        assert!(
+            told[0].contains("[1 file that may hold secrets or must be asked for left out"),
+            "{}",
+            told[0]
+        );
+        assert_eq!(told[1], "open.md\n");
+        assert!(told[2].starts_with("not allowed: refused by the rule Edit(locked.txt)"), "{}", told[2]);
+        assert_eq!(told[3], "updated a.txt\nadded b.txt");
+    })
+    .await;
+}

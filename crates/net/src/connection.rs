@@ -182,7 +182,6 @@ impl Writers {
             replies: Replies::new(self.identity.clone()),
             debts: Arc::clone(&self.debts),
             surface: self.surface,
-            slash_commands: self.registry.abilities().commands.clone(),
             openings: self.registry.openings(),
             registry: Arc::clone(&self.registry),
             principal: self.principal.clone(),

@@ -15,7 +15,7 @@ mod writing;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{CommandSpec, Page, Principal, Registry, Seq, SessionHandle, SessionId, SurfaceId, Taken};
+use engine::{Page, Principal, Registry, Seq, SessionHandle, SessionId, SurfaceId, Taken};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use wire::{Counted, Fault, Outcome, Replies, RpcId};
@@ -117,7 +117,6 @@ pub(crate) struct Writer {
     pub(crate) replies: Replies,
     pub(crate) debts: Arc<Debts>,
     pub(crate) surface: SurfaceId,
-    pub(crate) slash_commands: Vec<CommandSpec>,
     pub(crate) openings: watch::Receiver<u64>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) principal: Principal,
@@ -329,16 +328,14 @@ impl Writer {
             AttachAnswer::First { id, outcome } => {
                 missed = asks();
                 self.answer(&id, Ok(&outcome));
-                let commands = &self.slash_commands;
-                self.out.extra(Some(handle.id()), after, |out| updates.commands(commands, out));
+                self.out.extra(Some(handle.id()), after, |out| updates.commands(handle.commands(), out));
                 if seen.is_none() && matches!(from, Start::Missed(_)) && after < head {
                     replay = Some(Replay::until(head));
                 }
             }
             AttachAnswer::Elsewhere { history } => {
                 missed = asks();
-                let commands = &self.slash_commands;
-                self.out.extra(Some(handle.id()), after, |out| updates.commands(commands, out));
+                self.out.extra(Some(handle.id()), after, |out| updates.commands(handle.commands(), out));
                 replay = history.then(|| Replay::until(head));
             }
             AttachAnswer::Back => {}
@@ -390,19 +387,19 @@ impl Writer {
                 attached.measure();
                 writing.events(attached, &events);
                 if attached.replay.as_ref().is_some_and(|replay| attached.reader.cursor() >= replay.until) {
-                    writing.end_replay(attached, &self.slash_commands);
+                    writing.end_replay(attached);
                 }
                 writing.release(attached);
                 true
             }
             Ok(Taken::UpToDate) => {
                 attached.measure();
-                writing.end_replay(attached, &self.slash_commands);
+                writing.end_replay(attached);
                 writing.release(attached);
                 false
             }
             Ok(Taken::Ended { trouble }) => {
-                writing.end_replay(attached, &self.slash_commands);
+                writing.end_replay(attached);
                 let id = attached.handle.id().clone();
                 let finished = !attached.finish.is_empty();
                 writing.end(attached, trouble.as_deref());

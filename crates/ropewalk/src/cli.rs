@@ -1,6 +1,7 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
 mod http;
+mod models;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use wire::Dialect;
 use crate::sessions::Since;
 
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
+pub use models::{BudgetOptions, ModelsCommand};
 
 const AFTER_HELP: &str = "\
 Without a command, ropewalk serves the Agent Client Protocol on standard input and output.
@@ -26,6 +28,9 @@ Environment:
                   else in $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk
   ROPEWALK_SERVER_TOKEN  The token of `serve --http`; without it, one is made and kept in http.token
   ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
+  ROPEWALK_MODEL  The model of new sessions; `ropewalk models list` says which there are and which
+                  variables with keys are looked for
+  ROPEWALK_OFFLINE  Set to anything, nothing but the offline model is offered
   OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
   OTTER_LOG       Set to 1, a server logs every JSON-RPC message on standard error, as with -v
   NO_COLOR        Set to anything, there are no colours";
@@ -71,6 +76,9 @@ pub enum Command {
     /// List, read, copy and remove sessions
     #[command(subcommand, alias = "session")]
     Sessions(SessionsCommand),
+    /// Show which models were found, and what is missing for others
+    #[command(subcommand, alias = "model")]
+    Models(ModelsCommand),
     /// Say what this machine can enforce, and what is wrong
     Doctor(DoctorOptions),
     /// Show, change and explain the rules for what the agent may do
@@ -127,6 +135,13 @@ pub struct ServeOptions {
     /// What clients speak: auto (their first words decide), acp, ferret, otter, bernstein
     #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectChoice::Auto)]
     pub dialect: DialectChoice,
+
+    /// The model of new sessions
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+
+    #[command(flatten)]
+    pub budget: BudgetOptions,
 
     /// How the agent introduces itself to the editor
     #[arg(long, value_name = "NAME", default_value = "ropewalk")]
@@ -271,7 +286,7 @@ enum AcpCommand {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Nobody can be asked here: what would need a permission is refused, unless --approval full allows it.\n\n\
-    Exit codes: 0 done, 1 the turn failed, 2 wrong usage, 5 no such session, 130 interrupted."
+    Exit codes: 0 done, 1 the turn failed, 2 wrong usage, or --max-cost or --max-turns ended it, 5 no such session, 130 interrupted."
 )]
 pub struct RunOptions {
     /// What to ask; `-` reads it from standard input
@@ -300,6 +315,13 @@ pub struct RunOptions {
     /// The model to use, from here on
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
+
+    #[command(flatten)]
+    pub budget: BudgetOptions,
+
+    /// Say what asking the model would cost, and ask nobody
+    #[arg(long, conflicts_with_all = ["resume", "newest"])]
+    pub estimate_cost: bool,
 
     /// What the agent is to do: code, ask, architect
     #[arg(long, value_name = "MODE")]
@@ -331,6 +353,8 @@ pub enum SessionsCommand {
     List(ListOptions),
     /// Read what was said and done
     Show(ShowOptions),
+    /// Show what sessions cost: by turn, by session, by model
+    Cost(CostOptions),
     /// Write a session to a file, for keeping or for others to read
     Export(ExportOptions),
     /// Take in a session that was exported here or by chimera's ferret and otter
@@ -377,6 +401,21 @@ pub struct ShowOptions {
     pub full: bool,
 
     /// As JSON, every event
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct CostOptions {
+    /// The session, turn by turn; the beginning of its id is enough. Without it, all sessions
+    #[arg(conflicts_with = "since")]
+    pub id: Option<String>,
+
+    /// Only sessions that were active since then: 30m, 2h, 3d, 1w or 2026-01-31
+    #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
+    pub since: Option<Since>,
+
+    /// As JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -2,6 +2,8 @@
 //!
 //! A file that cannot be read is an error and not an empty file: it may have been meant to narrow.
 
+mod models;
+
 use std::path::{Path, PathBuf};
 
 use sandbox::Mode;
@@ -10,10 +12,12 @@ use toml_edit::{DocumentMut, Item};
 use crate::paths;
 use crate::trouble::Trouble;
 
+pub use models::{ModelEntry, ModelSettings, ProviderEntry};
+
 /// A larger file is not a settings file.
 const BYTES_MAX: u64 = 1 << 20;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config {
     pub sandbox: Option<Mode>,
     pub approval: Option<String>,
@@ -27,6 +31,8 @@ pub struct Config {
     pub clients: Vec<ClientEntry>,
     /// Whether everybody may ask over HTTP what the server is.
     pub discovery_enabled: Option<bool>,
+    /// Only the person's own file is asked.
+    pub models: ModelSettings,
     /// What in the file means nothing here.
     pub unknown: Vec<String>,
 }
@@ -103,6 +109,7 @@ fn parse(text: &str) -> Result<Config, String> {
                 let wrong = || format!("{key} must be true or false");
                 config.discovery_enabled = Some(item.as_bool().ok_or_else(wrong)?);
             }
+            _ if config.models.take(key, item)? => {}
             _ => config.unknown.push(key.to_owned()),
         }
     }
@@ -163,6 +170,7 @@ mod tests {
             environment: Vec::new(),
             clients: Vec::new(),
             discovery_enabled: Some(false),
+            models: ModelSettings::default(),
             unknown: vec!["sandbocks".into()],
         };
         assert_eq!(config, expected);
@@ -181,6 +189,22 @@ mod tests {
     }
 
     #[test]
+    fn providers_models_and_budgets_are_read() {
+        let config = parse(
+            "model = \"work:big\"\navailable_models = [\"work:big\"]\nmax_turns = 9\n[budget]\nsession_usd = 2\n\
+             unknown = \"refuse\"\n[[providers]]\nname = \"work\"\nwire = \"chat\"\nbase_url = \"https://a/v1\"\n\
+             models = [\"big\"]\nkey_env = \"WORK_KEY\"\n[[models]]\nid = \"work:big\"\nprice = { input = 1, output = 2.5 }\n",
+        )
+        .unwrap();
+        assert!(config.unknown.is_empty());
+        let models = config.models;
+        assert_eq!((models.session_usd, models.refuse_unknown, models.max_turns), (Some(2.0), true, Some(9)));
+        assert_eq!(models.providers[0].key_env.as_deref(), Some("WORK_KEY"));
+        let price = models.models[0].price.unwrap();
+        assert_eq!((price.input, price.output, price.cache_read), (1.0, 2.5, 1.0));
+    }
+
+    #[test]
     fn what_cannot_be_read_is_said_and_never_taken_for_nothing() {
         for (text, said) in [
             ("sandbox = \"wide\"", "is not a sandbox mode"),
@@ -192,6 +216,15 @@ mod tests {
             ("discovery_enabled = 0", "true or false"),
             ("[[clients]]\nid = 1", "id must be a text"),
             ("[[clients]]\nid = \"a\"\ntokn = \"b\"", "not tokn"),
+            ("[[providers]]\nname = \"a\"\nkey = \"b\"", "name that as key_env"),
+            ("[[providers]]\nname = \"A b\"", "small letters"),
+            ("[[providers]]\nname = \"a\"\nwire = \"smoke\"", "wire is"),
+            ("[[providers]]\nname = \"a\"\nbase_url = \"ftp://a\"", "https://"),
+            ("[[models]]\nid = \"a\"", "provider:model"),
+            ("[[models]]\nid = \"a:b\"\nprice = { input = 1 }", "needs input and output"),
+            ("[budget]\nday_usd = -1", "an amount of US dollars"),
+            ("[budget]\nday = 1", "not day"),
+            ("max_turns = 0", "from 1 on"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -13,6 +13,7 @@ use sandbox::{Helper, Mode};
 
 use crate::cli::{GuardOptions, OsSandbox};
 use crate::config::{self, Config};
+use crate::models::Models;
 use crate::trouble::Trouble;
 use crate::{doctor, paths, run, terminal};
 
@@ -55,6 +56,8 @@ pub struct Guards {
     /// What it is for one run alone.
     pub approval_once: Option<Arc<str>>,
     pub config: Config,
+    /// Who thinks. Only the offline model, until somebody looks for others.
+    pub models: Models,
 }
 
 impl Guards {
@@ -81,6 +84,7 @@ impl Guards {
             },
             approval_once: None,
             config,
+            models: Models::offline(),
         };
         guards.be_loud();
         guards.warn_of_rules()?;
@@ -117,7 +121,13 @@ impl Guards {
     /// For commands that run no tools.
     pub fn none() -> Self {
         let reach = Reach { mode: Mode::ReadOnly, ..Reach::default() };
-        Self { reach, approval: None, approval_once: None, config: Config::default() }
+        Self {
+            reach,
+            approval: None,
+            approval_once: None,
+            config: Config::default(),
+            models: Models::offline(),
+        }
     }
 
     /// Rules that cannot be read protect nobody, so whoever starts the program is told.

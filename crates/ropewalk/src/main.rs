@@ -12,6 +12,7 @@ mod environment;
 mod guards;
 mod logging;
 mod metrics;
+mod models;
 mod paths;
 mod permissions;
 mod run;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
+        Command::Models(command) => models::run(&command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),

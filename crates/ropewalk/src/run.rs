@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
 use crate::guards::Guards;
+use crate::models::Models;
 use crate::sessions::find;
 use crate::trouble::Trouble;
 use crate::{server, terminal};
@@ -29,6 +30,8 @@ use crate::{server, terminal};
 /// How long an interrupted turn may take to end, and its last words to be printed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
 const INTERRUPTED: u8 = 130;
+/// `--max-cost` or `--max-turns` ended it.
+const LIMITED: u8 = 2;
 
 /// How the turn ended, and whether everything about it could be printed.
 struct Ended {
@@ -55,17 +58,28 @@ async fn in_registry(
     content: Vec<Content>,
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
-    let guards = Guards::of_one_run(&options.guard)?;
+    let mut guards = Guards::of_one_run(&options.guard)?;
     guards.must_hold_here(&options.guard).await?;
+    guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+    guards.models.limit(&options.budget);
+    guards.models.budget.turn_usd = options.budget.max_cost;
+    guards.models.budget.estimate_only = options.estimate_cost;
     let limits = Limits { attended: false, ..Limits::default() };
-    let (registry, audit) = server::audited(limits, true, &guards)?;
+    let (registry, audit) = match options.estimate_cost {
+        true => (server::passing(limits, &guards)?, None),
+        false => server::audited(limits, true, &guards)?,
+    };
     let outcome = one_turn(&registry, (options, &guards), format, content, &mut stop).await;
     registry.shutdown().await;
     if let Some(trouble) = audit.and_then(|audit| audit.trouble()) {
         let paint = terminal::stderr_paint();
         terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
     }
-    outcome
+    match outcome {
+        // That nothing was asked is what was wanted.
+        Ok(_) if options.estimate_cost => Ok(ExitCode::SUCCESS),
+        outcome => outcome,
+    }
 }
 
 async fn one_turn(
@@ -124,9 +138,8 @@ fn exit_code(ended: Ended) -> Result<ExitCode, Trouble> {
     Ok(match ended.stop {
         Stop::EndTurn => ExitCode::SUCCESS,
         Stop::Cancelled => ExitCode::from(INTERRUPTED),
-        Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Refusal | Stop::Failed | Stop::Interrupted => {
-            ExitCode::FAILURE
-        }
+        Stop::MaxTurnRequests => ExitCode::from(LIMITED),
+        Stop::MaxTokens | Stop::Refusal | Stop::Failed | Stop::Interrupted => ExitCode::FAILURE,
     })
 }
 
@@ -191,8 +204,10 @@ fn wishes(
     options: &RunOptions,
     guards: &Guards,
 ) -> Result<Vec<(&'static str, String)>, Trouble> {
-    let wanted = [(MODEL, &options.model), (MODE, &options.mode)];
-    let specs = &registry.abilities().settings;
+    let specs = registry.offer(&folder(options.cwd.as_deref())?).settings;
+    // As it is offered, however it was written.
+    let model = options.model.as_ref().and(guards.models.model.as_ref()).map(ToString::to_string);
+    let wanted = [(MODEL, &model), (MODE, &options.mode)];
     let mut wishes = Vec::new();
     for (id, value) in wanted {
         let Some(value) = value else { continue };

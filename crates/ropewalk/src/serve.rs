@@ -13,9 +13,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use wire::{Backends, Dialect, Identity};
 
 use crate::cli::ServeOptions;
+use crate::config::Config;
 use crate::doors::{Door, Shared};
 use crate::guards::Guards;
 use crate::metrics::Meters;
+use crate::models::Models;
 use crate::trouble::Trouble;
 use crate::{audit, backends, editors, paths, run, server};
 
@@ -50,12 +52,15 @@ struct Prepared {
     dialect: Option<Dialect>,
     stdio: bool,
     door: Option<Door>,
+    /// What else listens on this machine is worth a look.
+    probe: bool,
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
 fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
-    let guards = Guards::of(&options.guard)?;
+    let mut guards = Guards::of(&options.guard)?;
     guards.must_hold(&options.guard)?;
+    guards.models = models(options, &guards.config)?;
     let door = Door::prepare(&options.http, &guards.config)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
@@ -81,18 +86,31 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     };
     let meters = Meters::new(options.otlp.as_deref())?;
     let (registry, audit) = server::metered(limits, &guards, &meters)?;
+    let probe = guards.models.probe;
     let stdio = options.stdio || door.is_none();
     let dialect = options.dialect.dialect();
-    Ok(Prepared { registry, audit, meters, rules, identity, dialect, stdio, door })
+    Ok(Prepared { registry, audit, meters, rules, identity, dialect, stdio, door, probe })
+}
+
+fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Trouble::failed("models cannot be looked for").because(error))?;
+    let mut models = runtime.block_on(Models::find(config, options.model.as_deref()))?;
+    models.limit(&options.budget);
+    models.budget.session_usd = options.budget.max_cost.or(models.budget.session_usd);
+    Ok(models)
 }
 
 async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
-    let Prepared { registry, audit, mut meters, rules, identity, dialect, stdio, door } = prepared;
+    let Prepared { registry, audit, mut meters, rules, identity, dialect, stdio, door, probe } = prepared;
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     registry.start_reaper();
     meters.start();
+    if probe {
+        registry.tracker().spawn(Models::refresh_local());
+    }
     let catching_up = audit.clone().map(|audit| {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
@@ -218,7 +236,9 @@ fn welcome() {
     if let Ok(sessions) = paths::sessions() {
         eprintln!("Sessions are kept in {}.", sessions.display());
     }
-    eprintln!("No model key is needed to try it: the offline model answers.\n");
+    eprintln!(
+        "No model key is needed to try it: the offline model answers. `ropewalk models list` says more.\n"
+    );
     eprintln!("{}", editors::all());
     eprintln!("Press Ctrl-D to end.");
 }

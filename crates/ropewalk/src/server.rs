@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::{Agent, AgentConfig, ForgetsUndo};
-use engine::{APPROVAL, Backend, Clock, Follower, Limits, Registry, RegistryParts, Settings, Store};
+use engine::{
+    APPROVAL, Backend, Clock, Follower, Limits, MemoryStore, Registry, RegistryParts, Settings, Store,
+};
 use guard::Rulebook;
 use store::SqliteStore;
 
@@ -22,6 +24,13 @@ use crate::{audit, paths, secrets};
 pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     Ok(Registry::new(parts(limits, warm, guards, &rules)?))
+}
+
+/// A registry that keeps nothing and audits nothing: what happens in it has happened nowhere.
+pub fn passing(limits: Limits, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
+    let rules = Arc::new(Rulebook::new(paths::rules()?));
+    let parts = parts(limits, false, guards, &rules)?;
+    Ok(Registry::new(RegistryParts { store: Arc::new(MemoryStore::default()), ..parts }))
 }
 
 /// A registry and what audits it.
@@ -99,7 +108,10 @@ fn parts(
     guards: &Guards,
     rules: &Arc<Rulebook>,
 ) -> Result<RegistryParts, Trouble> {
-    let mut config = AgentConfig::offline();
+    let mut config = AgentConfig::new(guards.models.sources.clone());
+    config.model = guards.models.model.clone();
+    config.budget = guards.models.budget.clone();
+    config.steps_max = guards.models.steps_max.unwrap_or(config.steps_max);
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
     if let Some(seconds) = guards.config.command_timeout {

@@ -1,6 +1,7 @@
 //! `ropewalk sessions`: what there is, read without disturbing whoever works with it.
 
 mod change;
+mod cost;
 pub mod export;
 pub mod find;
 mod import;
@@ -42,6 +43,7 @@ fn wants_json(command: &SessionsCommand) -> bool {
     match command {
         SessionsCommand::List(options) => options.json,
         SessionsCommand::Show(options) => options.json,
+        SessionsCommand::Cost(options) => options.json,
         SessionsCommand::Export(options) => options.json,
         SessionsCommand::Import(options) => options.json,
         SessionsCommand::Fork(options) => options.json,
@@ -52,7 +54,10 @@ fn wants_json(command: &SessionsCommand) -> bool {
 
 fn changes(command: &SessionsCommand) -> bool {
     match command {
-        SessionsCommand::List(_) | SessionsCommand::Show(_) | SessionsCommand::Export(_) => false,
+        SessionsCommand::List(_)
+        | SessionsCommand::Show(_)
+        | SessionsCommand::Cost(_)
+        | SessionsCommand::Export(_) => false,
         SessionsCommand::Import(_)
         | SessionsCommand::Fork(_)
         | SessionsCommand::Rename(_)
@@ -64,6 +69,7 @@ async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result
     match command {
         SessionsCommand::List(options) => list::run(registry, &options).await,
         SessionsCommand::Show(options) => show::run(registry, &options).await,
+        SessionsCommand::Cost(options) => cost::run(registry, &options).await,
         SessionsCommand::Export(options) => export::run(registry, &options).await,
         SessionsCommand::Import(options) => import::run(registry, &options).await,
         SessionsCommand::Fork(options) => change::fork(registry, &options).await,

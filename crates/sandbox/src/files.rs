@@ -270,7 +270,9 @@ impl Spot {
 
     /// The lowest nine bits of the permissions of what is there.
     pub fn permissions(&self) -> Option<u32> {
-        self.stat().ok().map(|stat| (Bits::from_raw_mode(stat.st_mode) & PERMISSIONS).bits().into())
+        let bits = Bits::from_raw_mode(self.stat().ok()?.st_mode) & PERMISSIONS;
+        // How wide the bits are differs between systems.
+        u32::try_from(u64::from(bits.bits())).ok()
     }
 
     /// When what is there was last written, in nanoseconds; only good to be compared.
@@ -368,7 +370,8 @@ fn create_draft(folder: &OwnedFd, draft: &str, target: &OsStr, wanted: Option<u3
         Err(Errno::NOENT) => None,
         Err(error) => return Err(error.into()),
     };
-    let wanted = wanted.map(|bits| Bits::from_bits_truncate(bits & 0o777));
+    let wanted = wanted.and_then(|bits| u16::try_from(bits & 0o777).ok());
+    let wanted = wanted.map(|bits| Bits::from_bits_truncate(bits.into()));
     let replaced = wanted.or(replaced);
     // What replaces a private file must not be readable for others before it has its permissions.
     let first = if replaced.is_some() { 0o600 } else { 0o666 };

@@ -93,7 +93,7 @@ fn summary(row: &SessionRow, name: &str, events: &[Arc<Event>]) -> Value {
         "steps": transcript.turns,
         "tool_calls_total": transcript.tools().count(),
         "success": end.as_ref().is_none_or(|(stop, _)| *stop == Stop::EndTurn),
-        "cost_usd": transcript.totals.cost_usd,
+        "cost_usd": transcript.totals.known_usd(),
         "total_tokens": tokens,
         "error": end.and_then(|(_, error)| error),
         "title": row.title.as_deref(),
@@ -127,7 +127,7 @@ struct Answers {
 struct Answer {
     text: String,
     tool_calls: u64,
-    cost_usd: f64,
+    spent: engine::Totals,
 }
 
 impl Answers {
@@ -152,7 +152,7 @@ impl Answers {
                 json!({ "call_id": end.call.0.as_ref(), "output": output.join("\n"), "success": !end.failed })
             }
             Body::Usage(usage) => {
-                self.open.entry(event.turn).or_default().cost_usd += usage.cost_usd;
+                self.open.entry(event.turn).or_default().spent.add(usage);
                 json!({})
             }
             Body::TurnEnded { stop, error } => {
@@ -161,7 +161,7 @@ impl Answers {
                     "output": answer.text,
                     "steps": 1,
                     "tool_calls_total": answer.tool_calls,
-                    "cost": answer.cost_usd,
+                    "cost": answer.spent.known_usd(),
                     "success": *stop == Stop::EndTurn,
                     "error": error.as_deref(),
                 })

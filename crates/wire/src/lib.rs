@@ -17,6 +17,7 @@ mod frame;
 pub mod fuzz;
 pub mod markdown;
 mod merge;
+pub mod money;
 pub mod otter;
 pub mod outcome;
 pub mod page;

@@ -3,6 +3,7 @@
 use engine::{Event, SessionId, Stop, Totals};
 use serde_json::{Value, json};
 
+use crate::money;
 use crate::portable;
 use crate::transcript::{ToolRow, ToolState, Transcript};
 
@@ -44,7 +45,7 @@ pub fn event_line(session: &SessionId, event: &Event) -> Value {
 }
 
 fn usage(totals: &Totals) -> Value {
-    json!({
+    let usage = json!({
         "input_tokens": totals.input,
         "output_tokens": totals.output,
         "cache_read_tokens": totals.cache_read,
@@ -52,8 +53,9 @@ fn usage(totals: &Totals) -> Value {
         "reasoning_tokens": totals.reasoning,
         "context_used": totals.context_used,
         "context_size": totals.context_size,
-        "cost_usd": totals.cost_usd,
-    })
+        "cost_usd": totals.known_usd(),
+    });
+    money::mark(usage, "cost_unknown", totals.unpriced)
 }
 
 fn tool(row: &ToolRow) -> Value {

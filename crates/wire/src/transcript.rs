@@ -11,6 +11,8 @@ use engine::{
     Resolution, Resolver, Stop, Timestamp, ToolContent, ToolEnd, ToolStart, Totals, TurnId,
 };
 
+use crate::money;
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transcript {
     pub rows: Vec<Row>,
@@ -387,7 +389,7 @@ pub fn stop_text(stop: Stop) -> &'static str {
     match stop {
         Stop::EndTurn => "done",
         Stop::MaxTokens => "stopped: the answer reached the model's limit",
-        Stop::MaxTurnRequests => "stopped: too many steps in one turn",
+        Stop::MaxTurnRequests => "stopped: the turn reached its limit of steps or money",
         Stop::Refusal => "the model refused",
         Stop::Cancelled => "cancelled",
         Stop::Failed => "failed",
@@ -403,9 +405,7 @@ pub fn totals_text(totals: &Totals) -> String {
     if tokens > 0 {
         parts.push(format!("{} tokens", grouped(tokens)));
     }
-    if totals.cost_usd > 0.0 {
-        parts.push(format!("${:.4}", totals.cost_usd));
-    }
+    parts.extend(money::text(totals));
     parts.join(", ")
 }
 

@@ -8,6 +8,9 @@ use crate::place::Place;
 use crate::tools;
 use crate::undo::{Undo, Way, some_of};
 
+/// How an answer begins that the model need not hear.
+pub(crate) const NOTHING: &str = "No file was changed: ";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Order {
     way: Way,
@@ -47,7 +50,7 @@ pub(crate) async fn answer(
     };
     let stepped = match tools::blocking(step).await.and_then(|outcome| outcome) {
         Ok(stepped) => stepped,
-        Err(reason) => return Ok(format!("No file was changed: {reason}.")),
+        Err(reason) => return Ok(format!("{NOTHING}{reason}.")),
     };
     for change in stepped.changes {
         context.emit(Body::FileEdited { call: None, change }).await?;

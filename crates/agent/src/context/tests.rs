@@ -135,6 +135,7 @@ fn clearing_forgets_everything_and_compacting_keeps_the_summary() {
             ("new", vec![turn_ended()]),
         ],
         expect![[r#"
+            user: old
             summary: S
             user: new
         "#]],

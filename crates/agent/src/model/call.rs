@@ -195,15 +195,7 @@ impl Call {
     }
 
     fn speaker(&self) -> Speaker<'_> {
-        let config = &self.provider.config;
-        let secrets = config.key.iter().chain(config.headers.iter().map(|(_, value)| value));
-        Speaker {
-            name: &config.name,
-            model: bare(&self.request.model),
-            key_name: config.key_name.as_deref(),
-            keyless: config.key.is_none(),
-            secrets: secrets.map(|secret| secret.reveal()).collect(),
-        }
+        self.provider.speaker(&self.request.model)
     }
 }
 

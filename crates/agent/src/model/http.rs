@@ -100,7 +100,7 @@ pub(super) async fn piece(
         Ok(Err(error)) => Err(ModelError::passing(format!("the answer was cut off: {}", cause(error)))),
         Err(_) => {
             let seconds = config.timeouts.idle.as_secs_f64();
-            Err(ModelError::passing(format!("{} has said nothing for {seconds} s", config.name)))
+            Err(ModelError::passing(format!("the answer stopped: nothing more was said for {seconds} s")))
         }
     }
 }

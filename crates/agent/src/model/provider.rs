@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::call::Call;
+use super::call::{Call, bare};
+use super::trouble::{Refused, Speaker};
 use super::wire::{Omit, Wire};
 use super::{Model, ModelError, ModelInfo, ModelRequest, ModelStream, http};
 
@@ -105,6 +106,12 @@ impl Provider {
     pub fn name(&self) -> &Arc<str> {
         &self.inner.config.name
     }
+
+    /// What an error reply means that came instead of an answer of `model`.
+    pub fn explain(&self, model: &str, status: u16, body: &str) -> ModelError {
+        let refused = Refused { status, body: body.to_owned(), ..Refused::default() };
+        refused.explain(&self.inner.speaker(model))
+    }
 }
 
 impl Inner {
@@ -112,6 +119,18 @@ impl Inner {
         let made = self.client.get_or_init(|| http::client(&self.config.base_url, self.config.timeouts));
         made.as_ref()
             .map_err(|error| ModelError::lasting(format!("{} cannot be reached: {error}", self.config.name)))
+    }
+
+    pub(super) fn speaker<'a>(&'a self, model: &'a str) -> Speaker<'a> {
+        let config = &self.config;
+        let secrets = config.key.iter().chain(config.headers.iter().map(|(_, value)| value));
+        Speaker {
+            name: &config.name,
+            model: bare(model),
+            key_name: config.key_name.as_deref(),
+            keyless: config.key.is_none(),
+            secrets: secrets.map(Secret::reveal).collect(),
+        }
     }
 
     pub(super) fn learned(&self, id: &str) -> Omit {

@@ -91,7 +91,7 @@ impl Refused {
             Meaning::UnknownModel => format!("{name} has no model {model:?} ({status})"),
             Meaning::Busy => format!("{name} is busy ({status})"),
             Meaning::Broken => format!("{name} failed ({status})"),
-            Meaning::Elsewhere => format!("{name} answers from somewhere else ({status})"),
+            Meaning::Elsewhere => format!("{name} is not at this address ({status})"),
             Meaning::Refused => format!("{name} refused the request ({status})"),
         };
         let next = match (meaning, speaker.key_name) {
@@ -197,7 +197,7 @@ fn meaning(status: u16, said: &str, marks: &str) -> Meaning {
         Meaning::Refused
     } else if status >= 500 || marked(&["server_error", "api_error", "internal"]) {
         Meaning::Broken
-    } else if (300..400).contains(&status) {
+    } else if matches!(status, 300..400 | 404 | 405) {
         Meaning::Elsewhere
     } else {
         Meaning::Refused

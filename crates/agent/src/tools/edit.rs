@@ -120,8 +120,13 @@ impl Work for Edit {
             refuse_marks(&edit.new, Some(&before))?;
         }
         let (after, spans) = edited(&before, &self.edits)?;
-        let told = told(&job.place.shown(path), &after, &spans);
-        let line = spans.first().map_or(1, |span| line_at(&after, span.start));
+        let shown = job.place.shown(path);
+        let told = match self.edits.len() {
+            1 => told(&shown, &after, &spans),
+            count => format!("made {count} edits in {shown}"),
+        };
+        let same = before.bytes().zip(after.bytes()).take_while(|(before, after)| before == after).count();
+        let line = line_at(&after, same);
         let change =
             FileChange { path: path.to_owned(), before: Some(before.into()), after: Some(after.into()) };
         self.ready = Some((change.clone(), told, line));

@@ -108,7 +108,7 @@ fn found(job: &Job, start: &Spot, matcher: &GlobMatcher) -> Result<Vec<(Option<i
             return Err("the turn was cancelled".into());
         }
         let below = spot.real().strip_prefix(start.real()).unwrap_or(spot.real());
-        if matcher.is_match(below) && !screen.hides(spot.real()) {
+        if matcher.is_match(below) && !screen.forbids(spot.real()) {
             found.push((spot.written(), spot));
         }
     }

@@ -105,15 +105,12 @@ fn matcher(search: &Arguments) -> Result<RegexMatcher, String> {
     let mut builder = RegexMatcherBuilder::new();
     builder.multi_line(true).crlf(true).size_limit(PATTERN_BYTES_MAX).case_insensitive(search.ignore_case);
     builder.fixed_strings(!search.regex);
-    if !search.multiline {
-        builder.line_terminator(Some(b'\n'));
-    }
+    // Without multiline no hit can go over the end of a line, which makes the search faster.
+    builder.line_terminator(if search.multiline { None } else { Some(b'\n') });
     builder.build(&search.text).map_err(|error| {
-        let advice = if !search.multiline && search.text.contains('\n') || search.text.contains("\\n") {
-            "; for a hit over several lines set multiline"
-        } else {
-            ""
-        };
+        let over_lines = search.text.contains('\n') || search.text.contains("\\n");
+        let advice =
+            if over_lines && !search.multiline { "; for a hit over several lines set multiline" } else { "" };
         format!("the regular expression cannot be used: {error}{advice}")
     })
 }

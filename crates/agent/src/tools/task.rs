@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{Intent, Job, Outcome, Tool, Work, arguments};
 use crate::context::{Conversation, Opening};
 use crate::prompt::Prompt;
-use crate::role::{self, Role};
+use crate::role::Role;
 use crate::summary::cut;
 use crate::thinker::{Broken, Thinker, unless_cancelled};
 
@@ -27,8 +27,8 @@ const TOLD_CHARS_MAX: usize = 32_000;
 
 pub(super) const NAME: &str = "task";
 
-pub(super) fn tool() -> Tool {
-    let roles = role::sub_agents();
+pub(super) fn tool(roles: &Arc<[Role]>) -> Tool {
+    let known = Arc::clone(roles);
     let names: Vec<&str> = roles.iter().map(|role| role.name.as_ref()).collect();
     let agents: String = roles.iter().map(|role| format!(" {}: {}.", role.name, role.description)).collect();
     let schema = json!({
@@ -49,7 +49,7 @@ pub(super) fn tool() -> Tool {
         ToolKind::Think,
         ToolClass::Read,
         schema,
-        intend,
+        move |text| intend(text, &known),
     )
 }
 
@@ -65,7 +65,7 @@ struct Task {
     role: Role,
 }
 
-fn intend(text: &str) -> Result<Intent, String> {
+fn intend(text: &str, roles: &[Role]) -> Result<Intent, String> {
     let Arguments { description, prompt, agent } = arguments(text)?;
     if prompt.trim().is_empty() {
         return Err("the prompt is empty".into());
@@ -73,7 +73,6 @@ fn intend(text: &str) -> Result<Intent, String> {
     if prompt.len() > PROMPT_BYTES_MAX {
         return Err(format!("the prompt is longer than {} KiB", PROMPT_BYTES_MAX >> 10));
     }
-    let mut roles = role::sub_agents();
     let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
     let at = match &agent {
         None => 0,
@@ -81,6 +80,7 @@ fn intend(text: &str) -> Result<Intent, String> {
             format!("there is no sub-agent {name:?}; the sub-agents are {}", names.join(", "))
         })?,
     };
+    let role = roles.get(at).cloned().ok_or("there is no sub-agent")?;
     let title = if description.trim().is_empty() { &prompt } else { &description };
     Ok(Intent {
         title: title.clone(),
@@ -89,7 +89,7 @@ fn intend(text: &str) -> Result<Intent, String> {
         subject: None,
         risk: Risk::Low,
         reason: "starts a sub-agent, which asks for what it needs",
-        work: Box::new(Task { prompt, role: roles.swap_remove(at) }),
+        work: Box::new(Task { prompt, role }),
     })
 }
 
@@ -123,7 +123,7 @@ fn outcome(ended: Result<Stop, Broken>, said: Option<Arc<str>>) -> Outcome {
         Ok(Stop::Refusal) => Some("the model refused to go on".to_owned()),
         Ok(Stop::Cancelled) | Err(Broken::Cancelled) => Some("the turn was cancelled".to_owned()),
         Ok(Stop::Failed | Stop::Interrupted) => Some("it failed".to_owned()),
-        Err(Broken::Failed(reason)) => Some(reason),
+        Err(Broken::Failed(reason) | Broken::TooLong(reason)) => Some(reason),
     };
     let text = match (&trouble, said) {
         (None, Some(said)) => said.to_string(),
@@ -158,12 +158,17 @@ mod tests {
 
     #[test]
     fn a_task_needs_a_prompt_and_a_sub_agent_that_exists() {
-        let refusal = |text: &str| intend(text).err().unwrap_or_default();
+        let mut roles = crate::role::built_in();
+        roles.retain(|role| role.sub_agent);
+        let refusal = |text: &str| intend(text, &roles).err().unwrap_or_default();
         assert_eq!(refusal(r#"{"description":"d","prompt":" "}"#), "the prompt is empty");
         assert_eq!(
             refusal(r#"{"description":"d","prompt":"p","agent":"boss"}"#),
             "there is no sub-agent \"boss\"; the sub-agents are general, explore"
         );
-        assert_eq!(intend(r#"{"description":"","prompt":"p","agent":"explore"}"#).ok().unwrap().title, "p");
+        assert_eq!(
+            intend(r#"{"description":"","prompt":"p","agent":"explore"}"#, &roles).ok().unwrap().title,
+            "p"
+        );
     }
 }

@@ -11,6 +11,8 @@ use serde_json::json;
 
 use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
 
+/// What a tool writes at most.
+const WRITTEN_BYTES_MAX: usize = 10 << 20;
 /// What stands in the log where a secret was.
 const MARK: &str = "[REDACTED]";
 
@@ -44,6 +46,7 @@ struct Arguments {
 
 fn intend(text: &str) -> Result<Intent, String> {
     let write: Arguments = arguments(text)?;
+    refuse_unfit(&write.text)?;
     Ok(Intent {
         title: format!("Write {}", write.path),
         path: Some(write.path),
@@ -111,6 +114,20 @@ pub(super) fn refuse_marks(new: &str, before: Option<&str>) -> Result<(), Failur
     Ok(())
 }
 
+/// What no text file of a project is.
+fn refuse_unfit(text: &str) -> Result<(), String> {
+    if text.len() > WRITTEN_BYTES_MAX {
+        return Err(format!(
+            "the text is larger than {} MiB; let a command make the file",
+            WRITTEN_BYTES_MAX >> 20
+        ));
+    }
+    if text.contains('\0') {
+        return Err("the text has a NUL in it, so it is no text; let a command make the file".into());
+    }
+    Ok(())
+}
+
 /// A name that nobody uses and nobody can guess.
 pub(crate) fn draft_name() -> String {
     format!(".ropewalk-{}.tmp", uuid::Uuid::new_v4().simple())
@@ -139,6 +156,7 @@ pub(super) fn put_in_place(
 
 /// Puts all of the changes in place or none of them.
 pub(super) fn put_all(job: &Job, puts: &[Put]) -> Result<(), Failure> {
+    puts.iter().filter_map(|put| put.change.after.as_deref()).try_for_each(refuse_unfit)?;
     let spots = puts.iter().map(|put| still_there(job, &put.change)).collect::<Result<Vec<Spot>, _>>()?;
     let permissions: Vec<Option<u32>> = spots.iter().map(Spot::permissions).collect();
     for (done, (put, spot)) in puts.iter().zip(&spots).enumerate() {

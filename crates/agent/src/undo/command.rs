@@ -12,7 +12,7 @@ use std::sync::Arc;
 use sandbox::{Files, Kind, Spot, Want};
 
 use super::journal::State;
-use super::{Inner, look};
+use super::{Inner, Undo, look};
 use crate::place::Place;
 use crate::tools::{Job, Outcome, blocking};
 use crate::walk::Walk;
@@ -43,49 +43,64 @@ pub(crate) async fn around(
 
 /// Files as they are before a command runs.
 struct Before {
+    undo: Arc<Undo>,
     files: Vec<(Spot, State)>,
 }
 
 impl Before {
     fn of(line: &str, job: &Job) -> Option<Self> {
         let files = job.place.files().ok()?;
-        let mut seen = HashSet::new();
         let mut spots = concerned(line, &job.place, files);
         let known = job.session.seen.latest(FILES_MAX).into_iter();
-        spots.extend(
-            known.filter_map(|path| files.find(&path, Want::Write).ok().filter(|spot| spot.real() == path)),
-        );
+        let still = |path: PathBuf| files.find(&path, Want::Write).ok().filter(|spot| spot.real() == path);
+        spots.extend(known.filter_map(still));
+        let mut seen = HashSet::new();
         spots.retain(|spot| seen.insert(spot.real().to_owned()));
         spots.truncate(FILES_MAX);
-        let mut guard = job.session.undo.open()?;
-        let Inner { store, journal, commands } = guard.as_mut()?;
+        let mut inner = job.session.undo.open()?;
+        let Inner { store, journal, commands } = inner.as_mut()?;
         let (mut looked, mut left) = (Vec::new(), BYTES_MAX);
         for spot in spots {
             let Ok((state, bytes)) = look(files, &spot) else { continue };
             if let (State::File { hash, .. }, Some(bytes)) = (&state, &bytes) {
                 let Some(rest) = left.checked_sub(bytes.len() as u64) else { continue };
                 left = rest;
-                // What cannot be kept is named when somebody wants it back.
+                // What this command needs already must not make room for the rest of it. What cannot be kept is
+                // named when somebody wants it back.
                 store.keep(hash, bytes, journal, *commands == 0 && looked.is_empty()).ok();
             }
             looked.push((spot, state));
         }
         *commands += 1;
-        Some(Self { files: looked })
+        Some(Self { undo: Arc::clone(&job.session.undo), files: looked })
     }
 
-    fn compare(self, job: &Job) {
-        if let Some(Some(inner)) = job.session.undo.open().as_deref_mut() {
-            inner.commands = inner.commands.saturating_sub(1);
-        }
+    fn compare(mut self, job: &Job) {
         let Ok(files) = job.place.files() else { return };
-        for (spot, before) in self.files {
+        let mut changed = Vec::new();
+        for (spot, before) in std::mem::take(&mut self.files) {
             match look(files, &spot) {
-                Ok((after, _)) if after != before => {
-                    job.session.undo.note(job.context.turn(), spot.real(), (before, None), after);
-                }
+                Ok((after, _)) if after != before => changed.push((spot, before, after)),
                 Ok(_) | Err(_) => {}
             }
+        }
+        let mut inner = self.undo.open();
+        if let Some(Some(Inner { store, journal, .. })) = inner.as_deref_mut().filter(|_| !changed.is_empty())
+        {
+            for (spot, before, after) in changed {
+                journal.note(job.context.turn().0, spot.real(), before, after);
+            }
+            if let Err(error) = store.write_journal(journal) {
+                tracing::warn!(%error, "what a command changed cannot be undone");
+            }
+        }
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        if let Some(Some(inner)) = self.undo.open().as_deref_mut() {
+            inner.commands = inner.commands.saturating_sub(1);
         }
     }
 }

@@ -57,7 +57,7 @@ impl Store {
         put(&self.folder, JOURNAL, &journal.bytes())
     }
 
-    /// Keeps a content. Makes room for it if need be, at the cost of the oldest turns.
+    /// Keeps a content. With `sweep` makes room for it if need be, at the cost of the oldest turns.
     pub(super) fn keep(
         &mut self,
         hash: &str,
@@ -73,8 +73,11 @@ impl Store {
             return Ok(());
         }
         self.make()?;
-        if sweep && self.bytes + bytes.len() as u64 > self.bytes_max {
+        let wanted = self.bytes + bytes.len() as u64;
+        if sweep && wanted > self.bytes_max {
             self.make_room(bytes.len() as u64, journal)?;
+        } else if wanted > 2 * self.bytes_max {
+            return Err(io::Error::other("there is no room for it"));
         }
         put(&folder, hash, bytes)?;
         self.bytes += bytes.len() as u64;

@@ -8,8 +8,18 @@ use testkit::{Line, Script, call};
 
 use crate::house::House;
 
+const SEARCHED: [(&str, &str); 5] = [
+    ("a.rs", "fn one() {\n    two();\n}\n\nfn Two() {}\n"),
+    ("b/c.rs", "two\ntwo\n"),
+    ("b/d.txt", "two and a.b\n"),
+    ("bin", "two\0"),
+    (".env", "two\n"),
+];
+
 async fn check(files: &[(&str, &str)], calls: Vec<Line>, expected: Expect) -> House {
-    let mut house = House::with(Script::new([calls, vec![]])).await;
+    // One after the other: calls that only read would run side by side and end in any order.
+    let replies = calls.into_iter().map(|call| vec![call]).chain([vec![]]);
+    let mut house = House::with(Script::new(replies)).await;
     for (path, text) in files {
         house.write(path, text);
     }
@@ -60,6 +70,15 @@ async fn several_edits_are_all_made_or_none() {
             call("edit", r#"{"path":"a"}"#),
         ],
         expect![[r#"
+            1 starts: Edit a (Edit)
+            1 fails: edit 2 of 2: the old text is not in the file; read the file again and copy the text from it. Nothing was changed
+            2 starts: Edit a (Edit)
+            file DIR/a Some("one|two|three|") -> Some("1|two|3|")
+            2 ends:  told "made 2 edits in a"
+            3 starts: edit (Edit)
+            3 fails: say what to replace: old and new, or a list of edits
+            title go
+            EndTurn
         "#]],
     )
     .await;
@@ -78,6 +97,23 @@ async fn a_patch_changes_all_of_its_files_or_none() {
             patch("*** Update File: a\n-one\n+1\n*** Update File: b\n*** Move to: c/d\n-two\n+2\n"),
         ],
         expect![[r#"
+            1 starts: Patch a, b (Edit)
+            1 fails: b: these lines are not in the file as the patch has them; read it again:|nope. Nothing was changed
+            2 starts: Patch a, ../out (Edit)
+            blocked apply_patch TOP/out workspace-write
+            2 fails: TOP/out is outside the workspace; to work there too, start with --add-dir and its folder
+            3 starts: Patch a, .git/hooks/post-commit (Edit)
+            blocked apply_patch DIR/.git/hooks/post-commit workspace-write
+            3 fails: DIR/.git/hooks/post-commit is protected: it could make your editor, your shell or git run something; change it yourself
+            4 starts: Patch a, ./a (Edit)
+            4 fails: ./a: the patch names this file twice
+            5 starts: Patch a, b, c/d (Edit)
+            file DIR/a Some("one|") -> Some("1|")
+            file DIR/c/d None -> Some("2|")
+            file DIR/b Some("two|") -> None
+            5 ends:  told "updated a\nmoved to c/d\nremoved b"
+            title go
+            EndTurn
         "#]],
     )
     .await;
@@ -88,13 +124,11 @@ async fn a_patch_changes_all_of_its_files_or_none() {
 #[tokio::test]
 async fn files_are_found_by_name_newest_first() {
     let mut house = House::with(Script::new([
-        vec![
-            call("glob", r#"{"pattern":"*.rs"}"#),
-            call("glob", r#"{"pattern":"src/*.rs"}"#),
-            call("glob", r#"{"pattern":"*.rs","path":"src/deep"}"#),
-            call("glob", r#"{"pattern":"*.py"}"#),
-            call("glob", r#"{"pattern":"["}"#),
-        ],
+        vec![call("glob", r#"{"pattern":"*.rs"}"#)],
+        vec![call("glob", r#"{"pattern":"src/*.rs"}"#)],
+        vec![call("glob", r#"{"pattern":"*.rs","path":"src/deep"}"#)],
+        vec![call("glob", r#"{"pattern":"*.py"}"#)],
+        vec![call("glob", r#"{"pattern":"["}"#)],
         vec![],
     ]))
     .await;
@@ -108,6 +142,18 @@ async fn files_are_found_by_name_newest_first() {
     house.write(".gitignore", "target\n");
     let events = house.prompt("go").await;
     expect![[r#"
+        1 starts: Find *.rs in . (Search)
+        1 ends: id_rsa.rs|.env.rs|src/new.rs|src/deep/b.rs|old.rs|
+        2 starts: Find src/*.rs in . (Search)
+        2 ends: src/new.rs|
+        3 starts: Find *.rs in src/deep (Search)
+        3 ends: src/deep/b.rs|
+        4 starts: Find *.py in . (Search)
+        4 ends: no files|
+        5 starts: glob (Search)
+        5 fails: the pattern cannot be used: error parsing glob '**/[': unclosed character class; missing ']'
+        title go
+        EndTurn
     "#]]
     .assert_eq(&house.lines(&events));
 }
@@ -115,19 +161,37 @@ async fn files_are_found_by_name_newest_first() {
 #[tokio::test]
 async fn a_search_can_be_narrowed_and_shown_in_several_ways() {
     check(
-        &[
-            ("a.rs", "fn one() {\n    two();\n}\n\nfn Two() {}\n"),
-            ("b/c.rs", "two\ntwo\n"),
-            ("b/d.txt", "two and a.b\n"),
-            ("bin", "two\0"),
-            (".env", "two\n"),
-        ],
+        &SEARCHED,
         vec![
             call("search", r#"{"text":"two"}"#),
             call("search", r#"{"text":"two","ignore_case":true,"files":"*.rs","output":"count"}"#),
             call("search", r#"{"text":"TWO","ignore_case":true,"output":"files","path":"b"}"#),
             call("search", r#"{"text":"two","files":"a.rs","context":1}"#),
             call("search", r#"{"text":"a.b"}"#),
+        ],
+        expect![[r#"
+            1 starts: Search "two" in . (Search)
+            1 ends: a.rs:2:     two();|b/c.rs:1: two|b/c.rs:2: two|b/d.txt:1: two and a.b|[1 file that may hold secrets or must be asked for left out; name it to search it]|
+            2 starts: Search "two" in . (Search)
+            2 ends: a.rs: 2|b/c.rs: 2|
+            3 starts: Search "TWO" in b (Search)
+            3 ends: b/c.rs|b/d.txt|
+            4 starts: Search "two" in . (Search)
+            4 ends: a.rs-1- fn one() {|a.rs:2:     two();|a.rs-3- }|
+            5 starts: Search "a.b" in . (Search)
+            5 ends: b/d.txt:1: two and a.b|[1 file that may hold secrets or must be asked for left out; name it to search it]|
+            title go
+            EndTurn
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_search_is_by_lines_unless_more_is_wanted_and_never_in_secrets_by_the_way() {
+    check(
+        &SEARCHED,
+        vec![
             call("search", r#"{"text":"^fn \\w+\\(\\) \\{$","regex":true}"#),
             call("search", r#"{"text":"two\\n","regex":true}"#),
             call("search", r#"{"text":"two\\ntwo","regex":true,"multiline":true}"#),
@@ -137,7 +201,84 @@ async fn a_search_can_be_narrowed_and_shown_in_several_ways() {
             call("search", r#"{"text":"(","regex":true}"#),
         ],
         expect![[r#"
+            1 starts: Search "^fn \\w+\\(\\) \\{$" in . (Search)
+            1 ends: a.rs:1: fn one() {|[1 file that may hold secrets or must be asked for left out; name it to search it]|
+            2 starts: search (Search)
+            2 fails: the regular expression cannot be used: the literal "\n" is not allowed in a regex; for a hit over several lines set multiline
+            3 starts: Search "two\\ntwo" in . (Search)
+            3 ends: b/c.rs:1: two|b/c.rs:2: two|[1 file that may hold secrets or must be asked for left out; name it to search it]|
+            4 starts: Search "two" in b (Search)
+            4 ends: b/c.rs:1: two|[there may be more; look for something narrower]|
+            5 starts: Search "two" in bin (Search)
+            5 ends: no hits|
+            6 starts: Search "two" in .env (Search)
+            asks Read High DIR/.env
+            6 ends: .env:1: two|
+            7 starts: search (Search)
+            7 fails: the regular expression cannot be used: regex parse error:|    (?:()|    ^|error: unclosed group
+            title go
+            EndTurn
         "#]],
     )
     .await;
+}
+
+#[tokio::test]
+async fn every_file_tool_says_where_it_works() {
+    let calls = vec![
+        call("read", r#"{"path":"a","start_line":1}"#),
+        call("edit", r#"{"path":"a","old":"two","new":"2"}"#),
+        call("write", r#"{"path":"b","text":"b"}"#),
+        patch("*** Update File: a\n-one\n+1\n*** Delete File: b\n"),
+        call("search", r#"{"text":"1"}"#),
+    ];
+    let mut house = House::with(Script::new([calls, vec![]])).await;
+    house.write("a", "one\ntwo\n");
+    let events = house.prompt("go").await;
+    let shown = |location: &engine::Location| {
+        let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
+        format!("{}{line}", location.path.strip_prefix(&house.dir).unwrap().display())
+    };
+    let all = |locations: &[engine::Location]| locations.iter().map(shown).collect::<Vec<_>>().join(" ");
+    let lines = events.iter().filter_map(|event| match &event.body {
+        Body::ToolStarted(start) => Some(format!("{} starts at {}\n", start.tool, all(&start.locations))),
+        Body::ToolEnded(end) => Some(format!("ends at {}\n", all(&end.locations))),
+        _ => None,
+    });
+    expect![[r#"
+        read starts at a:1
+        ends at a:1
+        edit starts at a
+        ends at a:2
+        write starts at b
+        ends at b
+        apply_patch starts at a b
+        ends at a
+        search starts at 
+        ends at a:1
+    "#]]
+    .assert_eq(&lines.collect::<String>());
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_no_text_is_not_written() {
+    let write = |text: &str| call("write", serde_json::json!({ "path": "new", "text": text }).to_string());
+    let large = "x".repeat((10 << 20) + 1);
+    let house = check(
+        &[("a", "a")],
+        vec![write(&large), write("a\0b"), call("edit", r#"{"path":"a","old":"a","new":"\u0000"}"#)],
+        expect![[r#"
+            1 starts: write (Edit)
+            1 fails: the text is larger than 10 MiB; let a command make the file
+            2 starts: write (Edit)
+            2 fails: the text has a NUL in it, so it is no text; let a command make the file
+            3 starts: Edit a (Edit)
+            3 fails: the text has a NUL in it, so it is no text; let a command make the file
+            title go
+            EndTurn
+        "#]],
+    )
+    .await;
+    assert!(!house.dir.join("new").exists());
+    assert_eq!(house.read("a"), "a");
 }

@@ -4,6 +4,7 @@
 mod files;
 mod house;
 mod offline;
+mod providers;
 mod reach;
 mod shell;
 mod trajectories;

@@ -185,7 +185,7 @@ async fn a_review_only_reads() {
             EndTurn
             say Nothing was reviewed: a path to review has letters, digits and . _ - / + @ only.
             EndTurn
-            say There is no command /nonsense.||Commands:|- `/help`: Shows what can be typed here|- `/model [id|refresh]`: Shows the models, or switches to one|- `/mode [code|ask|architect]`: Shows the modes, or switches to one|- `/approval [preset]`: Shows what is done without asking, or changes it|- `/sandbox`: Shows how far tools and commands reach|- `/clear`: Forgets the conversation; the session stays|- `/compact`: Replaces the conversation by a summary, for the model|- `/review [path]`: Reviews a file or the project; changes nothing|- `/permissions [list|add|remove]`: Shows or changes what may be done here without asking|Anything else is a request to the agent.
+            say There is no command /nonsense.||Commands:|- `/help`: Shows what can be typed here|- `/model [id|refresh]`: Shows the models, or switches to one|- `/mode [code|ask|architect]`: Shows the modes, or switches to one|- `/approval [preset]`: Shows what is done without asking, or changes it|- `/sandbox`: Shows how far tools and commands reach|- `/clear`: Forgets the conversation; the session stays|- `/compact`: Replaces the conversation by a summary, for the model|- `/review [path]`: Reviews a file or the project; changes nothing|- `/undo [force]`: Takes back what the last turn did to files|- `/redo [force]`: Does again what was undone last|- `/permissions [list|add|remove]`: Shows or changes what may be done here without asking|Anything else is a request to the agent.
             EndTurn
         "#]],
     )

@@ -28,8 +28,7 @@ async fn said(house: &mut House, prompt: &str, expected: Expect) {
 #[tokio::test]
 async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
     let edit = call("edit", r#"{"path":"a.txt","old":"one","new":"1"}"#);
-    let (mut house, script) =
-        house(vec![vec![edit, call("write", r#"{"path":"new/b.txt","text":"b\n"}"#)]]).await;
+    let (mut house, _) = house(vec![vec![edit, call("write", r#"{"path":"new/b.txt","text":"b\n"}"#)]]).await;
     house.write("a.txt", "\u{feff}one\r\ntwo");
     house.prompt("go").await;
     assert_eq!(house.read("a.txt"), "\u{feff}1\r\ntwo");
@@ -37,6 +36,10 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/undo",
         expect![[r#"
+            file DIR/a.txt Some("\u{feff}1\r|two") -> Some("\u{feff}one\r|two")
+            file DIR/new/b.txt Some("b|") -> None
+            say Undone: a.txt, new/b.txt.
+            EndTurn
         "#]],
     )
     .await;
@@ -46,6 +49,8 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/undo",
         expect![[r#"
+            say No file was changed: no turn has changed files that could be put back.
+            EndTurn
         "#]],
     )
     .await;
@@ -53,6 +58,10 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/redo",
         expect![[r#"
+            file DIR/a.txt Some("\u{feff}one\r|two") -> Some("\u{feff}1\r|two")
+            file DIR/new/b.txt None -> Some("b|")
+            say Done again: a.txt, new/b.txt.
+            EndTurn
         "#]],
     )
     .await;
@@ -61,6 +70,8 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/redo",
         expect![[r#"
+            say No file was changed: nothing was undone that could be done again.
+            EndTurn
         "#]],
     )
     .await;
@@ -68,11 +79,20 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         &mut house,
         "/undo now",
         expect![[r#"
+            say No file was changed: the only word that can follow is force.
+            EndTurn
         "#]],
     )
     .await;
+}
 
-    // The model hears of it with the next prompt, and only once.
+#[tokio::test]
+async fn the_model_hears_of_it_with_the_next_prompt_and_only_once() {
+    let (mut house, script) = house(vec![vec![call("write", r#"{"path":"a.txt","text":"x"}"#)]]).await;
+    for prompt in ["go", "/redo", "/undo", "/undo"] {
+        house.prompt(prompt).await;
+    }
+    house.restart().await;
     house.prompt("next").await;
     house.prompt("and next").await;
     let requests = script.requests();
@@ -87,7 +107,7 @@ async fn an_edit_is_taken_back_and_done_again_to_the_byte() {
         .collect();
     assert_eq!(prompts.len(), 3);
     assert!(
-        prompts[1].contains("Undone: a.txt, new/b.txt.") && prompts[1].ends_with("\n\nnext"),
+        prompts[1].contains("was told: Undone: a.txt. Read") && prompts[1].ends_with("\n\nnext"),
         "{}",
         prompts[1]
     );
@@ -111,7 +131,6 @@ async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
     assert_eq!(house.read("a"), "0");
     house.prompt("/redo").await;
     assert_eq!(house.read("a"), "1");
-    // The file is not what the model saw last, so it has to look first.
     house.prompt("four").await;
     assert_eq!(house.read("a"), "4");
     // A new change: what was undone before it is gone.
@@ -119,6 +138,8 @@ async fn undo_goes_back_turn_by_turn_also_after_a_restart() {
         &mut house,
         "/redo",
         expect![[r#"
+            say No file was changed: nothing was undone that could be done again.
+            EndTurn
         "#]],
     )
     .await;
@@ -138,6 +159,8 @@ async fn what_somebody_else_changed_is_not_overwritten() {
         &mut house,
         "/undo",
         expect![[r#"
+            say No file was changed: somebody else has changed this since: DIR/a. `/undo force` does it all the same.
+            EndTurn
         "#]],
     )
     .await;
@@ -161,6 +184,8 @@ async fn a_file_that_became_a_link_is_not_written_through() {
         &mut house,
         "/undo force",
         expect![[r#"
+            say No file was changed: DIR/a is a link now; nothing is put back through it.
+            EndTurn
         "#]],
     )
     .await;
@@ -194,6 +219,13 @@ async fn what_a_command_does_to_the_files_it_names_is_taken_back() {
         &mut house,
         "/undo",
         expect![[r#"
+            file DIR/made Some("x") -> None
+            file DIR/gone/a None -> Some("a")
+            file DIR/gone/deep/b None -> Some("b")
+            file DIR/old None -> Some("token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA|")
+            file DIR/new Some("token = sk-ant-api03-AAAAAAAAAAAAAAAAAAAAAAAAAAAA|") -> None
+            say Undone: made, gone/a, gone/deep/b, old, new, run.sh, bin.dat.
+            EndTurn
         "#]],
     )
     .await;
@@ -219,6 +251,15 @@ async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
         &mut house,
         "go",
         expect![[r#"
+            1 starts: Patch run.sh, bin/run.sh, b and 1 more (Edit)
+            file DIR/bin/run.sh None -> Some("two|")
+            file DIR/run.sh Some("one|") -> None
+            file DIR/b Some("b|") -> None
+            file DIR/c None -> Some("c|")
+            1 ends:  told "moved to bin/run.sh\nremoved run.sh\ndeleted b\nadded c"
+            say ok
+            title go
+            EndTurn
         "#]],
     )
     .await;
@@ -228,6 +269,12 @@ async fn a_patch_with_a_move_and_a_deletion_is_taken_back() {
         &mut house,
         "/undo",
         expect![[r#"
+            file DIR/bin/run.sh Some("two|") -> None
+            file DIR/run.sh None -> Some("one|")
+            file DIR/b None -> Some("b|")
+            file DIR/c Some("c|") -> None
+            say Undone: bin/run.sh, run.sh, b, c.
+            EndTurn
         "#]],
     )
     .await;
@@ -249,6 +296,8 @@ async fn a_file_that_is_too_large_to_be_kept_is_named() {
         &mut house,
         "/undo",
         expect![[r#"
+            say No file was changed: not everything can be put back: DIR/large: what it held is too large to be kept (25 MiB at most). `/undo force` does the rest.
+            EndTurn
         "#]],
     )
     .await;

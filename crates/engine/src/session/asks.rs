@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
 use crate::event::{AskRequest, Body, Origin, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
-use crate::policy::{Ruling, decide};
+use crate::policy::{Ruling, decide_with};
 use crate::rules::RuleHit;
 
 /// After so many refusals of the same wish by a person it is refused without asking.
@@ -95,7 +95,7 @@ impl Session {
     }
 
     fn ruling(&self, request: &AskRequest, hit: Option<&RuleHit>) -> Ruling {
-        match decide(&self.settings, request, hit) {
+        match decide_with(&self.settings, &self.free_modes, request, hit) {
             Ruling::Ask if self.denied_often(request) => Ruling::Rule {
                 allow: false,
                 reason: format!("refused {DENIALS_MAX} times in this session, so it is not asked again")

@@ -36,7 +36,7 @@ const NAMES: [(Tool, &[&str]); 7] = [
     ),
     (Tool::Write, &["write", "write_file", "create_file", "write_to_file"]),
     (Tool::Search, &["search", "grep", "search_files", "ripgrep"]),
-    (Tool::List, &["list", "ls", "list_files", "list_directory", "glob"]),
+    (Tool::List, &["list", "ls", "list_files", "list_directory", "glob", "find_path"]),
     (Tool::Fetch, &["fetch", "webfetch", "web_fetch"]),
 ];
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use engine::{
-    AskId, Body, CallId, CommandSpec, Event, Origin, Page, Resolution, Seq, Stop, SurfaceId, Taken, Totals,
-    TurnId,
+    AskId, Body, CallId, Event, Origin, Page, Resolution, Seq, Stop, SurfaceId, Taken, Totals, TurnId,
 };
 use wire::{AskFrame, Fault, Outcome, Piece, Replies, RpcId, SessionView, Stand, View};
 
@@ -226,12 +225,13 @@ impl Writing<'_> {
     }
 
     /// The history is told: the client gets its answer, then the questions that are still open.
-    pub(super) fn end_replay(&mut self, attached: &mut Attached, commands: &[CommandSpec]) {
+    pub(super) fn end_replay(&mut self, attached: &mut Attached) {
         let Some(replay) = attached.replay.take() else { return };
         let (session, at) = (attached.handle.id().clone(), attached.reader.cursor());
         self.out.extra(Some(&session), at, |out| attached.updates.flush(out));
         if !replay.answers.is_empty() {
-            self.out.extra(Some(&session), at, |out| attached.updates.commands(commands, out));
+            self.out
+                .extra(Some(&session), at, |out| attached.updates.commands(attached.handle.commands(), out));
         }
         let totals = attached.handle.snapshot().totals;
         if totals.context_size > 0 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Content, Link, MODE, SessionId};
+use engine::{Content, Link, MODE, MODEL, SessionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -74,6 +74,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
             })
         }
         "session/set_config_option" => set_config_option(params),
+        "session/set_model" => set_model(params),
         // Older clients send it as a request.
         "session/cancel" => cancel(params),
         "initialized" => {
@@ -115,6 +116,7 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
         | "session/prompt"
         | "session/message"
         | "session/set_mode"
+        | "session/set_model"
         | "session/set_config_option" => {
             Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")))
         }
@@ -152,6 +154,19 @@ fn set_config_option(params: Option<&RawValue>) -> Result<Call, Fault> {
     };
     let id = session_id(&request.session_id)?;
     Ok(Call::Change { id, setting: request.config_id.0, value, answer: ChangeAnswer::AllSettings })
+}
+
+/// From before models were a config option.
+fn set_model(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        session_id: schema::SessionId,
+        model_id: Arc<str>,
+    }
+    let params: Params = read(params)?;
+    let id = session_id(&params.session_id)?;
+    Ok(Call::Change { id, setting: MODEL.into(), value: params.model_id, answer: ChangeAnswer::Nothing })
 }
 
 fn cancel(params: Option<&RawValue>) -> Result<Call, Fault> {

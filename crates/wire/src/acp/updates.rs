@@ -162,7 +162,7 @@ impl Updates {
 
     /// What the session has used in all.
     pub fn totals(&self, totals: &Totals, out: &mut Vec<u8>) {
-        let cost = schema::Cost::new(totals.cost_usd, "USD");
+        let cost = totals.known_usd().map(|usd| schema::Cost::new(usd, "USD"));
         let update = schema::UsageUpdate::new(totals.context_used, totals.context_size).cost(cost);
         self.update(schema::SessionUpdate::UsageUpdate(update), out);
     }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::{mode, prompt_id};
 use crate::acp::write_notification;
 use crate::dialect::{Piece, Stand, View};
+use crate::money;
 use crate::outcome::stop_word;
 use crate::plain::blocks;
 use crate::transcript::block_text;
@@ -228,8 +229,9 @@ impl Updates {
             "stopReason": stop_word(stop),
             "inputTokens": usage.input,
             "outputTokens": usage.output,
-            "costUsd": usage.cost_usd,
+            "costUsd": usage.known_usd(),
         });
+        delta = money::mark(delta, "costUnknown", usage.unpriced);
         if let (Some(error), Some(delta)) = (error, delta.as_object_mut()) {
             delta.insert("error".into(), (&**error).into());
         }
@@ -239,14 +241,15 @@ impl Updates {
 
     fn usage(&mut self, usage: &Usage) -> Value {
         self.turn_usage.add(usage);
-        json!({
+        let told = json!({
             "type": "usage",
             "inputTokens": usage.input,
             "outputTokens": usage.output,
             "contextUsed": usage.context_used,
             "contextSize": usage.context_size,
-            "costUsd": usage.cost_usd,
-        })
+            "costUsd": usage.known_usd(),
+        });
+        money::mark(told, "costUnknown", usage.unpriced)
     }
 
     fn delta(&self, delta: impl Serialize, out: &mut Vec<u8>) {

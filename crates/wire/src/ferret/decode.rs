@@ -92,13 +92,11 @@ mod tests {
 
     #[test]
     fn ids_are_read_in_both_spellings_and_the_older_agents_are_modes() {
-        for (agent, mode) in
-            [("build", "code"), ("plan", "architect"), ("explore", "ask"), ("review", "ask"), ("ask", "ask")]
-        {
+        for agent in ["build", "plan", "explore", "review", "ask"] {
             let call =
                 check("session/setMode", &format!(r#"{{"session_id":"s","mode":"{agent}"}}"#)).unwrap();
             let Call::Change { id, value, .. } = call else { panic!("{call:?}") };
-            assert_eq!((id, value.as_ref()), (SessionId::parse("s").unwrap(), mode));
+            assert_eq!((id, value.as_ref()), (SessionId::parse("s").unwrap(), agent));
         }
         let message = check("session/message", r#"{"sessionId":"s","text":"hi"}"#);
         assert!(matches!(message, Ok(Call::Message { .. })), "{message:?}");

@@ -15,6 +15,7 @@ use super::decode::ask_name;
 use crate::acp::{risk_name, write_notification};
 use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
+use crate::money;
 use crate::siblings;
 
 pub struct Updates {
@@ -94,8 +95,9 @@ impl Updates {
             "output": totals.output,
             "cache": totals.cache_read.saturating_add(totals.cache_write),
             "reasoning": totals.reasoning,
-            "total_usd": totals.cost_usd,
+            "total_usd": totals.known_usd(),
         });
+        let payload = money::mark(payload, "cost_unknown", totals.unpriced);
         self.update("cost_update", payload, out);
     }
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::decode::ask_name;
 use crate::acp::{risk_name, write_notification};
 use crate::dialect::{Counted, Piece, Stand};
+use crate::money;
 use crate::siblings;
 
 /// How many updates the dialect shows of an event: one or none.
@@ -220,7 +221,7 @@ fn setting(id: &str, value: &str) -> Value {
 }
 
 fn usage(totals: &Totals) -> Value {
-    json!({
+    let usage = json!({
         "sessionUpdate": "usage_update",
         "input": totals.input,
         "output": totals.output,
@@ -229,8 +230,9 @@ fn usage(totals: &Totals) -> Value {
         "reasoning": totals.reasoning,
         "contextUsed": totals.context_used,
         "contextSize": totals.context_size,
-        "costUsd": totals.cost_usd,
-    })
+        "costUsd": totals.known_usd(),
+    });
+    money::mark(usage, "costUnknown", totals.unpriced)
 }
 
 fn notice(level: &str, text: &str) -> Value {

@@ -7,6 +7,7 @@ use engine::{
 use serde_json::{Value, json};
 
 use super::permission_id;
+use crate::money;
 use crate::record::word::Word;
 use crate::siblings::{change, opaque, plan, prompt_text, result_text};
 use crate::transcript::block_text;
@@ -130,7 +131,7 @@ pub(super) fn question(session: &SessionId, ask: engine::AskId, request: &AskReq
 }
 
 pub(super) fn usage(usage: &Usage) -> Value {
-    json!({
+    let told = json!({
         "input_tokens": usage.input,
         "output_tokens": usage.output,
         "cache_read_tokens": usage.cache_read,
@@ -138,8 +139,9 @@ pub(super) fn usage(usage: &Usage) -> Value {
         "reasoning_tokens": usage.reasoning,
         "context_used": usage.context_used,
         "context_size": usage.context_size,
-        "cost_usd": usage.cost_usd,
-    })
+        "cost_usd": usage.known_usd(),
+    });
+    money::mark(told, "cost_unknown", usage.unpriced)
 }
 
 pub(super) fn tokens(totals: &Totals) -> u64 {

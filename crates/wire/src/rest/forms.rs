@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::facts::{question, remark, remark_data, tokens, tool_result, tool_use, usage};
 use super::stream::{Sink, Stream, Turn, is_success};
 use super::{message_id, seconds};
+use crate::money;
 use crate::outcome::stop_word;
 use crate::record::word::Word;
 use crate::siblings::prompt_text;
@@ -121,7 +122,8 @@ fn loop_end(told: &Told<'_>, ended: Option<Turn>, stop: Stop, error: Option<&str
     }
     sink.put("loop_event", |_| {
         let data =
-            json!({ "stop_reason": stop_word(stop), "steps": turn.steps, "cost_usd": turn.totals.cost_usd });
+            json!({ "stop_reason": stop_word(stop), "steps": turn.steps, "cost_usd": turn.totals.known_usd() });
+        let data = money::mark(data, "cost_unknown", turn.totals.unpriced);
         told.loop_event("result", data)
     });
     sink.put("result", |_| result(told, &turn, stop));
@@ -255,17 +257,18 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
 }
 
 fn result(told: &Told<'_>, turn: &Turn, stop: Stop) -> Value {
-    json!({
+    let result = json!({
         "message_id": told.message(),
         "output": turn.output,
         "output_truncated": turn.cut,
         "steps": turn.steps,
-        "cost": turn.totals.cost_usd,
+        "cost": turn.totals.known_usd(),
         "tokens": tokens(&turn.totals),
         "success": is_success(stop),
         "cancelled": stop == Stop::Cancelled,
         "stop_reason": stop_word(stop),
-    })
+    });
+    money::mark(result, "cost_unknown", turn.totals.unpriced)
 }
 
 fn failure(stop: Stop, error: Option<&str>) -> Option<&str> {

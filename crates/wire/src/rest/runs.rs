@@ -6,6 +6,7 @@ use engine::{Body, Content, Event, MODEL, SessionRow, Stop, Timestamp, Totals};
 use serde_json::{Value, json};
 
 use super::facts::tokens;
+use crate::money;
 use crate::siblings::prompt_text;
 use crate::timestamp::rfc3339;
 
@@ -102,26 +103,27 @@ impl Run {
     }
 
     fn summary(&self) -> Value {
-        json!({
+        let summary = json!({
             "run_id": self.row.id.as_str(),
             "started_at": rfc3339(self.row.created_at),
             "ended_at": rfc3339(self.row.updated_at),
             "model": self.model,
             "prompt": self.prompt,
             "success": self.success(),
-            "cost_usd": self.totals.cost_usd,
+            "cost_usd": self.totals.known_usd(),
             "steps": self.steps,
             "tool_calls": self.tool_calls,
             "source": self.row.source.as_ref(),
-        })
+        });
+        money::mark(summary, "cost_unknown", self.totals.unpriced)
     }
 
     fn cost(&self) -> Value {
-        json!({
+        let cost = json!({
             "run_id": self.row.id.as_str(),
             "started_at": rfc3339(self.row.created_at),
             "model": self.model,
-            "cost_usd": self.totals.cost_usd,
+            "cost_usd": self.totals.known_usd(),
             "total_tokens": tokens(&self.totals),
             "input_tokens": self.totals.input,
             "output_tokens": self.totals.output,
@@ -129,7 +131,8 @@ impl Run {
             "success": self.success(),
             "steps": self.steps,
             "source": self.row.source.as_ref(),
-        })
+        });
+        money::mark(cost, "cost_unknown", self.totals.unpriced)
     }
 }
 
@@ -141,7 +144,9 @@ pub fn list(runs: &[Run]) -> Value {
 /// The answer to `GET /runs/cost`.
 pub fn cost(runs: &[Run], filter: &Filter) -> Value {
     let sum = |part: fn(&Run) -> u64| runs.iter().map(part).fold(0u64, u64::saturating_add);
-    let mut costs: Vec<f64> = runs.iter().map(|run| run.totals.cost_usd).collect();
+    // What is not known would make the others seem cheaper than they were.
+    let mut costs: Vec<f64> = runs.iter().filter_map(|run| run.totals.known_usd()).collect();
+    let unknown = runs.iter().filter(|run| run.totals.unpriced).count();
     costs.sort_by(f64::total_cmp);
     let (total_cost, total_tokens) = (costs.iter().sum::<f64>(), sum(|run| tokens(&run.totals)));
     let successful = runs.iter().filter(|run| run.success()).count();
@@ -160,7 +165,8 @@ pub fn cost(runs: &[Run], filter: &Filter) -> Value {
             "input_tokens": sum(|run| run.totals.input),
             "output_tokens": sum(|run| run.totals.output),
             "cache_tokens": sum(Run::cache_tokens),
-            "avg_cost_usd": average(total_cost, runs.len()),
+            "unpriced_runs": unknown,
+            "avg_cost_usd": average(total_cost, costs.len()),
             "p50_cost_usd": percentile(&costs, 50),
             "p95_cost_usd": percentile(&costs, 95),
         },
@@ -169,15 +175,18 @@ pub fn cost(runs: &[Run], filter: &Filter) -> Value {
 }
 
 fn by_model(runs: &[Run]) -> Value {
-    let mut models: BTreeMap<&str, (u64, f64, u64)> = BTreeMap::new();
+    let mut models: BTreeMap<&str, (u64, Totals, u64)> = BTreeMap::new();
     for run in runs {
         let (count, cost, spent) = models.entry(&run.model).or_default();
         *count += 1;
-        *cost += run.totals.cost_usd;
+        cost.cost_usd += run.totals.cost_usd;
+        cost.unpriced |= run.totals.unpriced;
         *spent = spent.saturating_add(tokens(&run.totals));
     }
-    let row =
-        |(runs, cost, tokens): (u64, f64, u64)| json!({ "runs": runs, "cost_usd": cost, "tokens": tokens });
+    let row = |(runs, cost, tokens): (u64, Totals, u64)| {
+        let row = json!({ "runs": runs, "cost_usd": cost.known_usd(), "tokens": tokens });
+        money::mark(row, "cost_unknown", cost.unpriced)
+    };
     Value::Object(models.into_iter().map(|(model, sums)| (model.to_owned(), row(sums))).collect())
 }
 

@@ -34,7 +34,8 @@ pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usiz
         "session/cancel" => Ok(Call::Cancel { id: named(params)? }),
         "session/setMode" => {
             let chosen: ModeParams = read(params)?;
-            Ok(set(named(params)?, MODE, mode(&chosen.mode)))
+            // The agents of both are modes; the session knows which.
+            Ok(set(named(params)?, MODE, chosen.mode.into()))
         }
         "session/setModel" => {
             let chosen: ModelParams = read(params)?;
@@ -157,14 +158,4 @@ fn place(params: PlaceParams) -> Result<Place, Fault> {
         return Err(Fault::InvalidParams(format!("{} is not an absolute path", cwd.display())));
     }
     Ok(Place { cwd: params.cwd, roots: Vec::new(), servers: Vec::new() })
-}
-
-/// The agents of the older servers are our modes.
-fn mode(agent: &str) -> Arc<str> {
-    match agent {
-        "build" | "general" => "code".into(),
-        "plan" => "architect".into(),
-        "explore" | "review" => "ask".into(),
-        own => own.into(),
-    }
 }

@@ -39,8 +39,9 @@ async fn invoke(reach: Reach, Path(name): Path<String>, Fields(fields): Fields) 
     let id = some_text(&fields, &["session_id"])?.ok_or_else(missing)?;
     let words = words(&fields)?;
     let id = SessionId::parse(id).map_err(|_| no_session())?;
-    reach.row(&id).await?;
-    if !reach.doors.registry.abilities().commands.iter().any(|command| *command.name == *name) {
+    let row = reach.row(&id).await?;
+    let offered = reach.doors.registry.offer(&row.cwd).commands;
+    if !offered.iter().any(|command| *command.name == *name) {
         let message = "there is no such command; see GET /commands";
         return Err(Refusal::new(StatusCode::NOT_FOUND, "command_not_found", message));
     }

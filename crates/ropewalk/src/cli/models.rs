@@ -1,0 +1,49 @@
+//! The options about models and money.
+
+use std::num::NonZeroUsize;
+
+use clap::{Args, Subcommand};
+
+/// What a piece of work may cost.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BudgetOptions {
+    /// US dollars: no model is asked any more once so much is spent. With `run` for that prompt, else for
+    /// each session
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    pub max_cost: Option<f64>,
+
+    /// How often a model may be asked in one turn; without it, 50
+    #[arg(long, value_name = "N")]
+    pub max_turns: Option<NonZeroUsize>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum ModelsCommand {
+    /// Show which models were found and where, and what is missing for the others
+    #[command(alias = "ls")]
+    List(ModelsOptions),
+    /// Ask each provider one short question, which costs a little
+    Check(ModelsOptions),
+}
+
+impl ModelsCommand {
+    pub fn json(&self) -> bool {
+        match self {
+            Self::List(options) | Self::Check(options) => options.json,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ModelsOptions {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    let amount = text.strip_prefix('$').unwrap_or(text).parse::<f64>().ok();
+    amount
+        .filter(|amount| amount.is_finite() && *amount >= 0.0)
+        .ok_or_else(|| "an amount of US dollars, as in 0.50".to_owned())
+}

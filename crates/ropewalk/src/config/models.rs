@@ -1,0 +1,201 @@
+//! What the settings say about models: who offers them, what they cost, what may be spent.
+//!
+//! Only the person's own file is asked: a project that could name a provider could read every prompt.
+
+use agent::{Price, Wire};
+use toml_edit::{Item, TableLike};
+
+use super::{list_of, text_of};
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelSettings {
+    /// What a session begins with.
+    pub model: Option<String>,
+    /// Nothing else is offered, unless this is empty.
+    pub available: Vec<String>,
+    pub providers: Vec<ProviderEntry>,
+    pub models: Vec<ModelEntry>,
+    /// Whether to look for model servers on this machine.
+    pub probe: Option<bool>,
+    pub max_turns: Option<usize>,
+    pub session_usd: Option<f64>,
+    pub day_usd: Option<f64>,
+    pub refuse_unknown: bool,
+}
+
+/// One of `[[providers]]`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ProviderEntry {
+    pub name: String,
+    pub wire: Option<Wire>,
+    pub base_url: Option<String>,
+    pub models: Vec<String>,
+    /// The variable with the key.
+    pub key_env: Option<String>,
+    /// Names of headers, and the variables with their values.
+    pub headers_env: Vec<(String, String)>,
+}
+
+/// One of `[[models]]`: what is known better than in the table.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ModelEntry {
+    pub id: String,
+    pub context: Option<u64>,
+    pub output: Option<u64>,
+    pub images: Option<bool>,
+    pub price: Option<Price>,
+}
+
+impl ModelSettings {
+    /// Takes a key of the settings file. Says whether it is one of these.
+    pub fn take(&mut self, key: &str, item: &Item) -> Result<bool, String> {
+        match key {
+            "model" => self.model = Some(text_of(key, item)?.to_owned()),
+            "available_models" => self.available = list_of(key, item)?,
+            "probe_local_models" => self.probe = Some(bool_of(key, item)?),
+            "max_turns" => self.max_turns = Some(count_of(key, item)?),
+            "providers" => {
+                self.providers = tables(key, item)?.into_iter().map(provider).collect::<Result<_, _>>()?
+            }
+            "models" => self.models = tables(key, item)?.into_iter().map(model).collect::<Result<_, _>>()?,
+            "budget" => self.budget(item)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn budget(&mut self, item: &Item) -> Result<(), String> {
+        let table = item.as_table_like().ok_or("budget is written as [budget]")?;
+        for (key, item) in table.iter() {
+            match key {
+                "session_usd" => self.session_usd = Some(dollars_of(key, item)?),
+                "day_usd" => self.day_usd = Some(dollars_of(key, item)?),
+                "unknown" => {
+                    self.refuse_unknown = match text_of(key, item)? {
+                        "allow" => false,
+                        "refuse" => true,
+                        other => return Err(format!("unknown is \"allow\" or \"refuse\", not {other:?}")),
+                    }
+                }
+                // A misspelt word here may have been meant to save money.
+                _ => return Err(format!("a budget has session_usd, day_usd and unknown, not {key}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn provider(table: &dyn TableLike) -> Result<ProviderEntry, String> {
+    let mut entry = ProviderEntry::default();
+    for (key, item) in table.iter() {
+        match key {
+            "name" => entry.name = text_of(key, item)?.to_owned(),
+            "wire" => entry.wire = Some(wire(text_of(key, item)?)?),
+            "base_url" => entry.base_url = Some(text_of(key, item)?.to_owned()),
+            "models" => entry.models = list_of(key, item)?,
+            "key_env" => entry.key_env = Some(text_of(key, item)?.to_owned()),
+            "headers_env" => {
+                let headers = item.as_table_like().ok_or("headers_env is a table of names and variables")?;
+                for (name, item) in headers.iter() {
+                    entry.headers_env.push((name.to_owned(), text_of(name, item)?.to_owned()));
+                }
+            }
+            "key" | "api_key" => {
+                return Err(
+                    "a key does not belong in a file: put it into a variable and name that as key_env".into(),
+                );
+            }
+            _ => {
+                return Err(format!(
+                    "a provider has name, wire, base_url, models, key_env and headers_env, not {key}"
+                ));
+            }
+        }
+    }
+    let good = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '-' || char == '_';
+    if entry.name.is_empty() || !entry.name.chars().all(good) {
+        return Err(format!("a provider's name is of small letters, digits, - and _, not {:?}", entry.name));
+    }
+    if let Some(url) = &entry.base_url
+        && !url.starts_with("https://")
+        && !url.starts_with("http://")
+    {
+        return Err(format!("the base_url of {} must begin with https:// or http://", entry.name));
+    }
+    Ok(entry)
+}
+
+fn wire(word: &str) -> Result<Wire, String> {
+    Ok(match word {
+        "anthropic" => Wire::Anthropic,
+        "responses" => Wire::Responses,
+        "chat" | "openai" => Wire::Chat,
+        "gemini" => Wire::Gemini,
+        "ollama" => Wire::Ollama,
+        _ => return Err(format!("wire is anthropic, responses, chat, gemini or ollama, not {word:?}")),
+    })
+}
+
+fn model(table: &dyn TableLike) -> Result<ModelEntry, String> {
+    let mut entry = ModelEntry::default();
+    for (key, item) in table.iter() {
+        match key {
+            "id" => entry.id = text_of(key, item)?.to_owned(),
+            "context" => entry.context = Some(tokens_of(key, item)?),
+            "output" => entry.output = Some(tokens_of(key, item)?),
+            "images" => entry.images = Some(bool_of(key, item)?),
+            "price" => entry.price = Some(price(item)?),
+            _ => return Err(format!("a model has id, context, output, images and price, not {key}")),
+        }
+    }
+    if !entry.id.contains(':') {
+        return Err(format!("a model's id is provider:model, not {:?}", entry.id));
+    }
+    Ok(entry)
+}
+
+fn price(item: &Item) -> Result<Price, String> {
+    let table = item.as_table_like().ok_or("a price is { input = .., output = .. } per million tokens")?;
+    let (mut price, mut read, mut write) = (Price::FREE, None, None);
+    for (key, item) in table.iter() {
+        let amount = dollars_of(key, item)?;
+        match key {
+            "input" => price.input = amount,
+            "output" => price.output = amount,
+            "cache_read" => read = Some(amount),
+            "cache_write" => write = Some(amount),
+            _ => return Err(format!("a price has input, output, cache_read and cache_write, not {key}")),
+        }
+    }
+    if table.get("input").is_none() || table.get("output").is_none() {
+        return Err("a price needs input and output".into());
+    }
+    Ok(Price { cache_read: read.unwrap_or(price.input), cache_write: write.unwrap_or(price.input), ..price })
+}
+
+fn tables<'a>(key: &str, item: &'a Item) -> Result<Vec<&'a dyn TableLike>, String> {
+    let tables = item.as_array_of_tables().ok_or_else(|| format!("{key} are written as [[{key}]]"))?;
+    Ok(tables.iter().map(|table| table as &dyn TableLike).collect())
+}
+
+fn bool_of(key: &str, item: &Item) -> Result<bool, String> {
+    item.as_bool().ok_or_else(|| format!("{key} must be true or false"))
+}
+
+fn tokens_of(key: &str, item: &Item) -> Result<u64, String> {
+    let number = item.as_integer().and_then(|number| u64::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or_else(|| format!("{key} must be a number of tokens"))
+}
+
+fn count_of(key: &str, item: &Item) -> Result<usize, String> {
+    let number = item.as_integer().and_then(|number| usize::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or_else(|| format!("{key} must be a number from 1 on"))
+}
+
+fn dollars_of(key: &str, item: &Item) -> Result<f64, String> {
+    #[expect(clippy::cast_precision_loss, reason = "nobody spends more dollars than fit")]
+    let amount = item.as_float().or_else(|| item.as_integer().map(|number| number as f64));
+    amount
+        .filter(|amount| amount.is_finite() && *amount >= 0.0)
+        .ok_or_else(|| format!("{key} must be an amount of US dollars"))
+}

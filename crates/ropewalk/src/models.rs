@@ -1,0 +1,154 @@
+//! Which models there are: found in the settings, in the environment and on this machine.
+//!
+//! It is decided once, when the process starts, and starting waits for nobody: what listens on this
+//! machine is remembered from the last time it was looked for. Where nothing else is found, a look is
+//! taken at once, because there is nothing to lose.
+
+mod find;
+mod known;
+mod local;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agent::{Budget, Model, ModelInfo, Offline, Provider, Secret, Spending};
+
+use crate::cli::{BudgetOptions, ModelsCommand};
+use crate::clock::SystemClock;
+use crate::config::{self, Config, ModelSettings};
+use crate::trouble::Trouble;
+use crate::{paths, secrets};
+
+pub use find::{Found, Missing};
+use local::Local;
+
+/// Who thinks, and what it may cost.
+#[derive(Clone)]
+pub struct Models {
+    pub sources: Vec<Arc<dyn Model>>,
+    pub model: Option<Arc<str>>,
+    pub budget: Budget,
+    pub steps_max: Option<usize>,
+    /// A look at this machine is worth its while.
+    pub probe: bool,
+}
+
+impl std::fmt::Debug for Models {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Models").field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+impl Models {
+    /// For commands that ask no model.
+    pub fn offline() -> Self {
+        let sources: Vec<Arc<dyn Model>> = vec![Arc::new(Offline)];
+        Self { sources, model: None, budget: Budget::default(), steps_max: None, probe: false }
+    }
+
+    /// `wish` is what the command line says.
+    pub async fn find(config: &Config, wish: Option<&str>) -> Result<Self, Trouble> {
+        let wish = wish.map(str::to_owned).or_else(|| chosen(&config.models));
+        let (found, probe) = look(&config.models, wish.as_deref()).await?;
+        for warning in &found.warnings {
+            crate::guards::warn(warning);
+        }
+        let model = wish.map(|wish| found.resolve(&wish)).transpose()?;
+        let mut sources: Vec<Arc<dyn Model>> = Vec::new();
+        for provider in found.providers {
+            if !provider.config.models.is_empty() {
+                sources.push(Arc::new(Provider::new(provider.config)));
+            }
+        }
+        if found.offline {
+            sources.push(Arc::new(Offline));
+        }
+        let budget = Budget {
+            session_usd: config.models.session_usd,
+            day_usd: config.models.day_usd,
+            refuse_unknown: config.models.refuse_unknown,
+            spending: Some(Arc::new(Spending::new(spending()?, Arc::new(SystemClock)))),
+            ..Budget::default()
+        };
+        Ok(Self { sources, model, budget, steps_max: config.models.max_turns, probe })
+    }
+
+    /// What the command line says goes before the settings.
+    pub fn limit(&mut self, options: &BudgetOptions) {
+        self.steps_max = options.max_turns.map(std::num::NonZeroUsize::get).or(self.steps_max);
+    }
+
+    /// Looks at this machine, for the next start.
+    pub async fn refresh_local() {
+        if let Err(error) = local::refresh().await {
+            tracing::debug!(%error, "the local model servers cannot be remembered");
+        }
+    }
+}
+
+pub fn run(command: &ModelsCommand) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    Ok(match runtime.block_on(show::run(command)) {
+        Ok(code) => code,
+        Err(trouble) => trouble.report(command.json()),
+    })
+}
+
+/// Everything that can be found, with a look at this machine.
+async fn look_everywhere() -> Result<(Config, Found), Trouble> {
+    let config = config::user()?;
+    let local = if probes(&config.models) { local::refresh().await.unwrap_or_default() } else { Vec::new() };
+    let found = found(&config.models, &local, chosen(&config.models).as_deref());
+    Ok((config, found))
+}
+
+/// What is found without waiting, and whether this machine is worth a look later on.
+async fn look(settings: &ModelSettings, wish: Option<&str>) -> Result<(Found, bool), Trouble> {
+    if !probes(settings) {
+        return Ok((found(settings, &[], wish), false));
+    }
+    let remembered = local::remembered();
+    let first = found(settings, remembered.as_deref().unwrap_or_default(), wish);
+    let wants_local = wish.is_some_and(|wish| local::names(wish) && first.resolve(wish).is_err());
+    if !wants_local && (remembered.is_some() || !first.providers.is_empty()) {
+        return Ok((first, true));
+    }
+    let local = local::refresh().await.unwrap_or_default();
+    Ok((found(settings, &local, wish), false))
+}
+
+fn found(settings: &ModelSettings, local: &[Local], wish: Option<&str>) -> Found {
+    let variable = |name: &str| paths::variable(name).and_then(|value| value.into_string().ok());
+    let offline_only = variable("ROPEWALK_OFFLINE").is_some();
+    let found = find::find(settings, &variable, local, wish, offline_only);
+    for provider in &found.providers {
+        let headers = provider.config.headers.iter().map(|(_, value)| value);
+        for secret in provider.config.key.iter().chain(headers) {
+            secrets::also(Secret::reveal(secret));
+        }
+    }
+    found
+}
+
+fn probes(settings: &ModelSettings) -> bool {
+    settings.probe.unwrap_or(true) && paths::variable("ROPEWALK_OFFLINE").is_none()
+}
+
+/// The model that was chosen for every session, if one was.
+fn chosen(settings: &ModelSettings) -> Option<String> {
+    let names = ["ROPEWALK_MODEL", "FERRET_MODEL", "OTTER_MODEL"];
+    let variable = names.into_iter().find_map(paths::variable).and_then(|value| value.into_string().ok());
+    variable.or_else(|| settings.model.clone())
+}
+
+/// The folder of what was spent.
+fn spending() -> Result<PathBuf, Trouble> {
+    Ok(paths::state()?.join("spending"))
+}
+
+/// The part of an id that the provider knows.
+fn bare(info: &ModelInfo) -> &str {
+    info.id.split_once(':').map_or(&info.id, |(_, model)| model)
+}
