@@ -24,6 +24,7 @@ use crate::role::{AgentInfo, Role};
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
 use crate::undo::Undo;
+use crate::web::{Web, WebReach};
 use crate::{commands, mcp, role, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
@@ -45,6 +46,8 @@ pub struct AgentConfig {
     pub titles_by_model: bool,
     /// The person's rules, for the command that shows and changes them. Without, there is none.
     pub rules: Option<Arc<guard::Rulebook>>,
+    /// What of the web can be read.
+    pub web: WebReach,
     /// Where files are kept as they were before a turn changed them, outside every workspace. Without,
     /// nothing can be undone.
     pub undo: Option<PathBuf>,
@@ -81,6 +84,7 @@ impl AgentConfig {
             knowledge: KnowledgeConfig::default(),
             titles_by_model: false,
             rules: None,
+            web: WebReach::default(),
             undo: None,
             mcp: McpConfig::default(),
         }
@@ -101,11 +105,13 @@ pub struct Agent {
 pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
     servers_kept: Arc<mcp::Kept>,
+    pub(crate) web: Web,
 }
 
 impl Shared {
     pub(crate) fn new(config: AgentConfig) -> Self {
-        Self { config, servers_kept: Arc::default() }
+        let web = Web::new(config.web.clone());
+        Self { config, servers_kept: Arc::default(), web }
     }
 
     /// What a person can choose, given the roles that there are.

@@ -175,7 +175,10 @@ impl Guard {
         path: Option<&Path>,
     ) -> Result<(Risk, String), Stopped> {
         let judged = match (class, subject, path) {
-            (ToolClass::Execute, Some(line), _) => return self.assess_command(line).await,
+            (ToolClass::Execute, Some(line), _) => {
+                let judged = self.assess_command(line).await?;
+                return Ok(if judged.0 < risk { (risk, reason.into()) } else { judged });
+            }
             (ToolClass::Read, _, Some(path)) => assess_path(AssessedWant::Read, path),
             (ToolClass::Edit, _, Some(path)) => assess_path(AssessedWant::Write, path)
                 .into_iter()
@@ -257,7 +260,7 @@ impl Guard {
         let blocked = Body::PolicyBlocked {
             call: Some(start.call.clone()),
             tool: Arc::clone(&start.tool),
-            path: Some(path),
+            path: (!path.as_os_str().is_empty()).then_some(path),
             mode: self.place.mode().name().into(),
             reason: reason.into(),
         };

@@ -4,6 +4,7 @@
 //! for all of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
 mod edit;
+mod fetch;
 mod glob;
 mod jobs;
 mod lines;
@@ -60,6 +61,7 @@ impl Toolbox {
                 jobs::tool(),
                 jobs::input_tool(),
                 plan::tool(),
+                fetch::tool(),
             ]
         };
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
@@ -207,7 +209,7 @@ impl Job {
 #[derive(Debug)]
 pub(crate) enum Failure {
     Failed(String),
-    /// The sandbox does not let it happen.
+    /// The sandbox does not let it happen. The path is empty where it is not about one.
     Blocked {
         path: PathBuf,
         reason: String,
@@ -349,6 +351,7 @@ mod tests {
             jobs: Read Read ["action"]
             job_input: Execute Execute ["job","text"]
             update_plan: Read Think ["entries"]
+            fetch: Network Fetch ["url"]
         "#]]
         .assert_eq(&lines);
     }

@@ -345,6 +345,10 @@ pub struct RunOptions {
     /// A file to send along; repeat for more, `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
+
+    /// An image to send along: jpeg, png, gif or webp; repeat for more
+    #[arg(long, value_name = "FILE")]
+    pub image: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

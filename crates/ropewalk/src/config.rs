@@ -26,6 +26,8 @@ pub struct Config {
     pub sandbox: Option<Mode>,
     pub approval: Option<String>,
     pub ask_timeout: Option<u64>,
+    /// How many seconds a command may run; 0 is as long as it takes.
+    pub command_timeout: Option<u64>,
     pub add_dirs: Vec<PathBuf>,
     /// Further variables that commands may see.
     pub environment: Vec<String>,
@@ -140,6 +142,7 @@ fn parse(text: &str) -> Result<Config, String> {
             "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
             "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
             "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
+            "command_timeout" => config.command_timeout = Some(seconds_of(key, item)?),
             "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
             "environment" => config.environment = list_of(key, item)?,
             "clients" => config.clients = clients_of(item)?,
@@ -197,13 +200,14 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
             sandbox: Some(Mode::ReadOnly),
             approval: Some("auto".into()),
             ask_timeout: Some(60),
+            command_timeout: Some(0),
             add_dirs: vec!["/a".into(), "/b".into()],
             environment: Vec::new(),
             clients: Vec::new(),

@@ -1,6 +1,7 @@
 //! The one place where a server is put together, the same for every command and every door.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::{Agent, AgentConfig, ForgetsUndo};
 use engine::{
@@ -113,6 +114,9 @@ fn parts(
     config.steps_max = guards.models.steps_max.unwrap_or(config.steps_max);
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
+    if let Some(seconds) = guards.config.command_timeout {
+        config.shell.wall = Duration::from_secs(seconds);
+    }
     config.rules = Some(Arc::clone(rules));
     config.undo = Some(paths::undo()?);
     config.knowledge = paths::knowledge(guards.no_rules);

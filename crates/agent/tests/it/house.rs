@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig, ForgetsUndo, McpConfig, Model, Reach};
+use agent::{Agent, AgentConfig, ForgetsUndo, McpConfig, Model, Reach, WebReach};
 use engine::{
     Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Registry,
     RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, ToolServer, Wish,
@@ -30,7 +30,6 @@ pub struct House {
     model: Arc<dyn Model>,
     reach: Reach,
     tune: Tune,
-    mcp: McpConfig,
     registry: Arc<Registry>,
     reader: LogReader,
     me: Sender,
@@ -38,14 +37,13 @@ pub struct House {
 }
 
 /// What a test has different.
-type Tune = fn(&mut AgentConfig);
+type Tune = Arc<dyn Fn(&mut AgentConfig) + Send + Sync>;
 
 fn registry(
     store: &Arc<MemoryStore>,
     model: &Arc<dyn Model>,
     reach: &Reach,
-    tune: Tune,
-    mcp: &McpConfig,
+    tune: &Tune,
     dir: &Path,
 ) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
@@ -53,7 +51,6 @@ fn registry(
     config.steps_max = 12;
     config.reach = reach.clone();
     config.undo = Some(dir.with_file_name("undo"));
-    config.mcp = mcp.clone();
     tune(&mut config);
     let backend = Arc::new(Agent::new(config));
     let parts = RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon));
@@ -68,16 +65,23 @@ impl House {
 
     /// A house whose tools reach as far as is said, given the folder around the workspace.
     pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> Reach) -> Self {
-        Self::made(model, reach, |_| {}, McpConfig::default(), Vec::new()).await
+        Self::made(model, reach, Arc::new(|_| {}), Vec::new()).await
     }
 
     /// A house whose client names tool servers.
     pub async fn serving(model: impl Model, mcp: McpConfig, servers: Vec<ToolServer>) -> Self {
-        Self::made(model, |_| Reach::default(), |_| {}, mcp, servers).await
+        let tune = move |config: &mut AgentConfig| config.mcp = mcp.clone();
+        Self::made(model, |_| Reach::default(), Arc::new(tune), servers).await
+    }
+
+    /// A house that sees this web.
+    pub async fn on_the_web(model: impl Model, reach: impl FnOnce(&Path) -> Reach, web: WebReach) -> Self {
+        let tune = move |config: &mut AgentConfig| config.web = web.clone();
+        Self::made(model, reach, Arc::new(tune), Vec::new()).await
     }
 
     /// A house in a project with these files, whose agent is told something different.
-    pub async fn project(model: impl Model, files: &[(&str, &str)], tune: Tune) -> Self {
+    pub async fn project(model: impl Model, files: &[(&str, &str)], tune: fn(&mut AgentConfig)) -> Self {
         let write = |top: &Path| {
             for (path, text) in files {
                 let path = top.join("work").join(path);
@@ -86,14 +90,13 @@ impl House {
             }
             Reach::default()
         };
-        Self::made(model, write, tune, McpConfig::default(), Vec::new()).await
+        Self::made(model, write, Arc::new(tune), Vec::new()).await
     }
 
     async fn made(
         model: impl Model,
         reach: impl FnOnce(&Path) -> Reach,
         tune: Tune,
-        mcp: McpConfig,
         servers: Vec<ToolServer>,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -102,7 +105,7 @@ impl House {
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach, tune, &mcp, &dir);
+        let registry = registry(&store, &model, &reach, &tune, &dir);
         let wish = Wish {
             owner: Principal::local(),
             cwd: dir.clone(),
@@ -114,13 +117,13 @@ impl House {
         let reader = session.read(Seq::START);
         let me = Sender::new(SurfaceId(1), "me");
         let answer = Answer::AllowOnce;
-        Self { dir, session, answer, store, model, reach, tune, mcp, registry, reader, me, _folder: folder }
+        Self { dir, session, answer, store, model, reach, tune, registry, reader, me, _folder: folder }
     }
 
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach, self.tune, &self.mcp, &self.dir);
+        self.registry = registry(&self.store, &self.model, &self.reach, &self.tune, &self.dir);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);

@@ -14,3 +14,4 @@ mod shell;
 mod trajectories;
 mod turns;
 mod undo;
+mod web;
