@@ -131,6 +131,8 @@ impl Guard {
         let (work, preview) = prepared(intent.work, &job).await?;
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
+        let question = work.question();
+        let answer_wanted = question.is_some();
         let request = AskRequest {
             call: Some(start.call.clone()),
             tool: Arc::clone(&tool.name),
@@ -143,9 +145,12 @@ impl Guard {
             risk,
             reason: reason.into(),
             preview,
+            question,
         };
         match self.ask(request).await? {
             Verdict::Allowed => Ok(work.run(job).await),
+            Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
+            Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
     }
@@ -239,6 +244,9 @@ impl Guard {
             elapsed_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.context.emit(Body::ToolEnded(Box::new(end.clone()))).await?;
+        if let Some(terminal) = outcome.terminal {
+            terminal.give_back(&self.context).await?;
+        }
         Ok(end)
     }
 }

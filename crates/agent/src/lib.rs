@@ -7,6 +7,7 @@ mod agent;
 mod commands;
 mod context;
 mod guard;
+mod host;
 mod model;
 mod place;
 mod prompt;

@@ -103,6 +103,7 @@ mod tests {
             risk,
             reason: "".into(),
             preview: Vec::new(),
+            question: None,
         }
     }
 

@@ -19,6 +19,8 @@ pub struct Config {
     pub approval: Option<String>,
     pub ask_timeout: Option<u64>,
     pub add_dirs: Vec<PathBuf>,
+    /// Whether commands run in the terminal of an editor that offers one.
+    pub editor_terminal: Option<bool>,
     /// Further variables that commands may see.
     pub environment: Vec<String>,
     /// Who else may come in over HTTP. Only the person's own file is asked.
@@ -94,6 +96,7 @@ fn parse(text: &str) -> Result<Config, String> {
             "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
             "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
             "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
+            "terminal" => config.editor_terminal = Some(terminal_of(key, item)?),
             "environment" => config.environment = list_of(key, item)?,
             "clients" => config.clients = clients_of(item)?,
             "discovery_enabled" => {
@@ -108,6 +111,14 @@ fn parse(text: &str) -> Result<Config, String> {
 
 fn text_of<'a>(key: &str, item: &'a Item) -> Result<&'a str, String> {
     item.as_str().ok_or_else(|| format!("{key} must be a text in quotes"))
+}
+
+fn terminal_of(key: &str, item: &Item) -> Result<bool, String> {
+    match text_of(key, item)? {
+        "editor" => Ok(true),
+        "own" => Ok(false),
+        other => Err(format!("{key} must be \"editor\" or \"own\", not {other:?}")),
+    }
 }
 
 fn seconds_of(key: &str, item: &Item) -> Result<u64, String> {
@@ -148,7 +159,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nterminal = \"editor\"\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
@@ -156,6 +167,7 @@ mod tests {
             approval: Some("auto".into()),
             ask_timeout: Some(60),
             add_dirs: vec!["/a".into(), "/b".into()],
+            editor_terminal: Some(true),
             environment: Vec::new(),
             clients: Vec::new(),
             discovery_enabled: Some(false),
@@ -184,6 +196,7 @@ mod tests {
             ("sandbox = ", "expected"),
             ("ask_timeout = -1", "a number of seconds"),
             ("add_dirs = [1]", "a list of texts"),
+            ("terminal = \"mine\"", "\"editor\" or \"own\""),
             ("clients = 1", "[[clients]]"),
             ("discovery_enabled = 0", "true or false"),
             ("[[clients]]\nid = 1", "id must be a text"),

@@ -7,7 +7,8 @@ use sandbox::Unfit;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
+use super::{Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work};
+use crate::host;
 
 /// What one call gives the model at most.
 const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -60,10 +61,12 @@ impl Work for Arguments {
         file_work(move || {
             let (spot, path) = (job.spot()?, job.spot()?.real());
             let missing = || format!("it cannot be read: {}", Unfit::Missing);
-            let bytes = read_whole(job.files()?, spot)?.ok_or_else(missing)?;
+            let found = host::look(&job, spot)?;
+            let bytes = found.bytes.ok_or_else(missing)?;
             job.session.seen.remember(path, &bytes);
             let text = excerpt(&as_text(bytes)?, self.start_line, self.line_count);
             let location = Location { path: path.to_owned(), line: self.start_line };
+            let text = found.note.map_or(text.clone(), |note| format!("{note}\n{text}"));
             Ok(Outcome { locations: vec![location], ..Outcome::text(text) })
         })
     }

@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{Intent, Job, Outcome, Tool, Work, arguments};
+use crate::host;
 
 /// Output on its way to the log; a full queue slows the command down.
 const CHUNKS_MAX: usize = 16;
@@ -72,6 +73,9 @@ impl Work for Arguments {
             let mut limits = config.shell;
             if let Some(seconds) = self.timeout_seconds {
                 limits.wall = Duration::from_secs(seconds.clamp(1, TIMEOUT_SECONDS_MAX));
+            }
+            if let Some(outcome) = host::run_in_terminal(&job, &self.command, limits.wall).await {
+                return outcome;
             }
             let fence = match (job.place.policy(), &config.reach.helper) {
                 (Err(error), _) => return Outcome::failed(error.to_string()),

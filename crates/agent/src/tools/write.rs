@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use engine::{BoxFuture, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind};
-use sandbox::{FileError, Want};
+use sandbox::Want;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
+use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work};
+use crate::host;
 
 /// What stands in the log where a secret was.
 const MARK: &str = "[REDACTED]";
@@ -63,6 +64,7 @@ struct Write {
 impl Work for Write {
     fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
         let path = job.spot()?.real();
+        host::check_text(&self.text)?;
         let before = current(job)?;
         refuse_marks(&self.text, before.as_deref())?;
         let change = FileChange {
@@ -89,7 +91,7 @@ impl Work for Write {
 /// What the file holds, if it is there. Refuses one that changed since the agent last saw it.
 pub(super) fn current(job: &Job) -> Result<Option<String>, Failure> {
     let spot = job.spot()?;
-    let Some(bytes) = read_whole(job.files()?, spot)? else { return Ok(None) };
+    let Some(bytes) = host::current(job, spot)? else { return Ok(None) };
     if job.session.seen.differs(spot.real(), &bytes) {
         return Err("the file changed since it was read; read it again first".into());
     }
@@ -123,17 +125,12 @@ pub(super) fn put_in_place(
     let (files, path) = (job.files()?, change.path.as_path());
     // Folders and links may have changed while permission was asked.
     let spot = files.find(path, Want::Write)?;
-    let now = read_whole(files, &spot)?.map(as_text).transpose()?;
+    let now = host::current(job, &spot)?.map(as_text).transpose()?;
     if spot.real() != path || now.as_deref() != change.before.as_deref() {
         return Err("the file changed while permission was asked; read it again first".into());
     }
     let after = change.after.clone().unwrap_or_default();
-    match files.replace(&spot, after.as_bytes(), &draft_name()) {
-        Err(FileError::Unusable { reason, .. }) => {
-            return Err(format!("the file cannot be written: {reason}").into());
-        }
-        outcome => outcome?,
-    }
+    host::put(job, &spot, &after, || files.replace(&spot, after.as_bytes(), &draft_name()))?;
     job.session.seen.remember(path, after.as_bytes());
     let location = Location { path: path.to_owned(), line };
     Ok(Outcome { told: Some(told), changes: vec![change], locations: vec![location], ..Outcome::default() })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, Risk, StepStatus,
-    ToolContent, ToolEnd, ToolKind, ToolStart,
+    TerminalId, ToolContent, ToolEnd, ToolKind, ToolStart,
 };
 use serde_json::{Map, Value, json};
 
@@ -50,6 +50,23 @@ pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
         }
     }
     schema::ToolCallUpdate::new(Arc::clone(&end.call.0), fields).meta(meta)
+}
+
+/// The same for a command that the client ran itself and shows itself.
+pub(super) fn ended_in(end: &ToolEnd, terminal: &TerminalId) -> schema::ToolCallUpdate {
+    let mut update = ended(end, false);
+    update.fields = update.fields.content(vec![terminal_content(terminal)]);
+    update
+}
+
+pub(super) fn in_terminal(call: &CallId, terminal: &TerminalId) -> schema::ToolCallUpdate {
+    let fields = schema::ToolCallUpdateFields::new().content(vec![terminal_content(terminal)]);
+    schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
+}
+
+fn terminal_content(terminal: &TerminalId) -> schema::ToolCallContent {
+    let id = schema::TerminalId::new(Arc::clone(&terminal.0));
+    schema::ToolCallContent::Terminal(schema::Terminal::new(id))
 }
 
 pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpdate {
@@ -200,7 +217,7 @@ pub(super) fn shown(path: &Path) -> PathBuf {
     }
 }
 
-fn title(title: &str) -> String {
+pub(super) fn title(title: &str) -> String {
     if title.chars().count() <= TITLE_CHARS_MAX {
         return title.to_owned();
     }

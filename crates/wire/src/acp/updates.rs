@@ -11,12 +11,11 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream, Seq,
-    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Totals, Usage,
+    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, Totals, Usage,
 };
 use serde_json::{Map, json};
 
-use super::tools;
-use super::{ClientAbilities, settings, write_notification};
+use super::{ClientAbilities, questions, settings, tools, write_notification};
 use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
 use crate::rpc::RpcId;
@@ -37,11 +36,14 @@ pub struct Updates {
     turn_usage: Totals,
     /// Output of running commands, and whether it changed since it was last shown.
     tails: BTreeMap<CallId, (String, bool)>,
+    /// Commands that run in terminals of this client.
+    terminals: BTreeMap<CallId, TerminalId>,
 }
 
-/// A permission request that can be sent, now or after a replay.
-pub struct AskFrame {
-    request: schema::RequestPermissionRequest,
+/// A question that can be sent, now or after a replay.
+pub enum AskFrame {
+    Permission(schema::RequestPermissionRequest),
+    Form(schema::CreateElicitationRequest),
 }
 
 impl Updates {
@@ -66,6 +68,7 @@ impl Updates {
             cost_usd: snapshot.totals.cost_usd,
             turn_usage: Totals::default(),
             tails: BTreeMap::new(),
+            terminals: BTreeMap::new(),
         }
     }
 
@@ -152,7 +155,14 @@ impl Updates {
     }
 
     pub fn ask(&self, request: &AskRequest) -> AskFrame {
-        AskFrame { request: tools::permission(self.session.clone(), request) }
+        let session = self.session.clone();
+        match &request.question {
+            None => AskFrame::Permission(tools::permission(session, request)),
+            Some(question) if self.client.forms => {
+                AskFrame::Form(questions::form(session, request, question))
+            }
+            Some(question) => AskFrame::Permission(questions::permission(session, request, question)),
+        }
     }
 
     /// A call that waited for permission goes on.
@@ -173,9 +183,15 @@ impl Updates {
                 self.update(schema::SessionUpdate::ToolCall(call), out);
             }
             Body::ToolOutput { call, stream, text } => self.output(call, *stream, text, view, out),
+            Body::ToolTerminal { call, terminal, surface } => {
+                self.terminal(call, terminal, *surface == view.own && !view.replay, out);
+            }
             Body::ToolEnded(end) => {
                 self.tails.remove(&end.call);
-                let update = tools::ended(end, self.client.terminal_output);
+                let update = match self.terminals.remove(&end.call) {
+                    Some(terminal) => tools::ended_in(end, &terminal),
+                    None => tools::ended(end, self.client.terminal_output),
+                };
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::FileEdited { call: Some(call), change } => {
@@ -183,7 +199,7 @@ impl Updates {
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
-            Body::Resolved { ask, call, resolution, by } => {
+            Body::Resolved { ask, call, resolution, by, .. } => {
                 return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::SettingChanged { id, value } => self.setting(id, value, view, out),
@@ -204,6 +220,7 @@ impl Updates {
             Body::TurnStarted => self.turn_usage = Totals::default(),
             Body::TurnEnded { stop, error } => {
                 self.tails.clear();
+                self.terminals.clear();
                 let turn = event.turn?;
                 let usage = std::mem::take(&mut self.turn_usage);
                 return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage });
@@ -249,7 +266,19 @@ impl Updates {
         }
     }
 
+    /// Nobody but its own client knows the terminal; others see what is written there as text.
+    fn terminal(&mut self, call: &CallId, terminal: &TerminalId, own: bool, out: &mut Vec<u8>) {
+        if own {
+            self.terminals.insert(call.clone(), terminal.clone());
+            let update = tools::in_terminal(call, terminal);
+            self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
+        }
+    }
+
     fn output(&mut self, call: &CallId, stream: OutputStream, text: &str, view: View, out: &mut Vec<u8>) {
+        if self.terminals.contains_key(call) {
+            return;
+        }
         if self.client.terminal_output && !view.replay {
             let meta = Map::from_iter([(
                 "terminal_output".to_string(),
@@ -356,12 +385,10 @@ impl Updates {
 
 impl AskFrame {
     pub fn write(&self, id: &RpcId, out: &mut Vec<u8>) {
-        out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-        out.extend_from_slice(id.as_json().as_bytes());
-        out.extend_from_slice(br#","method":"session/request_permission","params":"#);
-        // Writing a request of the schema into a vector cannot fail.
-        drop(serde_json::to_writer(&mut *out, &self.request));
-        out.extend_from_slice(b"}\n");
+        match self {
+            Self::Permission(request) => super::write_request(id, "session/request_permission", request, out),
+            Self::Form(request) => super::write_request(id, "elicitation/create", request, out),
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub fn updates_of(event: &Event) -> u64 {
             Resolver::Policy { .. } | Resolver::Rule { .. } => 0,
         },
         Body::TurnQueued { .. }
+        | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::Commands { .. }
         | Body::Cleared
@@ -124,12 +125,18 @@ impl Updates {
                 "line": location.line,
             }),
             Body::Asked { ask, request } => self.asked(*ask, request),
-            Body::Resolved { ask, resolution, by, .. } => match by {
-                Resolver::Surface { .. } | Resolver::Engine => json!({
-                    "sessionUpdate": "permission_resolved",
-                    "requestId": ask_name(&self.session, *ask),
-                    "reply": siblings::decision(*resolution),
-                }),
+            Body::Resolved { ask, resolution, by, reply, .. } => match by {
+                Resolver::Surface { .. } | Resolver::Engine => {
+                    let mut resolved = json!({
+                        "sessionUpdate": "permission_resolved",
+                        "requestId": ask_name(&self.session, *ask),
+                        "reply": siblings::decision(*resolution),
+                    });
+                    if let Some(reply) = reply {
+                        resolved["answer"] = json!(&**reply);
+                    }
+                    resolved
+                }
                 Resolver::Policy { .. } | Resolver::Rule { .. } => return None,
             },
             Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
@@ -154,6 +161,7 @@ impl Updates {
                 "error": error.as_deref(),
             }),
             Body::TurnQueued { .. }
+            | Body::ToolTerminal { .. }
             | Body::CancelRequested
             | Body::Commands { .. }
             | Body::Cleared
@@ -165,7 +173,7 @@ impl Updates {
 
     fn asked(&self, ask: AskId, request: &AskRequest) -> Value {
         let name = ask_name(&self.session, ask);
-        json!({
+        let mut asked = json!({
             "sessionUpdate": "permission_request",
             "requestId": name,
             // What the clients of otter's source call it.
@@ -177,7 +185,9 @@ impl Updates {
             "title": request.title.as_ref(),
             "risk": risk_name(request.risk),
             "reason": request.reason.as_ref(),
-        })
+        });
+        siblings::ask_question(request.question.as_ref(), &mut asked);
+        asked
     }
 }
 

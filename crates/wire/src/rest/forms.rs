@@ -78,6 +78,7 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         Body::Compacted { summary } => put("compact_boundary", &|| json!({ "summary": summary.as_ref() })),
         Body::TurnEnded { stop, error } => loop_end(&told, ended, *stop, error.as_deref(), sink),
         Body::TurnQueued { .. }
+        | Body::ToolTerminal { .. }
         | Body::Plan { .. }
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
@@ -148,6 +149,7 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         }
         Body::TurnEnded { stop, error } => delta_end(&told, ended, *stop, error.as_deref(), sink),
         Body::TurnQueued { .. }
+        | Body::ToolTerminal { .. }
         | Body::Plan { .. }
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
@@ -211,6 +213,7 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         | Body::Plan { .. }
         | Body::ToolStarted(_)
         | Body::ToolOutput { .. }
+        | Body::ToolTerminal { .. }
         | Body::ToolEnded(_)
         | Body::FileEdited { .. }
         | Body::FileShown { .. }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use engine::{
-    Content, FileChange, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Resolution, StepStatus,
-    ToolContent, ToolEnd, TurnId,
+    Content, FileChange, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution,
+    StepStatus, ToolContent, ToolEnd, TurnId,
 };
 use serde_json::{Value, json};
 
@@ -88,6 +88,19 @@ pub(crate) fn decision(resolution: Resolution) -> &'static str {
         Resolution::TimedOut => "timed_out",
         Resolution::EndedByRestart => "ended_by_restart",
     }
+}
+
+/// A question stands beside what a permission request says, which older clients understand.
+pub(crate) fn ask_question(question: Option<&Question>, asked: &mut Value) {
+    if let Some(question) = question {
+        asked["question"] = json!(&*question.text);
+        asked["choices"] = choices(question);
+        asked["freeText"] = json!(question.free_text || question.choices.is_empty());
+    }
+}
+
+pub(crate) fn choices(question: &Question) -> Value {
+    question.choices.iter().map(|choice| choice.as_ref()).collect()
 }
 
 pub(crate) fn summed_up(summary: &str) -> String {
