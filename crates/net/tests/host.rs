@@ -44,6 +44,12 @@ async fn check(
     .await;
 }
 
+/// Edits are asked for too.
+async fn ask_first(client: &mut Client, session: &str) {
+    let params = json!({ "sessionId": session, "configId": "approval", "value": "suggest" });
+    client.call("session/set_config_option", params).await;
+}
+
 /// What the model was told of its last call.
 fn told(script: &Script) -> String {
     let requests = script.requests();
@@ -102,6 +108,7 @@ async fn a_change_is_shown_first_and_then_made_in_the_editor() {
         write(&path, "on the disk\n");
         let name = path.display().to_string();
         let mut editor = Editor(BTreeMap::from([(name.clone(), "one\ntwo\n".into())]));
+        ask_first(client, &session).await;
         let turn = client.send_prompt(&session, "change it").await;
         assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
         assert_eq!(editor.0[&name], "one\n2\n");
@@ -124,6 +131,7 @@ async fn a_refused_change_reaches_neither_the_editor_nor_the_disk() {
     let edit = vec![call("write", r#"{"path":"a.txt","text":"x"}"#)];
     check(files(), Mode::WorkspaceWrite, edit, async |server, client, session, _| {
         client.answer_all("reject_once");
+        ask_first(client, &session).await;
         let turn = client.send_prompt(&session, "change it").await;
         let mut editor = Editor(BTreeMap::new());
         assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
@@ -282,11 +290,6 @@ async fn a_command_runs_in_the_editors_terminal_which_is_given_back_last() {
                 terminal(method, "1 failed\n", &exit)
             })
             .await;
-        while !methods(client).contains(&"terminal/release") {
-            client.look("the release").await;
-        }
-        let release = client.next_call().await;
-        client.respond(&release, json!({})).await;
         assert_eq!(created["command"], "sh");
         assert_eq!(created["args"], json!(["-c", "make test"]));
         assert_eq!(created["cwd"], json!(server.workspace()));
@@ -328,8 +331,6 @@ async fn a_command_that_takes_too_long_is_killed_and_what_it_wrote_is_told() {
         client.respond(&waiting.unwrap(), json!({ "signal": "SIGKILL" })).await;
         client.serve(turn, |method, _| terminal(method, "partial", &json!({ "signal": "SIGKILL" }))).await;
         assert_eq!(told(script), "partial\n[ended after 1 s: it took too long]\n[exit code 124]");
-        let release = client.next_call().await;
-        client.respond(&release, json!({})).await;
         client.drain_withdrawn();
     })
     .await;
