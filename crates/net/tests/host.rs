@@ -53,11 +53,11 @@ async fn ask_first(client: &mut Client, session: &str) {
 /// What the model was told of its last call.
 fn told(script: &Script) -> String {
     let requests = script.requests();
-    let results = requests.last().unwrap().messages.iter().filter_map(|message| match message {
+    let mut results = requests.last().unwrap().messages.iter().filter_map(|message| match message {
         agent::Message::ToolResult { text, .. } => Some(text.to_string()),
         _ => None,
     });
-    results.last().unwrap_or_default()
+    results.next_back().unwrap_or_default()
 }
 
 /// An editor with these buffers.

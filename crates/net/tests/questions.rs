@@ -29,11 +29,11 @@ async fn client(server: &mut Server, capabilities: Value) -> (Client, String, u6
 
 fn told(script: &Script) -> String {
     let requests = script.requests();
-    let results = requests.last().unwrap().messages.iter().filter_map(|message| match message {
+    let mut results = requests.last().unwrap().messages.iter().filter_map(|message| match message {
         agent::Message::ToolResult { text, .. } => Some(text.to_string()),
         _ => None,
     });
-    results.last().unwrap_or_default()
+    results.next_back().unwrap_or_default()
 }
 
 /// X8.

@@ -13,10 +13,10 @@ impl Host for Fake {
 
     fn call(&self, _: &SessionId, call: HostCall) -> BoxFuture<'static, Result<HostReply, HostError>> {
         Box::pin(async move {
-            match call {
-                HostCall::WriteText { .. } => Ok(HostReply::Done),
-                _ => std::future::pending().await,
+            if let HostCall::WriteText { .. } = call {
+                return Ok(HostReply::Done);
             }
+            std::future::pending().await
         })
     }
 

@@ -86,6 +86,7 @@ fn form_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Opt
             question.takes(said).then(|| Answer::Reply(said.into()))
         }
         schema::ElicitationAction::Decline => Some(Answer::DenyOnce),
+        schema::ElicitationAction::Cancel | schema::ElicitationAction::Other(_) => None,
         _ => None,
     }
 }

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use engine::{AskId, AskRequest, Body, Event, MODE, Resolver, SessionId, ToolEnd, ToolStart, Totals};
+use engine::{
+    AskId, AskRequest, Body, Event, MODE, Resolution, Resolver, SessionId, ToolEnd, ToolStart, Totals,
+};
 use serde_json::{Map, Value, json};
 
 use super::decode::ask_name;
@@ -127,15 +129,7 @@ impl Updates {
             Body::Asked { ask, request } => self.asked(*ask, request),
             Body::Resolved { ask, resolution, by, reply, .. } => match by {
                 Resolver::Surface { .. } | Resolver::Engine => {
-                    let mut resolved = json!({
-                        "sessionUpdate": "permission_resolved",
-                        "requestId": ask_name(&self.session, *ask),
-                        "reply": siblings::decision(*resolution),
-                    });
-                    if let Some(reply) = reply {
-                        resolved["answer"] = json!(&**reply);
-                    }
-                    resolved
+                    self.resolved(*ask, *resolution, reply.as_deref())
                 }
                 Resolver::Policy { .. } | Resolver::Rule { .. } => return None,
             },
@@ -169,6 +163,18 @@ impl Updates {
             | Body::Foreign { .. } => return None,
         };
         Some(update)
+    }
+
+    fn resolved(&self, ask: AskId, resolution: Resolution, answer: Option<&str>) -> Value {
+        let mut resolved = json!({
+            "sessionUpdate": "permission_resolved",
+            "requestId": ask_name(&self.session, ask),
+            "reply": siblings::decision(resolution),
+        });
+        if let Some(answer) = answer {
+            resolved["answer"] = answer.into();
+        }
+        resolved
     }
 
     fn asked(&self, ask: AskId, request: &AskRequest) -> Value {
