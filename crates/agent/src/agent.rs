@@ -68,6 +68,8 @@ pub struct Reach {
     pub project: Option<fn(&Path) -> Option<sandbox::Mode>>,
     /// The person's home folder, which commands are judged by.
     pub home: Option<PathBuf>,
+    /// Commands run in the terminal of an editor that offers one, and so outside the fence.
+    pub editor_terminal: bool,
 }
 
 impl AgentConfig {

@@ -147,6 +147,8 @@ impl Guard {
             (tool.class == ToolClass::Execute && risk > Risk::Low).then(|| intent.subject.clone()).flatten();
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
+        let question = work.question();
+        let answer_wanted = question.is_some();
         let request = AskRequest {
             call: Some(start.call.clone()),
             tool: Arc::clone(&tool.name),
@@ -159,8 +161,11 @@ impl Guard {
             risk,
             reason: reason.into(),
             preview,
+            question,
         };
         match self.ask(request).await? {
+            Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
+            Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
             Verdict::Allowed => Ok(undo::around(line, &job, work.run(Arc::clone(&job))).await),
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
@@ -285,6 +290,9 @@ impl Guard {
             elapsed_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.context.emit(Body::ToolEnded(Box::new(end.clone()))).await?;
+        if let Some(terminal) = outcome.terminal {
+            terminal.give_back(&self.context).await?;
+        }
         Ok(end)
     }
 }

@@ -10,6 +10,7 @@ mod commands;
 mod compaction;
 mod context;
 mod guard;
+mod host;
 mod knowledge;
 mod links;
 mod mcp;

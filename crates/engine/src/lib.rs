@@ -8,6 +8,7 @@ mod backend;
 mod content;
 mod event;
 mod handle;
+mod host;
 mod ids;
 mod log;
 mod memory;
@@ -33,10 +34,13 @@ pub use content::{
     StepStatus, ToolContent, ToolKind,
 };
 pub use event::{
-    AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd,
-    ToolStart, Usage,
+    AskRequest, Body, Event, NoticeLevel, Origin, Question, Resolution, Resolver, Risk, Stop, ToolClass,
+    ToolEnd, ToolStart, Usage,
 };
 pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
+pub use host::{
+    Host, HostAbilities, HostCall, HostError, HostLink, HostReply, NewTerminal, TerminalId, TerminalOutput,
+};
 pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
     SurfaceId, Timestamp, TurnId,

@@ -12,6 +12,7 @@ use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, S
 
 use crate::batch::Position;
 use crate::debts::Debts;
+use crate::host::Editor;
 use crate::numbers::{Numbers, OTTER};
 use crate::outlet::Outlet;
 use crate::patience;
@@ -69,6 +70,7 @@ impl Default for Rules {
 
 #[derive(Clone)]
 pub(crate) struct Handlers {
+    pub(crate) editor: Arc<Editor>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) principal: Principal,
     pub(crate) sender: Sender,
@@ -264,7 +266,7 @@ impl Handlers {
 
     async fn decide(&self, id: &RpcId, session: &SessionId, ask: AskId, answer: Answer) -> Handled {
         let handle = self.session(session).await?;
-        let allowed = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+        let allowed = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_));
         let outcome = |applied| Outcome::Answered { id: session.clone(), ask, applied, allowed };
         let input = Input::Answer { by: self.sender.clone(), ask, answer };
         match handle.send(input).await {
@@ -326,6 +328,7 @@ impl Handlers {
         answer: AttachAnswer,
     ) -> Handled {
         let session = handle.id().clone();
+        self.editor.offer(&handle, false);
         let queued = self.write(Command::Attach { handle, from, counted, answer }).await;
         self.debts.opened(&session);
         queued
@@ -388,9 +391,11 @@ impl Handlers {
         input: impl Fn() -> Input,
     ) -> Result<(SessionHandle, Accepted), Fault> {
         let mut handle = self.session(session).await?;
+        self.editor.offer(&handle, true);
         let mut sent = offer(&handle, input()).await;
         if matches!(sent, Err(SendError::Closed | SendError::Refused(Refusal::Closing))) {
             handle = self.session(session).await?;
+            self.editor.offer(&handle, true);
             sent = offer(&handle, input()).await;
         }
         match sent {

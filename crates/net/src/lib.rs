@@ -7,6 +7,7 @@ mod batch;
 mod connection;
 mod debts;
 mod handlers;
+mod host;
 pub mod http;
 mod link;
 pub mod metrics;

@@ -112,6 +112,7 @@ fn wish() -> AskRequest {
         risk: Risk::High,
         reason: "it leaves the machine".into(),
         preview: Vec::new(),
+        question: None,
     }
 }
 
@@ -151,7 +152,7 @@ fn every_outcome_of_a_message_can_be_reached() {
         (Answer::DenyAlways, "permission_denied"),
         (Answer::Withdraw, "cancelled"),
     ] {
-        tally.noticed("session/request_permission", MessageOutcome::of_permission(answer));
+        tally.noticed("session/request_permission", MessageOutcome::of_permission(&answer));
         let series = format!(
             "bernstein_acp_messages_total{{method=\"session/request_permission\",outcome=\"{outcome}\"}}"
         );

@@ -29,6 +29,8 @@ pub struct Config {
     /// How many seconds a command may run; 0 is as long as it takes.
     pub command_timeout: Option<u64>,
     pub add_dirs: Vec<PathBuf>,
+    /// Whether commands run in the terminal of an editor that offers one.
+    pub editor_terminal: Option<bool>,
     /// Further variables that commands may see.
     pub environment: Vec<String>,
     /// Who else may come in over HTTP. Only the person's own file is asked.
@@ -144,6 +146,7 @@ fn parse(text: &str) -> Result<Config, String> {
             "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
             "command_timeout" => config.command_timeout = Some(seconds_of(key, item)?),
             "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
+            "terminal" => config.editor_terminal = Some(terminal_of(key, item)?),
             "environment" => config.environment = list_of(key, item)?,
             "clients" => config.clients = clients_of(item)?,
             "mcp" => config.mcp = servers::parse(item)?,
@@ -160,6 +163,14 @@ fn parse(text: &str) -> Result<Config, String> {
 
 fn text_of<'a>(key: &str, item: &'a Item) -> Result<&'a str, String> {
     item.as_str().ok_or_else(|| format!("{key} must be a text in quotes"))
+}
+
+fn terminal_of(key: &str, item: &Item) -> Result<bool, String> {
+    match text_of(key, item)? {
+        "editor" => Ok(true),
+        "own" => Ok(false),
+        other => Err(format!("{key} must be \"editor\" or \"own\", not {other:?}")),
+    }
 }
 
 fn seconds_of(key: &str, item: &Item) -> Result<u64, String> {
@@ -200,7 +211,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nterminal = \"editor\"\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
@@ -209,6 +220,7 @@ mod tests {
             ask_timeout: Some(60),
             command_timeout: Some(0),
             add_dirs: vec!["/a".into(), "/b".into()],
+            editor_terminal: Some(true),
             environment: Vec::new(),
             clients: Vec::new(),
             discovery_enabled: Some(false),
@@ -255,6 +267,7 @@ mod tests {
             ("sandbox = ", "expected"),
             ("ask_timeout = -1", "a number of seconds"),
             ("add_dirs = [1]", "a list of texts"),
+            ("terminal = \"mine\"", "\"editor\" or \"own\""),
             ("clients = 1", "[[clients]]"),
             ("discovery_enabled = 0", "true or false"),
             ("[[clients]]\nid = 1", "id must be a text"),

@@ -119,6 +119,7 @@ fn story() -> Vec<Body> {
         risk: Risk::Medium,
         reason: "it reaches another machine".into(),
         preview: Vec::new(),
+        question: None,
     };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
@@ -141,6 +142,7 @@ fn story() -> Vec<Body> {
             call: Some(call()),
             resolution: Resolution::AllowedOnce,
             by: Resolver::Surface { id: SurfaceId(2), name: "phone".into() },
+            reply: None,
         },
         Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },
         Body::ToolOutput { call: call(), stream: OutputStream::Stderr, text: "hm\n".into() },

@@ -214,7 +214,8 @@ impl House {
                 let events = self.reader.next().await.unwrap().expect("the session ended");
                 for event in events {
                     if let Body::Asked { ask, .. } = &event.body {
-                        let input = Input::Answer { by: self.me.clone(), ask: *ask, answer: self.answer };
+                        let input =
+                            Input::Answer { by: self.me.clone(), ask: *ask, answer: self.answer.clone() };
                         self.session.send(input).await.unwrap();
                     }
                     let last = wanted(&event.body);

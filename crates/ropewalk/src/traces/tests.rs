@@ -217,6 +217,7 @@ fn wish(call: &CallId) -> AskRequest {
         risk: Risk::High,
         reason: "it removes the secret".into(),
         preview: Vec::new(),
+        question: None,
     }
 }
 

@@ -135,6 +135,12 @@ pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
         compaction: client.session.as_ref().is_some_and(|session| session.compaction.is_some()),
         terminal_output: wants("terminal_output"),
         cursors: wants(CURSOR_KEY),
+        forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
+        host: engine::HostAbilities {
+            read: client.fs.read_text_file,
+            write: client.fs.write_text_file,
+            terminal: client.terminal,
+        },
     }
 }
 
