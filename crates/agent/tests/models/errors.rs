@@ -137,5 +137,6 @@ fn recorded_errors_are_understood() {
           1 passing: acme failed (500): error: cannot make GET request
           3 passing: acme is busy (429): Provider returned error - google/gem
           2 too long: the conversation is too long for m1 (acme, 400): request
-    "#]].assert_eq(&table);
+    "#]]
+    .assert_eq(&table);
 }
