@@ -82,7 +82,8 @@ pub(super) async fn ask(
             ))));
         }
         Ok(Err(error)) => {
-            let text = format!("{} cannot be reached at {host}: {}", config.name, cause(error));
+            let hint = if is_local(&config.base_url) { "; is it running?" } else { "" };
+            let text = format!("{} cannot be reached at {host}: {}{hint}", config.name, cause(error));
             return Err(failed(ModelError::passing(text)));
         }
         Ok(Ok(response)) => response,
