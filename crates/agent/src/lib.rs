@@ -21,7 +21,7 @@ mod turn;
 mod walk;
 
 pub use agent::{Agent, AgentConfig, Reach};
-pub use mcp::{McpConfig, ProjectServer, check_servers};
+pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers};
 pub use model::{
     Image, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop,
     ModelStream, Native, Offline, Price, Thinking, ToolCall, ToolSpec,
