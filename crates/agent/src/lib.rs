@@ -34,7 +34,7 @@ mod web;
 pub use agent::{Agent, AgentConfig, Reach};
 pub use budget::{Budget, Costs, Spending};
 pub use knowledge::KnowledgeConfig;
-pub use mcp::{McpConfig, ProjectServer, check_servers};
+pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers};
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,

@@ -50,7 +50,7 @@ pub struct McpConfig {
     /// Those that the person's settings name, for every session.
     pub servers: Vec<ToolServer>,
     /// Those that a project names, given the folder that a session works in. Reads files.
-    pub project: Option<fn(&Path) -> Result<Vec<ProjectServer>, String>>,
+    pub project: Option<ReadProject>,
     /// From the start to the list of tools.
     pub start_timeout: Duration,
     pub call_timeout: Duration,
@@ -69,6 +69,9 @@ impl Default for McpConfig {
         }
     }
 }
+
+/// The tool servers that the project of a folder names, or why they cannot be read.
+pub type ReadProject = fn(&Path) -> Result<Vec<ProjectServer>, String>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectServer {

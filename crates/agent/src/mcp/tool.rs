@@ -155,7 +155,7 @@ async fn send(
 enum Wake {
     Cancelled,
     TimedOut,
-    Answered(Result<ServerResult, ServiceError>),
+    Answered(Box<Result<ServerResult, ServiceError>>),
     Note(ProgressNotificationParam),
 }
 
@@ -175,7 +175,9 @@ async fn attend(
             () = job.context.cancel.cancelled() => Wake::Cancelled,
             () = tokio::time::sleep_until(deadline) => Wake::TimedOut,
             // Before the notes: a server must not put its answer off by sending ever more of them.
-            answer = &mut handle.rx => Wake::Answered(answer.unwrap_or(Err(ServiceError::TransportClosed))),
+            answer = &mut handle.rx => {
+                Wake::Answered(Box::new(answer.unwrap_or(Err(ServiceError::TransportClosed))))
+            }
             note = note(&mut notes, &token) => Wake::Note(note),
         };
         match wake {
@@ -186,7 +188,7 @@ async fn attend(
                         show(&note, job).await?;
                     }
                 }
-                return Ok(answer);
+                return Ok(*answer);
             }
             Wake::Note(note) => {
                 shown += 1;
