@@ -77,7 +77,7 @@ pub(crate) enum Slash {
 /// What a prompt turns out to be.
 pub(crate) enum Heard {
     /// For the model, as whoever it is to be for this turn.
-    Prompt { prompt: Prompt, role: Option<Role> },
+    Prompt { prompt: Prompt, role: Option<Arc<Role>> },
     /// For us.
     Command(Slash),
 }
@@ -101,7 +101,7 @@ pub(crate) async fn heard(content: &[Content], place: &Place, knowledge: &Knowle
         None => Heard::Prompt { prompt: prompt::render(content, place).await, role: None },
         Some(Slash::Review(Ok(path))) => {
             let prompt = Prompt::text(review_prompt(path.as_deref()));
-            Heard::Prompt { prompt, role: Some(role::reviewer()) }
+            Heard::Prompt { prompt, role: Some(Arc::new(role::reviewer())) }
         }
         Some(Slash::Init) => {
             let prompt = Prompt { typed: "Write AGENTS.md".into(), ..Prompt::text(INIT.into()) };

@@ -41,7 +41,7 @@ async fn begin(
 
     let heard = unless_cancelled(&context, commands::heard(&input.content, &place, &knowledge)).await?;
     let (mut prompt, role) = match heard {
-        Heard::Prompt { prompt, role } => (prompt, role.map(Arc::new)),
+        Heard::Prompt { prompt, role } => (prompt, role),
         Heard::Command(Slash::Compact) => {
             let mut live = memory.past.clone();
             live.open(input.turn, Opening::Local);

@@ -341,7 +341,7 @@ proptest! {
         parent in ".{0,12}",
     ) {
         let [notices, compaction, terminal_output, cursors] = flags;
-        let client = ClientAbilities { notices, compaction, terminal_output, cursors };
+        let client = ClientAbilities { notices, compaction, terminal_output, cursors, ..ClientAbilities::default() };
         let foreign = matches!(body, Body::Foreign { .. });
         let events = log(vec![(task(&parent), body)]);
         for frame in official(client, &events) {
