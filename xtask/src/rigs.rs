@@ -1,5 +1,5 @@
 //! `cargo xtask rigs [NAME..]`: the built binary under clients that nobody here wrote, and under the
-//! conformance suite.
+//! conformance suite; and the agent with tool servers that nobody here wrote.
 //!
 //! Each client starts the server through `tests/clients/tap.py`, which records all frames; after the
 //! client is done, the record is judged by the official schema. A rig passes only if both agree.
@@ -21,12 +21,13 @@ pub struct Rig {
     tapped: bool,
 }
 
-pub const RIGS: [Rig; 5] = [
+pub const RIGS: [Rig; 6] = [
     Rig { name: "conformance", command: conformance, tapped: false },
     Rig { name: "typescript", command: typescript, tapped: true },
     Rig { name: "python", command: python, tapped: true },
     Rig { name: "rust", command: rust, tapped: true },
     Rig { name: "acpx", command: acpx, tapped: true },
+    Rig { name: "mcp", command: mcp, tapped: false },
 ];
 
 pub fn run(names: &[&str]) -> anyhow::Result<()> {
@@ -86,6 +87,24 @@ fn rust() -> anyhow::Result<Command> {
     command.args(["test", "--quiet", "--locked", "--manifest-path", "tests/clients/rust/Cargo.toml"]);
     // Its own folder: its profile and features differ from the workspace's.
     command.env("CARGO_TARGET_DIR", command::target_folder()?.join("client-rust"));
+    Ok(command)
+}
+
+/// Servers that nobody here wrote, used by the agent in process.
+fn mcp() -> anyhow::Result<Command> {
+    let mut command = cargo();
+    command.args([
+        "test",
+        "--quiet",
+        "--locked",
+        "--package",
+        "agent",
+        "--test",
+        "it",
+        "--",
+        "--ignored",
+        "real_",
+    ]);
     Ok(command)
 }
 

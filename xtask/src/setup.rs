@@ -12,9 +12,11 @@ use anyhow::{Context, bail};
 use crate::command::{self, program};
 
 /// Folders with a `package-lock.json`.
-const NPM_FOLDERS: [&str; 2] = ["tests/clients/ts", "tests/clients/acpx"];
+const NPM_FOLDERS: [&str; 3] = ["tests/clients/ts", "tests/clients/acpx", "tests/servers"];
 
-const PYTHON_REQUIREMENTS: &str = "tests/clients/requirements.txt";
+/// Lists of Python packages, and the folders they are installed in: what one needs, another may not bear.
+const PYTHON_LISTS: [(&str, &str); 2] =
+    [("tests/clients/requirements.txt", ".setup/venv"), ("tests/servers/requirements.txt", ".setup/mcp")];
 
 const NODE_MAJOR_MIN: u32 = 20;
 
@@ -36,7 +38,10 @@ pub fn run() -> anyhow::Result<()> {
     for folder in NPM_FOLDERS {
         install_npm(&command::root().join(folder)).with_context(|| format!("installing {folder}"))?;
     }
-    install_python().context("installing the Python tools")
+    for (list, folder) in PYTHON_LISTS {
+        install_python(list, folder).with_context(|| format!("installing {list}"))?;
+    }
+    Ok(())
 }
 
 /// The Python with the test tools in it.
@@ -89,18 +94,19 @@ fn install_npm(folder: &Path) -> anyhow::Result<()> {
     fs::write(&stamp, list).context("noting what is installed")
 }
 
-fn install_python() -> anyhow::Result<()> {
-    let requirements = command::root().join(PYTHON_REQUIREMENTS);
-    let list = fs::read_to_string(&requirements).with_context(|| format!("reading {PYTHON_REQUIREMENTS}"))?;
-    let folder = command::root().join(".setup/venv");
+fn install_python(list: &str, folder: &str) -> anyhow::Result<()> {
+    let requirements = command::root().join(list);
+    let list = fs::read_to_string(&requirements).with_context(|| format!("reading {list}"))?;
+    let folder = command::root().join(folder);
+    let python = folder.join("bin/python");
     let stamp = folder.join("installed-from");
-    if is_current(&stamp, &list) && command::succeeds(program(python()).arg("--version")) {
+    if is_current(&stamp, &list) && command::succeeds(program(&python).arg("--version")) {
         return Ok(());
     }
-    println!("setup: Python packages in .setup/venv");
+    println!("setup: Python packages in {}", folder.display());
     command::run(program("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"];
-    command::run(program(python()).args(install).arg(&requirements))?;
+    command::run(program(&python).args(install).arg(&requirements))?;
     fs::write(&stamp, list).context("noting what is installed")
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
     Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, SessionSpec, SettingSpec,
-    Stop, TEMPERATURE, THINKING, ToolInfo, TurnContext, TurnError, TurnInput, approval_spec,
+    Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError, TurnInput, approval_spec,
 };
 use tokio::sync::Semaphore;
 
@@ -17,13 +17,15 @@ use crate::background::Background;
 use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
+use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
 use crate::role::{AgentInfo, Role};
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
 use crate::undo::Undo;
-use crate::{commands, role, turn};
+use crate::web::{Web, WebReach};
+use crate::{commands, mcp, role, turn};
 
 /// Everything the agent must be told; it reads no environment and no config file.
 pub struct AgentConfig {
@@ -44,9 +46,12 @@ pub struct AgentConfig {
     pub titles_by_model: bool,
     /// The person's rules, for the command that shows and changes them. Without, there is none.
     pub rules: Option<Arc<guard::Rulebook>>,
+    /// What of the web can be read.
+    pub web: WebReach,
     /// Where files are kept as they were before a turn changed them, outside every workspace. Without,
     /// nothing can be undone.
     pub undo: Option<PathBuf>,
+    pub mcp: McpConfig,
 }
 
 /// How far the tools of every session reach, fixed when the process starts.
@@ -63,6 +68,8 @@ pub struct Reach {
     pub project: Option<fn(&Path) -> Option<sandbox::Mode>>,
     /// The person's home folder, which commands are judged by.
     pub home: Option<PathBuf>,
+    /// Commands run in the terminal of an editor that offers one, and so outside the fence.
+    pub editor_terminal: bool,
 }
 
 impl AgentConfig {
@@ -79,7 +86,9 @@ impl AgentConfig {
             knowledge: KnowledgeConfig::default(),
             titles_by_model: false,
             rules: None,
+            web: WebReach::default(),
             undo: None,
+            mcp: McpConfig::default(),
         }
     }
 
@@ -97,11 +106,14 @@ pub struct Agent {
 /// What all sessions of an agent share.
 pub(crate) struct Shared {
     pub(crate) config: AgentConfig,
+    servers_kept: Arc<mcp::Kept>,
+    pub(crate) web: Web,
 }
 
 impl Shared {
     pub(crate) fn new(config: AgentConfig) -> Self {
-        Self { config }
+        let web = Web::new(config.web.clone());
+        Self { config, servers_kept: Arc::default(), web }
     }
 
     /// What a person can choose, given the roles that there are.
@@ -140,6 +152,7 @@ impl Agent {
             commands: commands::specs(&[]),
             tools: tools.collect(),
             images: true,
+            servers: true,
         };
         Self { shared: Arc::new(shared), abilities }
     }
@@ -167,7 +180,10 @@ impl Backend for Agent {
         }
     }
 
-    fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession> {
+    fn open(&self, mut spec: SessionSpec) -> Arc<dyn BackendSession> {
+        let (config, named) = (&self.shared.config, std::mem::take(&mut spec.servers));
+        let kept = &self.shared.servers_kept;
+        let servers = Servers::new(&spec.id, &spec.cwd, named, &config.mcp, &config.environment, kept);
         // At once and not with the first turn: what the folder's path leads to may be another then.
         let place = Place::open(spec.cwd.clone(), &spec.roots, &self.shared.config.reach);
         Arc::new(AgentSession {
@@ -181,6 +197,7 @@ impl Backend for Agent {
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
             background: Background::default(),
             ledger: Ledger::default(),
+            servers,
         })
     }
 
@@ -203,6 +220,7 @@ pub(crate) struct AgentSession {
     pub(crate) undo: Arc<Undo>,
     pub(crate) background: Background,
     pub(crate) ledger: Ledger,
+    pub(crate) servers: Arc<Servers>,
 }
 
 impl BackendSession for AgentSession {
@@ -219,8 +237,14 @@ impl BackendSession for AgentSession {
         })
     }
 
+    fn servers(&self) -> Option<Arc<dyn ToolServers>> {
+        Some(Arc::clone(&self.servers) as Arc<dyn ToolServers>)
+    }
+
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move { self.background.close().await })
+        Box::pin(async move {
+            tokio::join!(self.background.close(), self.servers.close());
+        })
     }
 }
 

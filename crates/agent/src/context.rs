@@ -2,7 +2,7 @@
 //!
 //! There is one fold. It builds the past from the log at the start of a turn and the present from
 //! what the turn reports, so what the model sees before and after a restart cannot differ, except that files which a
-//! prompt links to are read again. A reply
+//! prompt links to are read again; pages of the web are not. A reply
 //! of the model ends with its usage; tool calls that follow belong to that reply.
 //!
 //! **Invariant:** in [`Conversation::messages`] every tool call is followed by its result; one that
@@ -17,6 +17,7 @@ use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolCont
 use crate::budget::Costs;
 use crate::commands::{self, Heard, Slash};
 use crate::knowledge::Knowledge;
+use crate::links::Links;
 use crate::model::{Image, Message, Native, ToolCall};
 use crate::place::Place;
 use crate::prompt::Prompt;
@@ -118,6 +119,8 @@ pub(crate) struct Conversation {
     opener: Option<Arc<str>>,
     turn: Option<TurnId>,
     reply: Option<Reply>,
+    /// Pages of the prompt that are being read.
+    links: Links,
     /// The rest of this turn is not for the model.
     skipping: bool,
     /// It is, but with the next prompt.
@@ -188,6 +191,8 @@ impl Conversation {
             }
         } else if self.skipping || turn != self.turn {
             // Other turns can only be queued or dropped from the queue while one runs.
+        } else if self.reply.is_none() && self.links.take_in(body, &mut self.messages) {
+            // Before the model's first word, and so a part of the prompt.
         } else if let Body::Text { text, .. } = body {
             self.reply_in_progress().text.push_str(text);
         } else if let Body::ToolStarted(start) = body {

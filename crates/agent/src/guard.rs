@@ -147,6 +147,8 @@ impl Guard {
             (tool.class == ToolClass::Execute && risk > Risk::Low).then(|| intent.subject.clone()).flatten();
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
+        let question = work.question();
+        let answer_wanted = question.is_some();
         let request = AskRequest {
             call: Some(start.call.clone()),
             tool: Arc::clone(&tool.name),
@@ -159,8 +161,11 @@ impl Guard {
             risk,
             reason: reason.into(),
             preview,
+            question,
         };
         match self.ask(request).await? {
+            Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
+            Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
             Verdict::Allowed => Ok(undo::around(line, &job, work.run(Arc::clone(&job))).await),
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
@@ -175,7 +180,10 @@ impl Guard {
         path: Option<&Path>,
     ) -> Result<(Risk, String), Stopped> {
         let judged = match (class, subject, path) {
-            (ToolClass::Execute, Some(line), _) => return self.assess_command(line).await,
+            (ToolClass::Execute, Some(line), _) => {
+                let judged = self.assess_command(line).await?;
+                return Ok(if judged.0 < risk { (risk, reason.into()) } else { judged });
+            }
             (ToolClass::Read, _, Some(path)) => assess_path(AssessedWant::Read, path),
             (ToolClass::Edit, _, Some(path)) => assess_path(AssessedWant::Write, path)
                 .into_iter()
@@ -257,7 +265,7 @@ impl Guard {
         let blocked = Body::PolicyBlocked {
             call: Some(start.call.clone()),
             tool: Arc::clone(&start.tool),
-            path: Some(path),
+            path: (!path.as_os_str().is_empty()).then_some(path),
             mode: self.place.mode().name().into(),
             reason: reason.into(),
         };
@@ -282,6 +290,9 @@ impl Guard {
             elapsed_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.context.emit(Body::ToolEnded(Box::new(end.clone()))).await?;
+        if let Some(terminal) = outcome.terminal {
+            terminal.give_back(&self.context).await?;
+        }
         Ok(end)
     }
 }

@@ -10,24 +10,31 @@ mod commands;
 mod compaction;
 mod context;
 mod guard;
+mod host;
 mod knowledge;
+mod links;
+mod mcp;
 mod model;
 mod place;
 mod prompt;
 mod role;
 mod screen;
 mod seen;
+mod sight;
 mod summary;
+mod suspicion;
 mod thinker;
 mod title;
 mod tools;
 mod turn;
 mod undo;
 mod walk;
+mod web;
 
 pub use agent::{Agent, AgentConfig, Reach};
 pub use budget::{Budget, Costs, Spending};
 pub use knowledge::KnowledgeConfig;
+pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers};
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,
@@ -35,3 +42,4 @@ pub use model::{
 };
 pub use role::AgentInfo;
 pub use undo::ForgetsUndo;
+pub use web::{Names, WebReach, is_public};

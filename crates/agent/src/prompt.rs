@@ -11,13 +11,20 @@ use std::time::Duration;
 
 use engine::{Content, Link};
 use sandbox::{Broken, FileError, Unfit, Want};
+use serde::Deserialize;
 
+use crate::links;
 use crate::model::Image;
 use crate::place::Place;
+use crate::summary::one_line;
 
 /// In base64, as it arrives.
 const IMAGE_BYTES_MAX: usize = 20 << 20;
 const IMAGE_TYPES: [&str; 5] = ["image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp"];
+/// What an editor knows to be wrong, as Zed sends it.
+const DIAGNOSTICS: &str = "application/vnd.zed.diagnostics+json";
+/// More are counted.
+const DIAGNOSTICS_MAX: usize = 1_000;
 const LINK_BYTES_MAX: u64 = 1 << 20;
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Folders whose contents never belong in a prompt, wherever they are.
@@ -44,6 +51,10 @@ pub(crate) async fn render(content: &[Content], place: &Place) -> Prompt {
     let mut prompt = Prompt::default();
     let mut parts: Vec<String> = Vec::new();
     for block in content {
+        if matches!(block, Content::Link(link) if links::is_page(&link.uri)) {
+            // It is read once, when its turn starts, and stands in the log.
+            continue;
+        }
         if let Content::Text(text) = block {
             prompt.typed.push_str(text);
             prompt.typed.push('\n');
@@ -72,6 +83,9 @@ async fn take(block: &Content, place: &Place) -> Result<Piece, String> {
             let read = read_link(link, place.clone()).await;
             read.map(Piece::Text).map_err(|reason| format!("{} was left out: {reason}", link.uri))
         }
+        Content::Resource { mime: Some(mime), text, .. } if mime.as_ref() == DIAGNOSTICS => {
+            Ok(Piece::Text(diagnostics(text)))
+        }
         Content::Resource { uri, text, .. } => {
             Ok(Piece::Text(format!("<resource name=\"{}\">{}</resource>", escaped(uri), escaped(text))))
         }
@@ -87,6 +101,32 @@ fn image(mime: &Arc<str>, data: &Arc<str>) -> Result<Image, String> {
         return Err(format!("an image was left out: it is larger than {} MiB", IMAGE_BYTES_MAX >> 20));
     }
     Ok(Image { mime: Arc::clone(mime), data: Arc::clone(data) })
+}
+
+#[derive(Deserialize)]
+struct Diagnostic {
+    path: Option<String>,
+    row: Option<u64>,
+    severity: Option<String>,
+    message: Option<String>,
+}
+
+/// A line for each thing that is wrong. What cannot be read is left out whole: it is not what it says.
+fn diagnostics(json: &str) -> String {
+    let found: Vec<Diagnostic> = serde_json::from_str(json).unwrap_or_default();
+    let mut text = "<diagnostics>\n".to_owned();
+    for Diagnostic { path, row, severity, message } in found.iter().take(DIAGNOSTICS_MAX) {
+        let shown = |text: &Option<String>, without: &str| escaped(text.as_deref().unwrap_or(without));
+        let row = row.map_or_else(|| "?".to_owned(), |row| row.to_string());
+        let severity = shown(severity, "error").to_uppercase();
+        let line = format!("{}:{row}: [{severity}] {}", shown(path, "unknown"), shown(message, ""));
+        text.push_str(&one_line(&line));
+        text.push('\n');
+    }
+    if let Some(more @ 1..) = found.len().checked_sub(DIAGNOSTICS_MAX) {
+        text.push_str(&format!("[{more} more]\n"));
+    }
+    text + "</diagnostics>"
 }
 
 async fn read_link(link: &Link, place: Place) -> Result<String, String> {
@@ -129,7 +169,7 @@ fn read_file(path: &Path, place: &Place) -> Result<String, String> {
 /// The path of a `file://` address on this machine.
 fn file_path(uri: &str) -> Result<PathBuf, String> {
     let Some(rest) = uri.strip_prefix("file://") else {
-        return Err("only file:// links are read".into());
+        return Err("only file://, http:// and https:// links are read".into());
     };
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {
@@ -156,7 +196,7 @@ fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     (!bytes.contains(&0)).then_some(bytes)
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -258,6 +298,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_an_editor_knows_to_be_wrong_is_a_line_each() {
+        let known = |text: &str| Content::Resource {
+            uri: "zed://diagnostics".into(),
+            mime: Some(DIAGNOSTICS.into()),
+            text: text.into(),
+        };
+        let some =
+            r#"[{"path":"a<b.rs","row":3,"severity":"warning","message":"unused\n</diagnostics>","x":1},{}]"#;
+        check(
+            |_| vec![known(some), known("not json"), known(r#"[{"row":"x"}]"#)],
+            expect![[r#"
+                <diagnostics>
+                a&lt;b.rs:3: [WARNING] unused &lt;/diagnostics&gt;
+                unknown:?: [ERROR]
+                </diagnostics>
+                <diagnostics>
+                </diagnostics>
+                <diagnostics>
+                </diagnostics>
+            "#]],
+        )
+        .await;
+    }
+
+    #[tokio::test]
     async fn links_that_lead_elsewhere_are_left_out() {
         check(
             |dir| {
@@ -279,8 +344,7 @@ mod tests {
                 ! file://DIR/big was left out: it is larger than 1 MiB
                 ! file://DIR/none was left out: No such file or directory (os error 2)
                 ! file://DIR/. was left out: it is not a file
-                ! http://127.0.0.1/x was left out: only file:// links are read
-                ! ftp://a/b was left out: only file:// links are read
+                ! ftp://a/b was left out: only file://, http:// and https:// links are read
                 ! file://host/x was left out: it is on another machine
                 ! file:///%zz was left out: its address is malformed
             "#]],

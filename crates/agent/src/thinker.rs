@@ -20,13 +20,14 @@ use crate::agent::AgentSession;
 use crate::budget::Verdict;
 use crate::context::Conversation;
 use crate::guard::{Guard, Ran, Wanted};
-use crate::knowledge;
 use crate::model::{
-    ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream, Thinking,
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream,
+    Thinking,
 };
 use crate::place::Place;
 use crate::role::{self, Role};
 use crate::tools::Toolbox;
+use crate::{knowledge, sight};
 
 /// Why the work cannot go on.
 pub(crate) enum Broken {
@@ -108,7 +109,7 @@ impl Thinker {
 
     fn tools(&self) -> Toolbox {
         let knowledge = self.session.knowledge();
-        let tools = Toolbox::built_in();
+        let tools = Toolbox::built_in().with(self.session.servers.tools());
         let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
         match self.context.works_for() {
             Some(_) => tools.of_sub_agent(),
@@ -132,9 +133,10 @@ impl Thinker {
         if self.context.cancel.is_cancelled() {
             return Err(Broken::Cancelled);
         }
+        self.session.servers.prepare(&self.context, role.only_reading).await?;
         let mut request = self.request(&info, &role, &settings);
         if self.make_room(&source, &info, &request).await? {
-            request.messages = self.live.messages();
+            request.messages = self.messages(&info);
         }
         if !self.affords(&info, &request).await? {
             return Ok(None);
@@ -143,7 +145,7 @@ impl Thinker {
         let heard = match self.listen(stream.as_mut()).await {
             // The model knows better than we how much it can take. Once: then it is told.
             Err(Broken::TooLong(_)) if self.compact(&source, &info).await? => {
-                request.messages = self.live.messages();
+                request.messages = self.messages(&info);
                 stream = source.stream(request);
                 self.listen(stream.as_mut()).await
             }
@@ -167,12 +169,17 @@ impl Thinker {
         Ok(goes)
     }
 
+    fn messages(&self, info: &ModelInfo) -> Vec<Message> {
+        let messages = self.live.messages();
+        if info.images { messages } else { sight::without_images(messages) }
+    }
+
     fn request(&self, info: &ModelInfo, role: &Role, settings: &Settings) -> ModelRequest {
         let system = knowledge::system_prompt(&self.context.cwd(), &self.session.knowledge(), role);
         ModelRequest {
             model: Arc::clone(&info.id),
             system: system.into(),
-            messages: self.live.messages(),
+            messages: self.messages(info),
             tools: self.tools().of_role(role).specs(),
             output_tokens_max: self.session.shared.config.output_tokens_max,
             thinking: thinking(settings),

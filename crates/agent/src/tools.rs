@@ -3,7 +3,9 @@
 //! A tool turns the model's arguments into an [`Intent`]; the guard does everything that is the same
 //! for all of them. A new tool is one file below and one line in [`Toolbox::built_in`].
 
+pub(crate) mod ask;
 mod edit;
+mod fetch;
 mod glob;
 mod jobs;
 mod lines;
@@ -24,19 +26,22 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use engine::{BoxFuture, CallId, FileChange, Location, Risk, ToolClass, ToolContent, ToolKind, TurnContext};
+use engine::{
+    BoxFuture, CallId, FileChange, Location, Question, Risk, ToolClass, ToolContent, ToolKind, TurnContext,
+};
 use sandbox::{FileError, Files, Spot, Unfit};
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::write::draft_name;
 
 use crate::agent::AgentSession;
+use crate::host::Terminal;
 use crate::model::{Image, ToolSpec};
 use crate::place::Place;
 use crate::role::Role;
 
 /// A file larger than this is not read whole: search in it, or use a command.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Tools, built in or brought by others, of which each has a name of its own.
 #[derive(Clone, Default)]
@@ -60,6 +65,8 @@ impl Toolbox {
                 jobs::tool(),
                 jobs::input_tool(),
                 plan::tool(),
+                fetch::tool(),
+                ask::tool(),
             ]
         };
         BUILT_IN.get_or_init(|| Self { tools: tools().map(Arc::new).into() }).clone()
@@ -77,6 +84,11 @@ impl Toolbox {
         let roles: Arc<[Role]> = roles.iter().filter(|role| role.sub_agent).cloned().collect();
         let task = Arc::new(task::tool(&roles));
         Self { tools: self.tools.iter().cloned().chain(std::iter::once(task)).collect() }
+    }
+
+    /// The same and more.
+    pub(crate) fn with(self, more: Vec<Arc<Tool>>) -> Self {
+        if more.is_empty() { self } else { Self { tools: self.tools.iter().cloned().chain(more).collect() } }
     }
 
     /// Those that a role may use.
@@ -170,6 +182,11 @@ pub(crate) trait Work: Send + 'static {
         Ok(Vec::new())
     }
 
+    /// What the person is asked, where it is not whether this may be done.
+    fn question(&self) -> Option<Question> {
+        None
+    }
+
     /// Does it. Called once, after permission was given.
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome>;
 }
@@ -193,7 +210,7 @@ impl Job {
         self.spot.as_ref().ok_or_else(|| "a path is missing".into())
     }
 
-    fn files(&self) -> Result<&Files, Failure> {
+    pub(crate) fn files(&self) -> Result<&Files, Failure> {
         Ok(self.place.files()?)
     }
 }
@@ -202,7 +219,7 @@ impl Job {
 #[derive(Debug)]
 pub(crate) enum Failure {
     Failed(String),
-    /// The sandbox does not let it happen.
+    /// The sandbox does not let it happen. The path is empty where it is not about one.
     Blocked {
         path: PathBuf,
         reason: String,
@@ -245,6 +262,8 @@ pub(crate) struct Outcome {
     pub(crate) exit: Option<(Option<i32>, Option<String>)>,
     pub(crate) locations: Vec<Location>,
     pub(crate) changes: Vec<FileChange>,
+    /// The editor's terminal that it ran in, given back when its end is told.
+    pub(crate) terminal: Option<Terminal>,
 }
 
 impl Outcome {
@@ -292,7 +311,7 @@ fn arguments<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 /// A whole file, if there is one and it is not too large.
-fn read_whole(files: &Files, spot: &Spot) -> Result<Option<Vec<u8>>, Failure> {
+pub(crate) fn read_whole(files: &Files, spot: &Spot) -> Result<Option<Vec<u8>>, Failure> {
     let file = match files.open_file(spot) {
         Ok(file) => file,
         Err(FileError::Unusable { reason: Unfit::Missing, .. }) => return Ok(None),
@@ -344,6 +363,8 @@ mod tests {
             jobs: Read Read ["action"]
             job_input: Execute Execute ["job","text"]
             update_plan: Read Think ["entries"]
+            fetch: Network Fetch ["url"]
+            ask_user: Read Other ["question"]
         "#]]
         .assert_eq(&lines);
     }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use engine::{Body, NoticeLevel, Stop, TurnContext, TurnError, TurnInput};
+use engine::{Body, MODEL, NoticeLevel, Stop, TurnContext, TurnError, TurnInput};
 
 use crate::agent::AgentSession;
 use crate::commands::{self, Heard, Slash};
 use crate::context::{Memory, Opening};
 use crate::thinker::{Broken, Thinker, unless_cancelled};
 use crate::title::Naming;
+use crate::{links, sight, suspicion};
 
 pub(crate) async fn run(
     session: &Arc<AgentSession>,
@@ -39,7 +40,7 @@ async fn begin(
     session.ledger.begin(&memory.costs.total);
 
     let heard = unless_cancelled(&context, commands::heard(&input.content, &place, &knowledge)).await?;
-    let (prompt, role) = match heard {
+    let (mut prompt, role) = match heard {
         Heard::Prompt { prompt, role } => (prompt, role.map(Arc::new)),
         Heard::Command(Slash::Compact) => {
             let mut live = memory.past.clone();
@@ -58,12 +59,17 @@ async fn begin(
             return Ok(Stop::EndTurn);
         }
     };
+    suspicion::note(&session.spec.id, &prompt.text);
+    if !prompt.images.is_empty() && is_blind(session, &context) {
+        prompt.warnings.push(sight::WARNING.into());
+    }
     for warning in &prompt.warnings {
         context.emit(Body::Notice { level: NoticeLevel::Warning, text: warning.as_str().into() }).await?;
     }
     memory.last_prompt = Some((input.turn, prompt.clone()));
     let mut live = memory.past.clone();
     live.open(input.turn, Opening::Prompt(prompt));
+    links::read(session, &input.content, &context, &mut live).await?;
 
     let mut thinker = Thinker { session: Arc::clone(session), context, place, live, role };
     let naming = (!input.titled).then(|| Naming::begin(&thinker));
@@ -72,4 +78,9 @@ async fn begin(
         naming.finish(&mut thinker).await?;
     }
     Ok(stop)
+}
+
+/// Whether the model that the session has chosen cannot look at images.
+fn is_blind(session: &AgentSession, context: &TurnContext) -> bool {
+    session.shared.model(context.settings().get(MODEL)).is_some_and(|(_, info)| !info.images)
 }

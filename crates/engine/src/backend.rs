@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::content::{CommandSpec, Content};
 use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
-use crate::ids::{CallId, MessageId, SessionId, TurnId};
+use crate::host::{HostAbilities, HostLink, Hosts};
+use crate::ids::{CallId, MessageId, Seq, SessionId, TurnId};
 use crate::log::LogReader;
+use crate::servers::{ToolServer, ToolServers};
 use crate::settings::{SettingSpec, Settings};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -28,6 +30,8 @@ pub struct Abilities {
     pub commands: Vec<CommandSpec>,
     pub tools: Vec<ToolInfo>,
     pub images: bool,
+    /// Sessions take tool servers.
+    pub servers: bool,
 }
 
 /// What a session in one folder can be told, where that is more than what every session can.
@@ -68,6 +72,8 @@ pub struct SessionSpec {
     pub cwd: PathBuf,
     /// Further folders the session may work in.
     pub roots: Vec<PathBuf>,
+    /// Tool servers that whoever opens the session wants connected.
+    pub servers: Vec<ToolServer>,
 }
 
 /// A session as the backend sees it. At most one turn runs at a time.
@@ -77,6 +83,11 @@ pub trait BackendSession: Send + Sync + 'static {
         input: TurnInput,
         context: TurnContext,
     ) -> BoxFuture<'static, Result<Stop, TurnError>>;
+
+    /// The tool servers of the session, if it can have any.
+    fn servers(&self) -> Option<Arc<dyn ToolServers>> {
+        None
+    }
 
     /// Ends what the session has running besides turns. Called once, after the last turn; the session
     /// waits for it a while.
@@ -107,6 +118,8 @@ pub struct SessionGone;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Allowed,
+    /// A question was answered.
+    Replied(Arc<str>),
     /// The reason is told to the model.
     Denied {
         resolution: Resolution,
@@ -126,6 +139,7 @@ pub struct TurnContext {
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) place: watch::Receiver<Arc<PathBuf>>,
     pub(crate) message_base: u64,
+    pub(crate) hosts: Arc<Hosts>,
     /// Somebody can be asked.
     pub(crate) attended: bool,
     /// Cancelled when the turn should end. Partial output may still be reported.
@@ -145,9 +159,23 @@ pub struct Report {
 #[derive(Debug)]
 pub enum ReportKind {
     Emit(Body),
-    Ask { request: Box<AskRequest>, reply: oneshot::Sender<Verdict> },
-    Change { id: Arc<str>, value: Arc<str>, reply: oneshot::Sender<Result<(), String>> },
-    Ended { stop: Stop, error: Option<Arc<str>> },
+    Ask {
+        request: Box<AskRequest>,
+        reply: oneshot::Sender<Verdict>,
+    },
+    Change {
+        id: Arc<str>,
+        value: Arc<str>,
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// Asks where the log stands.
+    Mark {
+        reply: oneshot::Sender<Seq>,
+    },
+    Ended {
+        stop: Stop,
+        error: Option<Arc<str>>,
+    },
 }
 
 impl TurnContext {
@@ -177,6 +205,18 @@ impl TurnContext {
         let (reply, outcome) = oneshot::channel();
         self.report(ReportKind::Change { id: id.into(), value: value.into(), reply }).await?;
         outcome.await.map_err(|_| SessionGone)
+    }
+
+    /// The place in the log of the last thing that this turn has reported.
+    pub async fn mark(&self) -> Result<Seq, SessionGone> {
+        let (reply, place) = oneshot::channel();
+        self.report(ReportKind::Mark { reply }).await?;
+        place.await.map_err(|_| SessionGone)
+    }
+
+    /// The client to ask for what only some can do, if one offers it at this moment.
+    pub fn host(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
+        self.hosts.find(can)
     }
 
     /// The settings as they are at this moment: a change applies to the very next model call.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::content::{
     CommandSpec, Content, Exit, FileChange, Location, Opaque, OutputStream, PlanEntry, ToolContent, ToolKind,
 };
+use crate::host::TerminalId;
 use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -78,6 +79,12 @@ pub enum Body {
         stream: OutputStream,
         text: Arc<str>,
     },
+    /// A command runs in a terminal of this surface, which alone can show it.
+    ToolTerminal {
+        call: CallId,
+        terminal: TerminalId,
+        surface: SurfaceId,
+    },
     ToolEnded(Box<ToolEnd>),
     FileEdited {
         call: Option<CallId>,
@@ -96,6 +103,8 @@ pub enum Body {
         call: Option<CallId>,
         resolution: Resolution,
         by: Resolver,
+        /// What was answered to a question.
+        reply: Option<Arc<str>>,
     },
     CancelRequested,
     PolicyBlocked {
@@ -184,6 +193,8 @@ pub struct AskRequest {
     pub reason: Arc<str>,
     /// Shown to the person who decides, for example the diff of an edit.
     pub preview: Vec<ToolContent>,
+    /// What the person is asked to answer, where it is not whether something may be done.
+    pub question: Option<Question>,
 }
 
 impl AskRequest {
@@ -205,6 +216,32 @@ impl AskRequest {
         wishes
     }
 }
+
+/// A question of the agent's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    pub text: Arc<str>,
+    /// What can be chosen. Empty: anything can be answered.
+    pub choices: Vec<Arc<str>>,
+    /// Something else than the choices may be answered too.
+    pub free_text: bool,
+}
+
+impl Question {
+    /// Whether this answers it.
+    pub fn takes(&self, reply: &str) -> bool {
+        let free = self.free_text || self.choices.is_empty();
+        let chosen = self.choices.iter().any(|choice| choice.as_ref() == reply);
+        chosen || (free && !reply.trim().is_empty() && reply.len() <= REPLY_BYTES_MAX)
+    }
+
+    pub fn weight(&self) -> usize {
+        self.text.len() + self.choices.iter().map(|choice| choice.len() + 16).sum::<usize>()
+    }
+}
+
+/// What a person answers to a question, in bytes.
+const REPLY_BYTES_MAX: usize = 64 << 10;
 
 /// What a use of a tool can do to the world: decides the permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -321,6 +358,7 @@ impl Body {
             | Self::Plan { .. }
             | Self::ToolStarted(_)
             | Self::ToolOutput { .. }
+            | Self::ToolTerminal { .. }
             | Self::ToolEnded(_)
             | Self::FileEdited { .. }
             | Self::FileShown { .. }
@@ -360,15 +398,18 @@ impl Body {
             }
             Self::FileEdited { change, .. } => change.weight(),
             Self::Asked { request, .. } => {
-                request.input.0.len() + request.preview.iter().map(ToolContent::weight).sum::<usize>() + 256
+                let asked = request.question.as_ref().map_or(0, Question::weight);
+                let preview = request.preview.iter().map(ToolContent::weight).sum::<usize>();
+                request.input.0.len() + preview + asked + 256
             }
+            Self::Resolved { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()) + 64,
             Self::Notice { text, .. } => text.len(),
             Self::Compacted { summary } => summary.len(),
             Self::Foreign { payload } => payload.0.len(),
             Self::Commands { commands } => commands.len() * 128,
             Self::TurnStarted
             | Self::FileShown { .. }
-            | Self::Resolved { .. }
+            | Self::ToolTerminal { .. }
             | Self::CancelRequested
             | Self::PolicyBlocked { .. }
             | Self::SettingChanged { .. }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::content::CommandSpec;
+use crate::host::{Host, Hosts};
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
+use crate::servers::ToolServers;
 use crate::session::{Input, Prompted, Refusal, Totals};
 use crate::settings::{SettingSpec, Settings};
 
@@ -77,9 +79,11 @@ pub(crate) struct HandleInner {
     pub birth: Birth,
     pub specs: Arc<[SettingSpec]>,
     pub commands: Arc<[CommandSpec]>,
+    pub servers: Option<Arc<dyn ToolServers>>,
     pub mailbox: mpsc::Sender<Envelope>,
     pub log: Arc<LogShared>,
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
+    pub hosts: Arc<Hosts>,
 }
 
 /// An input on its way to the task, and where its outcome goes.
@@ -112,6 +116,11 @@ impl SessionHandle {
     /// What can be typed in this session.
     pub fn commands(&self) -> &Arc<[CommandSpec]> {
         &self.inner.commands
+    }
+
+    /// The tool servers of the session, if it can have any.
+    pub fn servers(&self) -> Option<&Arc<dyn ToolServers>> {
+        self.inner.servers.as_ref()
     }
 
     pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {
@@ -152,6 +161,12 @@ impl SessionHandle {
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.inner.snapshot.borrow())
+    }
+
+    /// A client offers what it can do for the agent, for as long as somebody holds the host. One that is
+    /// at work in the session is asked before those that look on.
+    pub fn offer_host(&self, host: &Arc<dyn Host>, at_work: bool) {
+        self.inner.hosts.offer(host, at_work);
     }
 
     /// Whether both lead to the same task: a session that was closed and opened again has another.

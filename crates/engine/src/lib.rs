@@ -8,6 +8,7 @@ mod backend;
 mod content;
 mod event;
 mod handle;
+mod host;
 mod ids;
 mod log;
 mod memory;
@@ -16,6 +17,7 @@ mod redaction;
 mod redactor;
 mod registry;
 mod rules;
+mod servers;
 mod session;
 mod settings;
 mod store;
@@ -32,10 +34,13 @@ pub use content::{
     StepStatus, ToolContent, ToolKind,
 };
 pub use event::{
-    AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Resolver, Risk, Stop, ToolClass, ToolEnd,
-    ToolStart, Usage,
+    AskRequest, Body, Event, NoticeLevel, Origin, Question, Resolution, Resolver, Risk, Stop, ToolClass,
+    ToolEnd, ToolStart, Usage,
 };
 pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
+pub use host::{
+    Host, HostAbilities, HostCall, HostError, HostLink, HostReply, NewTerminal, TerminalId, TerminalOutput,
+};
 pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
     SurfaceId, Timestamp, TurnId,
@@ -46,6 +51,7 @@ pub use policy::{Ruling, decide};
 pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
 pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
+pub use servers::{ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
     APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING, approval_spec,

@@ -114,6 +114,7 @@ mod tests {
             risk,
             reason: "".into(),
             preview: Vec::new(),
+            question: None,
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::content::{
     CommandSpec, Content, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, ToolContent,
 };
-use crate::event::{AskRequest, Body, Event, Origin, Resolver, ToolEnd, ToolStart};
+use crate::event::{AskRequest, Body, Event, Origin, Question, Resolver, ToolEnd, ToolStart};
 use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
 use crate::redactor::{CONTEXT_BYTES, Redactor};
 
@@ -92,6 +92,7 @@ impl Redaction {
             | Body::UserMessage { .. }
             | Body::Plan { .. }
             | Body::ToolStarted(_)
+            | Body::ToolTerminal { .. }
             | Body::ToolEnded(_)
             | Body::FileEdited { .. }
             | Body::FileShown { .. }
@@ -240,6 +241,7 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::TurnStarted
         | Body::UserMessage { .. }
         | Body::ToolOutput { .. }
+        | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::SettingChanged { .. }
         | Body::Commands { .. }
@@ -261,6 +263,7 @@ fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::Plan { .. }
         | Body::ToolStarted(_)
         | Body::ToolOutput { .. }
+        | Body::ToolTerminal { .. }
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
         | Body::Asked { .. }
@@ -312,8 +315,9 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         Body::Asked { ask, request } => {
             Body::Asked { ask, request: Box::new(clean_request(redactor, *request)) }
         }
-        Body::Resolved { ask, call, resolution, by } => {
-            Body::Resolved { ask, call, resolution, by: clean_resolver(redactor, by) }
+        Body::Resolved { ask, call, resolution, by, reply } => {
+            let by = clean_resolver(redactor, by);
+            Body::Resolved { ask, call, resolution, by, reply: optional(reply) }
         }
         Body::PolicyBlocked { call, tool, path, mode, reason } => Body::PolicyBlocked {
             call,
@@ -335,8 +339,9 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         Body::Compacted { summary } => Body::Compacted { summary: text(summary) },
         Body::Foreign { payload } => Body::Foreign { payload: clean_opaque(redactor, payload) },
         Body::TurnEnded { stop, error } => Body::TurnEnded { stop, error: optional(error) },
-        // One of a fixed list of words, numbers, or the folder that the session works in.
+        // One of a fixed list of words, numbers, names that clients give, or the session's folder.
         body @ (Body::TurnStarted
+        | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::SettingChanged { .. }
         | Body::Usage(_)
@@ -374,6 +379,11 @@ fn clean_request(redactor: &dyn Redactor, request: AskRequest) -> AskRequest {
         input: clean_opaque(redactor, request.input),
         reason: clean(redactor, request.reason),
         preview: clean_tool_contents(redactor, request.preview),
+        question: request.question.map(|question| Question {
+            text: clean(redactor, question.text),
+            choices: question.choices.into_iter().map(|choice| clean(redactor, choice)).collect(),
+            ..question
+        }),
         ..request
     }
 }

@@ -24,6 +24,7 @@ use crate::memory::MemoryStore;
 use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::rules::{MemoryRules, Rules};
+use crate::servers::ToolServer;
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::APPROVAL;
 use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
@@ -164,11 +165,12 @@ impl Drop for Seat<'_> {
 struct Start {
     fresh: bool,
     effects: Vec<Effect>,
+    servers: Vec<ToolServer>,
 }
 
 impl Start {
-    fn fresh() -> Self {
-        Self { fresh: true, effects: Vec::new() }
+    fn fresh(servers: Vec<ToolServer>) -> Self {
+        Self { fresh: true, effects: Vec::new(), servers }
     }
 }
 
@@ -178,6 +180,7 @@ pub struct Wish {
     pub owner: Principal,
     pub cwd: PathBuf,
     pub roots: Vec<PathBuf>,
+    pub servers: Vec<ToolServer>,
     /// The door it comes through.
     pub source: Arc<str>,
 }
@@ -250,20 +253,21 @@ impl Registry {
         &self.tracker
     }
 
-    pub async fn create(&self, wish: Wish) -> Result<SessionHandle, OpenError> {
+    pub async fn create(&self, mut wish: Wish) -> Result<SessionHandle, OpenError> {
+        let servers = std::mem::take(&mut wish.servers);
         let session = self.new_session(wish, None, None);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
         match self.store.create(session.clone()).await {
-            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Start::fresh()).await,
+            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Start::fresh(servers)).await,
             Err(StoreError::Unavailable { reason }) => {
                 let claim = self.fallback.create(session).await.map_err(OpenError::Store)?;
                 let text =
                     format!("this session is not saved and will be gone when the server stops: {reason}");
                 let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
                 let record = Effect::Record { origin: Origin::Engine, turn: None, body: notice };
-                let start = Start { fresh: true, effects: vec![record] };
+                let start = Start { effects: vec![record], ..Start::fresh(servers) };
                 self.start(seat, claim, Arc::clone(&self.fallback), start).await
             }
             Err(error) => Err(OpenError::Store(error)),
@@ -288,14 +292,15 @@ impl Registry {
     }
 
     /// A new session that begins with everything the source has written so far.
-    pub async fn fork(&self, source: &SessionId, wish: Wish) -> Result<SessionHandle, OpenError> {
+    pub async fn fork(&self, source: &SessionId, mut wish: Wish) -> Result<SessionHandle, OpenError> {
+        let servers = std::mem::take(&mut wish.servers);
         let (row, store) = self.find(&wish.owner, source).await?;
         let session = self.new_session(wish, Some(row.id.clone()), row.title);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
         let claim = store.fork(&row.id, session).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, store, Start::fresh()).await
+        self.start(seat, claim, store, Start::fresh(servers)).await
     }
 
     /// A new session with these events, renumbered from 1.
@@ -330,7 +335,7 @@ impl Registry {
             self.store.append(batch).await.map_err(OpenError::Store)?;
         }
         claim.next_seq = numbered.last().map_or(claim.next_seq, |last| last.seq.next());
-        self.start(seat, claim, Arc::clone(&self.store), Start::fresh()).await
+        self.start(seat, claim, Arc::clone(&self.store), Start::fresh(Vec::new())).await
     }
 
     /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
@@ -492,7 +497,7 @@ impl Registry {
         seat: Seat<'_>,
         claim: Claim,
         store: Arc<dyn Store>,
-        Start { fresh, mut effects }: Start,
+        Start { fresh, mut effects, servers }: Start,
     ) -> Result<SessionHandle, OpenError> {
         let mut row = claim.row;
         row.title = row.title.map(|title| self.title_without_secrets(title));
@@ -512,7 +517,8 @@ impl Registry {
         effects.extend(session.recover());
         effects.extend(session.align(&row.cwd, row.title.as_ref()));
         effects.extend(session.leave_lost_mode());
-        let spec = SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone() };
+        let spec =
+            SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone(), servers };
         let parts = TaskParts {
             id: row.id.clone(),
             owner: row.owner,

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::content::Content;
-use crate::event::{AskRequest, Body, NoticeLevel, Origin, Resolution, Resolver, Stop, Usage};
+use crate::event::{AskRequest, Body, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage};
 use crate::ids::{AskId, CallId, SurfaceId, Timestamp, TurnId};
 use crate::rules::RuleHit;
 use crate::settings::{APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
@@ -103,7 +103,7 @@ pub enum Input {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     AllowOnce,
     AllowAlways,
@@ -111,6 +111,8 @@ pub enum Answer {
     DenyAlways,
     /// The client gave the question up.
     Withdraw,
+    /// What a person says to a question.
+    Reply(Arc<str>),
 }
 
 #[derive(Debug)]
@@ -160,6 +162,8 @@ pub enum Effect {
         ask: AskId,
         resolution: Resolution,
         reason: Arc<str>,
+        /// What a person said to a question.
+        said: Option<Arc<str>>,
     },
     Remember {
         tool: Arc<str>,
@@ -185,6 +189,10 @@ pub enum Refusal {
     Busy,
     #[error("permission request {} is unknown or already answered", .0.0)]
     UnknownAsk(AskId),
+    #[error("{} is a wish, not a question: allow it or deny it", .0.0)]
+    NotAQuestion(AskId),
+    #[error("question {} cannot be answered so; choose one of {choices}", .ask.0)]
+    NotAnAnswer { ask: AskId, choices: String },
     #[error("there is no setting {0:?}; the settings are {1}")]
     UnknownSetting(Arc<str>, String),
     #[error("{value:?} is not a choice for {id}; choose one of {choices}")]
@@ -298,6 +306,7 @@ struct OpenAsk {
     call: Option<CallId>,
     tool: Arc<str>,
     subject: Arc<str>,
+    question: Option<Arc<Question>>,
 }
 
 impl Session {
@@ -340,7 +349,7 @@ impl Session {
             Input::FromTurn { turn, within, report } => self.reported(turn, within, report, &mut effects)?,
             Input::AskExpired { ask } => {
                 let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
-                self.resolve(ask, &open, Resolution::TimedOut, Resolver::Engine, &mut effects);
+                self.resolve(ask, &open, Resolution::TimedOut.into(), Resolver::Engine, &mut effects);
             }
         }
         Ok(effects)
@@ -372,6 +381,7 @@ impl Session {
                     call: request.call.clone(),
                     tool: Arc::clone(&request.tool),
                     subject: Arc::clone(&request.subject),
+                    question: request.question.clone().map(Arc::new),
                 };
                 self.open_asks.insert(*ask, open);
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
@@ -400,6 +410,7 @@ impl Session {
             | Body::Thought { .. }
             | Body::Plan { .. }
             | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
             | Body::FileEdited { .. }
             | Body::FileShown { .. }
             | Body::CancelRequested

@@ -22,6 +22,7 @@ use crate::backend::{
 use crate::content::{CommandSpec, Content};
 use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Stop};
 use crate::handle::{Accepted, Birth, Envelope, HandleInner, SendError, SessionHandle, Snapshot};
+use crate::host::Hosts;
 use crate::ids::{AskId, CallId, Clock, Epoch, Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
@@ -103,6 +104,7 @@ pub(crate) struct Task {
     deadlines: BTreeMap<AskId, Instant>,
     turn: Option<ActiveTurn>,
     snapshot: watch::Sender<Arc<Snapshot>>,
+    hosts: Arc<Hosts>,
     settings: watch::Sender<Arc<Settings>>,
     place: watch::Sender<Arc<PathBuf>>,
     replay_from: Seq,
@@ -141,6 +143,7 @@ impl Task {
         let place = Arc::new(parts.session.cwd().clone());
         let first = snapshot_of(&parts.session, &settings, &place, parts.replay_from, parts.updated_at);
         let (snapshot, snapshot_out) = watch::channel(Arc::new(first));
+        let hosts = Hosts::new(parts.id.clone());
         let handle = SessionHandle {
             inner: Arc::new(HandleInner {
                 id: parts.id.clone(),
@@ -149,9 +152,11 @@ impl Task {
                 birth: parts.birth,
                 specs: Arc::clone(parts.session.specs()),
                 commands: parts.commands,
+                servers: parts.backend.servers(),
                 mailbox: mailbox_in,
                 log: log.shared(),
                 snapshot: snapshot_out,
+                hosts: Arc::clone(&hosts),
             }),
         };
         let mut task = Self {
@@ -178,6 +183,7 @@ impl Task {
             deadlines: BTreeMap::new(),
             turn: None,
             snapshot,
+            hosts,
             settings: watch::Sender::new(settings),
             place: watch::Sender::new(place),
             replay_from: parts.replay_from,
@@ -205,7 +211,7 @@ impl Task {
                 }
                 Wake::Reports => self.take_reports(),
                 Wake::Stored(Ok(())) => self.written(),
-                Wake::Stored(Err(error)) => return self.give_up(&error),
+                Wake::Stored(Err(error)) => return self.give_up(&error).await,
                 Wake::Deadline => self.deadline(),
             }
             self.flush();
@@ -254,6 +260,11 @@ impl Task {
                 ReportKind::Change { id, value, reply } => {
                     (TurnReport::Change { id, value }, Reply::Change(reply))
                 }
+                ReportKind::Mark { reply } => {
+                    // The turn may have given up in the meantime.
+                    reply.send(self.last_seq).ok();
+                    continue;
+                }
                 ReportKind::Ended { stop, error } => {
                     self.turn = None;
                     (TurnReport::Ended { stop, error }, Reply::None)
@@ -300,11 +311,13 @@ impl Task {
                     self.deadlines.extend(self.ask_timeout.map(|timeout| (ask, Instant::now() + timeout)));
                     self.waiting.extend(asking.take().map(|reply| (ask, reply)));
                 }
-                Effect::Settle { resolution, reason } => self.tell(asking.take(), resolution, reason),
-                Effect::Wake { ask, resolution, reason } => {
+                Effect::Settle { resolution, reason } => {
+                    self.tell(asking.take(), (resolution, reason), None);
+                }
+                Effect::Wake { ask, resolution, reason, said } => {
                     self.deadlines.remove(&ask);
                     let reply = self.waiting.remove(&ask);
-                    self.tell(reply, resolution, reason);
+                    self.tell(reply, (resolution, reason), said);
                 }
                 Effect::Remember { tool, subject, allow } => self.remember(tool, subject, allow),
                 Effect::Accepted { turn } => accepted = Some(turn),
@@ -341,9 +354,17 @@ impl Task {
         }
     }
 
-    fn tell(&mut self, reply: Option<oneshot::Sender<Verdict>>, resolution: Resolution, reason: Arc<str>) {
-        let verdict =
-            if resolution.allows() { Verdict::Allowed } else { Verdict::Denied { resolution, reason } };
+    fn tell(
+        &mut self,
+        reply: Option<oneshot::Sender<Verdict>>,
+        (resolution, reason): (Resolution, Arc<str>),
+        said: Option<Arc<str>>,
+    ) {
+        let verdict = match said {
+            Some(said) => Verdict::Replied(said),
+            None if resolution.allows() => Verdict::Allowed,
+            None => Verdict::Denied { resolution, reason },
+        };
         self.after_write.extend(reply.map(|reply| (self.last_seq, AfterWrite::Tell { reply, verdict })));
     }
 
@@ -472,6 +493,7 @@ impl Task {
             attended: !self.session.unattended(),
             within: None,
             messages: Arc::default(),
+            hosts: Arc::clone(&self.hosts),
             message_base: turn.0.saturating_mul(MESSAGES_PER_TURN),
             cancel: cancel.clone(),
             history: self.log.shared().reader(Seq::START),
@@ -519,7 +541,7 @@ impl Task {
 
     /// The log can no longer be written, so nothing more may be shown. Whoever opens the session
     /// again starts from what is stored.
-    fn give_up(mut self, error: &StoreError) {
+    async fn give_up(mut self, error: &StoreError) {
         if matches!(error, StoreError::Fenced) {
             tracing::info!(session = %self.id, "another process took the session over");
         } else {
@@ -540,6 +562,7 @@ impl Task {
             tracing::warn!(session = %self.id, "what the session had running did not end in time");
         }
         self.log.close(None);
+        self.backend.close().await;
         if let Err(error) = self.store.release(&self.id, self.epoch).await {
             tracing::warn!(session = %self.id, %error, "the session could not be released");
         }

@@ -185,6 +185,7 @@ async fn obey(command: &str, context: &TurnContext) -> Result<Option<Stop>, Turn
             let verdict = context.ask(wish(words)).await.map_err(gone)?;
             let text = match verdict {
                 Verdict::Allowed => "allowed".into(),
+                Verdict::Replied(said) => said,
                 Verdict::Denied { reason, .. } => reason,
             };
             context.text(context.message(1), text).await.map_err(gone)?;
@@ -238,6 +239,7 @@ fn wish(subject: &str) -> AskRequest {
         risk: Risk::High,
         reason: "".into(),
         preview: Vec::new(),
+        question: None,
     }
 }
 
@@ -292,6 +294,7 @@ pub(crate) fn brief(events: &[Arc<Event>]) -> String {
             Body::Thought { .. }
             | Body::Plan { .. }
             | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
             | Body::FileEdited { .. }
             | Body::FileShown { .. }
             | Body::PolicyBlocked { .. }

@@ -492,8 +492,11 @@ fn listed(name: &'static str, file: &Kept<RuleFile>) -> RuleSource {
 }
 
 /// The narrowest rule that means an answer for good: a command by its program and sub-command where
-/// that says what it does, everything else exactly.
+/// that says what it does, a tool that is about nothing else as a whole, everything else exactly.
 fn narrowest(tool: &str, subject: &str, workspace: &Path) -> Option<Rule> {
+    if tool == subject && Tool::of(tool).is_none() {
+        return Rule::parse(tool, RuleEffect::Allow).ok();
+    }
     let by_program = || {
         let Scope::Program(words) = scope_of_always(subject) else { return None };
         Rule::program(Tool::Shell.name(), &words)

@@ -157,9 +157,10 @@ async fn a_rule_for_a_file_holds_in_a_search_and_in_a_patch_of_several_files() {
         AgentConfig { rules: Some(rules.book()), ..AgentConfig::new(vec![Arc::new(script.clone())]) };
     let setup = Setup { permissions: rules.clone(), ..Setup::new(Agent::new(config)) };
     run(setup, async |server| {
-        let put = |name: &str| testkit::server::write(server.workspace().join(name), "needle\n");
         std::fs::create_dir(server.workspace().join("private")).unwrap();
-        ["a.txt", "locked.txt", "private/key.md", "open.md"].map(put);
+        for name in ["a.txt", "locked.txt", "private/key.md", "open.md"] {
+            testkit::server::write(server.workspace().join(name), "needle\n");
+        }
         let mut client = server.client().await;
         let session = client.new_session().await;
         assert_eq!(client.prompt(&session, "go").await, "end_turn");

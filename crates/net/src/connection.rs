@@ -7,17 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::{BoxFuture, Input, Principal, Registry, Sender, SurfaceId};
+use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
-use wire::acp::permission_answer;
+use wire::acp::ask_answer;
 use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
 use crate::batch::{Batch, Position};
-use crate::debts::Debts;
+use crate::debts::{Debts, Owed};
 use crate::handlers::{Handlers, Rules};
+use crate::host::Editor;
 use crate::link::{Incoming, Link};
 use crate::metrics::{Door, MessageOutcome, Metrics, Tally};
 use crate::outlet::Outlet;
@@ -147,12 +149,15 @@ impl Desk {
     }
 
     pub(crate) fn reader(self, outlet: Outlet, tasks: &TaskTracker) -> Reader {
+        let debts = self.writers.debts;
+        let editor = Editor::new(self.writers.surface, Arc::clone(&debts), outlet.clone());
         let handlers = Handlers {
+            editor,
             registry: self.writers.registry,
             principal: self.writers.principal,
             sender: self.sender,
             rules: Arc::new(self.rules),
-            debts: self.writers.debts,
+            debts,
             commands: outlet,
         };
         Reader {
@@ -241,6 +246,8 @@ impl Reader {
     }
 
     async fn finish(&self, stop: &CancellationToken) {
+        // Whoever sends no more answers no more.
+        self.handlers.editor.close();
         // What is still being worked on is part of what the client sent.
         let all = u32::try_from(SLOW_CALLS_MAX).unwrap_or(u32::MAX);
         tokio::select! {
@@ -271,7 +278,9 @@ impl Reader {
             }
             // Only the official protocol asks its clients anything by a request.
             Ok(Message::Response { id, result }) if self.decoder.client().dialect == Dialect::Acp => {
-                self.answered(&id, permission_answer(result)).await;
+                if !self.handlers.editor.answered(&id, result) {
+                    self.answered(&id, result).await;
+                }
             }
             Ok(Message::Response { id, .. }) => {
                 tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
@@ -323,12 +332,13 @@ impl Reader {
         }
     }
 
-    async fn answered(&self, id: &RpcId, answer: engine::Answer) {
-        let Some((handle, ask)) = self.handlers.debts.answered(id) else {
+    async fn answered(&self, id: &RpcId, result: Result<&RawValue, &RawValue>) {
+        let Some(Owed { session: handle, ask, question }) = self.handlers.debts.answered(id) else {
             tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             return;
         };
-        let outcome = MessageOutcome::of_permission(answer);
+        let answer = ask_answer(question.as_ref(), self.decoder.client().abilities.forms, result);
+        let outcome = MessageOutcome::of_permission(&answer);
         self.handlers.debts.tally(|tally| tally.noticed("session/request_permission", outcome));
         let input = Input::Answer { by: self.handlers.sender.clone(), ask, answer };
         if let Err(error) = handle.send(input).await {

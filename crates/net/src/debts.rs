@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::{AskId, SessionHandle, SessionId, SurfaceId, TurnId};
+use engine::{AskId, Question, SessionHandle, SessionId, SurfaceId, TurnId};
 use wire::{Client, RpcId};
 
 use crate::metrics::{Door, Guard, LagHandle, Metrics, Tally};
@@ -31,8 +31,17 @@ struct Inner {
     /// Prompts that are not answered yet: a client may give one up by its request's id.
     prompts: HashMap<RpcId, (SessionHandle, TurnId)>,
     /// Questions that we sent, by the id of our request.
-    asks: HashMap<RpcId, (SessionHandle, AskId)>,
+    asks: HashMap<RpcId, Owed>,
     last_request: u64,
+}
+
+/// A question that a client was sent.
+#[derive(Clone)]
+pub(crate) struct Owed {
+    pub(crate) session: SessionHandle,
+    pub(crate) ask: AskId,
+    /// What is to be answered, where it is not whether something may be done.
+    pub(crate) question: Option<Question>,
 }
 
 impl Debts {
@@ -77,6 +86,13 @@ impl Debts {
         inner.any_session || inner.sessions.contains(id)
     }
 
+    /// The session that is open, if it is the only one.
+    pub(crate) fn only_session(&self) -> Option<SessionId> {
+        let inner = self.lock();
+        let mut sessions = inner.sessions.iter();
+        sessions.next().filter(|_| sessions.next().is_none()).cloned()
+    }
+
     pub(crate) fn allow_any_session(&self) {
         self.lock().any_session = true;
     }
@@ -94,17 +110,20 @@ impl Debts {
     }
 
     /// The id for a question that is about to be sent, unless it has one that stays the same.
-    pub(crate) fn asked(&self, session: SessionHandle, ask: AskId, stable: Option<RpcId>) -> RpcId {
-        let mut inner = self.lock();
-        let id = stable.unwrap_or_else(|| {
-            inner.last_request += 1;
-            RpcId::number(inner.last_request)
-        });
-        inner.asks.insert(id.clone(), (session, ask));
+    pub(crate) fn asked(&self, owed: Owed, stable: Option<RpcId>) -> RpcId {
+        let id = stable.unwrap_or_else(|| self.next_request());
+        self.lock().asks.insert(id.clone(), owed);
         id
     }
 
-    pub(crate) fn answered(&self, request: &RpcId) -> Option<(SessionHandle, AskId)> {
+    /// The id of the next request of ours.
+    pub(crate) fn next_request(&self) -> RpcId {
+        let mut inner = self.lock();
+        inner.last_request += 1;
+        RpcId::number(inner.last_request)
+    }
+
+    pub(crate) fn answered(&self, request: &RpcId) -> Option<Owed> {
         self.lock().asks.remove(request)
     }
 

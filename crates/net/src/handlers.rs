@@ -4,17 +4,19 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, OpenError, Page,
-    Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp,
-    TurnId, Wish,
+    APPROVAL, Abilities, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, OpenError,
+    Page, Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError,
+    Timestamp, TurnId, Wish,
 };
 use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, SessionView};
 
 use crate::batch::Position;
 use crate::debts::Debts;
+use crate::host::Editor;
 use crate::numbers::{Numbers, OTTER};
 use crate::outlet::Outlet;
 use crate::patience;
+use crate::servers::connect;
 use crate::writer::{AttachAnswer, Command, Start};
 
 /// A prompt's id stands in the log.
@@ -68,6 +70,7 @@ impl Default for Rules {
 
 #[derive(Clone)]
 pub(crate) struct Handlers {
+    pub(crate) editor: Arc<Editor>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) principal: Principal,
     pub(crate) sender: Sender,
@@ -77,7 +80,7 @@ pub(crate) struct Handlers {
 }
 
 /// What a handler gives back: an answer for the writer, or nothing because a command carries it.
-type Handled = Result<Option<Outcome>, Fault>;
+pub(crate) type Handled = Result<Option<Outcome>, Fault>;
 
 impl Handlers {
     /// Whether the call may take long, so that others must not wait for it.
@@ -112,6 +115,9 @@ impl Handlers {
             | Call::Import { .. }
             | Call::Remove { .. }
             | Call::Tools { .. }
+            | Call::Servers { .. }
+            | Call::AddServer { .. }
+            | Call::RemoveServer { .. }
             | Call::Move { .. } => true,
         }
     }
@@ -119,8 +125,8 @@ impl Handlers {
     pub(crate) async fn handle(&self, id: &RpcId, call: Call) -> Handled {
         match call {
             Call::Initialize(hello) => {
-                let images = self.registry.abilities().images;
-                Ok(Some(Outcome::Initialized { images, version: hello.version }))
+                let Abilities { images, servers, .. } = *self.registry.abilities();
+                Ok(Some(Outcome::Initialized { images, servers, version: hello.version }))
             }
             Call::Authenticate { method } => authenticate(&method),
             Call::Logout => Ok(Some(Outcome::Done)),
@@ -175,8 +181,11 @@ impl Handlers {
             Call::Remove { id: session } => self.remove(id, &session).await,
             Call::Tools { id: session } => {
                 self.registry.row(&self.principal, &session).await.map_err(fault)?;
-                Ok(Some(Outcome::Tools(self.registry.abilities().tools.clone())))
+                Ok(Some(Outcome::Tools(self.tools(&session))))
             }
+            Call::Servers { id: session } => self.list_servers(session).await,
+            Call::AddServer { id: session, server } => self.add_server(session, server).await,
+            Call::RemoveServer { id: session, name } => self.remove_server(session, name).await,
             Call::Move { id: session, path } => self.relocate(id, &session, &path).await,
             Call::Ignore => Ok(None),
         }
@@ -257,7 +266,7 @@ impl Handlers {
 
     async fn decide(&self, id: &RpcId, session: &SessionId, ask: AskId, answer: Answer) -> Handled {
         let handle = self.session(session).await?;
-        let allowed = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+        let allowed = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_));
         let outcome = |applied| Outcome::Answered { id: session.clone(), ask, applied, allowed };
         let input = Input::Answer { by: self.sender.clone(), ask, answer };
         match handle.send(input).await {
@@ -319,6 +328,7 @@ impl Handlers {
         answer: AttachAnswer,
     ) -> Handled {
         let session = handle.id().clone();
+        self.editor.offer(&handle, false);
         let queued = self.write(Command::Attach { handle, from, counted, answer }).await;
         self.debts.opened(&session);
         queued
@@ -381,9 +391,11 @@ impl Handlers {
         input: impl Fn() -> Input,
     ) -> Result<(SessionHandle, Accepted), Fault> {
         let mut handle = self.session(session).await?;
+        self.editor.offer(&handle, true);
         let mut sent = offer(&handle, input()).await;
         if matches!(sent, Err(SendError::Closed | SendError::Refused(Refusal::Closing))) {
             handle = self.session(session).await?;
+            self.editor.offer(&handle, true);
             sent = offer(&handle, input()).await;
         }
         match sent {
@@ -488,7 +500,7 @@ impl Handlers {
     }
 
     /// A session that this client has open, brought back to memory if it left.
-    async fn session(&self, id: &SessionId) -> Result<SessionHandle, Fault> {
+    pub(crate) async fn session(&self, id: &SessionId) -> Result<SessionHandle, Fault> {
         if !self.debts.has_open(id) {
             return Err(Fault::NoSuchSession { id: id.to_string() });
         }
@@ -511,7 +523,9 @@ impl Handlers {
         let handle = self.registry.open(&self.principal, id).await.map_err(fault)?;
         self.check_still(&handle)?;
         let here = Arc::clone(&handle.snapshot().cwd);
-        let target = place.and_then(|place| place.cwd).filter(|cwd| *cwd != *here && cwd.is_dir());
+        let (cwd, servers) = place.map_or((None, Vec::new()), |place| (place.cwd, place.servers));
+        connect(&handle, self.own_servers(servers)?)?;
+        let target = cwd.filter(|cwd| *cwd != *here && cwd.is_dir());
         if let Some(cwd) = target {
             self.check_place(&cwd)?;
             let input = Input::Move { by: self.sender.clone(), cwd };
@@ -528,11 +542,9 @@ impl Handlers {
             return Err(Fault::InvalidParams(format!("cwd {} is not a folder", cwd.display())));
         }
         self.check_place(&cwd)?;
-        if !place.servers.is_empty() {
-            tracing::warn!(servers = ?place.servers, "tool servers are not connected by this version");
-        }
+        let servers = self.own_servers(place.servers)?;
         let source = Arc::clone(&self.rules.source);
-        Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, source })
+        Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, servers, source })
     }
 
     /// A folder that was open to a client may have become a way to another one since.

@@ -7,6 +7,7 @@ mod batch;
 mod connection;
 mod debts;
 mod handlers;
+mod host;
 pub mod http;
 mod link;
 pub mod metrics;
@@ -14,6 +15,7 @@ mod numbers;
 mod outlet;
 mod panics;
 mod patience;
+mod servers;
 mod writer;
 
 pub use along::read_along;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use engine::SessionId;
 use tokio::sync::mpsc;
 
 use crate::http::Streams;
@@ -20,6 +21,25 @@ impl Outlet {
         match self {
             Self::One(writer) => drop(writer.send(command).await),
             Self::Many(streams) => streams.send(command).await,
+        }
+    }
+
+    /// The same without waiting. A client that has so much to read is told no more.
+    pub(crate) fn send_now(&self, command: Command) {
+        let sent = match self {
+            Self::One(writer) => writer.try_send(command).is_ok(),
+            Self::Many(streams) => streams.send_now(command),
+        };
+        if !sent {
+            tracing::debug!("a client that does not read was not told something");
+        }
+    }
+
+    /// Whether somebody reads what is written about the session at this moment.
+    pub(crate) fn reaches(&self, session: &SessionId) -> bool {
+        match self {
+            Self::One(writer) => !writer.is_closed(),
+            Self::Many(streams) => streams.reaches(session),
         }
     }
 }

@@ -58,6 +58,12 @@ pub(crate) enum Command {
         id: RpcId,
         outcome: Outcome,
     },
+    /// Asks the client itself to do something, when everything up to `after` was written.
+    Host {
+        session: SessionId,
+        after: Seq,
+        frame: Vec<u8>,
+    },
     /// Somebody reads the stream from here on, who has everything up to the position.
     Connect {
         outgoing: mpsc::Sender<Batch>,
@@ -147,6 +153,14 @@ impl Out {
         }
         let nth = if self.durable { self.extras.keep(at, frame) } else { 0 };
         self.batch.marks.push(Mark { offset, session: session.cloned(), at: At::Extra(at, nth) });
+    }
+
+    /// A frame that is not made from the log and is never told again.
+    fn once(&mut self, session: &SessionId, at: Seq, frame: &[u8]) {
+        let nth = if self.durable { self.extras.count(at) } else { 0 };
+        let offset = self.batch.bytes.len();
+        self.batch.bytes.extend_from_slice(frame);
+        self.batch.marks.push(Mark { offset, session: Some(session.clone()), at: At::Extra(at, nth) });
     }
 
     /// Tells again what the client missed and what stands up to here.
@@ -261,6 +275,13 @@ impl Writer {
                     attached.after.push((seq, id, outcome));
                 }
                 Some(_) | None => self.answer(&id, Ok(&outcome)),
+            },
+            Command::Host { session, after, frame } => match self.shown.find(&session) {
+                Some(attached) if attached.reader.cursor() < after && !attached.ended => {
+                    attached.calls.push((after, frame));
+                }
+                Some(attached) => self.out.once(&session, attached.reader.cursor(), &frame),
+                None => self.out.once(&session, Seq::START, &frame),
             },
             Command::Finish { session, id, outcome } => self.finish(&session, id, outcome),
             Command::Connect { outgoing, given_up, after } => {

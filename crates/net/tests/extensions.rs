@@ -1,12 +1,12 @@
 //! The extension methods for the administration of sessions.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use engine::Principal;
+use engine::{Principal, Stop};
 use expect_test::expect;
 use net::Rules;
 use serde_json::{Value, json};
 use testkit::server::{Client, Server, Setup, run, write};
-use testkit::{Line, Script};
+use testkit::{Line, Script, Turns};
 
 /// Runs a test with one client whose session has had a turn.
 async fn check(setup: Setup, test: impl AsyncFnOnce(&mut Server, Client, String)) {
@@ -162,7 +162,7 @@ async fn the_tools_are_those_that_the_model_has() {
             .collect();
         let given = &script.requests()[0].tools;
         assert!(listed.into_iter().eq(given.iter().map(|tool| (&*tool.name, &*tool.description))));
-        assert_eq!(given.len(), 7);
+        assert!(given.len() >= 7);
     })
     .await;
 }
@@ -286,6 +286,80 @@ async fn an_import_cannot_widen_what_is_allowed() {
         let approval =
             loaded["configOptions"].as_array().unwrap().iter().find(|option| option["id"] == "approval");
         assert_eq!(approval.unwrap()["currentValue"], "auto");
+    })
+    .await;
+}
+
+/// A server that says nothing: what is asked of it is only whether it is there.
+fn silent(name: &str) -> Value {
+    json!({ "name": name, "command": "/bin/cat", "args": [], "env": [{ "name": "KEY", "value": "hush" }] })
+}
+
+fn states(listed: &Value) -> Vec<(&str, &str)> {
+    let servers = listed["servers"].as_array().unwrap().iter();
+    servers.map(|server| (server["name"].as_str().unwrap(), server["state"].as_str().unwrap())).collect()
+}
+
+/// X1, X3.
+#[tokio::test]
+async fn tool_servers_are_named_listed_added_and_removed() {
+    run(Setup::offline(), async |server| {
+        let mut client = server.client().await;
+        let place = json!({ "cwd": server.workspace(), "mcpServers": [silent("one")] });
+        let session = client.call("session/new", place).await["sessionId"].as_str().unwrap().to_owned();
+        // The only session of the connection need not be named.
+        let listed = client.call("_agent/mcp/list", json!({})).await;
+        assert_eq!(states(&listed), [("one", "idle")]);
+        assert!(!listed.to_string().contains("hush"), "{listed}");
+        let mut two = silent("two");
+        two["session_id"] = json!(session);
+        assert_eq!(client.call("_agent/mcp/add", two).await, json!({ "added": "two" }));
+        assert_eq!(
+            states(&client.call("_agent/mcp/list", of(&session)).await),
+            [("one", "idle"), ("two", "idle")]
+        );
+        let removed = client.call("_agent/mcp/remove", json!({ "session_id": session, "id": "one" })).await;
+        assert_eq!(removed, json!({ "removed": "one" }));
+        let refused = client.refused("_agent/mcp/remove", json!({ "name": "one" })).await;
+        assert_eq!(refused.code, -32602);
+        // Whoever loads the session adds to what it has.
+        let mut load = client.open_params(&session);
+        load["mcpServers"] = json!([silent("three")]);
+        client.call("session/load", load).await;
+        assert_eq!(
+            states(&client.call("_agent/mcp/list", json!({})).await),
+            [("two", "idle"), ("three", "idle")]
+        );
+        client.new_session().await;
+        assert_eq!(client.refused("_agent/mcp/list", json!({})).await.code, -32602);
+    })
+    .await;
+}
+
+/// X3.
+#[tokio::test]
+async fn without_an_agent_that_takes_them_tool_servers_are_refused() {
+    let without = Turns::new(|_, _| std::future::ready(Ok(Stop::EndTurn)));
+    run(Setup::new(without), async |server| {
+        let mut client = server.client().await;
+        let session = client.new_session().await;
+        assert_eq!(client.refused("_agent/mcp/list", of(&session)).await.code, -32603);
+        assert_eq!(client.refused("_agent/mcp/add", silent("x")).await.code, -32603);
+    })
+    .await;
+}
+
+/// A client that is confined to folders must not start programs.
+#[tokio::test]
+async fn a_client_with_a_token_of_its_own_may_not_name_tool_servers() {
+    run(Setup::offline(), async |server| {
+        let mut stranger = server.connect_as(Principal("stranger".into()));
+        stranger.initialize().await;
+        let place = json!({ "cwd": server.workspace(), "mcpServers": [silent("x")] });
+        assert!(stranger.refused("session/new", place).await.message.contains("may not start tool servers"));
+        stranger.new_session().await;
+        assert!(stranger.refused("_agent/mcp/add", silent("x")).await.message.contains("may not start"));
+        assert_eq!(states(&stranger.call("_agent/mcp/list", json!({})).await), []);
     })
     .await;
 }

@@ -1,10 +1,11 @@
 //! What the server says it can do, and that it can.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use engine::Stop;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
-use testkit::Script;
 use testkit::server::{Setup, run};
+use testkit::{Script, Turns};
 
 /// Shows one part of the answer to `initialize`.
 async fn check(pointer: &str, expected: Expect) {
@@ -45,6 +46,10 @@ async fn initialize_is_answered_as_the_official_protocol_wants() {
                 "_meta": {
                   "config_options": true,
                   "ext_methods": true
+                },
+                "mcpCapabilities": {
+                  "http": true,
+                  "sse": true
                 }
               },
               "authMethods": [
@@ -110,7 +115,18 @@ async fn prompts_may_have_images_and_resources() {
 /// B10.
 #[tokio::test]
 async fn without_tool_servers_nothing_is_said_of_them() {
-    check("/agentCapabilities/mcpCapabilities", expect!["null"]).await;
+    let without = Turns::new(|_, _| std::future::ready(Ok(Stop::EndTurn)));
+    run(Setup::new(without), async |server| {
+        let hello = server.connect().initialize().await;
+        assert_eq!(hello.pointer("/agentCapabilities/mcpCapabilities"), None);
+    })
+    .await;
+    let both = expect![[r#"
+        {
+          "http": true,
+          "sse": true
+        }"#]];
+    check("/agentCapabilities/mcpCapabilities", both).await;
 }
 
 /// B11.

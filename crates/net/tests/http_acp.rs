@@ -341,3 +341,40 @@ async fn answers_that_are_kept_no_longer_are_not_passed_over_in_silence() {
     })
     .await;
 }
+
+/// F1, over the remote transport: asked once, on the session's stream, and not again after a reconnect.
+#[tokio::test]
+async fn the_files_of_a_remote_editor_are_asked_for_on_the_sessions_stream() {
+    let read = || call("read", r#"{"path":"a.txt"}"#);
+    let script = Script::new([vec![read()], vec![say("done")], vec![read()], vec![say("over")]]);
+    run(Setup::script(&script), async |server| {
+        testkit::server::write(server.workspace().join("a.txt"), "disk\n");
+        let door = server.door(0).await;
+        let mut remote = Remote::with(&door.web(), json!({ "fs": { "readTextFile": true } })).await;
+        let (session, mut events) = remote.session(server).await;
+        let prompt = remote.prompt(&session, "read it").await;
+        let asked = |event: &Event| event.json()["method"] == "fs/read_text_file";
+        let seen = events.until(asked).await;
+        let (before, ask) = (seen[seen.len() - 2].id.clone().unwrap(), seen.last().unwrap().json());
+        assert_eq!(ask["params"]["path"], json!(server.workspace().join("a.txt")));
+        // The client loses its stream in the middle and takes it up again before the question.
+        drop(events);
+        let mut events = remote.stream(&session, Some(&before)).await;
+        let answer = json!({ "jsonrpc": "2.0", "id": ask["id"], "result": { "content": "unsaved\n" } });
+        assert_eq!(remote.web.post("/acp", &answer).await.status, 202);
+        let (reply, seen) = events.reply(prompt).await;
+        assert_eq!(reply["result"]["stopReason"], "end_turn");
+        assert!(!seen.iter().any(asked), "a call is made once");
+        let shown = seen.iter().map(|event| event.json().to_string()).collect::<String>();
+        assert!(shown.contains("unsaved"), "{shown}");
+        // Nobody reads the stream: nobody is asked, and nothing waits.
+        drop(events);
+        remote.prompt(&session, "again").await;
+        server.idle(&session).await;
+        let told = format!("{:?}", script.requests().last().unwrap().messages);
+        assert!(told.contains("disk"), "{told}");
+        drop(remote);
+        door.close().await;
+    })
+    .await;
+}

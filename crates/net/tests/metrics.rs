@@ -71,8 +71,13 @@ impl House {
     }
 
     async fn session(&self) -> SessionHandle {
-        let wish =
-            Wish { owner: Principal::local(), cwd: "/".into(), roots: Vec::new(), source: "acp".into() };
+        let wish = Wish {
+            owner: Principal::local(),
+            cwd: "/".into(),
+            roots: Vec::new(),
+            servers: Vec::new(),
+            source: "acp".into(),
+        };
         self.registry.create(wish).await.unwrap()
     }
 
@@ -107,6 +112,7 @@ fn wish() -> AskRequest {
         risk: Risk::High,
         reason: "it leaves the machine".into(),
         preview: Vec::new(),
+        question: None,
     }
 }
 
@@ -120,7 +126,7 @@ fn every_outcome_of_a_message_can_be_reached() {
     let answered =
         |applied, allowed| Ok(Outcome::Answered { id: id.clone(), ask: AskId(1), applied, allowed });
     let answers: Vec<(&str, Result<Outcome, Fault>, &str)> = vec![
-        ("initialize", Ok(Outcome::Initialized { images: true, version: None }), "ok"),
+        ("initialize", Ok(Outcome::Initialized { images: true, servers: true, version: None }), "ok"),
         ("session/prompt", ended(Stop::EndTurn), "ok"),
         ("session/prompt", ended(Stop::Cancelled), "cancelled"),
         ("prompt", ended(Stop::Failed), "error"),
@@ -146,7 +152,7 @@ fn every_outcome_of_a_message_can_be_reached() {
         (Answer::DenyAlways, "permission_denied"),
         (Answer::Withdraw, "cancelled"),
     ] {
-        tally.noticed("session/request_permission", MessageOutcome::of_permission(answer));
+        tally.noticed("session/request_permission", MessageOutcome::of_permission(&answer));
         let series = format!(
             "bernstein_acp_messages_total{{method=\"session/request_permission\",outcome=\"{outcome}\"}}"
         );

@@ -198,9 +198,9 @@ async fn links_of_unknown_schemes_are_left_out_with_a_warning() {
         |_| vec![text("see"), link("ftp://host/file"), link("gopher://x"), link("nonsense")],
         expect![[r#"
             see
-            ! ftp://host/file was left out: only file:// links are read
-            ! gopher://x was left out: only file:// links are read
-            ! nonsense was left out: only file:// links are read
+            ! ftp://host/file was left out: only file://, http:// and https:// links are read
+            ! gopher://x was left out: only file://, http:// and https:// links are read
+            ! nonsense was left out: only file://, http:// and https:// links are read
             "end_turn"
         "#]],
     )

@@ -289,6 +289,43 @@ async fn a_tool_call_ends_completed_or_failed_with_what_came_of_it() {
     .await;
 }
 
+/// E32: what a command writes comes while it runs, for as long as the test holds it there, and its exit
+/// code is its own.
+#[tokio::test]
+async fn a_client_with_a_terminal_is_shown_the_output_live_and_the_exit_as_it_was() {
+    let line = "echo one; while [ ! -e go ]; do :; done; echo two >&2; exit 3";
+    let setup = script([vec![testkit::call("shell", json!({ "command": line }).to_string())]]);
+    run(setup, async |server| {
+        let mut client = server.connect();
+        let abilities = json!({ "_meta": { "terminal_output": true } });
+        client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": abilities })).await;
+        let session = client.new_session().await;
+        client.answer_all("allow_once");
+        let turn = client.send_prompt(&session, "go").await;
+        let call = client.next_update_of("tool_call").await;
+        let terminal = call["_meta"]["terminal_info"]["terminal_id"].clone();
+        assert_eq!(terminal, call["toolCallId"]);
+        let mut shown = String::new();
+        let mut exit = Value::Null;
+        while exit.is_null() {
+            let update = client.next_update_of("tool_call_update").await;
+            let output = &update["_meta"]["terminal_output"];
+            if let Some(data) = output["data"].as_str() {
+                assert_eq!(output["terminal_id"], terminal);
+                shown.push_str(data);
+            }
+            if shown == "one\n" {
+                write(server.workspace().join("go"), "");
+            }
+            exit = update["_meta"]["terminal_exit"].clone();
+        }
+        assert_eq!(shown, "one\ntwo\n");
+        assert_eq!(exit, json!({ "terminal_id": terminal, "exit_code": 3, "signal": null }));
+        client.stop_reason(turn).await;
+    })
+    .await;
+}
+
 /// E11.
 #[tokio::test]
 async fn one_id_ties_what_is_said_of_one_call_together() {

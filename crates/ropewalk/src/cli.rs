@@ -1,6 +1,7 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
 mod http;
+mod mcp;
 mod models;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use wire::Dialect;
 use crate::sessions::Since;
 
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
+pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use models::{BudgetOptions, ModelsCommand};
 
 const AFTER_HELP: &str = "\
@@ -84,6 +86,9 @@ pub enum Command {
     /// Show, change and explain the rules for what the agent may do
     #[command(subcommand, alias = "permission")]
     Permissions(PermissionsCommand),
+    /// Show, change and try the MCP servers that bring tools to every session
+    #[command(subcommand)]
+    Mcp(McpCommand),
     /// Try the sandbox
     #[command(subcommand)]
     Sandbox(SandboxCommand),
@@ -340,6 +345,10 @@ pub struct RunOptions {
     /// A file to send along; repeat for more, `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
+
+    /// An image to send along: jpeg, png, gif or webp; repeat for more
+    #[arg(long, value_name = "FILE")]
+    pub image: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

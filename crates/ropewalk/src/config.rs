@@ -3,9 +3,11 @@
 //! A file that cannot be read is an error and not an empty file: it may have been meant to narrow.
 
 mod models;
+mod servers;
 
 use std::path::{Path, PathBuf};
 
+use agent::ProjectServer;
 use sandbox::Mode;
 use toml_edit::{DocumentMut, Item};
 
@@ -13,16 +15,22 @@ use crate::paths;
 use crate::trouble::Trouble;
 
 pub use models::{ModelEntry, ModelSettings, ProviderEntry};
+pub use servers::{McpSettings, ServerEntry};
 
 /// A larger file is not a settings file.
 const BYTES_MAX: u64 = 1 << 20;
+const PROJECT_FILE: &str = ".ropewalk/config.toml";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config {
     pub sandbox: Option<Mode>,
     pub approval: Option<String>,
     pub ask_timeout: Option<u64>,
+    /// How many seconds a command may run; 0 is as long as it takes.
+    pub command_timeout: Option<u64>,
     pub add_dirs: Vec<PathBuf>,
+    /// Whether commands run in the terminal of an editor that offers one.
+    pub editor_terminal: Option<bool>,
     /// Further variables that commands may see.
     pub environment: Vec<String>,
     /// Who else may come in over HTTP. Only the person's own file is asked.
@@ -31,6 +39,8 @@ pub struct Config {
     pub discovery_enabled: Option<bool>,
     /// Only the person's own file is asked.
     pub models: ModelSettings,
+    /// Tool servers for every session.
+    pub mcp: McpSettings,
     /// What in the file means nothing here.
     pub unknown: Vec<String>,
 }
@@ -59,13 +69,48 @@ pub fn user() -> Result<Config, Trouble> {
 /// How far a project lets its sessions reach, if it says so. A session below the project's folder is
 /// one of its sessions: what is around it counts, up to the repository.
 pub fn project_mode(workspace: &Path) -> Option<Mode> {
+    project_folders(workspace).filter_map(mode_of).min()
+}
+
+/// The tool servers that a project names. The nearest file that names one decides.
+pub fn project_entries(workspace: &Path) -> Result<Vec<ServerEntry>, String> {
+    let mut entries: Vec<ServerEntry> = Vec::new();
+    for folder in project_folders(workspace) {
+        let path = folder.join(PROJECT_FILE);
+        let config = read(&path).map_err(|trouble| trouble.in_short())?;
+        for entry in config.mcp.servers {
+            if entries.iter().all(|known| known.server.name != entry.server.name) {
+                entries.push(entry);
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// The same for a session: what is enabled, as it is written and as it would be started.
+pub fn project_servers(workspace: &Path) -> Result<Vec<ProjectServer>, String> {
+    let entries = project_entries(workspace)?.into_iter().filter(|entry| entry.enabled);
+    let server = |entry: ServerEntry| {
+        let server =
+            entry.expanded(&variable).map_err(|reason| format!("{}: {reason}", entry.server.name))?;
+        Ok(ProjectServer { server, shown: entry.shown() })
+    };
+    entries.map(server).collect()
+}
+
+/// A variable for `${NAME}` in an entry.
+pub fn variable(name: &str) -> Option<String> {
+    paths::variable(name).and_then(|value| value.into_string().ok())
+}
+
+fn project_folders(workspace: &Path) -> impl Iterator<Item = &Path> {
     let repository = workspace.ancestors().find(|folder| folder.join(".git").exists());
     let last = repository.unwrap_or(workspace);
-    workspace.ancestors().take_while(|folder| folder.starts_with(last)).filter_map(mode_of).min()
+    workspace.ancestors().take_while(move |folder| folder.starts_with(last))
 }
 
 fn mode_of(folder: &Path) -> Option<Mode> {
-    match read(&folder.join(".ropewalk/config.toml")) {
+    match read(&folder.join(PROJECT_FILE)) {
         Ok(config) => config.sandbox,
         Err(trouble) => {
             tracing::warn!(?trouble, "the project's settings cannot be read, so its sessions only read");
@@ -99,9 +144,12 @@ fn parse(text: &str) -> Result<Config, String> {
             "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
             "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
             "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
+            "command_timeout" => config.command_timeout = Some(seconds_of(key, item)?),
             "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
+            "terminal" => config.editor_terminal = Some(terminal_of(key, item)?),
             "environment" => config.environment = list_of(key, item)?,
             "clients" => config.clients = clients_of(item)?,
+            "mcp" => config.mcp = servers::parse(item)?,
             "discovery_enabled" => {
                 let wrong = || format!("{key} must be true or false");
                 config.discovery_enabled = Some(item.as_bool().ok_or_else(wrong)?);
@@ -115,6 +163,14 @@ fn parse(text: &str) -> Result<Config, String> {
 
 fn text_of<'a>(key: &str, item: &'a Item) -> Result<&'a str, String> {
     item.as_str().ok_or_else(|| format!("{key} must be a text in quotes"))
+}
+
+fn terminal_of(key: &str, item: &Item) -> Result<bool, String> {
+    match text_of(key, item)? {
+        "editor" => Ok(true),
+        "own" => Ok(false),
+        other => Err(format!("{key} must be \"editor\" or \"own\", not {other:?}")),
+    }
 }
 
 fn seconds_of(key: &str, item: &Item) -> Result<u64, String> {
@@ -155,18 +211,21 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nterminal = \"editor\"\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
             sandbox: Some(Mode::ReadOnly),
             approval: Some("auto".into()),
             ask_timeout: Some(60),
+            command_timeout: Some(0),
             add_dirs: vec!["/a".into(), "/b".into()],
+            editor_terminal: Some(true),
             environment: Vec::new(),
             clients: Vec::new(),
             discovery_enabled: Some(false),
             models: ModelSettings::default(),
+            mcp: McpSettings::default(),
             unknown: vec!["sandbocks".into()],
         };
         assert_eq!(config, expected);
@@ -208,6 +267,7 @@ mod tests {
             ("sandbox = ", "expected"),
             ("ask_timeout = -1", "a number of seconds"),
             ("add_dirs = [1]", "a list of texts"),
+            ("terminal = \"mine\"", "\"editor\" or \"own\""),
             ("clients = 1", "[[clients]]"),
             ("discovery_enabled = 0", "true or false"),
             ("[[clients]]\nid = 1", "id must be a text"),

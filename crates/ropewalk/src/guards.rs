@@ -79,6 +79,7 @@ impl Guards {
                 helper: Some(helper()?),
                 project: Some(config::project_mode),
                 home: home(),
+                editor_terminal: config.editor_terminal == Some(true),
             },
             approval: match named(options)? {
                 Some(named) => Some(named),

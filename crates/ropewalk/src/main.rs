@@ -12,6 +12,7 @@ mod editors;
 mod environment;
 mod guards;
 mod logging;
+mod mcp;
 mod metrics;
 mod models;
 mod paths;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Models(command) => models::run(&command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Permissions(command) => Ok(permissions::run(&command)),
+        Command::Mcp(command) => Ok(mcp::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),
         Command::Audit(command) => audit::run(command),
         Command::Agents(command) => Ok(agents::run(&command)),

@@ -82,9 +82,8 @@ impl Models {
 
     /// Looks at this machine, for the next start.
     pub async fn refresh_local() {
-        if let Err(error) = local::refresh().await {
-            tracing::debug!(%error, "the local model servers cannot be remembered");
-        }
+        let found = local::refresh().await;
+        tracing::debug!(servers = found.len(), "looked for model servers on this machine");
     }
 }
 
@@ -99,7 +98,7 @@ pub fn run(command: &ModelsCommand) -> anyhow::Result<ExitCode> {
 /// Everything that can be found, with a look at this machine.
 async fn look_everywhere() -> Result<(Config, Found), Trouble> {
     let config = config::user()?;
-    let local = if probes(&config.models) { local::refresh().await.unwrap_or_default() } else { Vec::new() };
+    let local = if probes(&config.models) { local::refresh().await } else { Vec::new() };
     let found = found(&config.models, &local, chosen(&config.models).as_deref());
     Ok((config, found))
 }
@@ -115,7 +114,7 @@ async fn look(settings: &ModelSettings, wish: Option<&str>) -> Result<(Found, bo
     if !wants_local && (remembered.is_some() || !first.providers.is_empty()) {
         return Ok((first, true));
     }
-    let local = local::refresh().await.unwrap_or_default();
+    let local = local::refresh().await;
     Ok((found(settings, &local, wish), false))
 }
 

@@ -235,7 +235,7 @@ async fn open(
         (Some(id), _) => find::one(registry, id).await?.id,
         (None, true) => newest_in(registry, &cwd).await?,
         (None, false) => {
-            let wish = Wish { owner, cwd, roots: Vec::new(), source: "run".into() };
+            let wish = Wish { owner, cwd, roots: Vec::new(), servers: Vec::new(), source: "run".into() };
             let handle = registry.create(wish).await.map_err(Trouble::open)?;
             return Ok((handle, Seq::START));
         }

@@ -1,6 +1,7 @@
 //! The one place where a server is put together, the same for every command and every door.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::{Agent, AgentConfig, ForgetsUndo};
 use engine::{
@@ -16,7 +17,7 @@ use crate::clock::SystemClock;
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::trouble::Trouble;
-use crate::{audit, paths, secrets};
+use crate::{audit, mcp, paths, secrets};
 
 /// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
 /// first session should not wait for the disk.
@@ -113,10 +114,14 @@ fn parts(
     config.steps_max = guards.models.steps_max.unwrap_or(config.steps_max);
     config.environment = paths::passed_on(&guards.config.environment);
     config.reach = guards.reach.clone();
+    if let Some(seconds) = guards.config.command_timeout {
+        config.shell.wall = Duration::from_secs(seconds);
+    }
     config.rules = Some(Arc::clone(rules));
     config.undo = Some(paths::undo()?);
     config.knowledge = paths::knowledge(guards.no_rules);
     config.titles_by_model = true;
+    config.mcp = mcp::settings(&guards.config);
     let options = store::Options { warm, ..store::Options::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
     let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));

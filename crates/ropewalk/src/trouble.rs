@@ -120,6 +120,11 @@ impl Trouble {
         Self::failed("the output cannot be written").because(error)
     }
 
+    /// What is wrong and why, on one line.
+    pub fn in_short(&self) -> String {
+        one_line(&format!("{}: {}", self.what, self.because.as_deref().unwrap_or_default())).into()
+    }
+
     /// Says it as a warning: something is not done, and the rest goes on.
     pub fn warn(&self, consequence: &str) {
         let because = self.because.as_deref().unwrap_or_default();

@@ -232,6 +232,8 @@ fn what_cannot_be_asked_for_is_said_in_a_few_lines() {
         &["run", "--cwd", "/no/such/folder", "x"],
         &["run", "-f", "missing.txt", "x"],
         &["run", "-f", "-", "-"],
+        &["run", "--image", "/etc/hostname", "x"],
+        &["run", "--image", "missing.png", "x"],
         &["sessions", "list", "--since", "soon"],
         &["sessions", "fork", "abc", "--last"],
         &["sessions", "fork"],
@@ -275,6 +277,18 @@ fn files_and_standard_input_go_along() {
     let text = content[1]["resource"]["text"].as_str().unwrap();
     assert!(text.len() < 501 * 1024 && text.contains("[cut here: "), "{}", text.len());
     world.run_with_input(&["run", "hello", "-f", "-"], "from a pipe").with(0);
+}
+
+#[test]
+fn images_go_along() {
+    let world = World::new();
+    fs::write(world.project().join("dot.png"), b"\x89PNG\r\n\x1a\n").unwrap();
+    let run = world.run(&["run", "--json", "what is this?", "--image", "dot.png"]).with(0);
+    let id = run.json()["session_id"].as_str().unwrap().to_owned();
+    let shown = world.run(&["sessions", "show", "--json", &id]).with(0).json();
+    let image = &shown["events"][1]["payload"]["content"][1];
+    let expected = [&"image".into(), &"image/png".into(), &"iVBORw0KGgo=".into()];
+    assert_eq!([&image["type"], &image["mimeType"], &image["data"]], expected);
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Group {
     pub(crate) async fn start(command: &Command, terminal: Option<OwnedFd>) -> Result<Self, StartError> {
         let with_terminal = terminal.is_some();
         let Some(fence) = &command.fence else {
-            return Self::ordered(prepare(command, terminal)?, false).await;
+            return Self::ordered(prepare(command, Stdio::null(), terminal)?, false).await;
         };
         let (ours, theirs) = confine::tether()?;
         let mut group = Self::ordered(prepare_helper(fence, theirs, terminal)?, true).await?;
@@ -55,6 +55,11 @@ impl Group {
         drop(sent);
         group.tether = Some(tether);
         Ok(group)
+    }
+
+    /// A child whose standard input is the caller's. There is no fence around it.
+    pub(crate) async fn start_listening(command: &Command) -> Result<Self, StartError> {
+        Self::ordered(prepare(command, Stdio::piped(), None)?, false).await
     }
 
     async fn ordered(prepared: std::process::Command, helper: bool) -> Result<Self, StartError> {
@@ -157,9 +162,14 @@ fn outputs(terminal: Option<OwnedFd>) -> Result<[Stdio; 2], StartError> {
     Ok([terminal.into(), again.into()])
 }
 
-fn prepare(command: &Command, terminal: Option<OwnedFd>) -> Result<std::process::Command, StartError> {
-    let input = terminal.as_ref().map(OwnedFd::try_clone).transpose().map_err(StartError::Spawn)?;
-    let with_terminal = input.is_some();
+/// With a terminal, that is the input too.
+fn prepare(
+    command: &Command,
+    input: Stdio,
+    terminal: Option<OwnedFd>,
+) -> Result<std::process::Command, StartError> {
+    let typed = terminal.as_ref().map(OwnedFd::try_clone).transpose().map_err(StartError::Spawn)?;
+    let with_terminal = typed.is_some();
     let [stdout, stderr] = outputs(terminal)?;
     let mut prepared = match &command.program {
         Program::Shell(line) => {
@@ -178,7 +188,7 @@ fn prepare(command: &Command, terminal: Option<OwnedFd>) -> Result<std::process:
         .current_dir(&command.cwd)
         .env_clear()
         .envs(command.environment.iter().map(|(key, value)| (key, value)))
-        .stdin(input.map_or_else(Stdio::null, Stdio::from))
+        .stdin(typed.map_or(input, Stdio::from))
         .stdout(stdout)
         .stderr(stderr);
     lead_own_group(&mut prepared, with_terminal);

@@ -21,6 +21,7 @@ mod group;
 mod policy;
 mod report;
 mod run;
+mod service;
 mod signal;
 mod spec;
 mod terminal;
@@ -35,6 +36,7 @@ pub use confine::{Fence, HELPER_ARGUMENT, Helper};
 pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
 pub use policy::{Broken, Mode, PROTECTED, Policy, UnknownMode, Want};
 pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run, run_in_terminal};
+pub use service::{Service, ServicePipes};
 pub use terminal::{Terminal, Window};
 pub use violation::{Op, Violation};
 

@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use sandbox::{
-    Cause, Chunk, Command, Ended, Limits, Output, Program, Stream, Terminal, Window, run, run_in_terminal,
+    Cause, Chunk, Command, Ended, Limits, Output, Program, Service, ServicePipes, Stream, Terminal, Window,
+    run, run_in_terminal,
 };
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -280,4 +282,34 @@ async fn without_a_time_limit_a_command_takes_as_long_as_it_takes() {
     let mut command = shell("echo done");
     command.limits.wall = Duration::MAX;
     assert_eq!(collect(command).await.0.cause, Cause::Itself, "and no time is too long to be added");
+}
+
+#[tokio::test]
+async fn a_service_is_spoken_to_and_nothing_of_it_is_left_when_it_ends() {
+    // Closes its eyes to signals, and has a child that reads nothing and would live on.
+    let line = "trap '' TERM; sleep 1000 & echo $!; while read line; do echo got $line; done; sleep 1000";
+    for gently in [true, false] {
+        let (service, ServicePipes { mut stdin, stdout, stderr: _ }) =
+            Service::start(&shell(line)).await.unwrap();
+        let mut lines = BufReader::new(stdout).lines();
+        let child = lines.next_line().await.unwrap().unwrap();
+        stdin.write_all(b"hello\n").await.unwrap();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("got hello"));
+        assert!(alive(&child));
+        drop(stdin);
+        if gently {
+            service.end(Duration::from_millis(20)).await
+        } else {
+            drop(service)
+        }
+        wait_until_gone(&child).await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_ends_says_how_and_takes_its_children_along() {
+    let (mut service, pipes) = Service::start(&shell("sleep 1000 & echo $!; exit 7")).await.unwrap();
+    let child = BufReader::new(pipes.stdout).lines().next_line().await.unwrap().unwrap();
+    assert_eq!(service.ended().await.and_then(|status| status.code()), Some(7));
+    wait_until_gone(&child).await;
 }

@@ -26,6 +26,7 @@ impl Turns {
             commands: Vec::new(),
             tools: Vec::new(),
             images: true,
+            servers: false,
         };
         Self { abilities, play: Arc::new(move |input, context| Box::pin(play(input, context))) }
     }

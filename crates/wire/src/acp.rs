@@ -5,7 +5,10 @@
 mod calls;
 mod decode;
 mod ext;
+mod host;
+mod questions;
 mod reply;
+mod servers;
 mod settings;
 mod tools;
 mod updates;
@@ -18,6 +21,8 @@ use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
 pub(crate) use decode::{abilities, blocks, check_text, prompt};
+pub use host::{HostAnswer, host_reply, write_host_call};
+pub use questions::ask_answer;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
 pub(crate) use tools::risk_name;
@@ -39,6 +44,10 @@ pub struct ClientAbilities {
     pub terminal_output: bool,
     /// Wants to know with every update where in the log it stands.
     pub cursors: bool,
+    /// Shows forms.
+    pub forms: bool,
+    /// What it does for the agent.
+    pub host: engine::HostAbilities,
 }
 
 /// What a request wants. `frame_bytes` is the size of the frame it came in.
@@ -82,8 +91,21 @@ pub(crate) fn write_notification(out: &mut Vec<u8>, method: &str, params: impl S
     write_frame(out, &NotificationFrame { jsonrpc: "2.0", method, params });
 }
 
+/// Appends a request of ours.
+fn write_request(id: &RpcId, method: &str, params: &impl Serialize, out: &mut Vec<u8>) {
+    let before = out.len();
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.as_json().as_bytes());
+    out.extend_from_slice(format!(r#","method":"{method}","params":"#).as_bytes());
+    match serde_json::to_writer(&mut *out, params) {
+        Ok(()) => out.extend_from_slice(b"}\n"),
+        // Cannot happen with these types; half a frame must never leave.
+        Err(_) => out.truncate(before),
+    }
+}
+
 /// The client no longer needs to answer a request of ours.
-pub(crate) fn write_cancel_request(out: &mut Vec<u8>, request: &RpcId) {
+pub fn write_cancel_request(out: &mut Vec<u8>, request: &RpcId) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"#);
     out.extend_from_slice(request.as_json().as_bytes());
     out.extend_from_slice(b"}}\n");

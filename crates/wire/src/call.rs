@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    Answer, AskId, Content, Event, Listed, SessionHandle, SessionId, SettingSpec, Settings, Stop, Totals,
+    Answer, AskId, Content, Event, Listed, ServerView, SessionHandle, SessionId, SettingSpec, Settings, Stop,
+    ToolServer, Totals,
 };
 
 use crate::rpc::RpcId;
@@ -119,6 +120,18 @@ pub enum Call {
     Tools {
         id: SessionId,
     },
+    /// The tool servers of a session. Without one, of the only session that the client has open.
+    Servers {
+        id: Option<SessionId>,
+    },
+    AddServer {
+        id: Option<SessionId>,
+        server: ToolServer,
+    },
+    RemoveServer {
+        id: Option<SessionId>,
+        name: String,
+    },
     Move {
         id: SessionId,
         path: PathBuf,
@@ -149,8 +162,8 @@ pub struct Place {
     /// Without it, the server's own folder.
     pub cwd: Option<PathBuf>,
     pub roots: Vec<PathBuf>,
-    /// Names of tool servers the client wants connected.
-    pub servers: Vec<String>,
+    /// Tool servers the client wants connected.
+    pub servers: Vec<ToolServer>,
 }
 
 /// A session as an answer shows it.
@@ -175,6 +188,8 @@ impl SessionView {
 pub enum Outcome {
     Initialized {
         images: bool,
+        /// Tool servers are taken.
+        servers: bool,
         /// The number that the client asked for, if it asked for a number.
         version: Option<u64>,
     },
@@ -256,6 +271,13 @@ pub enum Outcome {
     },
     Removed(bool),
     Tools(Vec<engine::ToolInfo>),
+    Servers(Vec<ServerView>),
+    ServerAdded {
+        name: Arc<str>,
+    },
+    ServerRemoved {
+        name: String,
+    },
     Moved {
         id: SessionId,
         cwd: PathBuf,

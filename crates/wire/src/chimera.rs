@@ -171,6 +171,7 @@ impl Answers {
             | Body::Thought { .. }
             | Body::Plan { .. }
             | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
             | Body::FileEdited { .. }
             | Body::FileShown { .. }
             | Body::Asked { .. }

@@ -108,12 +108,23 @@ fn shown(event: Arc<Event>) {
         updated_at: Timestamp(0),
     };
     for able in [false, true] {
-        let client =
-            ClientAbilities { notices: able, compaction: able, terminal_output: able, cursors: able };
+        let client = ClientAbilities {
+            notices: able,
+            compaction: able,
+            terminal_output: able,
+            cursors: able,
+            forms: able,
+            host: Default::default(),
+        };
         let mut updates = Updates::of(client, &id, Arc::new([]), &snapshot);
         let mut out = Vec::new();
         let events = [Arc::clone(&event)];
-        updates.encode(&events, View { replay: false, own: SurfaceId(1) }, &mut Vec::new(), &mut out);
+        let view = View { replay: false, own: SurfaceId(1) };
+        if let (_, Some(Piece::Asked { request, .. })) =
+            updates.encode(&events, view, &mut Vec::new(), &mut out)
+        {
+            updates.ask(request).write(&RpcId::number(1), &mut out);
+        }
         check_lines(&out);
     }
     for replay in [false, true] {

@@ -66,6 +66,7 @@ pub fn kind(body: &Body) -> &'static str {
         Body::Plan { .. } => "plan",
         Body::ToolStarted(_) => "tool_started",
         Body::ToolOutput { .. } => "tool_output",
+        Body::ToolTerminal { .. } => "tool_terminal",
         Body::ToolEnded(_) => "tool_ended",
         Body::FileEdited { .. } => "file_edited",
         Body::FileShown { .. } => "file_shown",

@@ -7,9 +7,9 @@ mod decode;
 mod reply;
 mod shape;
 
-pub(crate) use decode::{answer, hello, named, notification, read, request, set};
+pub(crate) use decode::{answer_in, hello, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{
-    change, decision, level, opaque, path_text, plan, prompt_text, result_text, stream_name, summed_up,
-    summing_up, turn,
+    ask_question, change, choices, decision, level, opaque, path_text, plan, prompt_text, result_text,
+    stream_name, summed_up, summing_up, turn,
 };

@@ -149,7 +149,18 @@ impl Transcript {
             }
             Body::ToolEnded(end) => self.tool_ended(end),
             Body::FileEdited { call, change } => self.edited(call.as_ref(), change),
-            Body::Resolved { call, resolution, by, .. } => self.resolved(call.as_ref(), *resolution, by),
+            Body::Asked { request, .. } => {
+                if let Some(question) = &request.question {
+                    self.note(format!("the agent asks: {}", question.text));
+                }
+            }
+            Body::Resolved { by, reply: Some(reply), .. } => {
+                let who = if let Resolver::Surface { name, .. } = by { name } else { "somebody" };
+                self.note(format!("{who} answers: {reply}"));
+            }
+            Body::Resolved { call, resolution, by, reply: None, .. } => {
+                self.resolved(call.as_ref(), *resolution, by);
+            }
             Body::PolicyBlocked { call, tool, reason, .. } => self.blocked(call.as_ref(), tool, reason),
             Body::SettingChanged { id, value } => self.note(format!("{id} is set to {value}")),
             Body::Moved { cwd } => self.note(format!("the folder is {}", cwd.display())),
@@ -167,7 +178,7 @@ impl Transcript {
             }
             Body::TurnEnded { stop, error } => self.ended(event.turn, *stop, error.as_ref()),
             Body::FileShown { .. }
-            | Body::Asked { .. }
+            | Body::ToolTerminal { .. }
             | Body::Commands { .. }
             | Body::Title { .. }
             | Body::Compacting { .. }

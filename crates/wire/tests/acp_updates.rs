@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    Body, Event, MessageId, Origin, Seq, SessionId, Settings, Snapshot, SurfaceId, Timestamp, Totals, TurnId,
-    approval_spec,
+    AskRequest, Body, CallId, Content, Event, Exit, MessageId, Opaque, Origin, OutputStream, Question, Risk,
+    Seq, SessionId, Settings, Snapshot, SurfaceId, TerminalId, Timestamp, ToolClass, ToolContent, ToolEnd,
+    ToolKind, Totals, TurnId, approval_spec,
 };
+use expect_test::expect;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -60,11 +62,13 @@ fn lines(updates: &mut Updates, events: &[Arc<Event>], replay: bool) -> Vec<Stri
 }
 
 fn any_client() -> impl Strategy<Value = ClientAbilities> {
-    any::<[bool; 4]>().prop_map(|[notices, compaction, terminal_output, cursors]| ClientAbilities {
+    any::<[bool; 5]>().prop_map(|[notices, compaction, terminal_output, cursors, forms]| ClientAbilities {
         notices,
         compaction,
         terminal_output,
         cursors,
+        forms,
+        ..ClientAbilities::default()
     })
 }
 
@@ -100,6 +104,7 @@ fn lines_at_least(body: &Body) -> usize {
         Body::TurnQueued { .. }
         | Body::TurnStarted
         | Body::FileEdited { call: None, .. }
+        | Body::ToolTerminal { .. }
         | Body::FileShown { .. }
         | Body::Resolved { .. }
         | Body::CancelRequested
@@ -122,6 +127,11 @@ fn check_line(line: &str, foreign: bool) {
         "session/request_permission" => {
             let params = value["params"].clone();
             serde_json::from_value::<schema::RequestPermissionRequest>(params).unwrap();
+            assert_eq!(value["id"], 7);
+        }
+        "elicitation/create" => {
+            let params = value["params"].clone();
+            serde_json::from_value::<schema::CreateElicitationRequest>(params).unwrap();
             assert_eq!(value["id"], 7);
         }
         other => panic!("{other} is not ours to send"),
@@ -204,6 +214,87 @@ fn joined(said: impl Iterator<Item = (u64, bool, String)>) -> Vec<(u64, bool, St
         }
     }
     all
+}
+
+fn command_in_a_terminal() -> Vec<Arc<Event>> {
+    let call = || CallId("c1".into());
+    let end = ToolEnd {
+        call: call(),
+        failed: false,
+        content: vec![ToolContent::Block(Content::text("hello"))],
+        locations: Vec::new(),
+        raw: None,
+        exit: Some(Exit { code: Some(0), signal: None }),
+        elapsed_ms: 5,
+    };
+    let output = Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "hello".into() };
+    let terminal = TerminalId("t1".into());
+    events(&[
+        Body::ToolTerminal { call: call(), terminal, surface: SurfaceId(1) },
+        output,
+        Body::ToolEnded(Box::new(end)),
+    ])
+}
+
+#[test]
+fn only_the_client_that_has_a_terminal_is_shown_it_and_history_never_names_it() {
+    let shown = |replay, own| {
+        let mut updates = updates(ClientAbilities::default());
+        let mut out = Vec::new();
+        let view = View { replay, own: SurfaceId(own) };
+        updates.encode(&command_in_a_terminal(), view, &mut Vec::new(), &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    expect![[r#"
+        {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"tool_call_update","toolCallId":"c1","content":[{"type":"terminal","terminalId":"t1"}]}}}
+        {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"tool_call_update","toolCallId":"c1","status":"completed","content":[{"type":"terminal","terminalId":"t1"}],"_meta":{"elapsedMs":5,"exitCode":0}}}}
+    "#]].assert_eq(&shown(false, 1));
+    for other in [shown(false, 2), shown(true, 1)] {
+        assert!(!other.contains("terminalId") && other.contains("hello"), "{other}");
+    }
+}
+
+fn asked(client: ClientAbilities, choices: &[&str], free_text: bool) -> String {
+    let choices = choices.iter().map(|choice| (*choice).into()).collect();
+    let request = AskRequest {
+        call: Some(CallId("c1".into())),
+        tool: "ask_user".into(),
+        title: "Which colour?".into(),
+        kind: ToolKind::Other,
+        class: ToolClass::Read,
+        path: None,
+        subject: "ask_user".into(),
+        input: Opaque("{}".into()),
+        risk: Risk::Low,
+        reason: "".into(),
+        preview: Vec::new(),
+        question: Some(Question { text: "Which colour?".into(), choices, free_text }),
+    };
+    let mut out = Vec::new();
+    updates(client).ask(&request).write(&RpcId::number(7), &mut out);
+    let line = String::from_utf8(out).unwrap();
+    check_line(&line, false);
+    line
+}
+
+#[test]
+fn a_question_is_a_form_where_there_are_forms() {
+    let forms = ClientAbilities { forms: true, ..ClientAbilities::default() };
+    let ask = |choices: &[&str], free_text| asked(forms, choices, free_text);
+    expect![[r#"
+        {"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"mode":"form","sessionId":"s-1","toolCallId":"c1","requestedSchema":{"type":"object","properties":{"answer":{"type":"string","title":"Answer","enum":["red","green"]}},"required":["answer"]},"message":"Which colour?"}}
+        {"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"mode":"form","sessionId":"s-1","toolCallId":"c1","requestedSchema":{"type":"object","properties":{"answer":{"type":"string","title":"Answer","enum":["red"]},"other":{"type":"string","title":"Something else"}}},"message":"Which colour?"}}
+        {"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"mode":"form","sessionId":"s-1","toolCallId":"c1","requestedSchema":{"type":"object","properties":{"answer":{"type":"string","title":"Answer"}},"required":["answer"]},"message":"Which colour?"}}
+    "#]].assert_eq(&(ask(&["red", "green"], false) + &ask(&["red"], true) + &ask(&[], true)));
+}
+
+#[test]
+fn a_question_is_a_choice_of_options_where_there_are_no_forms() {
+    let ask = |choices: &[&str], free_text| asked(ClientAbilities::default(), choices, free_text);
+    expect![[r#"
+        {"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s-1","toolCall":{"toolCallId":"c1","kind":"other","status":"pending","title":"Which colour?","content":[{"type":"content","content":{"type":"text","text":"Which colour?"}}],"rawInput":{}},"options":[{"optionId":"choice-0","name":"red","kind":"allow_once"},{"optionId":"choice-1","name":"green","kind":"allow_once"},{"optionId":"decide","name":"Let the agent decide","kind":"reject_once"}]}}
+        {"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s-1","toolCall":{"toolCallId":"c1","kind":"other","status":"pending","title":"Which colour?","content":[{"type":"content","content":{"type":"text","text":"Which colour?"}}],"rawInput":{}},"options":[{"optionId":"in_chat","name":"Answer in the chat","kind":"reject_once"},{"optionId":"decide","name":"Let the agent decide","kind":"reject_once"}]}}
+    "#]].assert_eq(&(ask(&["red", "green"], false) + &ask(&[], true)));
 }
 
 #[test]

@@ -119,6 +119,7 @@ fn story() -> Vec<Body> {
         risk: Risk::Medium,
         reason: "it reaches another machine".into(),
         preview: Vec::new(),
+        question: None,
     };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
@@ -141,6 +142,7 @@ fn story() -> Vec<Body> {
             call: Some(call()),
             resolution: Resolution::AllowedOnce,
             by: Resolver::Surface { id: SurfaceId(2), name: "phone".into() },
+            reply: None,
         },
         Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },
         Body::ToolOutput { call: call(), stream: OutputStream::Stderr, text: "hm\n".into() },
@@ -352,4 +354,42 @@ proptest! {
         let told = said(&ferret_lines(&mut fresh_ferret(), &events(&bodies), false));
         prop_assert_eq!(told, pieces.iter().map(|(_, text)| text.as_str()).collect::<String>());
     }
+}
+
+#[test]
+fn a_cost_that_is_not_known_is_told_as_such_in_every_dialect() {
+    let unknown = Usage { input: 7, unpriced: true, ..Usage::default() };
+    let known = Usage { cost_usd: 0.5, ..Usage::default() };
+    let log = events(&[Body::Usage(unknown), Body::Usage(known)]);
+    let view = View { replay: false, own: OWN };
+    let mut updates = (
+        wire::acp::Updates::of(
+            wire::acp::ClientAbilities::default(),
+            &session(),
+            Arc::from([approval_spec()]),
+            &snapshot(Seq::START),
+        ),
+        wire::rest::Stream::new(&session(), wire::rest::Form::Loop, 0),
+    );
+    let (mut acp, mut rest) = (Vec::new(), Vec::new());
+    updates.0.encode(&log, view, &mut Vec::new(), &mut acp);
+    for event in &log {
+        updates.1.tell(event, 0, &mut rest);
+    }
+    let cost = |line: String| {
+        let start = line.find("ost").map_or(0, |at| at - 1);
+        line.get(start..).unwrap_or_default().to_owned()
+    };
+    let shown = |name: &str, lines: Vec<String>| {
+        lines.into_iter().map(|line| format!("{name}: {}\n", cost(line))).collect::<String>()
+    };
+    let rest = String::from_utf8(rest).unwrap();
+    let rest: Vec<_> = rest.lines().filter(|line| line.starts_with("data: ")).map(str::to_owned).collect();
+    let all = [
+        shown("acp", lines(acp)),
+        shown("ferret", ferret_lines(&mut fresh_ferret(), &log, false)),
+        shown("otter", otter_lines(Counted::default(), &log, 9)),
+        shown("rest", rest),
+    ];
+    expect![[""]].assert_eq(&all.concat());
 }

@@ -132,15 +132,17 @@ fn measure(command: Command, place: &Place) -> anyhow::Result<Sample> {
 }
 
 /// An agent, ended with the value.
-struct Running {
+pub struct Running {
     child: Child,
     input: ChildStdin,
     lines: Receiver<Value>,
     last_id: u64,
+    /// How long an answer may take.
+    pub patience: Duration,
 }
 
 impl Running {
-    fn start(mut command: Command, place: &Place) -> anyhow::Result<Self> {
+    pub fn start(mut command: Command, place: &Place) -> anyhow::Result<Self> {
         // Its own settings and nobody's keys: what a person has in the environment is no part of the bench.
         let given: Vec<_> = command
             .get_envs()
@@ -162,41 +164,60 @@ impl Running {
                 }
             }
         });
-        Ok(Self { child, input, lines, last_id: 0 })
+        Ok(Self { child, input, lines, last_id: 0, patience: PATIENCE })
     }
 
-    fn send(&mut self, message: &Value) -> anyhow::Result<()> {
+    pub fn send(&mut self, message: &Value) -> anyhow::Result<()> {
         self.input.write_all(format!("{message}\n").as_bytes()).context("the agent does not listen")
     }
 
-    fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
+    pub fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.ask_hearing(method, params, &mut |_| {})
     }
 
     /// A request, its answer, and what is said on the way.
-    fn ask_hearing(
+    pub fn ask_hearing(
         &mut self,
         method: &str,
         params: &Value,
         hear: &mut dyn FnMut(&Value),
     ) -> anyhow::Result<Value> {
-        self.last_id += 1;
-        let id = self.last_id;
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
-        let deadline = Instant::now() + PATIENCE;
+        let id = self.request(method, params)?;
+        let mut answer = self.wait_for(|line| {
+            if line["method"].is_string() {
+                hear(&line["params"]["update"]);
+            }
+            line["id"] == id && line["method"].is_null()
+        })?;
+        ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        Ok(answer["result"].take())
+    }
+
+    pub fn send_prompt(&mut self, session: &str, text: &str) -> anyhow::Result<u64> {
+        let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
+        self.request("session/prompt", &prompt)
+    }
+
+    /// The next line that is wanted. What the agent asks on the way is declined.
+    pub fn wait_for(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> anyhow::Result<Value> {
+        let deadline = Instant::now() + self.patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut line = self.lines.recv_timeout(left).with_context(|| format!("no answer to {method}"))?;
+            let line = self.lines.recv_timeout(left).context("the agent says nothing more")?;
             if line["method"].is_string() && !line["id"].is_null() {
                 let error = json!({"code": -32601, "message": "this client only listens"});
                 self.send(&json!({"jsonrpc": "2.0", "id": line["id"], "error": error}))?;
-            } else if line["method"].is_string() {
-                hear(&line["params"]["update"]);
-            } else if line["id"] == id {
-                ensure!(line["error"].is_null(), "{method}: {}", line["error"]);
-                return Ok(line["result"].take());
+            } else if wanted(&line) {
+                return Ok(line);
             }
         }
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> anyhow::Result<u64> {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+        Ok(id)
     }
 
     /// One turn, in milliseconds.

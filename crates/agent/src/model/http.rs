@@ -39,7 +39,7 @@ pub(super) fn client(base_url: &str, timeouts: Timeouts) -> Result<Client, Strin
         // A model on this machine is never behind the company's proxy.
         builder = builder.no_proxy();
     }
-    builder.build().map_err(|error| cause(error))
+    builder.build().map_err(cause)
 }
 
 /// `reqwest` is built without arithmetic for TLS; this names it, once per process.
@@ -82,7 +82,8 @@ pub(super) async fn ask(
             ))));
         }
         Ok(Err(error)) => {
-            let text = format!("{} cannot be reached at {host}: {}", config.name, cause(error));
+            let hint = if is_local(&config.base_url) { "; is it running?" } else { "" };
+            let text = format!("{} cannot be reached at {host}: {}{hint}", config.name, cause(error));
             return Err(failed(ModelError::passing(text)));
         }
         Ok(Ok(response)) => response,

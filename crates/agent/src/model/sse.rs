@@ -105,8 +105,10 @@ impl Frames {
         if self.buffer.starts_with(MARK) {
             self.buffer.drain(..MARK.len());
         }
-        let first = self.buffer.iter().find(|byte| !byte.is_ascii_whitespace());
-        if let Some(first) = first {
+        // Empty lines keep a connection alive; gathered, they would be looked at again and again.
+        let blank = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.buffer.drain(..blank);
+        if let Some(first) = self.buffer.first() {
             self.begun = true;
             self.whole = self.framing == Framing::Events && *first == b'{';
         }

@@ -128,7 +128,7 @@ impl Work for Arguments {
             };
             tokio::select! {
                 biased;
-                () = job.context.cancel.cancelled() => return Outcome::failed("cancelled".into()),
+                () = job.context.cancel.cancelled() => return Outcome::failed("the turn was cancelled".into()),
                 () = wanted.until_ended() => {}
                 () = tokio::time::sleep(patience) => {}
             }

@@ -9,7 +9,8 @@ use sandbox::Unfit;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
+use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work};
+use crate::host;
 use crate::model::Image;
 
 /// What one call gives the model at most.
@@ -65,12 +66,16 @@ impl Work for Arguments {
         file_work(move || {
             let (spot, path) = (job.spot()?, job.spot()?.real());
             let missing = || format!("it cannot be read: {}", Unfit::Missing);
-            let bytes = read_whole(job.files()?, spot)?.ok_or_else(missing)?;
+            let found = host::look(&job, spot)?;
+            let bytes = found.bytes.ok_or_else(missing)?;
             job.session.seen.remember(path, &bytes);
             let location = Location { path: path.to_owned(), line: self.start_line };
             let outcome = match image_type(&bytes) {
                 Some(mime) => image(mime, &bytes, &job.place.shown(path))?,
-                None => Outcome::text(excerpt(&text(bytes)?, self.start_line, self.line_count)),
+                None => {
+                    let text = excerpt(&text(bytes)?, self.start_line, self.line_count);
+                    Outcome::text(found.note.map_or(text.clone(), |note| format!("{note}\n{text}")))
+                }
             };
             Ok(Outcome { locations: vec![location], ..outcome })
         })

@@ -9,7 +9,8 @@ use sandbox::{FileError, Spot, Want};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work, read_whole};
+use super::{Failure, Intent, Job, Outcome, Tool, Work, arguments, as_text, file_work};
+use crate::host;
 
 /// What a tool writes at most.
 const WRITTEN_BYTES_MAX: usize = 10 << 20;
@@ -66,6 +67,7 @@ struct Write {
 impl Work for Write {
     fn prepare(&mut self, job: &Job) -> Result<Vec<ToolContent>, Failure> {
         let path = job.spot()?.real();
+        host::check_text(&self.text)?;
         let before = current(job)?;
         refuse_marks(&self.text, before.as_deref())?;
         let change = FileChange {
@@ -95,7 +97,7 @@ pub(super) fn current(job: &Job) -> Result<Option<String>, Failure> {
 }
 
 pub(super) fn current_at(job: &Job, spot: &Spot) -> Result<Option<String>, Failure> {
-    let Some(bytes) = read_whole(job.files()?, spot)? else { return Ok(None) };
+    let Some(bytes) = host::current(job, spot)? else { return Ok(None) };
     if job.session.seen.differs(spot.real(), &bytes) {
         return Err("the file changed since it was read; read it again first".into());
     }
@@ -180,7 +182,7 @@ fn still_there(job: &Job, change: &FileChange) -> Result<Spot, Failure> {
     let files = job.files()?;
     // Folders and links may have changed while permission was asked.
     let spot = files.find(&change.path, Want::Write)?;
-    let now = read_whole(files, &spot)?.map(as_text).transpose()?;
+    let now = host::current(job, &spot)?.map(as_text).transpose()?;
     if spot.real() != change.path || now.as_deref() != change.before.as_deref() {
         return Err("the file changed while permission was asked; read it again first".into());
     }
@@ -196,19 +198,22 @@ fn put_bytes(
     permissions: Option<u32>,
 ) -> Result<(), Failure> {
     let (files, turn) = (job.files()?, job.context.turn());
-    let (before, after) = (before.map(str::as_bytes), after.map(str::as_bytes));
-    job.session.undo.will_change(turn, spot, before, after, permissions);
+    let before = before.map(str::as_bytes);
+    job.session.undo.will_change(turn, spot, before, after.map(str::as_bytes), permissions);
     let outcome = match after {
-        Some(after) => files.replace_with(spot, after, &draft_name(), permissions),
-        None => files.remove(spot),
+        Some(after) => {
+            let to_disk = || files.replace_with(spot, after.as_bytes(), &draft_name(), permissions);
+            host::put(job, spot, after, to_disk)
+        }
+        None => files.remove(spot).map_err(|error| match error {
+            FileError::Unusable { reason, .. } => format!("the file cannot be removed: {reason}").into(),
+            refused @ FileError::Refused { .. } => Failure::from(refused),
+        }),
     };
-    if let Err(error) = outcome {
+    if let Err(failure) = outcome {
         job.session.undo.did_not_change(turn, spot, before);
-        return Err(match error {
-            FileError::Unusable { reason, .. } => format!("the file cannot be written: {reason}").into(),
-            refused @ FileError::Refused { .. } => refused.into(),
-        });
+        return Err(failure);
     }
-    job.session.seen.remember(spot.real(), after.unwrap_or_default());
+    job.session.seen.remember(spot.real(), after.unwrap_or_default().as_bytes());
     Ok(())
 }

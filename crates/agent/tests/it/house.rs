@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, AgentConfig, ForgetsUndo, Model, Reach};
+use agent::{Agent, AgentConfig, ForgetsUndo, McpConfig, Model, Reach, WebReach};
 use engine::{
     Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Registry,
-    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, Wish,
+    RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, ToolServer, Wish,
 };
 
 /// Longer than anything here takes, also on a busy machine.
@@ -37,13 +37,13 @@ pub struct House {
 }
 
 /// What a test has different.
-type Tune = fn(&mut AgentConfig);
+type Tune = Arc<dyn Fn(&mut AgentConfig) + Send + Sync>;
 
 fn registry(
     store: &Arc<MemoryStore>,
     model: &Arc<dyn Model>,
     reach: &Reach,
-    tune: Tune,
+    tune: &Tune,
     dir: &Path,
 ) -> Arc<Registry> {
     let mut config = AgentConfig::new(vec![Arc::clone(model)]);
@@ -65,11 +65,23 @@ impl House {
 
     /// A house whose tools reach as far as is said, given the folder around the workspace.
     pub async fn reaching(model: impl Model, reach: impl FnOnce(&Path) -> Reach) -> Self {
-        Self::made(model, reach, |_| {}).await
+        Self::made(model, reach, Arc::new(|_| {}), Vec::new()).await
+    }
+
+    /// A house whose client names tool servers.
+    pub async fn serving(model: impl Model, mcp: McpConfig, servers: Vec<ToolServer>) -> Self {
+        let tune = move |config: &mut AgentConfig| config.mcp = mcp.clone();
+        Self::made(model, |_| Reach::default(), Arc::new(tune), servers).await
+    }
+
+    /// A house that sees this web.
+    pub async fn on_the_web(model: impl Model, reach: impl FnOnce(&Path) -> Reach, web: WebReach) -> Self {
+        let tune = move |config: &mut AgentConfig| config.web = web.clone();
+        Self::made(model, reach, Arc::new(tune), Vec::new()).await
     }
 
     /// A house in a project with these files, whose agent is told something different.
-    pub async fn project(model: impl Model, files: &[(&str, &str)], tune: Tune) -> Self {
+    pub async fn project(model: impl Model, files: &[(&str, &str)], tune: fn(&mut AgentConfig)) -> Self {
         let write = |top: &Path| {
             for (path, text) in files {
                 let path = top.join("work").join(path);
@@ -78,18 +90,29 @@ impl House {
             }
             Reach::default()
         };
-        Self::made(model, write, tune).await
+        Self::made(model, write, Arc::new(tune), Vec::new()).await
     }
 
-    async fn made(model: impl Model, reach: impl FnOnce(&Path) -> Reach, tune: Tune) -> Self {
+    async fn made(
+        model: impl Model,
+        reach: impl FnOnce(&Path) -> Reach,
+        tune: Tune,
+        servers: Vec<ToolServer>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().canonicalize().unwrap().join("work");
         std::fs::create_dir(&dir).unwrap();
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach, tune, &dir);
-        let wish = Wish { owner: Principal::local(), cwd: dir.clone(), roots: vec![], source: "test".into() };
+        let registry = registry(&store, &model, &reach, &tune, &dir);
+        let wish = Wish {
+            owner: Principal::local(),
+            cwd: dir.clone(),
+            roots: vec![],
+            servers,
+            source: "test".into(),
+        };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
         let me = Sender::new(SurfaceId(1), "me");
@@ -100,10 +123,22 @@ impl House {
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach, self.tune, &self.dir);
+        self.registry = registry(&self.store, &self.model, &self.reach, &self.tune, &self.dir);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);
+    }
+
+    /// Out of memory and back from the store, in the same process.
+    pub async fn reopen(&mut self) {
+        self.registry.close(&Principal::local(), self.session.id()).await.unwrap();
+        self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
+        let seen = self.reader.cursor();
+        self.reader = self.session.read(seen);
+    }
+
+    pub async fn shutdown(&self) {
+        self.registry.shutdown().await;
     }
 
     /// Removes the session for good.
@@ -179,7 +214,8 @@ impl House {
                 let events = self.reader.next().await.unwrap().expect("the session ended");
                 for event in events {
                     if let Body::Asked { ask, .. } = &event.body {
-                        let input = Input::Answer { by: self.me.clone(), ask: *ask, answer: self.answer };
+                        let input =
+                            Input::Answer { by: self.me.clone(), ask: *ask, answer: self.answer.clone() };
                         self.session.send(input).await.unwrap();
                     }
                     let last = wanted(&event.body);

@@ -180,7 +180,7 @@ async fn nonsense_instead_of_an_answer_ends_the_turn_or_is_asked_again(tongue: T
 async fn characters_may_be_split_anywhere(tongue: Tongue) {
     let text = "Grüße, 世界 👋🏽! \u{2028}Ñandú\nand a \"quote\" \\ too";
     let lines =
-        vec![think("日本語で考える"), say(text), call("write", r#"{"path":"ü.txt","content":"żółć 🦀"}"#)];
+        vec![think("日本語で考える"), say(text), call("write", r#"{"path":"ü.txt","text":"żółć 🦀"}"#)];
     let split = |bytes, lines| Answer::faulty(Fault::Split(bytes), lines);
     let (mut house, _mock) = house(tongue, vec![split(7, lines), split(1, vec![say("ferti\u{67} ✓")])]).await;
     let events = house.prompt("go").await;
@@ -195,7 +195,7 @@ async fn characters_may_be_split_anywhere(tongue: Tongue) {
 
 async fn a_long_argument_in_many_pieces_arrives_whole(tongue: Tongue) {
     let content: String = (0..25_000).map(|n| format!("{n:07}\n")).collect();
-    let arguments = serde_json::json!({ "path": "big.txt", "content": content }).to_string();
+    let arguments = serde_json::json!({ "path": "big.txt", "text": content }).to_string();
     assert!(arguments.len() > 200_000);
     let (mut house, _mock) =
         house(tongue, vec![vec![call("write", arguments)].into(), vec![say("done")].into()]).await;
@@ -299,6 +299,11 @@ async fn do_task(mut house: House) -> String {
             (Some(last), Some(rest)) if last.starts_with("think ") => last.push_str(rest),
             _ => whole.push(line.to_owned()),
         }
+    }
+    // Calls that only read run side by side: whichever ends first.
+    let ends = |line: &String| line.split(' ').nth(1) == Some("ends:");
+    for group in whole.chunk_by_mut(|one, other| ends(one) && ends(other)) {
+        group.sort();
     }
     whole.join("\n")
 }

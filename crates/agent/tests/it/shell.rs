@@ -8,14 +8,24 @@ use testkit::{Line, Script, call, say};
 
 use crate::house::House;
 
-/// One prompt whose model makes the calls one after the other; seconds are shown as `N`.
+/// One prompt whose model makes the calls one after the other.
 async fn check(calls: &[&str], expected: Expect) -> House {
     let replies = calls.iter().map(|call| vec![line(call)]).chain([vec![say("Done.")]]);
     let mut house = House::with(Script::new(replies)).await;
     let events = house.prompt("go").await;
-    let seconds = regex::Regex::new(r"\b\d+ s\b").unwrap();
-    expected.assert_eq(&seconds.replace_all(&house.lines(&events), "N s"));
+    expected.assert_eq(&plain(&house.lines(&events)));
     house
+}
+
+/// Seconds are `N`, output is in one piece however it was cut, and what a terminal hides is shown.
+fn plain(lines: &str) -> String {
+    let seconds = regex::Regex::new(r"\b\d+ s\b").unwrap();
+    let pieces = regex::Regex::new(r"(Stdout: .*)\n\d+ Stdout: ").unwrap();
+    let mut lines = seconds.replace_all(lines, "N s").replace('\r', "<CR>").replace('\u{1b}', "<ESC>");
+    while let std::borrow::Cow::Owned(joined) = pieces.replace(&lines, "$1") {
+        lines = joined;
+    }
+    lines
 }
 
 /// `tool arguments`.
@@ -38,10 +48,7 @@ async fn a_terminal_is_there_for_the_asking() {
             1 ends: no terminal| exit Some(0) None
             2 starts: test -t 0 && echo $TERM; stty size; printf '10%%\r99%%\n\033[31mred\033[0m\n' (Execute)
             asks Execute Medium test -t 0 && echo $TERM; stty size; printf '10%%\r99%%\n\033[31mred\033[0m\n'
-            2 Stdout: xterm-256color|
-            2 Stdout: 40 120|
-            2 Stdout: 10%
-99%|[31mred[0m|
+            2 Stdout: xterm-256color|40 120|10%<CR>99%|<ESC>[31mred<ESC>[0m|
             2 ends: xterm-256color|40 120|99%|red| exit Some(0) None
             say Done.
             title go
@@ -55,7 +62,15 @@ async fn a_terminal_is_there_for_the_asking() {
 async fn a_command_that_takes_too_long_is_ended_and_what_it_wrote_is_told() {
     let house = check(
         &[r#"shell {"command":"echo begun; sleep 300 & echo $! > pid; wait","timeout_seconds":1}"#],
-        expect![[""]],
+        expect![[r#"
+            1 starts: echo begun; sleep 300 & echo $! > pid; wait (Execute)
+            asks Execute Medium echo begun; sleep 300 & echo $! > pid; wait
+            1 Stdout: begun|
+            1 fails: begun||[ended after N s: it took too long] exit Some(124) None
+            say Done.
+            title go
+            EndTurn
+        "#]],
     )
     .await;
     assert!(!alive(&house.read("pid")), "its process tree is gone");
@@ -64,22 +79,44 @@ async fn a_command_that_takes_too_long_is_ended_and_what_it_wrote_is_told() {
 #[tokio::test]
 async fn what_runs_in_the_background_is_seen_typed_to_and_ended_later() {
     let script = Script::new([
-        vec![line(
-            r#"shell {"command":"echo name?; read n; echo hello $n; sleep 300","background":true,"tty":true}"#,
-        )],
+        vec![line(r#"shell {"command":"echo name?; read n; echo hello $n","background":true,"tty":true}"#)],
         vec![say("It runs.")],
         vec![line(r#"job_input {"job":"job-1","text":"you\n"}"#)],
+        vec![line(r#"jobs {"action":"wait","job":"job-1","seconds":300}"#)],
+        vec![line(r#"shell {"command":"sleep 300","background":true}"#)],
         vec![line(r#"jobs {"action":"list"}"#)],
-        vec![line(r#"jobs {"action":"kill","job":"job-1"}"#)],
-        vec![line(r#"jobs {"action":"output","job":"job-2"}"#)],
+        vec![line(r#"jobs {"action":"kill","job":"job-2"}"#)],
+        vec![line(r#"jobs {"action":"output","job":"job-3"}"#)],
         vec![say("Done.")],
     ]);
     let mut house = House::with(script).await;
-    let seconds = regex::Regex::new(r"\b\d+ s\b").unwrap();
     let mut events = house.prompt("start").await;
     events.extend(house.prompt("and now?").await);
-    let lines = house.lines(&events);
-    expect![[""]].assert_eq(&seconds.replace_all(&lines, "N s"));
+    expect![[r#"
+        1 starts: echo name?; read n; echo hello $n (Execute)
+        asks Execute Medium echo name?; read n; echo hello $n
+        1 ends: started in the background as job-1; what it writes is seen with the tool jobs
+        say It runs.
+        title start
+        EndTurn
+        2 starts: Type to job-1: you (Execute)
+        asks Execute Medium you
+
+        2 ends: typed; look at job-1 for what comes of it
+        3 starts: Wait for job-1 (Read)
+        3 ends: job-1: ended with exit code 0 after N s (echo name?; read n; echo hello $n)|name?|hello you|
+        4 starts: sleep 300 (Execute)
+        4 ends: started in the background as job-2; what it writes is seen with the tool jobs
+        5 starts: List background jobs (Read)
+        5 ends: job-1: ended with exit code 0 after N s (echo name?; read n; echo hello $n)|job-2: running for N s (sleep 300)
+        6 starts: End job-2 (Read)
+        6 ends: job-2: killed after N s (sleep 300)|[no new output]
+        7 starts: Look at job-3 (Read)
+        7 fails: there is no "job-3"; there are job-1, job-2
+        say Done.
+        EndTurn
+    "#]]
+    .assert_eq(&plain(&house.lines(&events)));
 }
 
 #[tokio::test]
@@ -110,7 +147,15 @@ async fn a_cancel_and_the_end_of_a_turn_leave_the_background_alone_and_the_sessi
     let mut events = house.until(waits).await;
     house.cancel().await;
     events.extend(house.turn().await);
-    expect![[""]].assert_eq(&house.lines(&events));
+    expect![[r#"
+        1 starts: echo $$ > pid; exec sleep 300 (Execute)
+        asks Execute Medium echo $$ > pid; exec sleep 300
+        1 ends: started in the background as job-1; what it writes is seen with the tool jobs
+        2 starts: Wait for job-1 (Read)
+        2 fails: the turn was cancelled
+        Cancelled
+    "#]]
+    .assert_eq(&house.lines(&events));
     let pid = house.read("pid");
     assert!(alive(&pid));
     house.restart().await;
@@ -130,7 +175,17 @@ async fn typing_is_asked_for_and_judged_like_a_command() {
     let mut events = house.until(|body| matches!(body, Body::Asked { .. })).await;
     house.answer = Answer::DenyOnce;
     events.extend(house.until(|body| matches!(body, Body::Text { .. })).await);
-    expect![[""]].assert_eq(&house.lines(&events));
+    expect![[r#"
+        1 starts: sh (Execute)
+        asks Execute Medium sh
+        1 ends: started in the background as job-1; what it writes is seen with the tool jobs
+        2 starts: Type to job-1: rm -rf / (Execute)
+        asks Execute Critical rm -rf /
+
+        2 fails: not allowed: the user refused it
+        say Done.
+    "#]]
+    .assert_eq(&house.lines(&events));
 }
 
 fn alive(pid: &str) -> bool {
@@ -146,7 +201,15 @@ async fn waiting_for_a_job_ends_with_it() {
             r#"shell {"command":"sleep 1; echo over","background":true}"#,
             r#"jobs {"action":"wait","job":"job-1","seconds":300}"#,
         ],
-        expect![[""]],
+        expect![[r#"
+            1 starts: sleep 1; echo over (Execute)
+            1 ends: started in the background as job-1; what it writes is seen with the tool jobs
+            2 starts: Wait for job-1 (Read)
+            2 ends: job-1: ended with exit code 0 after N s (sleep 1; echo over)|over|
+            say Done.
+            title go
+            EndTurn
+        "#]],
     );
     tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap();
 }

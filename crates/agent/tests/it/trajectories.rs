@@ -20,9 +20,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent::{Message, Model, ModelInfo, ModelRequest, ModelStop, ModelStream};
-use engine::{Answer, Body, CallId, Content, Event};
+use agent::{Message, Model, ModelError, ModelEvent, ModelInfo, ModelRequest, ModelStop, ModelStream};
+use engine::{Answer, Body, BoxFuture, CallId, Content, Event};
 use testkit::{Line, Script, call, fail, say, think};
 
 use crate::house::House;
@@ -213,4 +214,67 @@ async fn each_leaves_the_files_and_the_log_that_it_should() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         check(&name, &std::fs::read_to_string(&path).unwrap()).await;
     }
+}
+
+/// Twelve sub-agents, of whom each waits until eight are at work.
+struct Crowd {
+    agent: Script,
+    open: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+struct One {
+    said: bool,
+    open: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Model for Crowd {
+    fn offers(&self) -> Vec<ModelInfo> {
+        self.agent.offers()
+    }
+
+    fn stream(&self, request: ModelRequest) -> Box<dyn ModelStream> {
+        if !matches!(&request.messages[0], Message::User { text, .. } if text.as_ref() == "one of many") {
+            return self.agent.stream(request);
+        }
+        let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(open, Ordering::SeqCst);
+        Box::new(One { said: false, open: Arc::clone(&self.open), most: Arc::clone(&self.most) })
+    }
+}
+
+impl ModelStream for One {
+    fn next(&mut self) -> BoxFuture<'_, Result<ModelEvent, ModelError>> {
+        Box::pin(async move {
+            while self.most.load(Ordering::SeqCst) < 8 {
+                tokio::task::yield_now().await;
+            }
+            Ok(match std::mem::replace(&mut self.said, true) {
+                false => ModelEvent::Text("here".into()),
+                true => ModelEvent::Done { stop: ModelStop::Finished },
+            })
+        })
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn eight_sub_agents_work_at_once_and_the_others_wait() {
+    let task = call("task", r#"{"description":"One","prompt":"one of many"}"#);
+    let agent = Script::new([vec![task; 12], vec![say("All were here.")]]);
+    let most = Arc::new(AtomicUsize::new(0));
+    let crowd = Crowd { agent: agent.clone(), open: Arc::default(), most: Arc::clone(&most) };
+    let mut house = House::with(crowd).await;
+    let events = house.prompt("ask many").await;
+    let came = events.iter().filter(|event| matches!(&event.body, Body::ToolEnded(end) if !end.failed));
+    assert_eq!(came.count(), 12);
+    assert_eq!(most.load(Ordering::SeqCst), 8);
+    let told = &agent.requests()[1].messages;
+    assert!(matches!(&told[13], Message::ToolResult { text, .. } if text.as_ref() == "here"), "{told:#?}");
 }

@@ -85,7 +85,7 @@ async fn nothing_outside_the_workspace_is_touched() {
             blocked write TOP/out.txt workspace-write
             2 fails: TOP/out.txt is outside the workspace; to work there too, start with --add-dir and its folder
             3 starts: nonsense (Other)
-            3 fails: there is no tool "nonsense"; the tools are read, list, glob, search, edit, write, apply_patch, shell, update_plan
+            3 fails: there is no tool "nonsense"; the tools are read, list, glob, search, edit, write, apply_patch, shell, jobs, job_input, update_plan, fetch, task
             4 starts: read (Read)
             4 fails: the arguments are not as the tool needs them: expected ident at line 1 column 2
             say the script is over
@@ -334,7 +334,7 @@ async fn links_and_images_reach_the_model_and_the_rest_is_warned_about() {
     house.send(blocks).await;
     let events = house.turn().await;
     expect![[r#"
-        Warning: ftp://x/y was left out: only file:// links are read
+        Warning: ftp://x/y was left out: only file://, http:// and https:// links are read
         Warning: an image was left out: image/bmp is not one of jpeg, png, gif and webp
         say seen
         title look

@@ -1,6 +1,7 @@
 //! Real providers' words through our readers, and ours for them.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod calls;
 mod corpus;
 mod encode;
 mod errors;

@@ -232,11 +232,14 @@ fn about_tools() -> Vec<Body> {
         risk: Risk::Low,
         reason: secret(),
         preview: shown(),
+        question: Some(Question { text: secret(), choices: vec![secret()], free_text: true }),
     };
     let exit = Some(Exit { code: Some(0), signal: None });
     let raw = Some(Opaque(secret()));
     let finish = ToolEnd { content: shown(), locations: vec![location()], raw, exit, ..end("c") };
-    let resolved = |by| Body::Resolved { ask: AskId(1), call: None, resolution: Resolution::AllowedOnce, by };
+    let reply = || Some(secret());
+    let resolution = Resolution::AllowedOnce;
+    let resolved = |by| Body::Resolved { ask: AskId(1), call: None, resolution, by, reply: reply() };
     let mode = "m".into();
     vec![
         Body::ToolStarted(Box::new(start)),

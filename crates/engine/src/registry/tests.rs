@@ -69,7 +69,13 @@ fn me() -> Principal {
 }
 
 fn wish() -> Wish {
-    Wish { owner: me(), cwd: "/project".into(), roots: Vec::new(), source: "test".into() }
+    Wish {
+        owner: me(),
+        cwd: "/project".into(),
+        roots: Vec::new(),
+        servers: Vec::new(),
+        source: "test".into(),
+    }
 }
 
 /// Prompts, and waits until the turn's end is in the log.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
-use crate::event::{AskRequest, Body, Origin, Resolution, Resolver};
+use crate::event::{AskRequest, Body, Origin, Question, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
 use crate::rules::RuleHit;
@@ -22,12 +22,19 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
+        if let Some(question) = &open.question {
+            let settled = reply_to(ask, question, answer)?;
+            self.resolve(ask, &open, settled, by.resolver(), effects);
+            return Ok(());
+        }
         let (resolution, remember) = match answer {
             Answer::AllowOnce => (Resolution::AllowedOnce, None),
             Answer::AllowAlways => (Resolution::AllowedAlways, Some(true)),
             Answer::DenyOnce => (Resolution::DeniedOnce, None),
             Answer::DenyAlways => (Resolution::DeniedAlways, Some(false)),
             Answer::Withdraw => (Resolution::Cancelled, None),
+            // Words must not be taken for a yes, nor for a no.
+            Answer::Reply(_) => return Err(Refusal::NotAQuestion(ask)),
         };
         if let Some(allow) = remember {
             effects.push(Effect::Remember {
@@ -36,7 +43,7 @@ impl Session {
                 allow,
             });
         }
-        self.resolve(ask, &open, resolution, by.resolver(), effects);
+        self.resolve(ask, &open, resolution.into(), by.resolver(), effects);
         Ok(())
     }
 
@@ -44,14 +51,15 @@ impl Session {
         &mut self,
         ask: AskId,
         open: &OpenAsk,
-        resolution: Resolution,
+        Settled { resolution, said }: Settled,
         by: Resolver,
         effects: &mut Vec<Effect>,
     ) {
-        let reason = reason_of(resolution, &by);
-        let body = Body::Resolved { ask, call: open.call.clone(), resolution, by };
+        let asked = if open.question.is_some() { Asked::Question } else { Asked::Permission };
+        let reason = reason_of(asked, resolution, &by);
+        let body = Body::Resolved { ask, call: open.call.clone(), resolution, by, reply: said.clone() };
         self.record(Origin::Engine, open.turn, body, effects);
-        effects.push(Effect::Wake { ask, resolution, reason });
+        effects.push(Effect::Wake { ask, resolution, reason, said });
     }
 
     pub(super) fn ask(
@@ -64,6 +72,7 @@ impl Session {
     ) {
         let ask = AskId(self.next_ask);
         self.next_ask += 1;
+        let asked = if request.question.is_some() { Asked::Question } else { Asked::Permission };
         let (resolution, by) = match self.ruling(&request, hit) {
             _ if self.cancelling() => (Resolution::Cancelled, Resolver::Engine),
             Ruling::Ask => {
@@ -75,6 +84,9 @@ impl Session {
             Ruling::Rule { allow, reason } => {
                 let resolution = if allow { Resolution::AllowedAlways } else { Resolution::DeniedAlways };
                 (resolution, Resolver::Rule { reason })
+            }
+            Ruling::Deny { reason, .. } if request.question.is_some() => {
+                (Resolution::DeniedOnce, Resolver::Policy { reason })
             }
             Ruling::Deny { mode, reason } => {
                 let blocked = Body::PolicyBlocked {
@@ -88,13 +100,17 @@ impl Session {
                 (Resolution::DeniedOnce, Resolver::Policy { reason })
             }
         };
-        let reason = reason_of(resolution, &by);
-        let body = Body::Resolved { ask, call: request.call, resolution, by };
+        let reason = reason_of(asked, resolution, &by);
+        let body = Body::Resolved { ask, call: request.call, resolution, by, reply: None };
         self.record(Origin::Engine, Some(turn), body, effects);
         effects.push(Effect::Settle { resolution, reason });
     }
 
     fn ruling(&self, request: &AskRequest, hit: Option<&RuleHit>) -> Ruling {
+        if request.question.is_some() {
+            // Nothing is done, so no preset and no rule has a say; only a person can answer.
+            return if self.unattended { nobody_answers() } else { Ruling::Ask };
+        }
         match decide_with(&self.settings, &self.free_modes, request, hit) {
             Ruling::Ask if self.denied_often(request) => Ruling::Rule {
                 allow: false,
@@ -118,6 +134,9 @@ impl Session {
 
     /// Counts what people refuse, so that an agent that insists does not wear them down.
     pub(super) fn count_denial(&mut self, open: &OpenAsk, resolution: Resolution, by: &Resolver) {
+        if open.question.is_some() {
+            return;
+        }
         let wish = (Arc::clone(&open.tool), Arc::clone(&open.subject));
         match (resolution, by) {
             (Resolution::DeniedOnce, Resolver::Surface { .. }) => {
@@ -141,12 +160,62 @@ impl Session {
     }
 }
 
+/// How an ask ends.
+pub(super) struct Settled {
+    resolution: Resolution,
+    said: Option<Arc<str>>,
+}
+
+impl From<Resolution> for Settled {
+    fn from(resolution: Resolution) -> Self {
+        Self { resolution, said: None }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Permission,
+    Question,
+}
+
+fn nobody_answers() -> Ruling {
+    let reason = "nobody is here to answer; decide yourself, and say what you assumed".into();
+    Ruling::Deny { mode: "unattended".into(), reason }
+}
+
+/// What an answer means to a question. Whoever allows or denies has not understood that there is
+/// a question: a yes without words answers nothing.
+fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, Refusal> {
+    match answer {
+        Answer::Reply(said) if question.takes(&said) => {
+            Ok(Settled { resolution: Resolution::AllowedOnce, said: Some(said) })
+        }
+        Answer::Reply(_) => {
+            let choices = question.choices.join(", ");
+            Err(Refusal::NotAnAnswer { ask, choices })
+        }
+        Answer::Withdraw => Ok(Resolution::Cancelled.into()),
+        Answer::AllowOnce | Answer::AllowAlways | Answer::DenyOnce | Answer::DenyAlways => {
+            Ok(Resolution::DeniedOnce.into())
+        }
+    }
+}
+
 /// What the model is told about a decision.
-fn reason_of(resolution: Resolution, by: &Resolver) -> Arc<str> {
+fn reason_of(asked: Asked, resolution: Resolution, by: &Resolver) -> Arc<str> {
     if let Resolver::Policy { reason } | Resolver::Rule { reason } = by {
         return Arc::clone(reason);
     }
     match resolution {
+        Resolution::DeniedOnce | Resolution::DeniedAlways if asked == Asked::Question => {
+            "the user lets you decide; say what you chose".into()
+        }
+        Resolution::Cancelled if asked == Asked::Question && matches!(by, Resolver::Surface { .. }) => {
+            "the user wants to answer in the conversation: ask in your reply, and end your turn there".into()
+        }
+        Resolution::TimedOut if asked == Asked::Question => {
+            "nobody answered in time; decide yourself, and say what you assumed".into()
+        }
         Resolution::AllowedOnce | Resolution::AllowedAlways => "the user allowed it".into(),
         Resolution::DeniedOnce => "the user refused it".into(),
         Resolution::DeniedAlways => "the user refused it and never wants to be asked again".into(),

@@ -41,9 +41,9 @@ enum Said {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    use Answer::{AllowAlways, AllowOnce, DenyAlways, DenyOnce, Withdraw};
+    use Answer::{AllowAlways, AllowOnce, DenyAlways, DenyOnce, Reply, Withdraw};
     let who = || select(vec!["editor", "phone", "bot"]);
-    let answer = select(vec![AllowOnce, AllowAlways, DenyOnce, DenyAlways, Withdraw]);
+    let answer = select(vec![AllowOnce, AllowAlways, DenyOnce, DenyAlways, Withdraw, Reply("red".into())]);
     let setting = select(vec![
         ("mode", "ask"),
         ("mode", "code"),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
 use crate::content::{Content, Opaque, OutputStream, ToolContent, ToolKind};
 use crate::event::{
-    AskRequest, Body, NoticeLevel, Origin, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart, Usage,
+    AskRequest, Body, NoticeLevel, Origin, Question, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart,
+    Usage,
 };
 use crate::ids::{AskId, CallId, MessageId, SurfaceId, Timestamp, TurnId};
 use crate::rules::{RuleEffect, RuleHit};
@@ -111,11 +112,19 @@ impl Stage {
             "edit" => Some(ToolClass::Edit),
             "read" => Some(ToolClass::Read),
             "fetch" => Some(ToolClass::Network),
+            "question" | "which" => Some(ToolClass::Read),
             _ => None,
         };
         let report = match (class, verb) {
             (Some(class), _) => {
-                let request = Box::new(wish(verb, words, class));
+                let mut request = Box::new(wish(verb, words, class));
+                let choices = if verb == "which" { vec!["red".into(), "green".into()] } else { Vec::new() };
+                let free_text = verb == "question";
+                request.question = matches!(verb, "question" | "which").then(|| Question {
+                    text: words.into(),
+                    choices,
+                    free_text,
+                });
                 let known = |(tool, subject, _): &&(Arc<str>, Arc<str>, bool)| {
                     (tool, subject) == (&request.tool, &request.subject)
                 };
@@ -152,6 +161,7 @@ pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
         risk: Risk::Medium,
         reason: "".into(),
         preview: Vec::new(),
+        question: None,
     }
 }
 
@@ -207,6 +217,10 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
         "deny" => answer(by, Answer::DenyOnce),
         "never" => answer(by, Answer::DenyAlways),
         "withdraw" => answer(by, Answer::Withdraw),
+        "reply" => {
+            let (ask, said) = words.split_once(' ').unwrap();
+            Input::Answer { by, ask: AskId(number(ask)), answer: Answer::Reply(said.into()) }
+        }
         "set" => {
             let (id, value) = words.split_once(' ').unwrap();
             Input::Change { by, id: id.into(), value: value.into() }
@@ -248,7 +262,10 @@ fn show(effect: &Effect) -> String {
         Effect::CancelTurn { turn } => format!("> cancel {}", turn.0),
         Effect::Wait { ask } => format!("> wait for {}", ask.0),
         Effect::Settle { resolution, reason } => format!("> tell the tool {resolution:?}: {reason}"),
-        Effect::Wake { ask, resolution, reason } => format!("> wake {} {resolution:?}: {reason}", ask.0),
+        Effect::Wake { ask, said: Some(said), .. } => format!("> wake {} with {said:?}", ask.0),
+        Effect::Wake { ask, resolution, reason, said: None } => {
+            format!("> wake {} {resolution:?}: {reason}", ask.0)
+        }
         Effect::Remember { tool, subject, allow } => format!("> remember {tool} {subject}: {allow}"),
         Effect::Accepted { turn } => format!("> accepted {}", turn.0),
         Effect::Stop => "> stop".into(),
@@ -294,6 +311,7 @@ fn show_body(origin: &Origin, body: &Body) -> String {
         Body::TurnEnded { stop, .. } => format!("ended by {by}: {stop:?}"),
         Body::Thought { .. }
         | Body::Plan { .. }
+        | Body::ToolTerminal { .. }
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
         | Body::Usage(_)

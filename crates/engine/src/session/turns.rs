@@ -70,7 +70,7 @@ impl Session {
     fn cancel_running(&mut self, turn: TurnId, effects: &mut Vec<Effect>) {
         let asks: Vec<_> = self.asks_of(Some(turn));
         for (ask, open) in asks {
-            self.resolve(ask, &open, Resolution::Cancelled, Resolver::Engine, effects);
+            self.resolve(ask, &open, Resolution::Cancelled.into(), Resolver::Engine, effects);
         }
         effects.push(Effect::CancelTurn { turn });
     }
@@ -130,7 +130,9 @@ impl Session {
             | Body::Compacted { .. }
             | Body::Foreign { .. } => true,
             Body::ToolStarted(start) => !self.open_calls.contains_key(&start.call),
-            Body::ToolOutput { call, .. } => self.open_calls.contains_key(call),
+            Body::ToolOutput { call, .. } | Body::ToolTerminal { call, .. } => {
+                self.open_calls.contains_key(call)
+            }
             Body::ToolEnded(end) => self.open_calls.contains_key(&end.call),
             Body::TurnQueued { .. }
             | Body::TurnStarted
@@ -182,7 +184,7 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         for (ask, open) in self.asks_of(turn) {
-            self.resolve(ask, &open, resolution, Resolver::Engine, effects);
+            self.resolve(ask, &open, resolution.into(), Resolver::Engine, effects);
         }
         let calls: Vec<_> = self
             .open_calls

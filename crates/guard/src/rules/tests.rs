@@ -453,6 +453,8 @@ fn an_answer_for_good_becomes_the_narrowest_rule() {
         ("write", "a [x]*.rs", r"write(./a \[x]\*.rs)"),
         ("read", "/etc/hosts", "read(/etc/hosts)"),
         ("mcp__s__t", "key: value?", r"mcp__s__t(key\: value\?)"),
+        ("mcp__s__u", "mcp__s__u", "mcp__s__u"),
+        ("mcp_server", "x: npx -y a [b]*, K = \"v\"", r#"mcp_server(x\: npx -y a \[b]\*, K = "v")"#),
     ] {
         assert_ne!(said(&book, &work, tool, subject), "exactly");
         let kept = answer(&book, &work, tool, subject, true).unwrap();

@@ -41,7 +41,7 @@ const NAMES: [(Tool, &[&str]); 7] = [
 ];
 
 /// Tools of ours that no other name is known for.
-const OTHERS: [&str; 1] = ["update_plan"];
+const OTHERS: [&str; 2] = ["mcp_server", "update_plan"];
 
 impl Tool {
     pub(super) fn of(name: &str) -> Option<Self> {

@@ -183,8 +183,12 @@ impl Official<'_> {
         parts.name = Arc::clone(&hello.name);
         parts.any_session = false;
         self.doors.visits.open(connection, parts, &self.doors.tasks).map_err(|full| too_many(&full))?;
-        let outcome =
-            Outcome::Initialized { version: hello.version, images: self.doors.registry.abilities().images };
+        let abilities = self.doors.registry.abilities();
+        let outcome = Outcome::Initialized {
+            version: hello.version,
+            images: abilities.images,
+            servers: abilities.servers,
+        };
         let mut response = json_body(self.doors, id, Ok(&outcome)).into_response();
         let header = HeaderValue::from_str(&connection.to_string());
         response.headers_mut().extend(header.ok().map(|value| (CONNECTION, value)));

@@ -84,6 +84,7 @@ impl Seen {
             | Body::Plan { .. }
             | Body::ToolStarted(_)
             | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
             | Body::ToolEnded(_)
             | Body::FileEdited { .. }
             | Body::FileShown { .. }

@@ -57,9 +57,9 @@ impl MessageOutcome {
     }
 
     /// What a person's answer to a question comes to.
-    pub fn of_permission(answer: Answer) -> Self {
+    pub fn of_permission(answer: &Answer) -> Self {
         match answer {
-            Answer::AllowOnce | Answer::AllowAlways => Self::Ok,
+            Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_) => Self::Ok,
             Answer::DenyOnce | Answer::DenyAlways => Self::PermissionDenied,
             Answer::Withdraw => Self::Cancelled,
         }

@@ -38,8 +38,7 @@ impl Extras {
 
     /// Keeps a frame that stands after the event `at`. Returns the so-many-th it is there.
     pub(super) fn keep(&mut self, at: Seq, frame: &[u8]) -> u32 {
-        let found = self.kept.iter().rev().find(|extra| extra.at == at).map(|extra| extra.nth);
-        let nth = found.or_else(|| (self.last.0 == at).then_some(self.last.1)).map_or(1, |nth| nth + 1);
+        let nth = self.count(at) + 1;
         self.last = (at, nth);
         self.bytes += frame.len();
         self.kept.push_back(Extra { at, nth, frame: frame.to_vec() });
@@ -51,6 +50,12 @@ impl Extras {
             *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
         }
         nth
+    }
+
+    /// How many stand after the event `at` so far.
+    pub(super) fn count(&self, at: Seq) -> u32 {
+        let found = self.kept.iter().rev().find(|extra| extra.at == at).map(|extra| extra.nth);
+        found.or_else(|| (self.last.0 == at).then_some(self.last.1)).unwrap_or(0)
     }
 
     /// The client has everything up to here and nothing after it.

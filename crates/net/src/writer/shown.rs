@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use engine::{AskId, Doorbell, LogReader, Seq, SessionHandle, SessionId, Subscription, SurfaceId, TurnId};
+use engine::{
+    AskId, AskRequest, Doorbell, LogReader, Question, Seq, SessionHandle, SessionId, Subscription, SurfaceId,
+    TurnId,
+};
 use wire::{AskFrame, Client, Counted, Outcome, RpcId, Updates};
 
 use crate::batch::Position;
@@ -39,6 +42,8 @@ pub(super) struct Attached {
     pub(super) owed: BTreeMap<TurnId, RpcId>,
     pub(super) after: Vec<(Seq, RpcId, Outcome)>,
     pub(super) finish: Vec<(RpcId, Outcome)>,
+    /// What the client is asked to do when it has seen so much.
+    pub(super) calls: Vec<(Seq, Vec<u8>)>,
     /// Questions sent to this client, by our request's id.
     pub(super) sent: BTreeMap<AskId, RpcId>,
 }
@@ -48,7 +53,19 @@ pub(super) struct Replay {
     /// Each load that is answered at its end, with the rules that it names, or with an answer of its own.
     pub(super) answers: Vec<(RpcId, Vec<String>, Option<Outcome>)>,
     /// Questions in the history that nobody has answered so far.
-    pub(super) held: BTreeMap<AskId, AskFrame>,
+    pub(super) held: BTreeMap<AskId, Asking>,
+}
+
+/// A question, as the client is asked it.
+pub(super) struct Asking {
+    pub(super) frame: AskFrame,
+    pub(super) question: Option<Question>,
+}
+
+impl Asking {
+    pub(super) fn new(updates: &Updates, ask: AskId, request: &AskRequest) -> Self {
+        Self { frame: updates.ask(ask, request), question: request.question.clone() }
+    }
 }
 
 impl Replay {
@@ -141,6 +158,7 @@ impl Shown {
             missed: Vec::new(),
             after: Vec::new(),
             finish: Vec::new(),
+            calls: Vec::new(),
             sent: BTreeMap::new(),
         };
         if let Some(before) = before {
@@ -168,6 +186,7 @@ impl Attached {
         self.owed = before.owed;
         self.after = before.after;
         self.finish = before.finish;
+        self.calls = before.calls;
         self.sent = before.sent;
         match (&mut self.replay, before.replay) {
             (Some(replay), Some(old)) => {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use engine::{
     AskId, Body, CallId, Event, Origin, Page, Resolution, Seq, Stop, SurfaceId, Taken, Totals, TurnId,
 };
-use wire::{AskFrame, Fault, Outcome, Piece, Replies, RpcId, SessionView, Stand, View};
+use wire::{Fault, Outcome, Piece, Replies, RpcId, SessionView, Stand, View};
 
+use super::shown::Asking;
 use super::{Attached, Out};
 use crate::batch::{At, Mark};
-use crate::debts::Debts;
+use crate::debts::{Debts, Owed};
 
 /// What encoding a page needs of its connection.
 pub(super) struct Writing<'a> {
@@ -95,10 +96,10 @@ impl Writing<'_> {
             self.out.batch.marks.extend(stands.drain(..).map(mark));
             match piece {
                 Some(Piece::Asked { ask, request }) => {
-                    let frame = attached.updates.ask(ask, request);
+                    let asking = Asking::new(&attached.updates, ask, request);
                     match &mut attached.replay {
-                        Some(replay) => drop(replay.held.insert(ask, frame)),
-                        None => self.ask(attached, ask, &frame),
+                        Some(replay) => drop(replay.held.insert(ask, asking)),
+                        None => self.ask(attached, ask, &asking),
                     }
                 }
                 Some(Piece::Resolved { ask, call, resolution, by, was_asked }) => {
@@ -149,33 +150,34 @@ impl Writing<'_> {
         if let Ok(Taken::Events(events)) = found
             && let Some(Body::Asked { ask, request }) = events.first().map(|event| &event.body)
         {
-            let frame = attached.updates.ask(*ask, request);
-            self.ask_beside(attached, *ask, &frame);
+            let asking = Asking::new(&attached.updates, *ask, request);
+            self.ask_beside(attached, *ask, &asking);
         }
     }
 
     /// Asks in the question's own place in the log.
-    fn ask(&mut self, attached: &mut Attached, ask: AskId, frame: &AskFrame) {
-        if let Some(request) = self.request(attached, ask) {
-            frame.write(&request, &mut self.out.batch.bytes);
+    fn ask(&mut self, attached: &mut Attached, ask: AskId, asking: &Asking) {
+        if let Some(request) = self.request(attached, ask, asking) {
+            asking.frame.write(&request, &mut self.out.batch.bytes);
         }
     }
 
     /// Asks later than the question's place in the log.
-    fn ask_beside(&mut self, attached: &mut Attached, ask: AskId, frame: &AskFrame) {
-        if let Some(request) = self.request(attached, ask) {
+    fn ask_beside(&mut self, attached: &mut Attached, ask: AskId, asking: &Asking) {
+        if let Some(request) = self.request(attached, ask, asking) {
             let at = attached.reader.cursor();
-            self.out.extra(Some(attached.handle.id()), at, |out| frame.write(&request, out));
+            self.out.extra(Some(attached.handle.id()), at, |out| asking.frame.write(&request, out));
         }
     }
 
     /// The id of our request. A client that comes back is asked under the same id as before.
-    fn request(&self, attached: &mut Attached, ask: AskId) -> Option<RpcId> {
+    fn request(&self, attached: &mut Attached, ask: AskId, asking: &Asking) -> Option<RpcId> {
         if !self.durable && attached.sent.contains_key(&ask) {
             return None;
         }
         let stable = self.durable.then(|| RpcId::text(&format!("{}/{}", attached.handle.id(), ask.0)));
-        let request = self.debts.asked(attached.handle.clone(), ask, stable);
+        let owed = Owed { session: attached.handle.clone(), ask, question: asking.question.clone() };
+        let request = self.debts.asked(owed, stable);
         attached.sent.insert(ask, request.clone());
         Some(request)
     }
@@ -248,8 +250,8 @@ impl Writing<'_> {
             }
             self.answer(attached, &id, Ok(&outcome));
         }
-        for (ask, frame) in replay.held {
-            self.ask_beside(attached, ask, &frame);
+        for (ask, asking) in replay.held {
+            self.ask_beside(attached, ask, &asking);
         }
     }
 
@@ -259,11 +261,21 @@ impl Writing<'_> {
         for (_, id, outcome) in due {
             self.answer(attached, &id, Ok(&outcome));
         }
+        self.call(attached, cursor);
+    }
+
+    /// Asks the client to do what waited until it has seen so much.
+    fn call(&mut self, attached: &mut Attached, seen: Seq) {
+        let due: Vec<_> = attached.calls.extract_if(.., |(after, _)| *after <= seen).collect();
+        for (_, frame) in due {
+            self.out.once(attached.handle.id(), attached.reader.cursor(), &frame);
+        }
     }
 
     /// No more will come from this log: everything still owed is answered.
     pub(super) fn end(&mut self, attached: &mut Attached, trouble: Option<&str>) {
         attached.ended = true;
+        self.call(attached, Seq(u64::MAX));
         let text = trouble.unwrap_or("the session was closed before this was done");
         let fault = Fault::Internal(text.into());
         for (id, _, _) in attached.replay.take().into_iter().flat_map(|replay| replay.answers) {

@@ -83,14 +83,14 @@ pub fn remembered() -> Option<Vec<Local>> {
 }
 
 /// Looks, in parallel, and remembers.
-pub async fn refresh() -> io::Result<Vec<Local>> {
+pub async fn refresh() -> Vec<Local> {
     let [ollama, lmstudio, llamacpp] = Local::NAMES.map(ask);
     let (ollama, lmstudio, llamacpp) = tokio::join!(ollama, lmstudio, llamacpp);
     let found: Vec<Local> = [ollama, lmstudio, llamacpp].into_iter().flatten().collect();
     if let Err(error) = remember(&found) {
         tracing::debug!(%error, "the local model servers cannot be remembered");
     }
-    Ok(found)
+    found
 }
 
 fn remember(found: &[Local]) -> io::Result<()> {

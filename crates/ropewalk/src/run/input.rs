@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use engine::Content;
 
 use crate::cli::RunOptions;
@@ -16,6 +18,8 @@ const PROMPT_BYTES_MAX: u64 = 4 << 20;
 const FILE_BYTES_USUAL: usize = 100 * 1024;
 /// All files together; what is more is cut off.
 const FILES_BYTES_MAX: usize = 500 * 1024;
+/// As base64 this is the most that the agent takes.
+const IMAGE_BYTES_MAX: u64 = 15 << 20;
 
 pub fn content(options: &RunOptions) -> Result<Vec<Content>, Trouble> {
     let uses = usize::from(options.prompt == "-") + options.file.iter().filter(|file| is_stdin(file)).count();
@@ -30,6 +34,9 @@ pub fn content(options: &RunOptions) -> Result<Vec<Content>, Trouble> {
     let mut left = FILES_BYTES_MAX;
     for path in &options.file {
         content.push(attach(path, &mut left)?);
+    }
+    for path in &options.image {
+        content.push(picture(path)?);
     }
     Ok(content)
 }
@@ -69,6 +76,34 @@ fn attach(path: &Path, left: &mut usize) -> Result<Content, Trouble> {
         kept.to_owned()
     };
     Ok(Content::Resource { uri: address(path).into(), mime: None, text: text.into() })
+}
+
+fn picture(path: &Path) -> Result<Content, Trouble> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| Trouble::usage(format!("{shown} cannot be read")).because(error))?;
+    if bytes.len() as u64 > IMAGE_BYTES_MAX {
+        return Err(Trouble::usage(format!("{shown} is larger than {} MiB", IMAGE_BYTES_MAX >> 20))
+            .fix("a smaller copy of it"));
+    }
+    let mime = image_type(&bytes).ok_or_else(|| {
+        Trouble::usage(format!("{shown} is not an image that can be sent"))
+            .because("it is neither jpeg nor png, gif or webp")
+    })?;
+    let (data, uri) = (STANDARD.encode(&bytes), address(path));
+    Ok(Content::Image { mime: mime.into(), data: data.into(), uri: Some(uri.into()) })
+}
+
+/// By its first bytes: names lie.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
 }
 
 /// As much of a text as there is room for, and how many bytes of the whole are left out.
@@ -147,6 +182,21 @@ mod tests {
         assert_eq!(fit("aüb", 4, 2), ("a", 3));
         assert_eq!(fit("aüb", 100, 3), ("aü", 97));
         assert_eq!(fit("aüb", 4, 0), ("", 4));
+    }
+
+    #[test]
+    fn images_are_known_by_their_first_bytes() {
+        for (bytes, mime) in [
+            (&b"\x89PNG\r\n"[..], Some("image/png")),
+            (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
+            (b"GIF89a", Some("image/gif")),
+            (b"RIFF\0\0\0\0WEBPVP8", Some("image/webp")),
+            (b"RIFF\0\0\0\0WAVE", None),
+            (b"<svg>", None),
+            (b"", None),
+        ] {
+            assert_eq!(image_type(bytes), mime);
+        }
     }
 
     #[test]

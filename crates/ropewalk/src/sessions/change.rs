@@ -25,6 +25,7 @@ pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), Trou
     let wish = Wish {
         owner: Principal::local(),
         cwd: source.cwd.clone(),
+        servers: Vec::new(),
         roots: source.roots.clone(),
         source: "fork".into(),
     };

@@ -31,7 +31,13 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Tro
     let cwd = place(options, &mut imported)?;
     note_approval(&mut imported);
     let count = imported.events.len();
-    let wish = Wish { owner: Principal::local(), cwd, roots: Vec::new(), source: "import".into() };
+    let wish = Wish {
+        owner: Principal::local(),
+        cwd,
+        roots: Vec::new(),
+        servers: Vec::new(),
+        source: "import".into(),
+    };
     let events = std::mem::take(&mut imported.events);
     let handle = registry.import(wish, imported.title.clone(), events).await.map_err(Trouble::open)?;
     tell(options, &handle, count, &imported.warnings)

@@ -72,8 +72,13 @@ impl House {
     }
 
     async fn session(&self) -> SessionHandle {
-        let wish =
-            Wish { owner: Principal::local(), cwd: "/".into(), roots: Vec::new(), source: "acp".into() };
+        let wish = Wish {
+            owner: Principal::local(),
+            cwd: "/".into(),
+            roots: Vec::new(),
+            servers: Vec::new(),
+            source: "acp".into(),
+        };
         self.registry.create(wish).await.unwrap()
     }
 }
@@ -212,6 +217,7 @@ fn wish(call: &CallId) -> AskRequest {
         risk: Risk::High,
         reason: "it removes the secret".into(),
         preview: Vec::new(),
+        question: None,
     }
 }
 

@@ -74,6 +74,7 @@ impl Weave {
             | Body::Thought { .. }
             | Body::Plan { .. }
             | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
             | Body::FileEdited { .. }
             | Body::FileShown { .. }
             | Body::CancelRequested

@@ -132,8 +132,12 @@ impl Story {
                 ("session.setting", peer, json!({ "peer": peer, "setting": **id, "value": **value }))
             }
             Body::Asked { ask, request } => ("permission.asked", peer, asked(*ask, request)),
-            Body::Resolved { ask, call, resolution, by } => {
-                ("acp.permission", CLIENTS, self.resolved(*ask, call.as_ref(), *resolution, by))
+            Body::Resolved { ask, call, resolution, by, reply } => {
+                let mut told = self.resolved(*ask, call.as_ref(), *resolution, by);
+                if let Some(reply) = reply {
+                    told["answer"] = json!({ "bytes": reply.len(), "sha256": sha256(reply) });
+                }
+                ("acp.permission", CLIENTS, told)
             }
             Body::PolicyBlocked { call, tool, path, mode, reason } => {
                 let details = json!({
@@ -228,11 +232,19 @@ impl Ask {
 }
 
 fn asked(ask: AskId, request: &AskRequest) -> Value {
-    json!({
+    let mut told = json!({
         "call": request.call.as_ref().map(|call| &*call.0), "path": request.path.as_deref().map(shown),
         "promptId": ask.0.to_string(), "reason": *request.reason, "risk": risk_word(request.risk),
         "subject": *request.subject, "tool": *request.tool,
-    })
+    });
+    if let Some(question) = &request.question {
+        told["question"] = json!({ "choices": question.choices.len(), "text": *question.text });
+    }
+    told
+}
+
+fn sha256(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 /// Size and digest of what was said: of a text, its own; of several blocks, that of their texts, data

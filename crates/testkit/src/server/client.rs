@@ -25,6 +25,8 @@ pub struct Client {
     updates_read: usize,
     replies: HashMap<u64, Result<Value, Refused>>,
     asks: VecDeque<Value>,
+    /// What the client itself is asked to do.
+    calls: VecDeque<Value>,
     withdrawn: VecDeque<u64>,
     /// The option chosen for every question; without one, questions wait for the test.
     answer: Option<&'static str>,
@@ -51,6 +53,7 @@ impl Client {
             updates_read: 0,
             replies: HashMap::new(),
             asks: VecDeque::new(),
+            calls: VecDeque::new(),
             withdrawn: VecDeque::new(),
             answer: None,
             last_id: 0,
@@ -64,6 +67,12 @@ impl Client {
 
     pub async fn initialize(&mut self) -> Value {
         self.call("initialize", json!({ "protocolVersion": 1 })).await
+    }
+
+    /// The same for a client that can do more.
+    pub async fn initialize_with(&mut self, capabilities: Value) -> Value {
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        self.call("initialize", params).await
     }
 
     /// A new session in the workspace.
@@ -166,6 +175,46 @@ impl Client {
         }
     }
 
+    /// The next thing that the client itself is asked to do: the whole frame.
+    pub async fn next_call(&mut self) -> Value {
+        loop {
+            if let Some(call) = self.calls.pop_front() {
+                return call;
+            }
+            self.look("something to do").await;
+        }
+    }
+
+    /// Does what the client is asked to do until the prompt is answered. `None` leaves a call unanswered.
+    pub async fn serve(
+        &mut self,
+        prompt: u64,
+        mut act: impl FnMut(&str, &Value) -> Option<Result<Value, &'static str>>,
+    ) -> String {
+        while !self.replies.contains_key(&prompt) {
+            let Some(call) = self.calls.pop_front() else {
+                self.look("the end of the turn").await;
+                continue;
+            };
+            let method = call["method"].as_str().expect("a method");
+            match act(method, &call["params"]) {
+                Some(Ok(result)) => self.respond(&call, result).await,
+                Some(Err(reason)) => self.respond_error(&call, reason).await,
+                None => {}
+            }
+        }
+        self.stop_reason(prompt).await
+    }
+
+    pub async fn respond(&mut self, call: &Value, result: Value) {
+        self.write(&json!({ "jsonrpc": "2.0", "id": call["id"], "result": result })).await;
+    }
+
+    pub async fn respond_error(&mut self, call: &Value, reason: &str) {
+        let error = json!({ "code": -32603, "message": reason });
+        self.write(&json!({ "jsonrpc": "2.0", "id": call["id"], "error": error })).await;
+    }
+
     /// The request that the server no longer wants answered.
     pub async fn next_withdrawn(&mut self) -> u64 {
         loop {
@@ -189,6 +238,21 @@ impl Client {
     pub async fn reply_with_error(&mut self, ask: &Value) {
         let error = json!({ "code": -32603, "message": "the client cannot ask" });
         self.write(&json!({ "jsonrpc": "2.0", "id": ask["id"], "error": error })).await;
+    }
+
+    /// Forgets the questions that somebody else was asked too.
+    pub fn drain_asks(&mut self) {
+        self.asks.clear();
+    }
+
+    /// Answers what is still asked of the client with nothing, until nothing more comes.
+    pub async fn catch_up_all(&mut self) {
+        for _ in 0..64 {
+            self.glance().await;
+            while let Some(call) = self.calls.pop_front() {
+                self.respond(&call, json!({})).await;
+            }
+        }
     }
 
     /// Forgets which questions were withdrawn, where a race decides it.
@@ -272,6 +336,7 @@ impl Client {
         self.arrived.clear();
         self.replies.clear();
         self.asks.clear();
+        self.calls.clear();
         self.withdrawn.clear();
     }
 
@@ -333,9 +398,17 @@ impl Client {
         match (frame["method"].as_str(), &frame["id"]) {
             (Some("session/update"), Value::Null) => self.updates.push(frame["params"].clone()),
             (Some("session/request_permission"), Value::Number(_)) => return Some(frame),
+            (Some(method), Value::Number(_))
+                if method.starts_with("fs/")
+                    || method.starts_with("terminal/")
+                    || method == "elicitation/create" =>
+            {
+                self.calls.push_back(frame);
+            }
             (Some("$/cancel_request"), Value::Null) => {
                 let request = frame["params"]["requestId"].as_u64().expect("a request's id");
                 self.asks.retain(|ask| ask["id"] != request);
+                self.calls.retain(|call| call["id"] != request);
                 self.withdrawn.push_back(request);
             }
             (None, Value::Number(id)) => {
@@ -369,6 +442,7 @@ impl Client {
         }
         assert!(self.replies.is_empty(), "answers were left unread: {:?}", self.replies);
         assert!(self.asks.is_empty(), "questions were left unanswered: {:?}", self.asks);
+        assert!(self.calls.is_empty(), "calls were left undone: {:?}", self.calls);
         assert!(self.withdrawn.is_empty(), "withdrawn questions were left unread: {:?}", self.withdrawn);
     }
 }

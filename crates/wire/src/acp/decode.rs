@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, ext};
+use super::{ClientAbilities, PROMPT_TEXT_BYTES_MAX, ext, servers};
 use crate::call::{Call, ChangeAnswer, Fault, Hello, Place};
 use crate::rpc::RpcId;
 
@@ -26,16 +26,16 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "logout" => Ok(Call::Logout),
         "session/new" => {
             let request: schema::NewSessionRequest = read(params)?;
-            Ok(Call::New(place(request.cwd, request.additional_directories, &request.mcp_servers)?))
+            Ok(Call::New(place(request.cwd, request.additional_directories, request.mcp_servers)?))
         }
         "session/load" => {
             let request: schema::LoadSessionRequest = read(params)?;
-            let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
+            let place = place(request.cwd, request.additional_directories, request.mcp_servers)?;
             Ok(Call::Load { id: session_id(&request.session_id)?, place: Some(place) })
         }
         "session/resume" => {
             let request: schema::ResumeSessionRequest = read(params)?;
-            let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
+            let place = place(request.cwd, request.additional_directories, request.mcp_servers)?;
             let cursor =
                 request.meta.as_ref().and_then(|meta| meta.get(CURSOR_KEY)).and_then(|value| value.as_str());
             Ok(Call::Resume {
@@ -46,7 +46,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         }
         "session/fork" => {
             let request: schema::ForkSessionRequest = read(params)?;
-            let place = place(request.cwd, request.additional_directories, &request.mcp_servers)?;
+            let place = place(request.cwd, request.additional_directories, request.mcp_servers)?;
             Ok(Call::Fork { id: session_id(&request.session_id)?, place })
         }
         "session/list" => {
@@ -135,6 +135,12 @@ pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
         compaction: client.session.as_ref().is_some_and(|session| session.compaction.is_some()),
         terminal_output: wants("terminal_output"),
         cursors: wants(CURSOR_KEY),
+        forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
+        host: engine::HostAbilities {
+            read: client.fs.read_text_file,
+            write: client.fs.write_text_file,
+            terminal: client.terminal,
+        },
     }
 }
 
@@ -260,19 +266,13 @@ fn block(block: schema::ContentBlock) -> Option<Content> {
     })
 }
 
-fn place(cwd: PathBuf, roots: Vec<PathBuf>, servers: &[schema::McpServer]) -> Result<Place, Fault> {
+fn place(cwd: PathBuf, roots: Vec<PathBuf>, servers: Vec<schema::McpServer>) -> Result<Place, Fault> {
     for path in std::iter::once(&cwd).chain(&roots) {
         if !path.is_absolute() {
             return Err(Fault::InvalidParams(format!("{} is not an absolute path", path.display())));
         }
     }
-    let name = |server: &schema::McpServer| match server {
-        schema::McpServer::Http(server) => server.name.clone(),
-        schema::McpServer::Sse(server) => server.name.clone(),
-        schema::McpServer::Stdio(server) => server.name.clone(),
-        _ => "unknown".into(),
-    };
-    Ok(Place { cwd: Some(cwd), roots, servers: servers.iter().map(name).collect() })
+    Ok(Place { cwd: Some(cwd), roots, servers: servers::read(servers)? })
 }
 
 pub(super) fn session_id(id: &schema::SessionId) -> Result<SessionId, Fault> {

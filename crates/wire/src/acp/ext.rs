@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::IMPORT_EVENTS_MAX;
 use super::decode::read;
+use super::{IMPORT_EVENTS_MAX, servers};
 use crate::call::{Call, Fault};
 use crate::portable;
 use crate::timestamp::rfc3339;
@@ -40,6 +40,9 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
         "_session/export" => Ok(Call::Export { id: session(params)? }),
         "_session/import" => import(params),
         "_agent/tools" => Ok(Call::Tools { id: session(params)? }),
+        "_agent/mcp/list" => Ok(Call::Servers { id: servers::session(params)? }),
+        "_agent/mcp/add" => servers::add(params),
+        "_agent/mcp/remove" => servers::remove(params),
         "_agent/working_dir/update" => {
             let params: MoveParams = read(params)?;
             Ok(Call::Move { id: parse_id(&params.session_id)?, path: params.path })
@@ -53,7 +56,7 @@ fn session(params: Option<&RawValue>) -> Result<SessionId, Fault> {
     parse_id(&params.session_id)
 }
 
-fn parse_id(text: &str) -> Result<SessionId, Fault> {
+pub(super) fn parse_id(text: &str) -> Result<SessionId, Fault> {
     SessionId::parse(text).map_err(|error| Fault::InvalidRequest(error.to_string()))
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::tools::shown;
-use super::{ext, settings};
+use super::{ext, servers, settings};
 use crate::call::{Fault, Outcome, SessionView};
 use crate::dialect::Identity;
 use crate::rpc::RpcId;
@@ -18,7 +18,9 @@ pub const AUTH_METHOD: &str = "local";
 
 pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
-        Outcome::Initialized { images, version: _ } => result(id, &initialized(identity, *images), out),
+        Outcome::Initialized { images, servers, version: _ } => {
+            result(id, &initialized(identity, *images, *servers), out);
+        }
         Outcome::Done => result(id, &json!({}), out),
         Outcome::Created(view) => result(id, &created(view), out),
         Outcome::Opened(view) => result(id, &opened(view), out),
@@ -54,6 +56,9 @@ pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
         Outcome::Imported { id: session } => result(id, &json!({ "session_id": session.as_str() }), out),
         Outcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
         Outcome::Tools(tools) => result(id, &ext::tools(tools), out),
+        Outcome::Servers(views) => result(id, &servers::listed(views), out),
+        Outcome::ServerAdded { name } => result(id, &json!({ "added": name.as_ref() }), out),
+        Outcome::ServerRemoved { name } => result(id, &json!({ "removed": name }), out),
         Outcome::Moved { id: session, cwd } => {
             result(id, &json!({ "session_id": session.as_str(), "working_dir": shown(cwd) }), out);
         }
@@ -106,7 +111,7 @@ fn envelope(id: &RpcId, member: &str, value: &impl Serialize, out: &mut Vec<u8>)
 }
 
 /// Abilities that are absent are left out: some clients show `false` as if it were offered.
-fn initialized(identity: &Identity, images: bool) -> Value {
+fn initialized(identity: &Identity, images: bool, servers: bool) -> Value {
     let auth = schema::AuthMethod::Agent(
         schema::AuthMethodAgent::new(AUTH_METHOD, "This machine")
             .description("You started this server, so nothing more is needed.".to_string()),
@@ -119,7 +124,7 @@ fn initialized(identity: &Identity, images: bool) -> Value {
     }
     prompt.insert("embeddedContext".into(), true.into());
     let empty = || json!({});
-    json!({
+    let mut answer = json!({
         "protocolVersion": ProtocolVersion::V1,
         "agentCapabilities": {
             "loadSession": true,
@@ -134,7 +139,11 @@ fn initialized(identity: &Identity, images: bool) -> Value {
         "authMethods": [auth],
         "agentInfo": info,
         "_meta": { "auth_hint": "authentication required", "sandbox": { "mode": identity.sandbox } },
-    })
+    });
+    if servers {
+        answer["agentCapabilities"]["mcpCapabilities"] = json!({ "http": true, "sse": true });
+    }
+    answer
 }
 
 fn created(view: &SessionView) -> schema::NewSessionResponse {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, Risk, StepStatus,
-    Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart,
+    TerminalId, Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart,
 };
 use serde_json::{Map, Value, json};
 
@@ -69,6 +69,27 @@ pub(super) fn ended(end: &ToolEnd, known: Option<&Known>, terminal: bool) -> sch
         }
     }
     schema::ToolCallUpdate::new(Arc::clone(&end.call.0), fields).meta(meta)
+}
+
+/// The same for a command that the client ran itself and shows itself.
+pub(super) fn ended_in(
+    end: &ToolEnd,
+    known: Option<&Known>,
+    terminal: &TerminalId,
+) -> schema::ToolCallUpdate {
+    let mut update = ended(end, known, false);
+    update.fields = update.fields.content(vec![terminal_content(terminal)]);
+    update
+}
+
+pub(super) fn in_terminal(call: &CallId, terminal: &TerminalId) -> schema::ToolCallUpdate {
+    let fields = schema::ToolCallUpdateFields::new().content(vec![terminal_content(terminal)]);
+    schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
+}
+
+fn terminal_content(terminal: &TerminalId) -> schema::ToolCallContent {
+    let id = schema::TerminalId::new(Arc::clone(&terminal.0));
+    schema::ToolCallContent::Terminal(schema::Terminal::new(id))
 }
 
 pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpdate {
@@ -223,7 +244,7 @@ pub(super) fn shown(path: &Path) -> PathBuf {
     }
 }
 
-fn title(title: &str) -> String {
+pub(super) fn title(title: &str) -> String {
     if title.chars().count() <= TITLE_CHARS_MAX {
         return title.to_owned();
     }

@@ -11,13 +11,12 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream, Seq,
-    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Totals, Usage,
+    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, Totals, Usage,
 };
 use serde_json::{Map, json};
 
 use super::calls::{Calls, mark};
-use super::tools;
-use super::{ClientAbilities, settings, write_notification};
+use super::{ClientAbilities, questions, settings, tools, write_notification};
 use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
 use crate::rpc::RpcId;
@@ -38,6 +37,8 @@ pub struct Updates {
     turn_usage: Totals,
     /// Output of running commands.
     tails: BTreeMap<CallId, Tail>,
+    /// Commands that run in terminals of this client.
+    terminals: BTreeMap<CallId, TerminalId>,
     calls: Calls,
 }
 
@@ -51,9 +52,10 @@ struct Tail {
     parent: Option<CallId>,
 }
 
-/// A permission request that can be sent, now or after a replay.
-pub struct AskFrame {
-    request: schema::RequestPermissionRequest,
+/// A question that can be sent, now or after a replay.
+pub enum AskFrame {
+    Permission(schema::RequestPermissionRequest),
+    Form(schema::CreateElicitationRequest),
 }
 
 impl Updates {
@@ -79,6 +81,7 @@ impl Updates {
             turn_usage: Totals::default(),
             tails: BTreeMap::new(),
             calls: Calls::default(),
+            terminals: BTreeMap::new(),
         }
     }
 
@@ -172,8 +175,15 @@ impl Updates {
     }
 
     pub fn ask(&self, request: &AskRequest) -> AskFrame {
+        let session = self.session.clone();
         let parent = request.call.as_ref().and_then(|call| self.calls.parent_of(call));
-        AskFrame { request: tools::permission(self.session.clone(), request, parent) }
+        match &request.question {
+            None => AskFrame::Permission(tools::permission(session, request, parent)),
+            Some(question) if self.client.forms => {
+                AskFrame::Form(questions::form(session, request, question))
+            }
+            Some(question) => AskFrame::Permission(questions::permission(session, request, question, parent)),
+        }
     }
 
     /// Says of what was written from `offset` on about a call that it belongs to a sub-agent, if it does.
@@ -205,9 +215,16 @@ impl Updates {
             Body::ToolOutput { call, stream, text } => {
                 self.output(event, (call, *stream), text, view, out);
             }
+            Body::ToolTerminal { call, terminal, surface } => {
+                self.terminal(call, terminal, *surface == view.own && !view.replay, out);
+            }
             Body::ToolEnded(end) => {
                 self.tails.remove(&end.call);
-                let update = tools::ended(end, self.calls.get(&end.call), self.client.terminal_output);
+                let known = self.calls.get(&end.call);
+                let update = match self.terminals.remove(&end.call) {
+                    Some(terminal) => tools::ended_in(end, known, &terminal),
+                    None => tools::ended(end, known, self.client.terminal_output),
+                };
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::FileEdited { call: Some(call), change } => {
@@ -215,7 +232,7 @@ impl Updates {
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
-            Body::Resolved { ask, call, resolution, by } => {
+            Body::Resolved { ask, call, resolution, by, .. } => {
                 return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::SettingChanged { id, value } => self.setting(id, value, view, out),
@@ -238,6 +255,7 @@ impl Updates {
             Body::TurnEnded { stop, error } => {
                 self.tails.clear();
                 self.calls.clear();
+                self.terminals.clear();
                 let turn = event.turn?;
                 let usage = std::mem::take(&mut self.turn_usage);
                 return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage });
@@ -289,6 +307,15 @@ impl Updates {
         }
     }
 
+    /// Nobody but its own client knows the terminal; others see what is written there as text.
+    fn terminal(&mut self, call: &CallId, terminal: &TerminalId, own: bool, out: &mut Vec<u8>) {
+        if own {
+            self.terminals.insert(call.clone(), terminal.clone());
+            let update = tools::in_terminal(call, terminal);
+            self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
+        }
+    }
+
     fn output(
         &mut self,
         event: &Event,
@@ -297,6 +324,9 @@ impl Updates {
         view: View,
         out: &mut Vec<u8>,
     ) {
+        if self.terminals.contains_key(call) {
+            return;
+        }
         if self.client.terminal_output && !view.replay {
             let meta = Map::from_iter([(
                 "terminal_output".to_string(),
@@ -418,12 +448,10 @@ impl Updates {
 
 impl AskFrame {
     pub fn write(&self, id: &RpcId, out: &mut Vec<u8>) {
-        out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-        out.extend_from_slice(id.as_json().as_bytes());
-        out.extend_from_slice(br#","method":"session/request_permission","params":"#);
-        // Writing a request of the schema into a vector cannot fail.
-        drop(serde_json::to_writer(&mut *out, &self.request));
-        out.extend_from_slice(b"}\n");
+        match self {
+            Self::Permission(request) => super::write_request(id, "session/request_permission", request, out),
+            Self::Form(request) => super::write_request(id, "elicitation/create", request, out),
+        }
     }
 }
 

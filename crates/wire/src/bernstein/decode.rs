@@ -133,12 +133,15 @@ fn decide(params: Option<&RawValue>) -> Result<Call, Fault> {
         session_id: String,
         prompt_id: String,
         decision: Option<Value>,
+        /// What is said to a question.
+        answer: Option<String>,
     }
     let params: Params = read(params)?;
-    let answer = match params.decision.as_ref().and_then(Value::as_str) {
-        Some("approved") => Answer::AllowOnce,
-        Some("rejected") => Answer::DenyOnce,
-        Some(_) | None => {
+    let answer = match (params.decision.as_ref().and_then(Value::as_str), params.answer) {
+        (_, Some(said)) => Answer::Reply(said.into()),
+        (Some("approved"), None) => Answer::AllowOnce,
+        (Some("rejected"), None) => Answer::DenyOnce,
+        (Some(_) | None, None) => {
             return Err(Fault::InvalidParams("decision must be \"approved\" or \"rejected\"".into()));
         }
     };

@@ -56,6 +56,9 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
         | Outcome::Imported { .. }
         | Outcome::Removed(_)
         | Outcome::Tools(_)
+        | Outcome::Servers(_)
+        | Outcome::ServerAdded { .. }
+        | Outcome::ServerRemoved { .. }
         | Outcome::Moved { .. } => acp::result(id, &json!({}), out),
     }
 }

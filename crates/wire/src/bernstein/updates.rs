@@ -20,6 +20,7 @@ use crate::dialect::{Piece, Stand, View};
 use crate::money;
 use crate::outcome::stop_word;
 use crate::plain::blocks;
+use crate::siblings;
 use crate::transcript::block_text;
 
 /// Merged text in one update. Larger answers become several.
@@ -87,12 +88,13 @@ impl Updates {
 
     pub(crate) fn ask(&self, ask: AskId, request: &AskRequest) -> Vec<u8> {
         let mut out = Vec::new();
-        let params = json!({
+        let mut params = json!({
             "sessionId": self.session.as_str(),
             "promptId": prompt_id(&self.session, ask),
             "tool": request.tool.as_ref(),
             "detail": detail(request),
         });
+        siblings::ask_question(request.question.as_ref(), &mut params);
         write_notification(&mut out, "requestPermission", params);
         out
     }
@@ -151,7 +153,7 @@ impl Updates {
     fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
         let delta = match &event.body {
             Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
-            Body::Resolved { ask, call, resolution, by } => {
+            Body::Resolved { ask, call, resolution, by, .. } => {
                 return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::TurnEnded { stop, error } => return self.turn_ended(event, *stop, error.as_ref(), out),
@@ -209,6 +211,7 @@ impl Updates {
             Body::Text { .. }
             | Body::Thought { .. }
             | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
             | Body::TurnQueued { .. }
             | Body::Commands { .. }
             | Body::Foreign { .. } => return None,
@@ -274,6 +277,14 @@ fn strand(body: &Body) -> Option<(Strand<'_>, &str)> {
 
 /// What a person has to know to decide: what would be done, to what exactly, and why it is asked.
 fn detail(request: &AskRequest) -> String {
+    if let Some(question) = &request.question {
+        let choices = question.choices.join(" / ");
+        return if choices.is_empty() {
+            question.text.to_string()
+        } else {
+            format!("{} ({choices})", question.text)
+        };
+    }
     let mut detail = request.title.to_string();
     if !detail.contains(&*request.subject) {
         detail.push_str(": ");

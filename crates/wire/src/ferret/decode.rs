@@ -47,11 +47,12 @@ fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
     #[derive(Deserialize)]
     struct Params {
         id: String,
-        decision: String,
+        decision: Option<String>,
+        answer: Option<String>,
     }
     let id = siblings::named(params)?;
     let params: Params = siblings::read(params)?;
-    let answer = siblings::answer(&params.decision)?;
+    let answer = siblings::answer_in(params.decision.as_deref(), params.answer)?;
     let ask = params.id.strip_prefix("perm-").and_then(|number| number.parse().ok());
     match ask {
         Some(ask) => Ok(Call::Answer { id, ask: AskId(ask), answer }),

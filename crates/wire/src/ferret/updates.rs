@@ -102,7 +102,7 @@ impl Updates {
     }
 
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> Vec<u8> {
-        let payload = json!({
+        let mut payload = json!({
             "id": ask_name(ask),
             "tool": request.tool.as_ref(),
             "args": siblings::opaque(&request.input),
@@ -111,6 +111,7 @@ impl Updates {
             "reason": request.reason.as_ref(),
             "call": request.call.as_ref().map(|call| call.0.as_ref()),
         });
+        siblings::ask_question(request.question.as_ref(), &mut payload);
         let mut out = Vec::new();
         self.update("permission_request", payload, &mut out);
         out
@@ -141,7 +142,7 @@ impl Updates {
                 self.update("file_open", json!({ "path": path, "line": location.line }), out);
             }
             Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
-            Body::Resolved { ask, call, resolution, by } => {
+            Body::Resolved { ask, call, resolution, by, .. } => {
                 return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
             Body::PolicyBlocked { tool, path, mode, reason, .. } => {
@@ -179,6 +180,7 @@ impl Updates {
             Body::Text { .. }
             | Body::Thought { .. }
             | Body::TurnQueued { .. }
+            | Body::ToolTerminal { .. }
             | Body::CancelRequested
             | Body::Commands { .. }
             | Body::Cleared

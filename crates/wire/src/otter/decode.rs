@@ -56,10 +56,11 @@ fn respond(params: Option<&RawValue>) -> Result<Call, Fault> {
         #[serde(rename = "requestId", alias = "request_id")]
         request_id: String,
         #[serde(alias = "decision")]
-        reply: String,
+        reply: Option<String>,
+        answer: Option<String>,
     }
     let params: Params = siblings::read(params)?;
-    let answer = siblings::answer(&params.reply)?;
+    let answer = siblings::answer_in(params.reply.as_deref(), params.answer)?;
     let (ask, id) = parse_ask(&params.request_id).ok_or_else(|| unknown(&params.request_id))?;
     Ok(Call::Answer { id, ask, answer })
 }
@@ -71,11 +72,12 @@ fn approve(params: Option<&RawValue>) -> Result<Call, Fault> {
         #[serde(rename = "permissionId", alias = "permission_id")]
         permission_id: String,
         #[serde(alias = "reply")]
-        decision: String,
+        decision: Option<String>,
+        answer: Option<String>,
     }
     let id = siblings::named(params)?;
     let params: Params = siblings::read(params)?;
-    let answer = siblings::answer(&params.decision)?;
+    let answer = siblings::answer_in(params.decision.as_deref(), params.answer)?;
     match parse_ask(&params.permission_id) {
         Some((ask, of)) if of == id => Ok(Call::Answer { id, ask, answer }),
         Some(_) | None => Err(unknown(&params.permission_id)),

@@ -15,7 +15,7 @@ const NUMBERED_VERSION: u64 = 2;
 
 pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
-        Outcome::Initialized { images, version } => {
+        Outcome::Initialized { images, version, servers: _ } => {
             let version = match version {
                 Some(NUMBERED_VERSION) => json!(NUMBERED_VERSION),
                 Some(_) | None => json!("0.1"),
@@ -68,6 +68,9 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
         | Outcome::Imported { .. }
         | Outcome::Removed(_)
         | Outcome::Tools(_)
+        | Outcome::Servers(_)
+        | Outcome::ServerAdded { .. }
+        | Outcome::ServerRemoved { .. }
         | Outcome::Moved { .. } => siblings::reply(id, outcome, out),
     }
 }

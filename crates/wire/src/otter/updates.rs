@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use engine::{AskId, AskRequest, Body, Event, MODE, Resolver, SessionId, ToolEnd, ToolStart, Totals};
+use engine::{
+    AskId, AskRequest, Body, Event, MODE, Resolution, Resolver, SessionId, ToolEnd, ToolStart, Totals,
+};
 use serde_json::{Map, Value, json};
 
 use super::decode::ask_name;
@@ -42,6 +44,7 @@ pub fn updates_of(event: &Event) -> u64 {
             Resolver::Policy { .. } | Resolver::Rule { .. } => 0,
         },
         Body::TurnQueued { .. }
+        | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::Commands { .. }
         | Body::Cleared
@@ -129,12 +132,10 @@ impl Updates {
                 "line": location.line,
             }),
             Body::Asked { ask, request } => self.asked(*ask, request),
-            Body::Resolved { ask, resolution, by, .. } => match by {
-                Resolver::Surface { .. } | Resolver::Engine => json!({
-                    "sessionUpdate": "permission_resolved",
-                    "requestId": ask_name(&self.session, *ask),
-                    "reply": siblings::decision(*resolution),
-                }),
+            Body::Resolved { ask, resolution, by, reply, .. } => match by {
+                Resolver::Surface { .. } | Resolver::Engine => {
+                    self.resolved(*ask, *resolution, reply.as_deref())
+                }
                 Resolver::Policy { .. } | Resolver::Rule { .. } => return None,
             },
             Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
@@ -160,6 +161,7 @@ impl Updates {
                 "error": error.as_deref(),
             }),
             Body::TurnQueued { .. }
+            | Body::ToolTerminal { .. }
             | Body::CancelRequested
             | Body::Commands { .. }
             | Body::Cleared
@@ -169,9 +171,21 @@ impl Updates {
         Some(update)
     }
 
+    fn resolved(&self, ask: AskId, resolution: Resolution, answer: Option<&str>) -> Value {
+        let mut resolved = json!({
+            "sessionUpdate": "permission_resolved",
+            "requestId": ask_name(&self.session, ask),
+            "reply": siblings::decision(resolution),
+        });
+        if let Some(answer) = answer {
+            resolved["answer"] = answer.into();
+        }
+        resolved
+    }
+
     fn asked(&self, ask: AskId, request: &AskRequest) -> Value {
         let name = ask_name(&self.session, ask);
-        json!({
+        let mut asked = json!({
             "sessionUpdate": "permission_request",
             "requestId": name,
             // What the clients of otter's source call it.
@@ -183,7 +197,9 @@ impl Updates {
             "title": request.title.as_ref(),
             "risk": risk_name(request.risk),
             "reason": request.reason.as_ref(),
-        })
+        });
+        siblings::ask_question(request.question.as_ref(), &mut asked);
+        asked
     }
 }
 

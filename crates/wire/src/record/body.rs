@@ -10,6 +10,7 @@ use super::said::{
 };
 use super::tool::{
     AskedRecord, PolicyBlockedRecord, ResolvedRecord, ToolEndRecord, ToolOutputRecord, ToolStartRecord,
+    ToolTerminalRecord,
 };
 use super::{Fetch, Keep, RecordError};
 
@@ -25,12 +26,15 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
         Body::Plan { entries } => put(out, &PlanRecord::of(entries, keep)),
         Body::ToolStarted(start) => put(out, &ToolStartRecord::of(start, keep)),
         Body::ToolOutput { call, stream, text } => put(out, &ToolOutputRecord::of(call, *stream, text, keep)),
+        Body::ToolTerminal { call, terminal, surface } => {
+            put(out, &ToolTerminalRecord::of(call, terminal, *surface))
+        }
         Body::ToolEnded(end) => put(out, &ToolEndRecord::of(end, keep)),
         Body::FileEdited { call, change } => put(out, &FileEditedRecord::of(call.as_ref(), change, keep)),
         Body::FileShown { location } => put(out, &LocationRecord::of(location)),
         Body::Asked { ask, request } => put(out, &AskedRecord::of(*ask, request, keep)),
-        Body::Resolved { ask, call, resolution, by } => {
-            put(out, &ResolvedRecord::of(*ask, call.as_ref(), *resolution, by, keep))
+        Body::Resolved { ask, call, resolution, by, reply } => {
+            put(out, &ResolvedRecord::of((*ask, call.as_ref()), *resolution, by, reply.as_ref(), keep))
         }
         Body::PolicyBlocked { call, tool, path, mode, reason } => {
             put(out, &PolicyBlockedRecord::of(call.as_ref(), path.as_ref(), [tool, mode, reason], keep))
@@ -58,6 +62,7 @@ pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body
         "plan" => take::<PlanRecord<'_>>(bytes)?.body(fetch),
         "tool_started" => take::<ToolStartRecord<'_>>(bytes)?.body(fetch),
         "tool_output" => take::<ToolOutputRecord<'_>>(bytes)?.body(fetch),
+        "tool_terminal" => take::<ToolTerminalRecord<'_>>(bytes)?.body(fetch),
         "tool_ended" => take::<ToolEndRecord<'_>>(bytes)?.body(fetch),
         "file_edited" => take::<FileEditedRecord<'_>>(bytes)?.body(fetch),
         "file_shown" => take::<LocationRecord<'_>>(bytes)?.file_shown(),

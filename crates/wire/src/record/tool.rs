@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    AskId, AskRequest, Body, CallId, Exit, Location, Opaque, OutputStream, Resolution, Resolver, SurfaceId,
-    ToolContent, ToolEnd, ToolStart,
+    AskId, AskRequest, Body, CallId, Exit, Location, Opaque, OutputStream, Question, Resolution, Resolver,
+    SurfaceId, TerminalId, ToolContent, ToolEnd, ToolStart,
 };
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +138,37 @@ struct AskRecord<'a> {
     reason: Str<'a>,
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     preview: Vec<ToolContentRecord<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    question: Option<QuestionRecord<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct QuestionRecord<'a> {
+    #[serde(borrow)]
+    text: Str<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    choices: Vec<Str<'a>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    free_text: bool,
+}
+
+impl<'a> QuestionRecord<'a> {
+    fn of(question: &'a Question, keep: &mut Keep<'_>) -> Self {
+        Self {
+            text: Str::of(&question.text, keep),
+            choices: question.choices.iter().map(|choice| Str::of(choice, keep)).collect(),
+            free_text: question.free_text,
+        }
+    }
+
+    fn question(self, fetch: &Fetch<'_>) -> Result<Question, RecordError> {
+        let choices = self.choices.into_iter().map(|choice| choice.fetched(fetch));
+        Ok(Question {
+            text: self.text.fetched(fetch)?,
+            choices: choices.collect::<Result<_, _>>()?,
+            free_text: self.free_text,
+        })
+    }
 }
 
 impl<'a> AskRecord<'a> {
@@ -154,6 +185,7 @@ impl<'a> AskRecord<'a> {
             risk: request.risk.word().into(),
             reason: Str::of(&request.reason, keep),
             preview: ToolContentRecord::all(&request.preview, keep),
+            question: request.question.as_ref().map(|question| QuestionRecord::of(question, keep)),
         }
     }
 
@@ -170,6 +202,7 @@ impl<'a> AskRecord<'a> {
             risk: Word::of_word(&self.risk)?,
             reason: self.reason.fetched(fetch)?,
             preview: contents(self.preview, fetch)?,
+            question: self.question.map(|question| question.question(fetch)).transpose()?,
         })
     }
 }
@@ -200,18 +233,21 @@ pub(super) struct ResolvedRecord<'a> {
     resolution: Cow<'a, str>,
     #[serde(borrow)]
     by: ResolverRecord<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    reply: Option<Str<'a>>,
 }
 
 impl<'a> ResolvedRecord<'a> {
     pub(super) fn of(
-        ask: AskId,
-        call: Option<&'a CallId>,
+        (ask, call): (AskId, Option<&'a CallId>),
         resolution: Resolution,
         by: &'a Resolver,
+        reply: Option<&'a Arc<str>>,
         keep: &mut Keep<'_>,
     ) -> Self {
         let resolution = resolution.word().into();
-        Self { ask: ask.0, call: Str::of_call(call), resolution, by: ResolverRecord::of(by, keep) }
+        let by = ResolverRecord::of(by, keep);
+        Self { ask: ask.0, call: Str::of_call(call), resolution, by, reply: Str::of_option(reply, keep) }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
@@ -220,6 +256,7 @@ impl<'a> ResolvedRecord<'a> {
             call: Str::call(self.call, fetch)?,
             resolution: Word::of_word(&self.resolution)?,
             by: self.by.resolver(fetch)?,
+            reply: Str::fetched_option(self.reply, fetch)?,
         })
     }
 }
@@ -281,6 +318,29 @@ impl<'a> ToolOutputRecord<'a> {
             call: CallId(self.call.fetched(fetch)?),
             stream: Word::of_word(&self.stream)?,
             text: self.text.fetched(fetch)?,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ToolTerminalRecord<'a> {
+    #[serde(borrow)]
+    call: Str<'a>,
+    #[serde(borrow)]
+    terminal: Str<'a>,
+    surface: u64,
+}
+
+impl<'a> ToolTerminalRecord<'a> {
+    pub(super) fn of(call: &'a CallId, terminal: &'a TerminalId, surface: SurfaceId) -> Self {
+        Self { call: Str::here(&call.0), terminal: Str::here(&terminal.0), surface: surface.0 }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::ToolTerminal {
+            call: CallId(self.call.fetched(fetch)?),
+            terminal: TerminalId(self.terminal.fetched(fetch)?),
+            surface: SurfaceId(self.surface),
         })
     }
 }

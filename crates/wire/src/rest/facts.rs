@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::permission_id;
 use crate::money;
 use crate::record::word::Word;
-use crate::siblings::{change, opaque, plan, prompt_text, result_text};
+use crate::siblings::{change, choices, opaque, plan, prompt_text, result_text};
 use crate::transcript::block_text;
 
 /// What an event is called that neither form has a kind of its own for; nothing for all others.
@@ -35,6 +35,7 @@ pub(super) fn remark(body: &Body) -> Option<&'static str> {
         | Body::Thought { .. }
         | Body::ToolStarted(_)
         | Body::ToolOutput { .. }
+        | Body::ToolTerminal { .. }
         | Body::ToolEnded(_)
         | Body::Asked { .. }
         | Body::Usage(_)
@@ -57,8 +58,11 @@ pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
         Body::FileShown { location } => {
             json!({ "path": location.path.to_string_lossy(), "line": location.line })
         }
-        Body::Resolved { ask, resolution, by, .. } => {
+        Body::Resolved { ask, resolution, by, reply, .. } => {
             let mut data = resolved(*resolution, by);
+            if let Some(reply) = reply {
+                data["answer"] = json!(&**reply);
+            }
             data["permission_id"] = json!(permission_id(session, *ask));
             data
         }
@@ -81,6 +85,7 @@ pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
         | Body::Thought { .. }
         | Body::ToolStarted(_)
         | Body::ToolOutput { .. }
+        | Body::ToolTerminal { .. }
         | Body::ToolEnded(_)
         | Body::Asked { .. }
         | Body::Usage(_)
@@ -117,7 +122,7 @@ pub(super) fn tool_result(end: &ToolEnd) -> Value {
 }
 
 pub(super) fn question(session: &SessionId, ask: engine::AskId, request: &AskRequest) -> Value {
-    json!({
+    let mut asked = json!({
         "permission_id": permission_id(session, ask),
         "session_id": session.as_str(),
         "call_id": request.call.as_ref().map(|call| &*call.0),
@@ -129,7 +134,14 @@ pub(super) fn question(session: &SessionId, ask: engine::AskId, request: &AskReq
         "reason": request.reason.as_ref(),
         "preview": shown(&request.preview),
         "options": ["allow", "always", "deny", "never"],
-    })
+    });
+    if let Some(question) = &request.question {
+        asked["question"] = json!(&*question.text);
+        asked["choices"] = choices(question);
+        asked["free_text"] = json!(question.free_text || question.choices.is_empty());
+        asked["options"] = json!(["answer", "deny"]);
+    }
+    asked
 }
 
 pub(super) fn usage(usage: &Usage) -> Value {

@@ -93,6 +93,7 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         Body::Compacted { summary } => put("compact_boundary", &|| json!({ "summary": summary.as_ref() })),
         Body::TurnEnded { stop, error } => loop_end(&told, ended, *stop, error.as_deref(), sink),
         Body::TurnQueued { .. }
+        | Body::ToolTerminal { .. }
         | Body::Plan { .. }
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
@@ -168,6 +169,7 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         }
         Body::TurnEnded { stop, error } => delta_end(&told, ended, *stop, error.as_deref(), sink),
         Body::TurnQueued { .. }
+        | Body::ToolTerminal { .. }
         | Body::Plan { .. }
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
@@ -239,6 +241,7 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         | Body::Plan { .. }
         | Body::ToolStarted(_)
         | Body::ToolOutput { .. }
+        | Body::ToolTerminal { .. }
         | Body::ToolEnded(_)
         | Body::FileEdited { .. }
         | Body::FileShown { .. }

@@ -124,6 +124,7 @@ fn part(event: &Event) -> Part<'_> {
         | Body::TurnStarted
         | Body::Plan { .. }
         | Body::ToolOutput { .. }
+        | Body::ToolTerminal { .. }
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
         | Body::Asked { .. }

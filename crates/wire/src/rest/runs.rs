@@ -76,6 +76,7 @@ impl Run {
             | Body::Thought { .. }
             | Body::Plan { .. }
             | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
             | Body::ToolEnded(_)
             | Body::FileEdited { .. }
             | Body::FileShown { .. }

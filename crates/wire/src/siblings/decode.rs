@@ -12,6 +12,8 @@ use crate::call::{Call, ChangeAnswer, Fault, Hello, Place};
 
 /// A client's name stands in the log with everything it does.
 const NAME_CHARS_MAX: usize = 128;
+/// What is said to a question.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A request that both have. `Err(Fault::UnknownMethod)` leaves it to the dialect.
 pub(crate) fn request(method: &str, params: Option<&RawValue>, frame_bytes: usize) -> Result<Call, Fault> {
@@ -97,6 +99,17 @@ pub(crate) fn answer(word: &str) -> Result<Answer, Fault> {
         "never" => Ok(Answer::DenyAlways),
         // What is not understood must not be taken for a yes, nor end the question.
         _ => Err(Fault::InvalidParams("the answer must be one of allow, deny, always, never".into())),
+    }
+}
+
+/// The answer to a question, or to a wish: whoever answers in words says them as `answer`.
+pub(crate) fn answer_in(word: Option<&str>, said: Option<String>) -> Result<Answer, Fault> {
+    match (word, said) {
+        (_, Some(said)) if said.len() <= ANSWER_BYTES_MAX => Ok(Answer::Reply(said.into())),
+        (_, Some(_)) => {
+            Err(Fault::InvalidParams(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes")))
+        }
+        (word, None) => answer(word.unwrap_or_default()),
     }
 }
 

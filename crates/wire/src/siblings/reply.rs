@@ -59,6 +59,9 @@ pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
         | Outcome::Exported { .. }
         | Outcome::Imported { .. }
         | Outcome::Tools(_)
+        | Outcome::Servers(_)
+        | Outcome::ServerAdded { .. }
+        | Outcome::ServerRemoved { .. }
         | Outcome::Moved { .. } => result(id, &json!({}), out),
     }
 }

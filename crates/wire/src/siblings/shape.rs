@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use engine::{
-    Content, FileChange, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Resolution, StepStatus,
-    ToolContent, ToolEnd, TurnId,
+    Content, FileChange, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution,
+    StepStatus, ToolContent, ToolEnd, TurnId,
 };
 use serde_json::{Value, json};
 
@@ -95,6 +95,19 @@ pub(crate) fn summing_up(given_up: bool) -> &'static str {
         false => "The conversation is being summed up for the model, to make room.",
         true => "The conversation was not summed up.",
     }
+}
+
+/// A question stands beside what a permission request says, which older clients understand.
+pub(crate) fn ask_question(question: Option<&Question>, asked: &mut Value) {
+    if let Some(question) = question {
+        asked["question"] = json!(&*question.text);
+        asked["choices"] = choices(question);
+        asked["freeText"] = json!(question.free_text || question.choices.is_empty());
+    }
+}
+
+pub(crate) fn choices(question: &Question) -> Value {
+    question.choices.iter().map(|choice| choice.as_ref()).collect()
 }
 
 pub(crate) fn summed_up(summary: &str) -> String {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Body, CallId, CommandSpec, Content, Exit, FileChange, Link, Location, MessageId,
-    NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Resolution, Resolver, Risk, StepStatus, Stop,
-    SurfaceId, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
+    NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution, Resolver, Risk, StepStatus,
+    Stop, SurfaceId, TerminalId, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -107,19 +107,25 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
     let class = select(vec![Read, Edit, Execute, Network]);
     let risk = select(vec![Risk::Low, Risk::Medium, Risk::High, Risk::Critical]);
     let words = (text(), text(), text(), text(), text());
-    (option::of(call()), words, tool_kind(), class, option::of(path()), risk, tool_contents()).prop_map(
-        |(call, (tool, title, subject, input, reason), kind, class, path, risk, preview)| AskRequest {
-            call,
-            tool,
-            title,
-            kind,
-            class,
-            path,
-            subject,
-            input: Opaque(input),
-            risk,
-            reason,
-            preview,
+    let question = (text(), vec(text(), 0..3), any::<bool>())
+        .prop_map(|(text, choices, free_text)| Question { text, choices, free_text });
+    let shown = (tool_contents(), option::of(question));
+    (option::of(call()), words, tool_kind(), class, option::of(path()), risk, shown).prop_map(
+        |(call, (tool, title, subject, input, reason), kind, class, path, risk, (preview, question))| {
+            AskRequest {
+                call,
+                tool,
+                title,
+                kind,
+                class,
+                path,
+                subject,
+                input: Opaque(input),
+                risk,
+                reason,
+                preview,
+                question,
+            }
         },
     )
 }
@@ -189,6 +195,11 @@ fn worked() -> impl Strategy<Value = Body> {
     prop_oneof![
         tool_start().prop_map(|start| Body::ToolStarted(Box::new(start))),
         (call(), stream, text()).prop_map(|(call, stream, text)| Body::ToolOutput { call, stream, text }),
+        (call(), text(), any::<u64>()).prop_map(|(call, terminal, surface)| Body::ToolTerminal {
+            call,
+            terminal: TerminalId(terminal),
+            surface: SurfaceId(surface),
+        }),
         tool_end().prop_map(|end| Body::ToolEnded(Box::new(end))),
         (option::of(call()), change()).prop_map(|(call, change)| Body::FileEdited { call, change }),
         location().prop_map(|location| Body::FileShown { location }),
@@ -199,8 +210,12 @@ fn decided() -> impl Strategy<Value = Body> {
     prop_oneof![
         (any::<u64>(), ask_request())
             .prop_map(|(ask, request)| Body::Asked { ask: AskId(ask), request: Box::new(request) }),
-        (any::<u64>(), option::of(call()), resolution(), resolver())
-            .prop_map(|(ask, call, resolution, by)| Body::Resolved { ask: AskId(ask), call, resolution, by }),
+        (any::<u64>(), option::of(call()), resolution(), resolver(), option::of(text())).prop_map(
+            |(ask, call, resolution, by, reply)| {
+                let ask = AskId(ask);
+                Body::Resolved { ask, call, resolution, by, reply }
+            }
+        ),
         Just(Body::CancelRequested),
         (option::of(call()), text(), option::of(path()), text(), text()).prop_map(
             |(call, tool, path, mode, reason)| Body::PolicyBlocked { call, tool, path, mode, reason }

@@ -11,6 +11,9 @@ use crate::model::{Image, Message, ModelRequest};
 
 /// Begins the first answer of a session; also how the model knows that it has introduced itself.
 const INTRODUCTION: &str = "This is the offline model: no model key is configured. ";
+/// What makes a real model answer instead.
+const ADVICE: &str = "For a real model set a key, as in `export ANTHROPIC_API_KEY=...`, or start Ollama; \
+    `ropewalk models list` says what else is looked for.";
 const ABILITIES: &str = "I can do: `read FILE`, `list [DIR]`, `search TEXT`, `run CMD`, `write FILE: TEXT`, \
     `edit FILE: OLD => NEW`, `plan`, `think`, `stream N [BYTES]`, `sleep MS`, `what did I say?`, `fail`; \
     several at once on several lines or joined by ` && then `.";
@@ -35,7 +38,7 @@ pub(super) fn steps(request: &ModelRequest) -> Vec<Step> {
         open(&requests, before, terse, &attachments(text, images))
     };
     if !request.messages.iter().any(introduces) {
-        steps.insert(0, Step::Say(format!("{INTRODUCTION}{ABILITIES}\n")));
+        steps.insert(0, Step::Say(format!("{INTRODUCTION}{ABILITIES} {ADVICE}\n")));
     }
     steps
 }

@@ -44,7 +44,7 @@ fn a_last_event_without_its_end_counts() {
 
 #[test]
 fn a_plain_value_is_one_event() {
-    check(Framing::Events, b"\n {\"error\":\n\n{}}", &[(None, "\n {\"error\":\n\n{}}")]);
+    check(Framing::Events, b"\n {\"error\":\n\n{}}", &[(None, "{\"error\":\n\n{}}")]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! secret of this installation and the name of whoever made the connection. It is no credential:
 //! whoever shows it has shown a token before.
 
-use engine::{Principal, SurfaceId};
+use engine::{HostAbilities, Principal, SurfaceId};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use wire::acp::ClientAbilities;
@@ -20,7 +20,10 @@ impl ConnectionId {
     pub(super) fn new(secret: &[u8; 32], owner: &Principal, abilities: ClientAbilities) -> Self {
         let mut bytes = *Uuid::new_v4().as_bytes();
         // The version of UUIDs that are made as one likes.
-        bytes[6] = 0x80 | flags(abilities);
+        let flags = flags(abilities);
+        bytes[6] = 0x80 | (flags & 0xf);
+        // The variant of UUIDs stands in the two highest bits.
+        bytes[8] = 0x80 | (flags >> 4);
         let seal = seal(secret, owner, &bytes);
         bytes[OPEN_BYTES..].copy_from_slice(&seal);
         Self(Uuid::from_bytes(bytes))
@@ -39,12 +42,15 @@ impl ConnectionId {
     }
 
     pub(super) fn client(self) -> Client {
-        let flags = self.0.as_bytes()[6];
+        let bytes = self.0.as_bytes();
+        let (flags, more) = (bytes[6], bytes[8]);
         let abilities = ClientAbilities {
             notices: flags & 1 != 0,
             compaction: flags & 2 != 0,
             terminal_output: flags & 4 != 0,
             cursors: flags & 8 != 0,
+            forms: more & 1 != 0,
+            host: HostAbilities { read: more & 2 != 0, write: more & 4 != 0, terminal: more & 8 != 0 },
         };
         Client { dialect: Dialect::Acp, abilities }
     }
@@ -57,13 +63,16 @@ impl std::fmt::Display for ConnectionId {
 }
 
 fn flags(abilities: ClientAbilities) -> u8 {
-    let ClientAbilities { notices, compaction, terminal_output, cursors } = abilities;
-    u8::from(notices) | u8::from(compaction) << 1 | u8::from(terminal_output) << 2 | u8::from(cursors) << 3
+    let ClientAbilities { notices, compaction, terminal_output, cursors, forms, host } = abilities;
+    let HostAbilities { read, write, terminal } = host;
+    let flags = [notices, compaction, terminal_output, cursors, forms, read, write, terminal];
+    flags.into_iter().enumerate().map(|(bit, set)| u8::from(set) << bit).sum()
 }
 
 fn seal(secret: &[u8; 32], owner: &Principal, bytes: &[u8; 16]) -> [u8; 16 - OPEN_BYTES] {
     let mut hash = Sha256::new();
-    hash.update(b"ropewalk connection id");
+    // Ids without the abilities of byte 8 were sealed under another name.
+    hash.update(b"ropewalk connection id, 2");
     hash.update(secret);
     hash.update(&bytes[..OPEN_BYTES]);
     hash.update(owner.0.as_bytes());
@@ -80,7 +89,9 @@ mod tests {
     #[test]
     fn an_id_is_recognised_by_its_maker_for_its_owner_and_by_nobody_else() {
         let (secret, owner) = ([7; 32], Principal::local());
-        let abilities = ClientAbilities { compaction: true, cursors: true, ..ClientAbilities::default() };
+        let host = HostAbilities { read: true, write: false, terminal: true };
+        let abilities =
+            ClientAbilities { compaction: true, cursors: true, host, ..ClientAbilities::default() };
         let id = ConnectionId::new(&secret, &owner, abilities);
         let text = id.to_string();
         assert_eq!(ConnectionId::parse(&secret, &owner, &text), Some(id));

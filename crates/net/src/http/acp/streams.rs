@@ -136,6 +136,17 @@ impl Streams {
         }
     }
 
+    /// Hands over what belongs to one session, if there is room for it.
+    pub(crate) fn send_now(&self, command: Command) -> bool {
+        let (session, command, _) = self.parted(command);
+        self.commands(session.as_ref()).try_send(command).is_ok()
+    }
+
+    /// Whether somebody reads the session's stream.
+    pub(crate) fn reaches(&self, session: &SessionId) -> bool {
+        self.lock().get(&Some(session.clone())).is_some_and(Stream::is_read)
+    }
+
     fn is_full(&self, session: Option<&SessionId>) -> bool {
         let mut streams = self.lock();
         let known = streams.contains_key(&session.cloned());
@@ -163,7 +174,9 @@ impl Streams {
     fn parted(&self, command: Command) -> (Option<SessionId>, Command, Option<Command>) {
         let Command::Attach { handle, from, counted, answer } = command else {
             let session = match &command {
-                Command::AnswerAfter { session, .. } | Command::Finish { session, .. } => {
+                Command::AnswerAfter { session, .. }
+                | Command::Finish { session, .. }
+                | Command::Host { session, .. } => {
                     Some(session.clone()).filter(|session| self.shows(session))
                 }
                 Command::Answer { .. } | Command::Attach { .. } | Command::Connect { .. } => None,

@@ -75,7 +75,7 @@ impl Reach {
 
     pub fn wish(&self, cwd: PathBuf) -> Wish {
         let source = Arc::clone(&self.doors.rules.source);
-        Wish { owner: self.caller.principal.clone(), cwd, roots: Vec::new(), source }
+        Wish { owner: self.caller.principal.clone(), cwd, roots: Vec::new(), servers: Vec::new(), source }
     }
 
     /// The folder for a new session: one that this server opens to its clients.
@@ -248,6 +248,9 @@ pub(super) fn not_taken(error: SendError) -> Refusal {
         SendError::Refused(Refused::UnknownAsk(_)) => no_permission(),
         SendError::Refused(Refused::UnknownSetting(..) | Refused::UnknownChoice { .. }) => {
             Refusal::new(StatusCode::BAD_REQUEST, "unknown_choice", error.to_string())
+        }
+        SendError::Refused(Refused::NotAQuestion(_) | Refused::NotAnAnswer { .. }) => {
+            Refusal::new(StatusCode::BAD_REQUEST, "not_an_answer", error.to_string())
         }
         SendError::Closed
         | SendError::Refused(

@@ -32,16 +32,19 @@ async fn approve(reach: Reach, Fields(fields): Fields) -> Result<Json<Value>, Re
     }
     // The answer counts as one through this door.
     reach.doors.metrics.connection(Door::Http).surface(reach.sender().surface);
-    reach.deliver(&id, || Input::Answer { by: reach.sender(), ask, answer }).await?;
-    let approved = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+    reach.deliver(&id, || Input::Answer { by: reach.sender(), ask, answer: answer.clone() }).await?;
+    let approved = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_));
     Ok(Json(json!({ "resolved": true, "approved": approved })))
 }
 
 fn answer(fields: &Map<String, Value>) -> Result<Answer, Refusal> {
     let missing = || {
-        let message = "send \"approved\": true or false, or \"decision\": allow, always, deny or never";
+        let message = "send \"approved\": true or false, or \"decision\": allow, always, deny or never, or \"answer\": your answer to a question";
         bad_field("missing_approved", message)
     };
+    if let Some(said) = text(fields, "answer")? {
+        return Ok(Answer::Reply(said.into()));
+    }
     match (fields.get("approved"), text(fields, "decision")?) {
         (Some(Value::Bool(true)), None) | (None, Some("allow")) => Ok(Answer::AllowOnce),
         (Some(Value::Bool(false)), None) | (None, Some("deny")) => Ok(Answer::DenyOnce),

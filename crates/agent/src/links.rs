@@ -1,0 +1,155 @@
+//! Pages that a prompt links to: read when its turn starts, and never again.
+//!
+//! What was read stands in the log as the outcome of a call that nobody but the prompt made. So a person
+//! sees what was fetched for them, the audit has it, and after a restart the model is told the same as
+//! before without the page being asked for a second time: it may say something else by then, or be gone.
+//! The model finds it in the prompt, as it finds a file.
+//!
+//! The person chose the address, not the model: so it is read whatever the sandbox lets commands reach,
+//! and without a question. What the address may be is checked all the same.
+
+use std::sync::Arc;
+
+use engine::{
+    Body, CallId, Content, NoticeLevel, Opaque, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext,
+};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::agent::AgentSession;
+use crate::context::Conversation;
+use crate::model::Message;
+use crate::prompt::escaped;
+use crate::summary::{cut, one_line};
+use crate::suspicion;
+use crate::thinker::Broken;
+use crate::web::Wish;
+
+/// The tool of such calls. The model has none of this name.
+const LINK: &str = "link";
+/// More in one prompt are left out.
+const LINKS_MAX: usize = 8;
+const TITLE_CHARS_MAX: usize = 120;
+
+/// Whether an address is read here.
+pub(crate) fn is_page(uri: &str) -> bool {
+    let starts =
+        |scheme: &str| uri.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    starts("http://") || starts("https://")
+}
+
+/// Reads the pages that a prompt links to, side by side.
+pub(crate) async fn read(
+    session: &Arc<AgentSession>,
+    content: &[Content],
+    context: &TurnContext,
+    live: &mut Conversation,
+) -> Result<(), Broken> {
+    let pages = content.iter().filter_map(|block| match block {
+        Content::Link(link) if is_page(&link.uri) => Some(Arc::clone(&link.uri)),
+        _ => None,
+    });
+    let (mut reading, mut open) = (JoinSet::new(), Vec::new());
+    for (nth, uri) in pages.enumerate() {
+        if nth >= LINKS_MAX {
+            warn(context, &uri, &format!("a prompt may link to {LINKS_MAX} pages")).await?;
+            continue;
+        }
+        let start = start(&uri);
+        open.push((start.call.clone(), Arc::clone(&uri)));
+        say(context, live, Body::ToolStarted(Box::new(start))).await?;
+        let session = Arc::clone(session);
+        reading.spawn(async move { (nth, session.shared.web.read(&uri, Wish::Link).await) });
+    }
+    let began = Instant::now();
+    let mut outcomes: Vec<_> = open.iter().map(|_| Err("the turn was cancelled".to_owned())).collect();
+    let gather = async {
+        while let Some(read) = reading.join_next().await {
+            let Ok((nth, outcome)) = read else { continue };
+            if let Some(place) = outcomes.get_mut(nth) {
+                *place = outcome.map(|page| page.text).map_err(|error| error.to_string());
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => {}
+        () = gather => {}
+    }
+    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    for ((call, uri), outcome) in open.into_iter().zip(outcomes) {
+        match &outcome {
+            Ok(page) => suspicion::note(&session.spec.id, page),
+            Err(reason) => warn(context, &uri, reason).await?,
+        }
+        say(context, live, Body::ToolEnded(Box::new(end(call, outcome, elapsed_ms)))).await?;
+    }
+    if context.cancel.is_cancelled() { Err(Broken::Cancelled) } else { Ok(()) }
+}
+
+async fn say(context: &TurnContext, live: &mut Conversation, body: Body) -> Result<(), Broken> {
+    live.apply(Some(context.turn()), &body);
+    Ok(context.emit(body).await?)
+}
+
+async fn warn(context: &TurnContext, uri: &str, reason: &str) -> Result<(), Broken> {
+    let text = format!("{} was left out: {reason}", cut(&one_line(uri), TITLE_CHARS_MAX));
+    Ok(context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?)
+}
+
+fn start(uri: &str) -> ToolStart {
+    ToolStart {
+        call: CallId::random(),
+        tool: LINK.into(),
+        title: cut(&format!("Read {}", one_line(uri)), TITLE_CHARS_MAX).into(),
+        kind: ToolKind::Fetch,
+        locations: Vec::new(),
+        input: Opaque(serde_json::json!({ "url": uri }).to_string().into()),
+    }
+}
+
+fn end(call: CallId, outcome: Result<String, String>, elapsed_ms: u64) -> ToolEnd {
+    let failed = outcome.is_err();
+    let text = outcome.unwrap_or_else(|reason| reason);
+    ToolEnd {
+        call,
+        failed,
+        content: vec![ToolContent::Block(Content::text(text))],
+        locations: Vec::new(),
+        raw: None,
+        exit: None,
+        elapsed_ms,
+    }
+}
+
+/// The pages of a prompt while its turn is folded into messages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Links {
+    open: Vec<(CallId, String)>,
+}
+
+impl Links {
+    /// Puts a page into the prompt that linked to it. Says whether the event was about one.
+    pub(crate) fn take_in(&mut self, body: &Body, messages: &mut [Message]) -> bool {
+        if let Body::ToolStarted(start) = body
+            && start.tool.as_ref() == LINK
+        {
+            let input: serde_json::Value = serde_json::from_str(&start.input.0).unwrap_or_default();
+            self.open.push((start.call.clone(), input["url"].as_str().unwrap_or_default().to_owned()));
+            return true;
+        }
+        let Body::ToolEnded(end) = body else { return false };
+        let Some(at) = self.open.iter().position(|(call, _)| *call == end.call) else { return false };
+        let (_, uri) = self.open.swap_remove(at);
+        if let (false, Some(Message::User { text, .. })) = (end.failed, messages.last_mut()) {
+            let page = end.content.iter().filter_map(|content| match content {
+                ToolContent::Block(Content::Text(text)) => Some(escaped(text)),
+                _ => None,
+            });
+            let page: String = page.collect();
+            let resource = format!("<resource uri=\"{}\">{page}</resource>", escaped(&uri));
+            *text = if text.is_empty() { resource } else { format!("{text}\n{resource}") }.into();
+        }
+        true
+    }
+}

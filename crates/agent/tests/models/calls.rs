@@ -1,0 +1,226 @@
+//! Whole calls over loopback: asked again while that helps, and never once something was said.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use agent::{
+    Message, Model, ModelError, ModelEvent, ModelRequest, Provider, ProviderConfig, Secret, Thinking, Wire,
+};
+use expect_test::{Expect, expect};
+
+const KEY: &str = "sk-do-not-tell";
+const DEADLINE: Duration = Duration::from_secs(20);
+const TEXT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Hi.\"}}]}\n\n";
+const DONE: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+/// What the provider does with one request.
+enum Does {
+    /// Status, further headers, body; then the connection closes.
+    Answers(&'static str, &'static str, String),
+    /// Says so much of an answer that is promised to be longer, and breaks off.
+    BreaksOff(String),
+    /// Says so much and then nothing, until the other end is gone.
+    Stalls(String),
+}
+
+/// A provider that does one thing after the other. What it was asked comes back, and at the end of a
+/// stall that the other end is gone.
+fn provider(does: Vec<Does>) -> (Provider, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = ProviderConfig::new("acme", Wire::Chat);
+    config.base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    config.key = Some(Secret::new(KEY));
+    config.timeouts.idle = Duration::from_secs(2);
+    let (told, asked) = channel();
+    std::thread::spawn(move || {
+        for what in does {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(DEADLINE)).unwrap();
+            told.send(request_of(&mut stream)).unwrap();
+            let (status, headers, body, length) = match &what {
+                Does::Answers(status, headers, body) => (*status, *headers, body, body.len()),
+                Does::BreaksOff(body) | Does::Stalls(body) => ("200 OK", "", body, 100_000),
+            };
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n"
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+            if let Does::Stalls(_) = what {
+                let gone = matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_));
+                told.send(format!("gone: {gone}")).unwrap();
+            }
+        }
+    });
+    (Provider::new(config), asked)
+}
+
+fn request_of(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let read = stream.read(&mut piece).unwrap();
+        bytes.extend_from_slice(&piece[..read]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        if read == 0 || body.len() >= length.parse().unwrap() {
+            return text;
+        }
+    }
+}
+
+fn question() -> ModelRequest {
+    ModelRequest {
+        model: "acme:m1".into(),
+        system: "".into(),
+        messages: vec![Message::User { text: "Hello?".into(), images: Vec::new() }],
+        tools: [].into(),
+        output_tokens_max: None,
+        thinking: Thinking::Off,
+        temperature: Some(0.7),
+        conversation: "c".into(),
+    }
+}
+
+async fn ask(provider: &Provider) -> (Vec<ModelEvent>, Option<ModelError>) {
+    let mut stream = provider.stream(question());
+    let mut events = Vec::new();
+    loop {
+        match tokio::time::timeout(DEADLINE, stream.next()).await.expect("the call goes on") {
+            Ok(event) => {
+                let done = matches!(event, ModelEvent::Done { .. });
+                events.push(event);
+                if done {
+                    return (events, None);
+                }
+            }
+            Err(error) => return (events, Some(error)),
+        }
+    }
+}
+
+async fn check(does: Vec<Does>, expected: Expect) -> Vec<String> {
+    let (provider, asked) = provider(does);
+    let (events, error) = ask(&provider).await;
+    let mut told: String = events.iter().map(|event| format!("{event:?}\n")).collect();
+    if let Some(error) = error {
+        told.push_str(&format!("{:?}: {error}\n", error.kind));
+    }
+    assert!(!told.contains(KEY), "{told}");
+    expected.assert_eq(&told);
+    asked.try_iter().collect()
+}
+
+fn answer() -> Does {
+    Does::Answers("200 OK", "", format!("{TEXT}{DONE}"))
+}
+
+#[tokio::test]
+async fn a_busy_provider_is_asked_again_after_the_time_it_says() {
+    let body = format!(r#"{{"error":{{"message":"Slow down, {KEY}"}}}}"#);
+    let headers = "retry-after-ms: 20\r\nretry-after: 600\r\nx-request-id: req-7\r\n";
+    let busy = Does::Answers("429 Too Many Requests", headers, body);
+    let asked = check(
+        vec![busy, answer()],
+        expect![[r#"
+        Notice("acme is busy (429): Slow down, *** [request req-7]; trying again in 1 s (1 of 5 tries)")
+        Text("Hi.")
+        Done { stop: Finished }
+    "#]],
+    )
+    .await;
+    assert_eq!(asked.len(), 2);
+    let same = asked.iter().all(|asked| asked.contains(&format!("authorization: Bearer {KEY}")));
+    assert!(same && asked[0] == asked[1], "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_key_and_a_redirect_are_not_asked_again() {
+    let wrong = Does::Answers("401 Unauthorized", "", r#"{"error":{"message":"Invalid API Key"}}"#.into());
+    assert_eq!(
+        check(
+            vec![wrong, answer()],
+            expect![[r#"
+        Lasting: acme says the key is not valid (401): Invalid API Key; set its key
+    "#]]
+        )
+        .await
+        .len(),
+        1
+    );
+    let elsewhere =
+        Does::Answers("307 Temporary Redirect", "location: http://127.0.0.1:1/\r\n", String::new());
+    assert_eq!(
+        check(
+            vec![elsewhere, answer()],
+            expect![[r#"
+        Lasting: acme is not at this address (307); check its base URL
+    "#]]
+        )
+        .await
+        .len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_not_asked_for_again() {
+    let asked = check(vec![Does::BreaksOff(TEXT.into()), answer()], expect![[r#"
+        Text("Hi.")
+        Passing { retry_after: None }: acme: the answer was cut off: end of file before message length reached; what was said stays, ask again to go on
+    "#]]).await;
+    assert_eq!(asked.len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_complete_may_break_off() {
+    let whole = format!("{TEXT}{}", DONE.split("data: [DONE]").next().unwrap());
+    check(
+        vec![Does::BreaksOff(whole)],
+        expect![[r#"
+        Text("Hi.")
+        Done { stop: Finished }
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_stall_ends_the_answer() {
+    check(vec![Does::Stalls(TEXT.into())], expect![[r#"
+        Text("Hi.")
+        Passing { retry_after: None }: acme: the answer stopped: nothing more was said for 2 s; what was said stays, ask again to go on
+    "#]]).await;
+}
+
+#[tokio::test]
+async fn a_setting_that_a_model_refuses_is_left_out_from_then_on() {
+    let body = r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.7"}}"#;
+    let refused = Does::Answers("400 Bad Request", "", body.into());
+    let (provider, asked) = provider(vec![refused, answer(), answer()]);
+    let (events, error) = ask(&provider).await;
+    assert_eq!((error, events.len()), (None, 3));
+    expect![[r#"Notice("acme:m1 does not take the temperature; asking without")"#]]
+        .assert_eq(&format!("{:?}", events[0]));
+    let (events, error) = ask(&provider).await;
+    assert_eq!((error, events.len()), (None, 2));
+    let with: Vec<bool> = asked.try_iter().map(|asked| asked.contains("temperature")).collect();
+    assert_eq!(with, [true, false, false]);
+}
+
+#[tokio::test]
+async fn whoever_drops_the_stream_closes_the_connection() {
+    let (provider, asked) = provider(vec![Does::Stalls(TEXT.into())]);
+    let mut stream = provider.stream(question());
+    let first = tokio::time::timeout(DEADLINE, stream.next()).await.unwrap();
+    assert_eq!(first, Ok(ModelEvent::Text("Hi.".into())));
+    drop(stream);
+    let heard = tokio::task::spawn_blocking(move || {
+        (asked.recv_timeout(DEADLINE).unwrap(), asked.recv_timeout(DEADLINE).unwrap())
+    });
+    // The connection's own task sees that nobody listens when it next runs.
+    let (_, gone) = tokio::time::timeout(DEADLINE, heard).await.unwrap().unwrap();
+    assert_eq!(gone, "gone: true");
+}

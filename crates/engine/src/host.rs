@@ -1,0 +1,227 @@
+//! What a client's own program does for the agent: files as it has them open, commands in its terminals.
+//!
+//! This is the one thing that does not go through the log. A call goes to one surface and is answered
+//! by it, or fails: nobody is waited for longer than a call may take, and a surface that is gone fails
+//! what it was asked.
+//!
+//! **Invariant:** a session holds no surface: it knows hosts only as long as their connections live.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::backend::BoxFuture;
+use crate::content::Exit;
+use crate::ids::{Seq, SessionId, SurfaceId};
+
+/// Hosts of one session. The one that was used longest ago makes room.
+const HOSTS_MAX: usize = 16;
+/// How long a client may take to read or write a file, or to do something to a terminal.
+const CALL_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// What a client offers, as data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostAbilities {
+    pub read: bool,
+    pub write: bool,
+    pub terminal: bool,
+}
+
+impl HostAbilities {
+    pub fn any(self) -> bool {
+        self.read || self.write || self.terminal
+    }
+}
+
+/// A terminal in the client, by the client's own name for it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TerminalId(pub Arc<str>);
+
+/// One thing that a client is asked to do. Paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostCall {
+    /// `line` counts from 1.
+    ReadText {
+        path: PathBuf,
+        line: Option<u32>,
+        limit: Option<u32>,
+    },
+    WriteText {
+        path: PathBuf,
+        text: Arc<str>,
+    },
+    CreateTerminal(NewTerminal),
+    TerminalOutput(TerminalId),
+    WaitForExit(TerminalId),
+    KillTerminal(TerminalId),
+    ReleaseTerminal(TerminalId),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTerminal {
+    pub program: String,
+    pub arguments: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    pub cwd: PathBuf,
+    /// The client forgets the beginning of a longer output.
+    pub output_bytes_max: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostReply {
+    Done,
+    Text(Arc<str>),
+    Terminal(TerminalId),
+    Output(TerminalOutput),
+    Exit(Exit),
+}
+
+/// What a terminal shows, and how its command ended if it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminalOutput {
+    pub text: Arc<str>,
+    /// The beginning is missing.
+    pub truncated: bool,
+    pub exit: Option<Exit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// It was not asked: nothing was done.
+    #[error("the editor is away")]
+    Away,
+    /// It was asked, and may have done it or not.
+    #[error("the editor is gone")]
+    Gone,
+    #[error("the editor did not answer in time")]
+    TimedOut,
+    #[error("the editor has more calls to answer than it may have at once")]
+    Busy,
+    #[error("the editor refused: {0}")]
+    Refused(String),
+    #[error("the editor's answer cannot be understood")]
+    Malformed,
+}
+
+/// A client that does things for the agent. It is called through [`HostLink`].
+pub trait Host: Send + Sync + 'static {
+    fn surface(&self) -> SurfaceId;
+
+    fn abilities(&self) -> HostAbilities;
+
+    /// Asks and waits for the answer. Dropping the future gives the call up.
+    fn call(&self, session: &SessionId, call: HostCall) -> BoxFuture<'static, Result<HostReply, HostError>>;
+
+    /// Asks once the client has been told everything up to `after`, and waits for nothing.
+    fn tell(&self, session: &SessionId, call: HostCall, after: Seq);
+}
+
+/// The clients that offered something to a session, the one to ask first last.
+pub(crate) struct Hosts {
+    session: SessionId,
+    offered: Mutex<Vec<(SurfaceId, Weak<dyn Host>)>>,
+}
+
+impl Hosts {
+    pub(crate) fn new(session: SessionId) -> Arc<Self> {
+        Arc::new(Self { session, offered: Mutex::default() })
+    }
+
+    /// Takes an offer. One that is at work here comes before those that merely look on.
+    pub(crate) fn offer(&self, host: &Arc<dyn Host>, at_work: bool) {
+        let surface = host.surface();
+        let mut offered = self.lock();
+        let known = offered.iter().position(|(of, _)| *of == surface);
+        let newest = known.is_some_and(|at| at + 1 == offered.len());
+        if known.is_some() && (newest || !at_work) {
+            return;
+        }
+        offered.retain(|(of, host)| *of != surface && host.strong_count() > 0);
+        if offered.len() >= HOSTS_MAX {
+            offered.remove(0);
+        }
+        let at = if at_work { offered.len() } else { 0 };
+        offered.insert(at, (surface, Arc::downgrade(host)));
+    }
+
+    /// The client to ask for what only some can do.
+    pub(crate) fn find(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
+        let offered = self.lock();
+        let host = offered.iter().rev().filter_map(|(_, host)| host.upgrade());
+        let host = host.into_iter().find(|host| can(host.abilities()))?;
+        Some(HostLink { host, session: self.session.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(SurfaceId, Weak<dyn Host>)>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A way to one client, for as long as a tool needs it.
+#[derive(Clone)]
+pub struct HostLink {
+    host: Arc<dyn Host>,
+    session: SessionId,
+}
+
+impl HostLink {
+    pub fn abilities(&self) -> HostAbilities {
+        self.host.abilities()
+    }
+
+    pub fn surface(&self) -> SurfaceId {
+        self.host.surface()
+    }
+
+    pub async fn read_text(
+        &self,
+        path: PathBuf,
+        line: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<Arc<str>, HostError> {
+        let reply = self.call(HostCall::ReadText { path, line, limit }).await?;
+        if let HostReply::Text(text) = reply { Ok(text) } else { Err(HostError::Malformed) }
+    }
+
+    pub async fn write_text(&self, path: PathBuf, text: Arc<str>) -> Result<(), HostError> {
+        self.call(HostCall::WriteText { path, text }).await.map(drop)
+    }
+
+    pub async fn create_terminal(&self, terminal: NewTerminal) -> Result<TerminalId, HostError> {
+        let reply = self.call(HostCall::CreateTerminal(terminal)).await?;
+        if let HostReply::Terminal(id) = reply { Ok(id) } else { Err(HostError::Malformed) }
+    }
+
+    pub async fn output(&self, terminal: &TerminalId) -> Result<TerminalOutput, HostError> {
+        let reply = self.call(HostCall::TerminalOutput(terminal.clone())).await?;
+        if let HostReply::Output(output) = reply { Ok(output) } else { Err(HostError::Malformed) }
+    }
+
+    /// Has no deadline of its own: a command runs for as long as whoever waits lets it.
+    pub async fn wait_for_exit(&self, terminal: &TerminalId) -> Result<Exit, HostError> {
+        let reply = self.host.call(&self.session, HostCall::WaitForExit(terminal.clone())).await?;
+        if let HostReply::Exit(exit) = reply { Ok(exit) } else { Err(HostError::Malformed) }
+    }
+
+    pub async fn kill(&self, terminal: &TerminalId) -> Result<(), HostError> {
+        self.call(HostCall::KillTerminal(terminal.clone())).await.map(drop)
+    }
+
+    /// Ends what runs in a terminal, without waiting for it.
+    pub fn kill_now(&self, terminal: &TerminalId) {
+        self.host.tell(&self.session, HostCall::KillTerminal(terminal.clone()), Seq::START);
+    }
+
+    /// Gives a terminal back once the client has been told everything up to `after`.
+    pub fn release(&self, terminal: &TerminalId, after: Seq) {
+        self.host.tell(&self.session, HostCall::ReleaseTerminal(terminal.clone()), after);
+    }
+
+    async fn call(&self, call: HostCall) -> Result<HostReply, HostError> {
+        let answer = self.host.call(&self.session, call);
+        tokio::time::timeout(CALL_TIME_MAX, answer).await.unwrap_or(Err(HostError::TimedOut))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,412 @@
+//! Files and terminals of the client's own program, as the agent uses them.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agent::{Agent, AgentConfig, Reach};
+use sandbox::Mode;
+use serde_json::{Value, json};
+use testkit::server::{Client, Server, Setup, run, write};
+use testkit::{Line, Script, call, say};
+
+fn files() -> Value {
+    json!({ "fs": { "readTextFile": true, "writeTextFile": true } })
+}
+
+fn terminals() -> Value {
+    json!({ "terminal": true })
+}
+
+/// A server whose model says this, with or without a fence.
+fn setup(script: &Script, mode: Mode) -> Setup {
+    let mut config = AgentConfig::new(vec![Arc::new(script.clone())]);
+    config.reach = Reach { mode, ..Reach::default() };
+    Setup::new(Agent::new(config))
+}
+
+/// A turn of a client with these abilities, from its beginning.
+async fn check(
+    capabilities: Value,
+    mode: Mode,
+    lines: Vec<Line>,
+    test: impl AsyncFnOnce(&mut Server, &mut Client, String, &Script),
+) {
+    let script = Script::new([lines, vec![say("done")]]);
+    run(setup(&script, mode), async |server| {
+        let mut client = server.connect();
+        client.initialize_with(capabilities).await;
+        client.answer_all("allow_once");
+        let session = client.new_session().await;
+        test(server, &mut client, session, &script).await;
+        client.catch_up_all().await;
+    })
+    .await;
+}
+
+/// Edits are asked for too.
+async fn ask_first(client: &mut Client, session: &str) {
+    let params = json!({ "sessionId": session, "configId": "approval", "value": "suggest" });
+    client.call("session/set_config_option", params).await;
+}
+
+/// What the model was told of its last call.
+fn told(script: &Script) -> String {
+    let requests = script.requests();
+    let mut results = requests.last().unwrap().messages.iter().filter_map(|message| match message {
+        agent::Message::ToolResult { text, .. } => Some(text.to_string()),
+        _ => None,
+    });
+    results.next_back().unwrap_or_default()
+}
+
+/// An editor with these buffers.
+struct Editor(BTreeMap<String, String>);
+
+impl Editor {
+    fn act(&mut self, method: &str, params: &Value) -> Option<Result<Value, &'static str>> {
+        let path = params["path"].as_str().unwrap().to_owned();
+        Some(match method {
+            "fs/read_text_file" => match self.0.get(&path) {
+                Some(text) => Ok(json!({ "content": text })),
+                None => Err("no such file"),
+            },
+            "fs/write_text_file" => {
+                self.0.insert(path, params["content"].as_str().unwrap().to_owned());
+                Ok(json!({}))
+            }
+            other => panic!("{other}"),
+        })
+    }
+}
+
+/// F1.
+#[tokio::test]
+async fn what_is_not_saved_yet_is_what_the_agent_reads() {
+    let read = call("read", r#"{"path":"a.txt","start_line":2,"line_count":1}"#);
+    check(files(), Mode::WorkspaceWrite, vec![read], async |server, client, session, script| {
+        let path = server.workspace().join("a.txt");
+        write(&path, "old\n");
+        let mut editor =
+            Editor(BTreeMap::from([(path.display().to_string(), "one\nunsaved\nthree\n".into())]));
+        let turn = client.send_prompt(&session, "read it").await;
+        assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
+        assert_eq!(told(script), "unsaved\n[lines 2 to 2 of 3]\n");
+    })
+    .await;
+}
+
+/// F2.
+#[tokio::test]
+async fn a_change_is_shown_first_and_then_made_in_the_editor() {
+    let lines = vec![
+        call("edit", r#"{"path":"a.txt","old":"two","new":"2"}"#),
+        call("write", r#"{"path":"new.txt","text":"fresh\n"}"#),
+    ];
+    check(files(), Mode::WorkspaceWrite, lines, async |server, client, session, _| {
+        let path = server.workspace().join("a.txt");
+        write(&path, "on the disk\n");
+        let name = path.display().to_string();
+        let mut editor = Editor(BTreeMap::from([(name.clone(), "one\ntwo\n".into())]));
+        ask_first(client, &session).await;
+        let turn = client.send_prompt(&session, "change it").await;
+        assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
+        assert_eq!(editor.0[&name], "one\n2\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "on the disk\n", "that is the editor's business");
+        let fresh = server.workspace().join("new.txt");
+        assert_eq!(editor.0[&fresh.display().to_string()], "fresh\n");
+        assert!(!fresh.exists());
+        let asked = client.frames().iter().position(|frame| frame["method"] == "session/request_permission");
+        let asked = asked.unwrap();
+        let diff = &client.frames()[asked]["params"]["toolCall"]["content"][0];
+        assert_eq!((&diff["oldText"], &diff["newText"]), (&json!("one\ntwo\n"), &json!("one\n2\n")));
+        let written = client.frames().iter().position(|frame| frame["method"] == "fs/write_text_file");
+        assert!(asked < written.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_change_reaches_neither_the_editor_nor_the_disk() {
+    let edit = vec![call("write", r#"{"path":"a.txt","text":"x"}"#)];
+    check(files(), Mode::WorkspaceWrite, edit, async |server, client, session, _| {
+        client.answer_all("reject_once");
+        ask_first(client, &session).await;
+        let turn = client.send_prompt(&session, "change it").await;
+        let mut editor = Editor(BTreeMap::new());
+        assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
+        assert!(editor.0.is_empty() && !server.workspace().join("a.txt").exists());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_editor_that_says_no_is_not_gone_around() {
+    let write_it = vec![call("write", r#"{"path":"a.txt","text":"x"}"#)];
+    check(files(), Mode::WorkspaceWrite, write_it, async |server, client, session, script| {
+        let turn = client.send_prompt(&session, "change it").await;
+        client.serve(turn, |_, _| Some(Err("the buffer is read only"))).await;
+        assert!(told(script).contains("the editor refused: the buffer is read only"), "{}", told(script));
+        assert!(!server.workspace().join("a.txt").exists());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_the_editor_cannot_show_is_read_from_the_disk_and_that_is_said() {
+    let read = vec![call("read", r#"{"path":"a.txt"}"#)];
+    check(files(), Mode::WorkspaceWrite, read, async |server, client, session, script| {
+        write(server.workspace().join("a.txt"), "disk\n");
+        let turn = client.send_prompt(&session, "read it").await;
+        client.serve(turn, |_, _| Some(Err("not in the project"))).await;
+        assert_eq!(
+            told(script),
+            "[the editor refused: not in the project; this is what is on the disk]\ndisk\n"
+        );
+    })
+    .await;
+}
+
+/// F5: what may not be reached is refused before any editor hears of it.
+#[tokio::test]
+async fn the_editor_is_asked_for_nothing_outside_the_workspace() {
+    let read = vec![
+        call("read", r#"{"path":"../secret"}"#),
+        call("read", r#"{"path":"link"}"#),
+        call("write", r#"{"path":"../other","text":"x"}"#),
+    ];
+    check(files(), Mode::WorkspaceWrite, read, async |server, client, session, _| {
+        let out = server.workspace().with_file_name("secret");
+        write(&out, "s");
+        std::os::unix::fs::symlink(&out, server.workspace().join("link")).unwrap();
+        let turn = client.send_prompt(&session, "look").await;
+        client.serve(turn, |method, params| panic!("{method} {params}")).await;
+        let failed = client.story().calls.into_values().filter(|call| call["status"] == "failed").count();
+        assert_eq!(failed, 3);
+    })
+    .await;
+}
+
+/// F3.
+#[tokio::test]
+async fn what_no_text_file_holds_is_not_written() {
+    let nul = json!({ "path": "a", "text": "a\u{0}b" }).to_string();
+    let large = json!({ "path": "a", "text": "x".repeat((10 << 20) + 1) }).to_string();
+    for (arguments, said) in [(nul, "NUL byte"), (large, "larger than 10 MiB")] {
+        let lines = vec![call("write", arguments)];
+        check(files(), Mode::WorkspaceWrite, lines, async |server, client, session, script| {
+            let turn = client.send_prompt(&session, "write").await;
+            client.serve(turn, |method, params| panic!("{method} {params}")).await;
+            assert!(told(script).contains(said), "{}", told(script));
+            assert!(!server.workspace().join("a").exists());
+        })
+        .await;
+    }
+}
+
+/// B16, F12.
+#[tokio::test]
+async fn a_client_is_never_asked_for_what_it_did_not_offer() {
+    let lines = || {
+        vec![
+            call("write", r#"{"path":"a.txt","text":"x"}"#),
+            call("read", r#"{"path":"a.txt"}"#),
+            call("shell", r#"{"command":"echo hi"}"#),
+        ]
+    };
+    for offered in [json!({}), json!({ "fs": { "readTextFile": false }, "terminal": false })] {
+        check(offered, Mode::Off, lines(), async |server, client, session, _| {
+            let turn = client.send_prompt(&session, "go").await;
+            client.serve(turn, |method, params| panic!("{method} {params}")).await;
+            assert_eq!(std::fs::read_to_string(server.workspace().join("a.txt")).unwrap(), "x");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn an_editor_that_goes_away_leaves_the_agent_the_disk() {
+    let read = vec![call("read", r#"{"path":"a.txt"}"#)];
+    let script = Script::new([read, vec![say("done")]]);
+    run(setup(&script, Mode::WorkspaceWrite), async |server| {
+        write(server.workspace().join("a.txt"), "disk\n");
+        let mut client = server.connect();
+        client.initialize_with(files()).await;
+        let session = client.new_session().await;
+        client.send_prompt(&session, "read it").await;
+        client.next_call().await;
+        client.vanish();
+        server.idle(&session).await;
+        assert_eq!(told(&script), "disk\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_gives_its_call_up_and_a_late_answer_is_nobodys() {
+    let read = vec![call("read", r#"{"path":"a.txt"}"#)];
+    check(files(), Mode::WorkspaceWrite, read, async |server, client, session, _| {
+        write(server.workspace().join("a.txt"), "disk\n");
+        let turn = client.send_prompt(&session, "read it").await;
+        let asked = client.next_call().await;
+        client.notify("session/cancel", json!({ "sessionId": session })).await;
+        assert_eq!(client.next_withdrawn().await, asked["id"]);
+        assert_eq!(client.stop_reason(turn).await, "cancelled");
+        client.respond(&asked, json!({ "content": "too late" })).await;
+        client.respond(&asked, json!({ "content": "twice" })).await;
+    })
+    .await;
+}
+
+/// Answers for a terminal that shows this and ends so.
+fn terminal(method: &str, output: &str, exit: &Value) -> Option<Result<Value, &'static str>> {
+    Some(Ok(match method {
+        "terminal/create" => json!({ "terminalId": "term-1" }),
+        "terminal/output" => json!({ "output": output, "truncated": false, "exitStatus": exit }),
+        "terminal/wait_for_exit" => exit.clone(),
+        "terminal/kill" | "terminal/release" => json!({}),
+        other => panic!("{other}"),
+    }))
+}
+
+fn methods(client: &Client) -> Vec<&str> {
+    let methods = client.frames().iter().filter_map(|frame| frame["method"].as_str());
+    methods.filter(|method| method.starts_with("terminal/")).collect()
+}
+
+/// F7, F9, E10.
+#[tokio::test]
+async fn a_command_runs_in_the_editors_terminal_which_is_given_back_last() {
+    let run_it = vec![call("shell", r#"{"command":"make test"}"#)];
+    check(terminals(), Mode::Off, run_it, async |server, client, session, script| {
+        let turn = client.send_prompt(&session, "test it").await;
+        let exit = json!({ "exitCode": 2 });
+        let mut created = Value::Null;
+        client
+            .serve(turn, |method, params| {
+                if method == "terminal/create" {
+                    created = params.clone();
+                }
+                terminal(method, "1 failed\n", &exit)
+            })
+            .await;
+        assert_eq!(created["command"], "sh");
+        assert_eq!(created["args"], json!(["-c", "make test"]));
+        assert_eq!(created["cwd"], json!(server.workspace()));
+        assert_eq!(told(script), "1 failed\n\n[exit code 2]");
+        assert_eq!(
+            methods(client),
+            ["terminal/create", "terminal/wait_for_exit", "terminal/output", "terminal/release"]
+        );
+        let shown = json!([{ "type": "terminal", "terminalId": "term-1" }]);
+        let embeds = |frame: &Value| frame["params"]["update"]["content"] == shown;
+        let last_shown = client.frames().iter().rposition(embeds).unwrap();
+        let released = client.frames().iter().position(|frame| frame["method"] == "terminal/release");
+        assert!(last_shown < released.unwrap());
+        assert_eq!(client.frames()[last_shown]["params"]["update"]["status"], "failed");
+        assert_eq!(client.frames().iter().filter(|frame| embeds(frame)).count(), 2);
+    })
+    .await;
+}
+
+/// F8.
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_killed_and_what_it_wrote_is_told() {
+    let run_it = vec![call("shell", r#"{"command":"sleep 300","timeout_seconds":1}"#)];
+    check(terminals(), Mode::Off, run_it, async |_, client, session, script| {
+        let turn = client.send_prompt(&session, "sleep").await;
+        let mut waiting = None;
+        let mut killed = false;
+        while !killed {
+            let asked = client.next_call().await;
+            match asked["method"].as_str().unwrap() {
+                "terminal/wait_for_exit" => waiting = Some(asked),
+                method => {
+                    killed = method == "terminal/kill";
+                    let answer = terminal(method, "partial", &Value::Null).unwrap().unwrap();
+                    client.respond(&asked, answer).await;
+                }
+            }
+        }
+        client.respond(&waiting.unwrap(), json!({ "signal": "SIGKILL" })).await;
+        client.serve(turn, |method, _| terminal(method, "partial", &json!({ "signal": "SIGKILL" }))).await;
+        assert_eq!(told(script), "partial\n[ended after 1 s: it took too long]\n[exit code 124]");
+        client.drain_withdrawn();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_command_in_the_terminal() {
+    let run_it = vec![call("shell", r#"{"command":"sleep 300"}"#)];
+    check(terminals(), Mode::Off, run_it, async |_, client, session, _| {
+        let turn = client.send_prompt(&session, "sleep").await;
+        let created = client.next_call().await;
+        client.respond(&created, json!({ "terminalId": "t" })).await;
+        let waiting = client.next_call().await;
+        assert_eq!(waiting["method"], "terminal/wait_for_exit");
+        client.notify("session/cancel", json!({ "sessionId": session })).await;
+        let mut waiting = Some(waiting);
+        loop {
+            let asked = client.next_call().await;
+            let method = asked["method"].as_str().unwrap().to_owned();
+            client.respond(&asked, terminal(&method, "", &Value::Null).unwrap().unwrap()).await;
+            if method == "terminal/kill"
+                && let Some(waiting) = waiting.take()
+            {
+                client.respond(&waiting, json!({ "signal": "SIGTERM" })).await;
+            }
+            if method == "terminal/release" {
+                break;
+            }
+        }
+        assert_eq!(client.stop_reason(turn).await, "cancelled");
+        client.drain_withdrawn();
+    })
+    .await;
+}
+
+/// A command in the editor's terminal would be outside the fence.
+#[tokio::test]
+async fn behind_a_fence_the_editors_terminal_is_used_only_if_the_person_wants_it() {
+    for (mode, wanted, used) in [
+        (Mode::WorkspaceWrite, false, false),
+        (Mode::WorkspaceWrite, true, true),
+        (Mode::ReadOnly, true, false),
+    ] {
+        let script = Script::new([vec![call("shell", r#"{"command":"true"}"#)], vec![say("done")]]);
+        let mut config = AgentConfig::new(vec![Arc::new(script.clone())]);
+        config.reach = Reach { mode, editor_terminal: wanted, ..Reach::default() };
+        run(Setup::new(Agent::new(config)), async |server| {
+            let mut client = server.connect();
+            client.initialize_with(terminals()).await;
+            client.answer_all("allow_once");
+            let session = client.new_session().await;
+            let turn = client.send_prompt(&session, "go").await;
+            let exit = json!({ "exitCode": 0 });
+            client.serve(turn, |method, _| terminal(method, "", &exit)).await;
+            assert_eq!(!methods(&client).is_empty(), used, "{mode:?} {wanted}");
+            client.catch_up_all().await;
+        })
+        .await;
+    }
+}
+
+/// Those who do not have the terminal see what stands in it.
+#[tokio::test]
+async fn another_client_sees_the_output_as_text_and_no_terminal() {
+    let run_it = vec![call("shell", r#"{"command":"make"}"#)];
+    check(terminals(), Mode::Off, run_it, async |server, client, session, _| {
+        let mut other = server.client().await;
+        other.load(&session).await;
+        let turn = client.send_prompt(&session, "go").await;
+        let exit = json!({ "exitCode": 0 });
+        client.serve(turn, |method, _| terminal(method, "built\n", &exit)).await;
+        other.catch_up(&session).await;
+        let shown = serde_json::to_string(other.frames()).unwrap();
+        assert!(shown.contains("built") && !shown.contains("terminalId"), "{shown}");
+        other.drain_withdrawn();
+        other.drain_asks();
+    })
+    .await;
+}

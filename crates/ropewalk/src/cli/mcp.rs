@@ -1,0 +1,85 @@
+//! `ropewalk mcp`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+const MCP_HELP: &str = "\
+Servers of yours are used in every session; they run outside the sandbox, with your rights.
+A project may name servers in .ropewalk/config.toml: you are asked before one is started.
+
+  ropewalk mcp add time -- uvx mcp-server-time
+  ropewalk mcp add docs --url https://example.org/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'
+  ropewalk mcp check";
+
+#[derive(Debug, Clone, Subcommand)]
+#[command(after_help = MCP_HELP)]
+pub enum McpCommand {
+    /// Show the servers of your settings and of this project
+    #[command(alias = "ls")]
+    List(McpListOptions),
+    /// Add a server to your settings; one of the same name is replaced
+    Add(McpAddOptions),
+    /// Take a server out of your settings
+    #[command(alias = "rm")]
+    Remove(McpRemoveOptions),
+    /// Start your servers and show what they bring
+    Check(McpCheckOptions),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct McpListOptions {
+    /// The folder whose project to look at; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct McpAddOptions {
+    /// What it is called: its tools are mcp__NAME__TOOL
+    pub name: String,
+
+    /// The address of a server over HTTP
+    #[arg(long, conflicts_with = "command", required_unless_present = "command")]
+    pub url: Option<String>,
+
+    /// A header for the address, as NAME: VALUE; repeat for more
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    pub header: Vec<String>,
+
+    /// A variable for the program, as NAME=VALUE; repeat for more. ${VARIABLE} is looked up at its start
+    #[arg(short, long, value_name = "NAME=VALUE", requires = "command")]
+    pub env: Vec<String>,
+
+    /// The program and its arguments, after --
+    #[arg(last = true)]
+    pub command: Vec<String>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct McpRemoveOptions {
+    /// The server, as `mcp list` shows it
+    pub name: String,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct McpCheckOptions {
+    /// Only this server
+    pub name: Option<String>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,251 @@
+//! `ropewalk mcp`: tool servers of the settings, shown, changed and tried.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use agent::McpConfig;
+use engine::{ServerState, ServerView, ToolServer};
+use serde_json::{Value, json};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
+
+use crate::cli::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
+use crate::config::{self, Config, ServerEntry};
+use crate::terminal::{self, one_line};
+use crate::trouble::Trouble;
+use crate::{guards, paths, run};
+
+const NAME_CHARS_MAX: usize = 64;
+
+/// What the agent is told of tool servers. What is wrong with one is said, and the rest is used.
+pub fn settings(config: &Config) -> McpConfig {
+    let usual = McpConfig::default();
+    let seconds =
+        |named: Option<u64>, usual: Duration| named.map_or(usual, |s| Duration::from_secs(s.max(1)));
+    McpConfig {
+        servers: servers(config),
+        project: Some(config::project_servers),
+        start_timeout: seconds(config.mcp.start_timeout, usual.start_timeout),
+        call_timeout: seconds(config.mcp.call_timeout, usual.call_timeout),
+        ..usual
+    }
+}
+
+fn servers(config: &Config) -> Vec<ToolServer> {
+    let usable = |entry: &ServerEntry| match entry.expanded(&config::variable) {
+        Ok(server) => Some(server),
+        Err(reason) => {
+            guards::warn(&format!("the MCP server {} is left out: {reason}", entry.server.name));
+            None
+        }
+    };
+    config.mcp.servers.iter().filter(|entry| entry.enabled).filter_map(usable).collect()
+}
+
+pub fn run(command: &McpCommand) -> ExitCode {
+    let (outcome, as_json) = match command {
+        McpCommand::List(options) => (list(options).map(|()| ExitCode::SUCCESS), options.json),
+        McpCommand::Add(options) => (add(options).map(|()| ExitCode::SUCCESS), options.json),
+        McpCommand::Remove(options) => (remove(options).map(|()| ExitCode::SUCCESS), options.json),
+        McpCommand::Check(options) => (check(options), options.json),
+    };
+    outcome.unwrap_or_else(|trouble| trouble.report(as_json))
+}
+
+fn list(options: &McpListOptions) -> Result<(), Trouble> {
+    let folder = run::folder(options.cwd.as_deref())?;
+    let yours = config::user()?.mcp.servers;
+    let theirs = config::project_entries(&folder)
+        .map_err(|reason| Trouble::failed("the project's settings cannot be read").because(reason))?;
+    if options.json {
+        let entry = |entry: &ServerEntry, from: &str| {
+            json!({
+                "name": entry.server.name.as_ref(), "from": from, "enabled": entry.enabled,
+                "server": entry.without_values(),
+            })
+        };
+        let all =
+            yours.iter().map(|one| entry(one, "user")).chain(theirs.iter().map(|one| entry(one, "project")));
+        return terminal::put_json(&json!({ "servers": all.collect::<Vec<Value>>() }));
+    }
+    if yours.is_empty() && theirs.is_empty() {
+        return terminal::put("There are no MCP servers. ropewalk mcp add NAME -- COMMAND adds one.\n");
+    }
+    let mut out = String::new();
+    for (entries, note) in [(&yours, ""), (&theirs, "  (of this project: you are asked before it starts)")] {
+        for entry in entries {
+            let off = if entry.enabled { "" } else { "  (not enabled)" };
+            let (name, way) = (one_line(&entry.server.name), one_line(&entry.without_values()));
+            writeln!(out, "{name}  {way}{off}{note}").ok();
+        }
+    }
+    terminal::put(&out)
+}
+
+fn add(options: &McpAddOptions) -> Result<(), Trouble> {
+    let name = options.name.trim();
+    let allowed = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+    if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || !name.chars().all(allowed) {
+        return Err(Trouble::usage(format!("{name:?} cannot be the name of a server"))
+            .fix(format!("letters, digits, - and _, at most {NAME_CHARS_MAX}")));
+    }
+    let mut entry = Table::new();
+    match (&options.url, &options.command[..]) {
+        (Some(url), _) => {
+            entry.insert("url", value(url.as_str()));
+            put_pairs(&mut entry, "headers", &options.header, ':')?;
+        }
+        (None, [program, arguments @ ..]) => {
+            entry.insert("command", value(program.as_str()));
+            if !arguments.is_empty() {
+                entry.insert("args", value(arguments.iter().map(String::as_str).collect::<Array>()));
+            }
+            put_pairs(&mut entry, "env", &options.env, '=')?;
+        }
+        (None, []) => return Err(Trouble::usage("there is neither a command nor an address")),
+    }
+    let replaced = change(|servers| servers.insert(name, Item::Table(entry)).is_some())?;
+    if options.json {
+        return terminal::put_json(&json!({ "added": name, "replaced": replaced }));
+    }
+    let how = if replaced { "replaced" } else { "added" };
+    terminal::put(&format!("{} is {how}. ropewalk mcp check {} tries it.\n", one_line(name), one_line(name)))
+}
+
+fn put_pairs(entry: &mut Table, key: &str, pairs: &[String], mark: char) -> Result<(), Trouble> {
+    let mut table = InlineTable::new();
+    for pair in pairs {
+        let Some((name, text)) = pair.split_once(mark).filter(|(name, _)| !name.trim().is_empty()) else {
+            return Err(Trouble::usage(format!("{key} are written as NAME{mark}VALUE")));
+        };
+        table.insert(name.trim(), text.trim_start().into());
+    }
+    if !table.is_empty() {
+        entry.insert(key, value(table));
+    }
+    Ok(())
+}
+
+fn remove(options: &McpRemoveOptions) -> Result<(), Trouble> {
+    let name = options.name.as_str();
+    if !change(|servers| servers.remove(name).is_some())? {
+        return Err(Trouble::not_found(format!("there is no MCP server {name:?} in your settings"))
+            .fix("ropewalk mcp list shows what there is"));
+    }
+    if options.json {
+        return terminal::put_json(&json!({ "removed": name }));
+    }
+    terminal::put(&format!("{} is gone.\n", one_line(name)))
+}
+
+/// Changes `[mcp.servers]` of the person's file and leaves the rest of it as it is.
+fn change(edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Trouble> {
+    let path = paths::config()?;
+    // What cannot be read is not written over.
+    config::user()?;
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(unwritten(&path, error)),
+    };
+    let mut document: DocumentMut = text.parse().map_err(|error| unwritten(&path, error))?;
+    let done = {
+        let mcp = hidden_table(document.as_table_mut(), "mcp").ok_or_else(|| spelled(&path))?;
+        edit(hidden_table(mcp, "servers").ok_or_else(|| spelled(&path))?)
+    };
+    write(&path, &document.to_string()).map_err(|error| unwritten(&path, error))?;
+    Ok(done)
+}
+
+/// A table below another, made where it is missing. It has no line of its own while it is only a way.
+fn hidden_table<'a>(table: &'a mut Table, key: &str) -> Option<&'a mut Table> {
+    let item = table.entry(key).or_insert_with(|| {
+        let mut made = Table::new();
+        made.set_implicit(true);
+        Item::Table(made)
+    });
+    item.as_table_mut()
+}
+
+fn spelled(path: &Path) -> Trouble {
+    Trouble::failed(format!("{} cannot be changed", path.display()))
+        .because("mcp is written there on one line")
+        .fix("write it as [mcp.servers.NAME], or change it by hand")
+}
+
+fn unwritten(path: &Path, error: impl std::fmt::Display) -> Trouble {
+    Trouble::failed(format!("{} cannot be changed", path.display())).because(error)
+}
+
+/// Whole or not at all, and for its owner alone: it may hold keys.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)?;
+    // A link is followed: people keep their settings in repositories of their own.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let new = path.with_extension("toml.new");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, &path)?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+fn check(options: &McpCheckOptions) -> Result<ExitCode, Trouble> {
+    let config = config::user()?;
+    let mut wanted = settings(&config);
+    if let Some(name) = &options.name {
+        wanted.servers.retain(|server| *server.name == **name);
+        if wanted.servers.is_empty() {
+            return Err(Trouble::not_found(format!(
+                "there is no usable MCP server {name:?} in your settings"
+            ))
+            .fix("ropewalk mcp list shows what there is"));
+        }
+    }
+    let environment = paths::passed_on(&config.environment);
+    let folder = run::folder(None)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Trouble::failed("nothing can be tried").because(error))?;
+    let views = runtime.block_on(agent::check_servers(&wanted, &environment, &folder));
+    let well = views.iter().all(|view| view.state == ServerState::Ready);
+    if options.json {
+        terminal::put_json(&json!({ "servers": views.iter().map(view_json).collect::<Vec<_>>() }))?;
+    } else {
+        terminal::put(&views.iter().map(view_text).collect::<String>())?;
+    }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn failure(view: &ServerView) -> Option<&str> {
+    match &view.state {
+        ServerState::Failed { reason } => Some(reason),
+        ServerState::Ready => None,
+        ServerState::Idle | ServerState::Starting | ServerState::Refused => Some("it was not started"),
+    }
+}
+
+fn view_json(view: &ServerView) -> Value {
+    let tools: Vec<&str> = view.tools.iter().map(|tool| tool.name.as_ref()).collect();
+    json!({ "name": view.name.as_ref(), "ok": failure(view).is_none(), "error": failure(view), "tools": tools })
+}
+
+fn view_text(view: &ServerView) -> String {
+    let name = one_line(&view.name);
+    match failure(view) {
+        Some(reason) => format!("{name}  does not work: {}\n", one_line(reason)),
+        None => {
+            let tools = view.tools.iter().map(|tool| format!("  {}\n", one_line(&tool.name)));
+            format!("{name}  works, {} tools\n{}", view.tools.len(), tools.collect::<String>())
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What the client is asked to do itself: `fs/*` and `terminal/*`.
+
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1 as schema;
+use engine::{Exit, HostCall, HostError, HostReply, SessionId, TerminalId, TerminalOutput};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::tools::shown;
+use super::write_request;
+use crate::rpc::RpcId;
+
+/// What a client says about a refusal; it is told to the model.
+const REASON_CHARS_MAX: usize = 500;
+/// A terminal's name stands in the log.
+const TERMINAL_ID_BYTES_MAX: usize = 256;
+
+/// What the answer to a call must say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostAnswer {
+    Nothing,
+    Text,
+    Terminal,
+    Output,
+    Exit,
+}
+
+/// Appends the request, and says what its answer must be.
+pub fn write_host_call(id: &RpcId, session: &SessionId, call: &HostCall, out: &mut Vec<u8>) -> HostAnswer {
+    let session = schema::SessionId::new(session.as_str());
+    let terminal = |id: &TerminalId| schema::TerminalId::new(Arc::clone(&id.0));
+    match call {
+        HostCall::ReadText { path, line, limit } => {
+            let params = schema::ReadTextFileRequest::new(session, shown(path)).line(*line).limit(*limit);
+            write_request(id, "fs/read_text_file", &params, out);
+            HostAnswer::Text
+        }
+        HostCall::WriteText { path, text } => {
+            let params = schema::WriteTextFileRequest::new(session, shown(path), text.as_ref());
+            write_request(id, "fs/write_text_file", &params, out);
+            HostAnswer::Nothing
+        }
+        HostCall::CreateTerminal(new) => {
+            let variable = |(name, value): &(String, String)| schema::EnvVariable::new(name, value);
+            let params = schema::CreateTerminalRequest::new(session, new.program.clone())
+                .args(new.arguments.clone())
+                .env(new.environment.iter().map(variable).collect::<Vec<_>>())
+                .cwd(shown(&new.cwd))
+                .output_byte_limit(new.output_bytes_max);
+            write_request(id, "terminal/create", &params, out);
+            HostAnswer::Terminal
+        }
+        HostCall::TerminalOutput(of) => {
+            let params = schema::TerminalOutputRequest::new(session, terminal(of));
+            write_request(id, "terminal/output", &params, out);
+            HostAnswer::Output
+        }
+        HostCall::WaitForExit(of) => {
+            let params = schema::WaitForTerminalExitRequest::new(session, terminal(of));
+            write_request(id, "terminal/wait_for_exit", &params, out);
+            HostAnswer::Exit
+        }
+        HostCall::KillTerminal(of) => {
+            let params = schema::KillTerminalRequest::new(session, terminal(of));
+            write_request(id, "terminal/kill", &params, out);
+            HostAnswer::Nothing
+        }
+        HostCall::ReleaseTerminal(of) => {
+            let params = schema::ReleaseTerminalRequest::new(session, terminal(of));
+            write_request(id, "terminal/release", &params, out);
+            HostAnswer::Nothing
+        }
+    }
+}
+
+/// What the client answered. It may be anything.
+pub fn host_reply(wanted: HostAnswer, result: Result<&RawValue, &RawValue>) -> Result<HostReply, HostError> {
+    let result = result.map_err(refused)?;
+    match wanted {
+        // Some clients answer null where there is nothing to say.
+        HostAnswer::Nothing => Ok(HostReply::Done),
+        HostAnswer::Text => {
+            let answer: schema::ReadTextFileResponse = read(result)?;
+            Ok(HostReply::Text(answer.content.into()))
+        }
+        HostAnswer::Terminal => {
+            let id = read::<schema::CreateTerminalResponse>(result)?.terminal_id.0;
+            let fits = !id.is_empty() && id.len() <= TERMINAL_ID_BYTES_MAX;
+            if fits { Ok(HostReply::Terminal(TerminalId(id))) } else { Err(HostError::Malformed) }
+        }
+        HostAnswer::Output => {
+            let answer: schema::TerminalOutputResponse = read(result)?;
+            let exit = answer.exit_status.map(exit);
+            Ok(HostReply::Output(TerminalOutput {
+                text: answer.output.into(),
+                truncated: answer.truncated,
+                exit,
+            }))
+        }
+        HostAnswer::Exit => {
+            let answer: schema::WaitForTerminalExitResponse = read(result)?;
+            Ok(HostReply::Exit(exit(answer.exit_status)))
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(result: &RawValue) -> Result<T, HostError> {
+    serde_json::from_str(result.get()).map_err(|_| HostError::Malformed)
+}
+
+fn exit(status: schema::TerminalExitStatus) -> Exit {
+    // More than an i32 is a Windows status; as many bits mean the same there.
+    Exit { code: status.exit_code.map(u32::cast_signed), signal: status.signal.map(Into::into) }
+}
+
+fn refused(error: &RawValue) -> HostError {
+    #[derive(serde::Deserialize)]
+    struct Error {
+        message: String,
+    }
+    let message = serde_json::from_str::<Error>(error.get()).map_or_else(|_| String::new(), |e| e.message);
+    let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let reason: String = words.chars().take(REASON_CHARS_MAX).collect();
+    HostError::Refused(if reason.is_empty() { "it gave no reason".into() } else { reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(call: &HostCall, expected: Expect) {
+        let mut out = Vec::new();
+        let session = SessionId::parse("s").unwrap();
+        write_host_call(&RpcId::number(7), &session, call, &mut out);
+        expected.assert_eq(&String::from_utf8(out).unwrap());
+    }
+
+    fn answered(wanted: HostAnswer, text: &str) -> Result<HostReply, HostError> {
+        host_reply(wanted, Ok(&RawValue::from_string(text.into()).unwrap()))
+    }
+
+    #[test]
+    fn each_call_has_the_form_of_the_protocol() {
+        let terminal = || TerminalId("t1".into());
+        check(
+            &HostCall::ReadText { path: "/w/a".into(), line: Some(3), limit: Some(10) },
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"fs/read_text_file","params":{"sessionId":"s","path":"/w/a","line":3,"limit":10}}
+        "#]],
+        );
+        check(
+            &HostCall::ReadText { path: "/w/a".into(), line: None, limit: None },
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"fs/read_text_file","params":{"sessionId":"s","path":"/w/a"}}
+        "#]],
+        );
+        check(
+            &HostCall::WriteText { path: "/w/a".into(), text: "x\n\"".into() },
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"fs/write_text_file","params":{"sessionId":"s","path":"/w/a","content":"x\n\""}}
+        "#]],
+        );
+        let new = engine::NewTerminal {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), "ls".into()],
+            environment: vec![("A".into(), "b".into())],
+            cwd: "/w".into(),
+            output_bytes_max: 100,
+        };
+        check(
+            &HostCall::CreateTerminal(new),
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"terminal/create","params":{"sessionId":"s","command":"sh","args":["-c","ls"],"env":[{"name":"A","value":"b"}],"cwd":"/w","outputByteLimit":100}}
+        "#]],
+        );
+        check(
+            &HostCall::TerminalOutput(terminal()),
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"terminal/output","params":{"sessionId":"s","terminalId":"t1"}}
+        "#]],
+        );
+        check(
+            &HostCall::WaitForExit(terminal()),
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"terminal/wait_for_exit","params":{"sessionId":"s","terminalId":"t1"}}
+        "#]],
+        );
+        check(
+            &HostCall::KillTerminal(terminal()),
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"terminal/kill","params":{"sessionId":"s","terminalId":"t1"}}
+        "#]],
+        );
+        check(
+            &HostCall::ReleaseTerminal(terminal()),
+            expect![[r#"
+            {"jsonrpc":"2.0","id":7,"method":"terminal/release","params":{"sessionId":"s","terminalId":"t1"}}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn answers_are_read_and_nonsense_is_refused() {
+        use HostAnswer::{Nothing, Output, Terminal, Text};
+        assert_eq!(answered(Nothing, "null"), Ok(HostReply::Done));
+        assert_eq!(answered(Text, r#"{"content":"x","more":1}"#), Ok(HostReply::Text("x".into())));
+        let terminal = HostReply::Terminal(TerminalId("t".into()));
+        assert_eq!(answered(Terminal, r#"{"terminalId":"t"}"#), Ok(terminal));
+        let ended = Exit { code: Some(1), signal: None };
+        let output = TerminalOutput { text: "o".into(), truncated: true, exit: Some(ended.clone()) };
+        let text = r#"{"output":"o","truncated":true,"exitStatus":{"exitCode":1}}"#;
+        assert_eq!(answered(Output, text), Ok(HostReply::Output(output)));
+        assert_eq!(answered(HostAnswer::Exit, r#"{"exitCode":1}"#), Ok(HostReply::Exit(ended)));
+        let killed = Exit { code: None, signal: Some("SIGKILL".into()) };
+        assert_eq!(answered(HostAnswer::Exit, r#"{"signal":"SIGKILL"}"#), Ok(HostReply::Exit(killed)));
+        for (wanted, text) in
+            [(Text, "null"), (Text, r#"{"content":1}"#), (Terminal, r#"{"terminalId":""}"#), (Output, "[]")]
+        {
+            assert_eq!(answered(wanted, text), Err(HostError::Malformed), "{text}");
+        }
+        let long = RawValue::from_string(format!(r#"{{"terminalId":"{}"}}"#, "x".repeat(300))).unwrap();
+        assert_eq!(host_reply(Terminal, Ok(&long)), Err(HostError::Malformed));
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_one_short_line() {
+        let refused = |text: String| host_reply(HostAnswer::Text, Err(&RawValue::from_string(text).unwrap()));
+        let said = |text: &str| Err(HostError::Refused(text.into()));
+        assert_eq!(refused(r#"{"code":1,"message":"no\n such  file"}"#.into()), said("no such file"));
+        assert_eq!(refused("7".into()), said("it gave no reason"));
+        let long = refused(format!(r#"{{"message":"{}"}}"#, "é".repeat(9000)));
+        assert_eq!(long, said(&"é".repeat(REASON_CHARS_MAX)));
+    }
+}

@@ -1,0 +1,149 @@
+//! The agent's questions: a form where the client can show one, otherwise choices in a permission request.
+
+use agent_client_protocol_schema::v1 as schema;
+use engine::{Answer, AskRequest, CallId, Question};
+use serde_json::value::RawValue;
+
+use super::{permission_answer, tools};
+
+/// The fields of the form.
+const ANSWER: &str = "answer";
+const OTHER: &str = "other";
+/// The options beside the choices.
+const IN_CHAT: &str = "in_chat";
+const DECIDE: &str = "decide";
+const CHOICE: &str = "choice-";
+
+/// The question as a form.
+pub(super) fn form(
+    session: schema::SessionId,
+    request: &AskRequest,
+    question: &Question,
+) -> schema::CreateElicitationRequest {
+    let call = request.call.as_ref().map(|call| schema::ToolCallId::new(call.0.clone()));
+    let scope = schema::ElicitationSessionScope::new(session).tool_call_id(call);
+    let field = |title: &str| schema::StringPropertySchema::new().title(title.to_owned());
+    let choices: Vec<String> = question.choices.iter().map(ToString::to_string).collect();
+    let form = match (choices.is_empty(), question.free_text) {
+        (true, _) => schema::ElicitationSchema::new().property(ANSWER, field("Answer"), true),
+        (false, false) => {
+            let chosen = field("Answer").enum_values(choices);
+            schema::ElicitationSchema::new().property(ANSWER, chosen, true)
+        }
+        (false, true) => schema::ElicitationSchema::new()
+            .property(ANSWER, field("Answer").enum_values(choices), false)
+            .property(OTHER, field("Something else"), false),
+    };
+    let mode = schema::ElicitationFormMode::new(scope, form);
+    schema::CreateElicitationRequest::new(mode, question.text.to_string())
+}
+
+/// The question as a permission request: each choice is an option.
+pub(super) fn permission(
+    session: schema::SessionId,
+    request: &AskRequest,
+    question: &Question,
+    parent: Option<&CallId>,
+) -> schema::RequestPermissionRequest {
+    let asked = tools::permission(session, request, parent);
+    let mut call = asked.tool_call;
+    call.fields = call.fields.title(tools::title(&question.text));
+    call.fields = call.fields.content(vec![tools::text(question.text.to_string())]);
+    let option = |id: String, name: &str, kind| schema::PermissionOption::new(id, name.to_owned(), kind);
+    let choice = |(at, text): (usize, &std::sync::Arc<str>)| {
+        option(format!("{CHOICE}{at}"), text, schema::PermissionOptionKind::AllowOnce)
+    };
+    let mut options: Vec<_> = question.choices.iter().enumerate().map(choice).collect();
+    if question.free_text || question.choices.is_empty() {
+        let no = schema::PermissionOptionKind::RejectOnce;
+        options.push(option(IN_CHAT.into(), "Answer in the chat", no));
+    }
+    let no = schema::PermissionOptionKind::RejectOnce;
+    options.push(option(DECIDE.into(), "Let the agent decide", no));
+    schema::RequestPermissionRequest::new(asked.session_id, call, options)
+}
+
+/// What the answer to a request of ours says: about a wish, or to a question.
+pub fn ask_answer(question: Option<&Question>, form: bool, result: Result<&RawValue, &RawValue>) -> Answer {
+    match question {
+        None => permission_answer(result),
+        // A client that cannot show the question must not settle it: it is asked in the conversation.
+        Some(question) if form => form_answer(question, result).unwrap_or(Answer::Withdraw),
+        Some(question) => chosen(question, result).unwrap_or(Answer::Withdraw),
+    }
+}
+
+fn form_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<Answer> {
+    let response: schema::CreateElicitationResponse = serde_json::from_str(result.ok()?.get()).ok()?;
+    match response.action {
+        schema::ElicitationAction::Accept(accepted) => {
+            let content = accepted.content?;
+            let field = |name: &str| match content.get(name) {
+                Some(schema::ElicitationContentValue::String(text)) => Some(text.as_str()),
+                _ => None,
+            };
+            let written = field(OTHER).filter(|text| !text.trim().is_empty());
+            let said = written.or_else(|| field(ANSWER))?;
+            question.takes(said).then(|| Answer::Reply(said.into()))
+        }
+        schema::ElicitationAction::Decline => Some(Answer::DenyOnce),
+        schema::ElicitationAction::Cancel | schema::ElicitationAction::Other(_) => None,
+        _ => None,
+    }
+}
+
+fn chosen(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<Answer> {
+    let response: schema::RequestPermissionResponse = serde_json::from_str(result.ok()?.get()).ok()?;
+    let schema::RequestPermissionOutcome::Selected(selected) = response.outcome else { return None };
+    let option = selected.option_id.0;
+    if option.as_ref() == DECIDE {
+        return Some(Answer::DenyOnce);
+    }
+    let at: usize = option.strip_prefix(CHOICE)?.parse().ok()?;
+    question.choices.get(at).map(|choice| Answer::Reply(choice.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(choices: &[&str], free_text: bool) -> Question {
+        let choices = choices.iter().map(|choice| (*choice).into()).collect();
+        Question { text: "which?".into(), choices, free_text }
+    }
+
+    fn check(question: &Question, form: bool, result: &str, expected: &Answer) {
+        let raw = RawValue::from_string(result.into()).unwrap();
+        assert_eq!(&ask_answer(Some(question), form, Ok(&raw)), expected, "{result}");
+        assert_eq!(ask_answer(Some(question), form, Err(&raw)), Answer::Withdraw, "an error");
+    }
+
+    #[test]
+    fn a_form_is_answered_in_words_and_nonsense_settles_nothing() {
+        let reply = |text: &str| Answer::Reply(text.into());
+        let (two, open) = (question(&["red", "green"], false), question(&["red", "green"], true));
+        let accept = |content: &str| format!(r#"{{"action":"accept","content":{content}}}"#);
+        check(&two, true, &accept(r#"{"answer":"red"}"#), &reply("red"));
+        check(&two, true, &accept(r#"{"answer":"blue"}"#), &Answer::Withdraw);
+        check(&open, true, &accept(r#"{"answer":"red","other":" "}"#), &reply("red"));
+        check(&open, true, &accept(r#"{"answer":"red","other":"blue"}"#), &reply("blue"));
+        check(&question(&[], true), true, &accept(r#"{"answer":"because"}"#), &reply("because"));
+        check(&two, true, r#"{"action":"decline"}"#, &Answer::DenyOnce);
+        for odd in [r#"{"action":"cancel"}"#, r#"{"action":"_x"}"#, r#"{"action":"accept"}"#, "null", "7"] {
+            check(&two, true, odd, &Answer::Withdraw);
+        }
+    }
+
+    #[test]
+    fn a_choice_is_named_by_its_place_and_nothing_else_is_taken_for_one() {
+        let selected = |id: &str| format!(r#"{{"outcome":{{"outcome":"selected","optionId":"{id}"}}}}"#);
+        let two = question(&["allow_once", "choice-0"], true);
+        check(&two, false, &selected("choice-0"), &Answer::Reply("allow_once".into()));
+        check(&two, false, &selected("choice-1"), &Answer::Reply("choice-0".into()));
+        check(&two, false, &selected("decide"), &Answer::DenyOnce);
+        for odd in ["in_chat", "choice-2", "choice--1", "choice-", "allow_once", ""] {
+            check(&two, false, &selected(odd), &Answer::Withdraw);
+        }
+        check(&two, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &Answer::Withdraw);
+    }
+}

@@ -1,0 +1,198 @@
+//! Tool servers (MCP) as the official protocol and zeph's clients name them.
+
+use agent_client_protocol_schema::v1 as schema;
+use engine::{ServerState, ServerView, ServerWay, SessionId, ToolServer};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::decode::{bad_params, read as read_params};
+use super::ext::parse_id;
+use crate::call::{Call, Fault};
+
+/// Each is a process or a connection.
+const SERVERS_MAX: usize = 32;
+const NAME_CHARS_MAX: usize = 128;
+
+/// The servers that a session is opened with.
+pub(super) fn read(servers: Vec<schema::McpServer>) -> Result<Vec<ToolServer>, Fault> {
+    if servers.len() > SERVERS_MAX {
+        let text = format!("{} tool servers are too many: at most {SERVERS_MAX}", servers.len());
+        return Err(Fault::InvalidParams(text));
+    }
+    servers.into_iter().map(server).collect()
+}
+
+fn server(server: schema::McpServer) -> Result<ToolServer, Fault> {
+    let (name, way) = match server {
+        schema::McpServer::Http(http) => (http.name, over_http(http.url, http.headers)),
+        // The older transport is gone from most servers, and its address often speaks the newer one.
+        schema::McpServer::Sse(sse) => (sse.name, over_http(sse.url, sse.headers)),
+        schema::McpServer::Stdio(child) => {
+            let environment = child.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
+            (child.name, ServerWay::Child { command: child.command, arguments: child.args, environment })
+        }
+        _ => return Err(Fault::InvalidParams("a tool server is reached over stdio, http or sse".into())),
+    };
+    let empty = match &way {
+        ServerWay::Child { command, .. } => command.as_os_str().is_empty(),
+        ServerWay::Http { url, .. } => url.is_empty(),
+    };
+    if name.trim().is_empty() || name.chars().count() > NAME_CHARS_MAX || empty {
+        return Err(Fault::InvalidParams(format!(
+            "a tool server needs a name of at most {NAME_CHARS_MAX} characters and a command or url"
+        )));
+    }
+    Ok(ToolServer { name: name.into(), way })
+}
+
+fn over_http(url: String, headers: Vec<schema::HttpHeader>) -> ServerWay {
+    let headers = headers.into_iter().map(|header| (header.name, header.value)).collect();
+    ServerWay::Http { url: url.into(), headers }
+}
+
+#[derive(Deserialize)]
+struct MaybeSession {
+    #[serde(alias = "sessionId")]
+    session_id: Option<String>,
+}
+
+pub(super) fn session(params: Option<&RawValue>) -> Result<Option<SessionId>, Fault> {
+    let Some(params) = params.filter(|params| params.get() != "null") else { return Ok(None) };
+    let named: MaybeSession = serde_json::from_str(params.get()).map_err(bad_params)?;
+    named.session_id.as_deref().map(parse_id).transpose()
+}
+
+/// The official shape, or zeph's: `id` for the name, the rest below `transport`, variables as an object.
+pub(super) fn add(params: Option<&RawValue>) -> Result<Call, Fault> {
+    let id = session(params)?;
+    let mut fields: Map<String, Value> = read_params(params)?;
+    for inner in ["transport", "server"] {
+        match fields.remove(inner) {
+            Some(Value::Object(more)) => fields.extend(more),
+            Some(Value::String(kind)) => drop(fields.insert("type".into(), kind.to_lowercase().into())),
+            Some(_) | None => {}
+        }
+    }
+    if let Some(name) = fields.remove("id")
+        && !fields.contains_key("name")
+    {
+        fields.insert("name".into(), name);
+    }
+    fields.entry("args").or_insert_with(|| json!([]));
+    for pairs in ["env", "headers"] {
+        let listed = match fields.remove(pairs) {
+            Some(Value::Object(named)) => {
+                named.into_iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
+            }
+            Some(Value::Array(listed)) => listed,
+            Some(_) | None => Vec::new(),
+        };
+        fields.insert(pairs.into(), listed.into());
+    }
+    let named = serde_json::from_value(Value::Object(fields)).map_err(bad_params)?;
+    Ok(Call::AddServer { id, server: server(named)? })
+}
+
+pub(super) fn remove(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(alias = "id")]
+        name: String,
+    }
+    let id = session(params)?;
+    let params: Params = read_params(params)?;
+    Ok(Call::RemoveServer { id, name: params.name })
+}
+
+pub(super) fn listed(servers: &[ServerView]) -> Value {
+    json!({ "servers": servers.iter().map(view).collect::<Vec<_>>() })
+}
+
+fn view(server: &ServerView) -> Value {
+    let (state, error) = match &server.state {
+        ServerState::Idle => ("idle", None),
+        ServerState::Starting => ("starting", None),
+        ServerState::Ready => ("ready", None),
+        ServerState::Failed { reason } => ("failed", Some(reason.as_ref())),
+        ServerState::Refused => ("refused", None),
+    };
+    let tools = server
+        .tools
+        .iter()
+        .map(|tool| json!({ "name": tool.name.as_ref(), "description": tool.description.as_ref() }));
+    let mut view = json!({
+        "id": server.name.as_ref(),
+        "name": server.name.as_ref(),
+        "transport": server.transport,
+        "state": state,
+        "tools": tools.collect::<Vec<_>>(),
+    });
+    if let Some(error) = error {
+        view["error"] = error.into();
+    }
+    view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(params: Value) -> String {
+        let raw = RawValue::from_string(params.to_string()).unwrap();
+        match add(Some(&raw)) {
+            Ok(Call::AddServer { id, server }) => match server.way {
+                ServerWay::Child { command, arguments, environment } => {
+                    format!("{id:?} {} {} {arguments:?} {environment:?}", server.name, command.display())
+                }
+                ServerWay::Http { url, headers } => format!("{id:?} {} {url} {headers:?}", server.name),
+            },
+            Ok(_) => "another call".into(),
+            Err(fault) => fault.text(),
+        }
+    }
+
+    /// X3, CC6.
+    #[test]
+    fn a_server_is_read_in_the_official_shape_and_in_zephs() {
+        let child = r#"None git uvx ["mcp-server-git"] [("A", "b")]"#;
+        for params in [
+            json!({ "name": "git", "command": "uvx", "args": ["mcp-server-git"], "env": [{ "name": "A", "value": "b" }] }),
+            json!({ "id": "git", "transport": { "type": "stdio", "command": "uvx", "args": ["mcp-server-git"], "env": { "A": "b" } } }),
+            json!({ "server": { "name": "git", "command": "uvx", "args": ["mcp-server-git"], "env": { "A": "b" } } }),
+        ] {
+            assert_eq!(added(params), child);
+        }
+        let web = r#"None w http://127.0.0.1:1/mcp [("X-Key", "k")]"#;
+        for kind in ["http", "sse"] {
+            let params = json!({ "type": kind, "name": "w", "url": "http://127.0.0.1:1/mcp", "headers": [{ "name": "X-Key", "value": "k" }] });
+            assert_eq!(added(params), web);
+        }
+    }
+
+    #[test]
+    fn a_server_without_a_name_or_a_way_is_refused() {
+        for params in [
+            json!({}),
+            json!({ "name": "x" }),
+            json!({ "name": " ", "command": "x" }),
+            json!({ "name": "x", "command": "" }),
+            json!({ "name": "x".repeat(200), "command": "y" }),
+            json!({ "type": "http", "name": "x", "url": "" }),
+            json!({ "type": "carrier pigeon", "name": "x", "url": "u" }),
+        ] {
+            let said = added(params.clone());
+            assert!(
+                said.contains("invalid params") || said.contains("a tool server needs"),
+                "{params}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_session_takes_a_limited_number_of_servers() {
+        let one = || schema::McpServer::Http(schema::McpServerHttp::new("a", "http://a"));
+        assert_eq!(read((0..SERVERS_MAX).map(|_| one()).collect()).unwrap().len(), SERVERS_MAX);
+        assert!(read((0..=SERVERS_MAX).map(|_| one()).collect()).is_err());
+    }
+}
