@@ -104,7 +104,7 @@ async fn every_slash_command_is_answered_without_the_model() {
         assert!(said(&mut client, &session, "/mode ask").await.contains("now ask"));
         assert!(said(&mut client, &session, "/compact").await.contains("nothing to compact"));
         assert!(said(&mut client, &session, "/clear").await.contains("cleared"));
-        assert!(said(&mut client, &session, "/cost").await.contains("Nothing was used"));
+        assert!(said(&mut client, &session, "/cost").await.contains("Nothing was spent"));
         assert!(said(&mut client, &session, "/status").await.contains("- mode: ask"));
         assert!(script.requests().is_empty());
         script.then(vec![testkit::say("told")]);

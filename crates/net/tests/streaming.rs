@@ -109,9 +109,14 @@ async fn commands_are_announced_once_the_session_has_a_name() {
                 "mode",
                 "approval",
                 "sandbox",
+                "status",
+                "cost",
                 "clear",
                 "compact",
                 "review",
+                "undo",
+                "redo",
+                "init",
                 "permissions"
             ]));
             params["cwd"] = json!(server.workspace());
