@@ -122,7 +122,7 @@ impl Trouble {
 
     /// What is wrong and why, on one line.
     pub fn in_short(&self) -> String {
-        one_line(&format!("{}: {}", self.what, self.because.as_deref().unwrap_or_default())).into()
+        one_line(&format!("{}: {}", self.what, self.because.as_deref().unwrap_or_default()))
     }
 
     /// Says it as a warning: something is not done, and the rest goes on.
