@@ -18,7 +18,7 @@ use crate::sessions::Since;
 
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
-pub use models::{BudgetOptions, ModelsCommand};
+pub use models::{BudgetOptions, CostOptions, ModelsCommand};
 
 const AFTER_HELP: &str = "\
 Without a command, ropewalk serves the Agent Client Protocol on standard input and output.
@@ -413,21 +413,6 @@ pub struct ShowOptions {
     pub full: bool,
 
     /// As JSON, every event
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct CostOptions {
-    /// The session, turn by turn; the beginning of its id is enough. Without it, all sessions
-    #[arg(conflicts_with = "since")]
-    pub id: Option<String>,
-
-    /// Only sessions that were active since then: 30m, 2h, 3d, 1w or 2026-01-31
-    #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
-    pub since: Option<Since>,
-
-    /// As JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -391,5 +391,14 @@ fn a_cost_that_is_not_known_is_told_as_such_in_every_dialect() {
         shown("otter", otter_lines(Counted::default(), &log, 9)),
         shown("rest", rest),
     ];
-    expect![[""]].assert_eq(&all.concat());
+    expect![[r#"
+        acp: {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"usage_update","used":0,"size":0}}}
+        acp: cost":{"amount":0.5,"currency":"USD"}}}}
+        ferret: cost_update","input":7,"output":0,"cache":0,"reasoning":0,"cost_unknown":true}}
+        ferret: cost_update","input":7,"output":0,"cache":0,"reasoning":0,"total_usd":0.5,"cost_unknown":true}}
+        otter: costUnknown":true}}}
+        otter: costUsd":0.5,"costUnknown":true}}}
+        rest: cost_usd":null,"cost_unknown":true,"subtype":"usage"},"turn":3,"timestamp":0.0}
+        rest: cost_usd":0.5,"subtype":"usage"},"turn":3,"timestamp":0.0}
+    "#]].assert_eq(&all.concat());
 }

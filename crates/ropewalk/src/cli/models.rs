@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 
 use clap::{Args, Subcommand};
 
+use crate::sessions::Since;
+
 /// What a piece of work may cost.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BudgetOptions {
@@ -36,6 +38,21 @@ impl ModelsCommand {
 
 #[derive(Debug, Clone, Args)]
 pub struct ModelsOptions {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct CostOptions {
+    /// The session, turn by turn; the beginning of its id is enough. Without it, all sessions
+    #[arg(conflicts_with = "since")]
+    pub id: Option<String>,
+
+    /// Only sessions that were active since then: 30m, 2h, 3d, 1w or 2026-01-31
+    #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
+    pub since: Option<Since>,
+
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -111,8 +111,13 @@ impl Found {
             [] => local
                 .iter()
                 .find(|server| same_place(&server.base_url, &base_url))
-                .map_or_else(Vec::new, |server| described(&entry.name, &server.models, &base_url)),
-            named => named.iter().map(|model| info(&entry.name, model, at_home, &base_url)).collect(),
+                .map_or_else(Vec::new, |server| {
+                    described(&entry.name, &server.models, own(&entry.name, wire, &base_url))
+                }),
+            named => named
+                .iter()
+                .map(|model| info(&entry.name, model, at_home, own(&entry.name, wire, &base_url)))
+                .collect(),
         };
         if models.is_empty() {
             let why = "the settings name no models of it, and nothing that listens there was seen";
@@ -166,7 +171,8 @@ impl Found {
     fn listening(&mut self, server: &Local) {
         let mut config = ProviderConfig::new(server.name, server.wire());
         config.base_url = server.base_url.clone();
-        config.models = described(server.name, &server.models, &server.base_url);
+        config.models =
+            described(server.name, &server.models, own(server.name, server.wire(), &server.base_url));
         let from = format!("it listens at {}", server.address());
         if config.models.is_empty() {
             let why = format!("{from}, but has no model");
@@ -189,7 +195,7 @@ impl Found {
         if let Some(FoundProvider { config, .. }) = provider {
             let at_home =
                 known(&config.name).is_some_and(|known| same_place(known.base_url, &config.base_url));
-            let added = info(&config.name, model, at_home, &config.base_url);
+            let added = info(&config.name, model, at_home, own(&config.name, config.wire, &config.base_url));
             config.models.push(added);
         }
     }
@@ -256,19 +262,25 @@ impl Found {
     }
 }
 
-fn info(provider: &str, model: &str, at_home: bool, base_url: &str) -> ModelInfo {
+fn info(provider: &str, model: &str, at_home: bool, own: bool) -> ModelInfo {
     let known = at_home.then(|| catalog::find(provider, model)).flatten();
     let mut info = known.unwrap_or_else(|| catalog::describe(provider, model));
-    // What runs on this machine costs nothing; Ollama passes some on to others, and names them so.
-    if super::local::is_here(base_url) && !model.ends_with("cloud") {
+    // Ollama passes some on to others, and names them so.
+    if own && !model.ends_with("cloud") {
         info.price = Some(agent::Price::FREE);
         info.description = catalog::description(provider, info.price.as_ref());
     }
     info
 }
 
-fn described(provider: &str, models: &[String], base_url: &str) -> Vec<ModelInfo> {
-    models.iter().map(|model| info(provider, model, false, base_url)).collect()
+fn described(provider: &str, models: &[String], own: bool) -> Vec<ModelInfo> {
+    models.iter().map(|model| info(provider, model, false, own)).collect()
+}
+
+/// Whether models run on this machine itself, and so cost nothing. Whatever else listens here may pass
+/// prompts on to somebody who wants money for it.
+fn own(name: &str, wire: Wire, base_url: &str) -> bool {
+    super::local::is_here(base_url) && (wire == Wire::Ollama || Local::NAMES.contains(&name))
 }
 
 /// What people set leads to the provider, with or without the version that our paths begin with.
