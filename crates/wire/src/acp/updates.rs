@@ -207,7 +207,7 @@ impl Updates {
             }
             Body::ToolEnded(end) => {
                 self.tails.remove(&end.call);
-                let update = tools::ended(end, self.calls.get(&end.call), self.client.terminal_output);
+                let update = tools::ended(end, self.client.terminal_output);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::FileEdited { call: Some(call), change } => {
