@@ -142,7 +142,7 @@ impl Shared {
 impl Agent {
     pub fn new(config: AgentConfig) -> Self {
         let shared = Shared::new(config);
-        let tools = Toolbox::built_in();
+        let tools = Toolbox::built_in().with_tasks(&role::built_in());
         let tools = tools.iter().map(|tool| ToolInfo {
             name: Arc::clone(&tool.name),
             description: Arc::clone(&tool.description),

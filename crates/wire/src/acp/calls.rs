@@ -1,54 +1,40 @@
-//! The tool calls of the turn that is shown: what each is called, and whether a sub-agent made it.
+//! The tool calls of sub-agents that are open, and the call that each belongs to.
 //!
 //! Editors show what a sub-agent does under the call that it works for. They know it by
 //! `_meta.claudeCode.parentToolUseId`, which the adapter of another agent made known.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use engine::{Body, CallId, Event, Timestamp};
+use engine::{Body, CallId, Event};
 use serde_json::{Value, json};
 
 pub(super) const CLAUDE_CODE: &str = "claudeCode";
 pub(super) const PARENT: &str = "parentToolUseId";
 
-/// A call that has begun and not ended.
-pub(super) struct Known {
-    pub(super) tool: Arc<str>,
-    pub(super) at: Timestamp,
-    parent: Option<CallId>,
-}
-
 #[derive(Default)]
 pub(super) struct Calls {
-    open: BTreeMap<CallId, Known>,
+    parents: BTreeMap<CallId, CallId>,
 }
 
 impl Calls {
     pub(super) fn observe(&mut self, event: &Event) {
-        if let Body::ToolStarted(start) = &event.body {
-            let parent = event.origin.task().cloned();
-            let known = Known { tool: Arc::clone(&start.tool), at: event.at, parent };
-            self.open.insert(start.call.clone(), known);
+        if let (Body::ToolStarted(start), Some(parent)) = (&event.body, event.origin.task()) {
+            self.parents.insert(start.call.clone(), parent.clone());
         }
     }
 
     pub(super) fn forget(&mut self, event: &Event) {
         if let Body::ToolEnded(end) = &event.body {
-            self.open.remove(&end.call);
+            self.parents.remove(&end.call);
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.open.clear();
-    }
-
-    pub(super) fn get(&self, call: &CallId) -> Option<&Known> {
-        self.open.get(call)
+        self.parents.clear();
     }
 
     pub(super) fn parent_of(&self, call: &CallId) -> Option<&CallId> {
-        self.open.get(call)?.parent.as_ref()
+        self.parents.get(call)
     }
 
     /// The call whose sub-agent an event comes from, or is about: the session itself ends calls and refuses

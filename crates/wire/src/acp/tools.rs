@@ -10,7 +10,7 @@ use engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::calls::{CLAUDE_CODE, Known, PARENT};
+use super::calls::{CLAUDE_CODE, PARENT};
 use crate::siblings;
 use crate::timestamp::rfc3339;
 
@@ -35,8 +35,8 @@ pub(super) fn started(start: &ToolStart, at: Timestamp, terminal: bool) -> schem
     call.meta(meta)
 }
 
-/// `known` is what is known of the call's beginning.
-pub(super) fn ended(end: &ToolEnd, known: Option<&Known>, terminal: bool) -> schema::ToolCallUpdate {
+/// Nothing here may depend on the call's beginning: a client that comes back after it is told the same.
+pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
     let status = if end.failed { schema::ToolCallStatus::Failed } else { schema::ToolCallStatus::Completed };
     let mut fields = schema::ToolCallUpdateFields::new().status(status);
     if !end.content.is_empty() {
@@ -52,11 +52,7 @@ pub(super) fn ended(end: &ToolEnd, known: Option<&Known>, terminal: bool) -> sch
         Some(raw) if raw.0.len() <= RESPONSE_BYTES_MAX => opaque(raw),
         Some(_) | None => shortened(siblings::result_text(end)).into(),
     };
-    let mut facts = json!({ "elapsedMs": end.elapsed_ms, "toolResponse": response });
-    if let Some(known) = known {
-        facts["toolName"] = known.tool.as_ref().into();
-        facts["startedAt"] = rfc3339(known.at).into();
-    }
+    let facts = json!({ "elapsedMs": end.elapsed_ms, "toolResponse": response });
     let elapsed = ("elapsedMs".to_string(), Value::from(end.elapsed_ms));
     let mut meta = Map::from_iter([elapsed, (CLAUDE_CODE.to_string(), facts)]);
     if let Some(exit) = &end.exit {
@@ -72,12 +68,8 @@ pub(super) fn ended(end: &ToolEnd, known: Option<&Known>, terminal: bool) -> sch
 }
 
 /// The same for a command that the client ran itself and shows itself.
-pub(super) fn ended_in(
-    end: &ToolEnd,
-    known: Option<&Known>,
-    terminal: &TerminalId,
-) -> schema::ToolCallUpdate {
-    let mut update = ended(end, known, false);
+pub(super) fn ended_in(end: &ToolEnd, terminal: &TerminalId) -> schema::ToolCallUpdate {
+    let mut update = ended(end, false);
     update.fields = update.fields.content(vec![terminal_content(terminal)]);
     update
 }

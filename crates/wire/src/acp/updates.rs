@@ -220,10 +220,9 @@ impl Updates {
             }
             Body::ToolEnded(end) => {
                 self.tails.remove(&end.call);
-                let known = self.calls.get(&end.call);
                 let update = match self.terminals.remove(&end.call) {
-                    Some(terminal) => tools::ended_in(end, known, &terminal),
-                    None => tools::ended(end, known, self.client.terminal_output),
+                    Some(terminal) => tools::ended_in(end, &terminal),
+                    None => tools::ended(end, self.client.terminal_output),
                 };
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
