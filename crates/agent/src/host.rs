@@ -21,9 +21,6 @@ use crate::tools::{FILE_BYTES_MAX, Failure, Job, read_whole};
 
 pub(crate) use terminal::{Terminal, run as run_in_terminal};
 
-/// What an agent writes at once; more is no text that a person reads.
-const TEXT_BYTES_MAX: usize = 10 << 20;
-
 /// A file as it was found.
 pub(crate) struct Found {
     /// Nothing, if there is no such file.
@@ -63,17 +60,6 @@ pub(crate) fn current(job: &Job, spot: &Spot) -> Result<Option<Vec<u8>>, Failure
     }
 }
 
-/// Refuses what no text file holds.
-pub(crate) fn check_text(text: &str) -> Result<(), Failure> {
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(format!("the text is larger than {} MiB", TEXT_BYTES_MAX >> 20).into());
-    }
-    if text.contains('\0') {
-        return Err("the text has a NUL byte in it; this tool writes text files".into());
-    }
-    Ok(())
-}
-
 /// Puts a text where it belongs: through the editor if it can, else on the disk.
 pub(crate) fn put(
     job: &Job,
@@ -81,7 +67,6 @@ pub(crate) fn put(
     text: &str,
     to_disk: impl FnOnce() -> Result<(), FileError>,
 ) -> Result<(), Failure> {
-    check_text(text)?;
     let asked = job.context.host(|can| can.write).zip(named(&job.place, spot));
     let to_disk = || match to_disk() {
         Err(FileError::Unusable { reason, .. }) => {

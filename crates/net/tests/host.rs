@@ -91,7 +91,7 @@ async fn what_is_not_saved_yet_is_what_the_agent_reads() {
             Editor(BTreeMap::from([(path.display().to_string(), "one\nunsaved\nthree\n".into())]));
         let turn = client.send_prompt(&session, "read it").await;
         assert_eq!(client.serve(turn, |method, params| editor.act(method, params)).await, "end_turn");
-        assert_eq!(told(script), "unsaved\n[lines 2 to 2 of 3]\n");
+        assert_eq!(told(script), "unsaved\n[lines 2 to 2 of 3; go on with start_line 3]\n");
     })
     .await;
 }
@@ -192,7 +192,7 @@ async fn the_editor_is_asked_for_nothing_outside_the_workspace() {
 async fn what_no_text_file_holds_is_not_written() {
     let nul = json!({ "path": "a", "text": "a\u{0}b" }).to_string();
     let large = json!({ "path": "a", "text": "x".repeat((10 << 20) + 1) }).to_string();
-    for (arguments, said) in [(nul, "NUL byte"), (large, "larger than 10 MiB")] {
+    for (arguments, said) in [(nul, "has a NUL"), (large, "larger than 10 MiB")] {
         let lines = vec![call("write", arguments)];
         check(files(), Mode::WorkspaceWrite, lines, async |server, client, session, script| {
             let turn = client.send_prompt(&session, "write").await;

@@ -37,8 +37,8 @@ fn list(options: &AgentsListOptions) -> Result<(), Trouble> {
     let mut out = String::new();
     for agent in agents.iter().filter(|agent| !agent.hidden) {
         let from = agent.file.as_deref().map_or_else(|| "built in".into(), |file| file.display().to_string());
-        let line = format!("{:<16} {:<9} {} ({from})", agent.name, kind(agent), agent.description);
-        writeln!(out, "{}", one_line(&line)).ok();
+        let told = one_line(&format!("{} ({from})", agent.description));
+        writeln!(out, "{:<16} {:<9} {told}", one_line(&agent.name), kind(agent)).ok();
     }
     terminal::put(&out)
 }

@@ -247,7 +247,7 @@ fn only_the_client_that_has_a_terminal_is_shown_it_and_history_never_names_it() 
     };
     expect![[r#"
         {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"tool_call_update","toolCallId":"c1","content":[{"type":"terminal","terminalId":"t1"}]}}}
-        {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"tool_call_update","toolCallId":"c1","status":"completed","content":[{"type":"terminal","terminalId":"t1"}],"_meta":{"elapsedMs":5,"exitCode":0}}}}
+        {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s-1","update":{"sessionUpdate":"tool_call_update","toolCallId":"c1","status":"completed","content":[{"type":"terminal","terminalId":"t1"}],"_meta":{"elapsedMs":5,"claudeCode":{"elapsedMs":5,"toolResponse":"hello"},"exitCode":0}}}}
     "#]].assert_eq(&shown(false, 1));
     for other in [shown(false, 2), shown(true, 1)] {
         assert!(!other.contains("terminalId") && other.contains("hello"), "{other}");

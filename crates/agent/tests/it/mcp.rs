@@ -126,7 +126,7 @@ async fn a_servers_tools_are_used_like_ours_and_asked_for() {
             4 starts: mcp__srv__echo (Other)
             4 fails: the arguments must be a JSON object: invalid type: sequence, expected a map at line 1 column 0
             5 starts: mcp__srv__none (Other)
-            5 fails: there is no tool "mcp__srv__none"; the tools are read, list, search, edit, write, shell, update_plan, mcp__srv__echo, mcp__srv__look, mcp__srv__env, mcp__srv__where, mcp__srv__steps, mcp__srv__grow, mcp__srv__die, mcp__srv__huge, mcp__srv__hang, mcp__srv__fail, mcp__srv__image
+            5 fails: there is no tool "mcp__srv__none"; the tools are read, list, glob, search, edit, write, apply_patch, shell, jobs, job_input, update_plan, fetch, ask_user, mcp__srv__echo, mcp__srv__look, mcp__srv__env, mcp__srv__where, mcp__srv__steps, mcp__srv__grow, mcp__srv__die, mcp__srv__huge, mcp__srv__hang, mcp__srv__fail, mcp__srv__image, task
             say Done.
             title go
             EndTurn

@@ -10,7 +10,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::{Answer, Fault, Frame, Seen, Shared, Tongue, request};
+use crate::say;
 
+/// How the request for a session's name begins.
+const NAMING: &str = "You name conversations";
 const HTML: &str = "<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head>\n<body><h1>Bad Gateway</h1></body></html>\n";
 const GARBAGE: &[u8] =
     b"\x00\xff\xfe{{{ not an event \x80\x80\n\ndata: {\"unfinished\": \n\ndata: ]]\n\n{\"a\":\n";
@@ -61,6 +64,10 @@ async fn write_answer(write: &mut OwnedWriteHalf, seen: &Seen, shared: &Shared) 
     let Some(tongue) = Tongue::of_path(&seen.path) else {
         return plain(write, 404, &[], "application/json", "{}").await;
     };
+    if seen.body.to_string().contains(NAMING) {
+        // What a session is called is no part of a script.
+        return streamed(write, tongue, &seen.model(), vec![say("A session")].into()).await;
+    }
     let answer = shared.next_answer();
     shared.lock().requests.push(seen.clone());
     streamed(write, tongue, &seen.model(), answer).await
