@@ -129,6 +129,14 @@ impl Ledger {
         }
     }
 
+    /// The same for a call that the work can do without: nothing is said about it.
+    pub(crate) async fn allows(&self, budget: &Budget, info: &ModelInfo, request: &ModelRequest) -> bool {
+        match info.price {
+            None if budget.is_set() => !budget.refuse_unknown && !budget.estimate_only,
+            _ => self.judge(budget, info, request).await == Verdict::Go,
+        }
+    }
+
     fn unknown(&self, budget: &Budget, info: &ModelInfo) -> Verdict {
         if budget.refuse_unknown {
             return Verdict::Stop(format!(

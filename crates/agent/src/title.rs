@@ -5,6 +5,7 @@
 //! model that is slow to name a session does not hold the answer up. Without a title from the model the
 //! first words of the prompt are one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Body, MODEL, Usage};
@@ -51,7 +52,11 @@ impl Naming {
                 temperature: None,
                 conversation: format!("{}-title", thinker.session.spec.id).into(),
             };
+            let session = Arc::clone(&thinker.session);
             asked.spawn(async move {
+                if !session.ledger.allows(&session.shared.config.budget, &info, &request).await {
+                    return None;
+                }
                 let (text, usage) = aside(source.as_ref(), request).await.ok()?;
                 Some((text, counted(usage, &info)))
             });

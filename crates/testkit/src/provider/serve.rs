@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use engine::Usage;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -10,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::{Answer, Fault, Frame, Seen, Shared, Tongue, request};
-use crate::say;
+use crate::{Line, say};
 
 /// How the request for a session's name begins.
 const NAMING: &str = "You name conversations";
@@ -66,7 +67,8 @@ async fn write_answer(write: &mut OwnedWriteHalf, seen: &Seen, shared: &Shared) 
     };
     if seen.body.to_string().contains(NAMING) {
         // What a session is called is no part of a script.
-        return streamed(write, tongue, &seen.model(), vec![say("A session")].into()).await;
+        let named = vec![say("A session"), Line::Usage(Usage::default())];
+        return streamed(write, tongue, &seen.model(), named.into()).await;
     }
     let answer = shared.next_answer();
     shared.lock().requests.push(seen.clone());
