@@ -29,7 +29,7 @@ pub(crate) use custom::Custom;
 const REVIEW_PATH_CHARS_MAX: usize = 512;
 /// A prompt that nobody watches may come from anybody: an issue's title, a mail.
 const UNATTENDED: &str =
-    "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, or --approval.";
+    "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, --approval or --mode.";
 const INIT: &str = "Write AGENTS.md for this project, for coding agents that work here later. First look: the README, the \
     build files, the tests, the CI, and how the code is laid out. If there is an AGENTS.md already, better it and keep what is \
     still true. Say how to build, test and lint, also a single test; how the code is organised where that is not plain to \
@@ -187,9 +187,10 @@ pub(crate) async fn answer(
             return Ok(());
         }
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
-        Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
         Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),
+        Slash::Mode(Some(mode)) if !context.attended() && !holds_back(&mode) => UNATTENDED.to_owned(),
         Slash::Permissions(order) if order.changes() && !context.attended() => UNATTENDED.to_owned(),
+        Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
         Slash::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
         Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), mode),
         Slash::Status => report::status(&context.settings(), mode, &memory.costs, &knowledge),
@@ -204,6 +205,11 @@ pub(crate) async fn answer(
         }
     };
     context.text(context.new_message(), reply).await
+}
+
+/// Whether a mode only reads: whoever wrote the prompt, that does no harm.
+fn holds_back(mode: &str) -> bool {
+    matches!(full_name(MODE, mode.into()).as_ref(), "ask" | "architect")
 }
 
 fn sandbox(wanted: Option<&str>, mode: sandbox::Mode) -> String {

@@ -19,7 +19,7 @@ use sandbox::{Spot, Want};
 use crate::agent::AgentSession;
 use crate::model::Image;
 use crate::place::Place;
-use crate::role::Role;
+use crate::role::{self, Role};
 use crate::summary::{cut, one_line};
 use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Toolbox, Work};
 use crate::undo;
@@ -118,9 +118,10 @@ impl Guard {
         let want = if tool.class == ToolClass::Edit { Want::Write } else { Want::Read };
         let spot = self.find(intent.path.as_deref(), want).await?;
         let path = spot.as_ref().map(|spot| spot.real().to_owned());
-        // What a mode forbids, the session's policy refuses, as it does for every backend.
-        let is_mode = self.role.name.as_ref() == self.context.settings().get(MODE);
-        if !self.role.allows_name(&tool.name) || !is_mode && !self.role.may_use(tool) {
+        // What a built-in mode forbids, the session's policy refuses, as it does for every backend.
+        let name = self.role.name.as_ref();
+        let by_policy = role::is_built_in_mode(name) && name == self.context.settings().get(MODE);
+        if !self.role.allows_name(&tool.name) || !by_policy && !self.role.may_use(tool) {
             let reason = self.role.refusal(tool);
             self.forbid(start, path, &reason).await.map_err(Stopped::Gone)?;
             return Err(format!("not allowed: {reason}").into());

@@ -5,7 +5,8 @@
 //! as it is.
 //!
 //! **Invariant:** a project's files can narrow what is done here and never widen it: its roles have tools
-//! that the guard judges like all others, and it cannot replace what is built in or the person's own.
+//! that the guard judges like all others, and it cannot replace what is built in or the person's own roles
+//! and skills. A command is only a prompt, and the project's goes before the person's.
 
 mod front;
 mod rules;
@@ -64,7 +65,9 @@ impl Knowledge {
             let (agents, orders) =
                 if kin == ".opencode" { ("agent", "command") } else { ("agents", "commands") };
             let helpers = kin == ".claude";
+            let known = roles.len();
             role::written(&project, &place.join(kin).join(agents), helpers, shared, &mut roles);
+            roles.iter_mut().skip(known).for_each(|role| role.of_project = true);
             for command in Custom::all(&project, &place.join(kin).join(orders), true) {
                 // A project's command goes before the person's, and the nearest kin's before the others'.
                 let same = |known: &Custom| known.name == command.name;

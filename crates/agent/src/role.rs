@@ -43,13 +43,15 @@ pub(crate) struct Role {
     pub(crate) hidden: bool,
     /// The file it was written in; built in without.
     pub(crate) file: Option<PathBuf>,
+    /// That file belongs to the project, and so to whomever it comes from.
+    pub(crate) of_project: bool,
 }
 
 impl Role {
     pub(crate) fn may_use(&self, tool: &Tool) -> bool {
         let harmless = match tool.class {
-            ToolClass::Read | ToolClass::Network => true,
-            ToolClass::Edit | ToolClass::Execute => !self.only_reading,
+            ToolClass::Read => true,
+            ToolClass::Edit | ToolClass::Execute | ToolClass::Network => !self.only_reading,
         };
         harmless && self.allows_name(&tool.name)
     }
@@ -81,6 +83,14 @@ impl Role {
         Self { only_reading: self.only_reading || other.only_reading, tools, without, ..self.clone() }
     }
 
+    /// Who thinks, where the session's model is `chosen`. A project's file may choose among the models of
+    /// the same provider: it does not decide who is told what, and who is paid.
+    pub(crate) fn thinks_with(&self, chosen: &str) -> Arc<str> {
+        let provider = |id: &str| id.split(':').next().map(str::to_owned);
+        let own = self.model.clone().filter(|own| !self.of_project || provider(own) == provider(chosen));
+        own.unwrap_or_else(|| chosen.into())
+    }
+
     /// Whether people are shown it as a mode.
     pub(crate) fn is_choice(&self) -> bool {
         self.primary && !self.hidden
@@ -100,6 +110,7 @@ impl Role {
             sub_agent: false,
             hidden: false,
             file: None,
+            of_project: false,
         }
     }
 
@@ -179,6 +190,11 @@ pub(crate) fn built_in() -> Vec<Role> {
         )
         .helper(),
     ]
+}
+
+/// Whether a mode is one of ours, which no file can replace.
+pub(crate) fn is_built_in_mode(name: &str) -> bool {
+    ["code", "ask", "architect"].contains(&name)
 }
 
 /// For a review: whatever the mode is, nothing is changed.

@@ -120,7 +120,7 @@ impl Thinker {
     /// Nothing, if it may not be asked any more.
     async fn ask_model(&mut self) -> Result<Option<Reply>, Broken> {
         let (settings, role) = (self.context.settings(), self.role());
-        let id = role.model.clone().unwrap_or_else(|| settings.get(MODEL).into());
+        let id = role.thinks_with(settings.get(MODEL));
         let (source, info) = self
             .session
             .shared

@@ -64,6 +64,9 @@ pub(crate) struct Stepped {
     pub(crate) unfinished: bool,
 }
 
+/// What was noted before a change that may not come about.
+pub(crate) struct Former(Option<Journal>);
+
 impl Undo {
     pub(crate) fn new(all: Option<PathBuf>, session: SessionId) -> Self {
         Self { all, session, inner: Mutex::new(None) }
@@ -77,21 +80,33 @@ impl Undo {
         before: Option<&[u8]>,
         after: Option<&[u8]>,
         permissions: Option<u32>,
-    ) {
+    ) -> Former {
         let now = spot.permissions();
         let before = (state_of(before, now), before);
-        self.note(turn, spot.real(), before, state_of(after, permissions.or(now)));
+        self.note(turn, spot.real(), before, state_of(after, permissions.or(now)))
     }
 
     /// It did not after all.
-    pub(crate) fn did_not_change(&self, turn: TurnId, spot: &Spot, before: Option<&[u8]>) {
-        let state = state_of(before, spot.permissions());
-        self.note(turn, spot.real(), (state.clone(), None), state);
+    pub(crate) fn did_not_change(&self, former: Former) {
+        let Some(mut inner) = self.open() else { return };
+        let (Some(Inner { store, journal, .. }), Some(former)) = (inner.as_mut(), former.0) else { return };
+        *journal = former;
+        if let Err(error) = store.write_journal(journal) {
+            tracing::warn!(%error, "that nothing was changed is not kept");
+        }
     }
 
-    fn note(&self, turn: TurnId, path: &Path, (before, bytes): (State, Option<&[u8]>), after: State) {
-        let Some(mut inner) = self.open() else { return };
-        let Some(Inner { store, journal, commands }) = inner.as_mut() else { return };
+    /// Says what was noted before.
+    fn note(
+        &self,
+        turn: TurnId,
+        path: &Path,
+        (before, bytes): (State, Option<&[u8]>),
+        after: State,
+    ) -> Former {
+        let Some(mut inner) = self.open() else { return Former(None) };
+        let Some(Inner { store, journal, commands }) = inner.as_mut() else { return Former(None) };
+        let former = journal.clone();
         let outcome = match (&before, bytes) {
             (State::File { hash, .. }, Some(bytes)) => store.keep(hash, bytes, journal, *commands == 0),
             (_, _) => Ok(()),
@@ -100,6 +115,7 @@ impl Undo {
         if let Err(error) = outcome.and_then(|()| store.write_journal(journal)) {
             tracing::warn!(path = %path.display(), %error, "what was there before a change is not kept");
         }
+        Former(Some(former))
     }
 
     /// Takes back the last turn that changed files and is not taken back, or does again the last one that is.

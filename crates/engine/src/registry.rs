@@ -232,7 +232,17 @@ impl Registry {
 
     /// What a session in this folder offers. Touches the disk.
     pub fn offer(&self, cwd: &Path) -> Offer {
-        let mut offer = self.backend.offer(cwd);
+        self.with_usual_approval(self.backend.offer(cwd))
+    }
+
+    /// The same, off the async threads: a project may lie on a slow disk.
+    async fn offer_read(&self, cwd: PathBuf) -> Offer {
+        let backend = Arc::clone(&self.backend);
+        let read = tokio::task::spawn_blocking(move || backend.offer(&cwd)).await;
+        self.with_usual_approval(read.unwrap_or_default())
+    }
+
+    fn with_usual_approval(&self, mut offer: Offer) -> Offer {
         let approval = offer.settings.iter_mut().find(|spec| *spec.id == *APPROVAL);
         if let (Some(value), Some(spec)) = (&self.approval, approval) {
             // The approval that this process was started with is the usual one.
@@ -510,7 +520,7 @@ impl Registry {
             opened_after: Seq(claim.next_seq.0.saturating_sub(1)),
         };
         let unattended = !self.limits.attended;
-        let Offer { settings, commands, free_modes } = self.offer(&row.cwd);
+        let Offer { settings, commands, free_modes } = self.offer_read(row.cwd.clone()).await;
         let mut session = Session::new(settings.into(), row.cwd.clone(), row.title.clone(), unattended);
         session.free_modes(free_modes);
         let replay_from = observe_all(&mut session, store.as_ref(), &row.id).await?;

@@ -34,6 +34,8 @@ pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Prompts whose requests are remembered. A client that comes back after more than these does not
 /// learn by its request how an old one ended.
 const PROMPTS_MAX: usize = 64;
+/// The mode in which nothing is changed, where there is one.
+const READING_MODE: &str = "ask";
 
 /// A connection that sends something, with the name its client gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -476,18 +478,16 @@ impl Session {
         self.free_modes = modes;
     }
 
-    /// Leaves a mode that is not offered any more for the usual one, and says so: the file that it came
-    /// from is gone, or the session was brought from another machine.
+    /// Leaves a mode that is not offered any more, and says so: the file that it came from is gone, or the
+    /// session was brought from another machine. It may have held the agent to reading, so the next one does.
     pub fn leave_lost_mode(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         let lost: Arc<str> = self.settings.get(MODE).into();
         let spec = self.specs.iter().find(|spec| *spec.id == *MODE);
-        let Some(usual) = spec.filter(|spec| !spec.offers(&lost)).map(|spec| Arc::clone(&spec.default))
-        else {
-            return effects;
-        };
-        let text = format!("there is no mode {lost:?} here any more; the session goes on in {usual} mode");
-        let changed = Body::SettingChanged { id: MODE.into(), value: usual };
+        let Some(spec) = spec.filter(|spec| !spec.offers(&lost)) else { return effects };
+        let next = if spec.offers(READING_MODE) { READING_MODE.into() } else { Arc::clone(&spec.default) };
+        let text = format!("there is no mode {lost:?} here any more; the session goes on in {next} mode");
+        let changed = Body::SettingChanged { id: MODE.into(), value: next };
         self.record(Origin::Engine, None, changed, &mut effects);
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         self.record(Origin::Engine, None, notice, &mut effects);

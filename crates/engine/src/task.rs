@@ -554,18 +554,23 @@ impl Task {
             turn.abort.abort();
         }
         self.log.close(Some(error.to_string().into()));
+        close_backend(Arc::clone(&self.backend), self.tracker.clone(), self.id.clone()).await;
     }
 
     async fn wind_down(self) {
-        let closing = self.tracker.spawn(Arc::clone(&self.backend).close());
-        if tokio::time::timeout(BACKEND_CLOSE, closing).await.is_err() {
-            tracing::warn!(session = %self.id, "what the session had running did not end in time");
-        }
+        close_backend(Arc::clone(&self.backend), self.tracker.clone(), self.id.clone()).await;
         self.log.close(None);
-        self.backend.close().await;
         if let Err(error) = self.store.release(&self.id, self.epoch).await {
             tracing::warn!(session = %self.id, %error, "the session could not be released");
         }
+    }
+}
+
+/// Ends what the backend has running for a session, and waits for it a while.
+async fn close_backend(backend: Arc<dyn BackendSession>, tracker: TaskTracker, id: SessionId) {
+    let closing = tracker.spawn(backend.close());
+    if tokio::time::timeout(BACKEND_CLOSE, closing).await.is_err() {
+        tracing::warn!(session = %id, "what the session had running did not end in time");
     }
 }
 

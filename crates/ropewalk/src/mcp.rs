@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use agent::McpConfig;
-use engine::{ServerState, ServerView, ToolServer};
+use engine::{ServerState, ServerView, ServerWay, ToolServer};
 use serde_json::{Value, json};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
@@ -17,7 +17,7 @@ use crate::cli::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, Mcp
 use crate::config::{self, Config, ServerEntry};
 use crate::terminal::{self, one_line};
 use crate::trouble::Trouble;
-use crate::{guards, paths, run};
+use crate::{guards, paths, run, secrets};
 
 const NAME_CHARS_MAX: usize = 64;
 
@@ -37,13 +37,33 @@ pub fn settings(config: &Config) -> McpConfig {
 
 fn servers(config: &Config) -> Vec<ToolServer> {
     let usable = |entry: &ServerEntry| match entry.expanded(&config::variable) {
-        Ok(server) => Some(server),
+        Ok(server) => {
+            hide(&server);
+            Some(server)
+        }
         Err(reason) => {
             guards::warn(&format!("the MCP server {} is left out: {reason}", entry.server.name));
             None
         }
     };
     config.mcp.servers.iter().filter(|entry| entry.enabled).filter_map(usable).collect()
+}
+
+/// What a server is given to prove itself must not be told by it.
+fn hide(server: &ToolServer) {
+    let secret = |name: &str| {
+        let name = name.to_uppercase();
+        ["KEY", "SECRET", "TOKEN", "PASSW", "CREDENTIAL", "AUTH", "COOKIE"]
+            .iter()
+            .any(|word| name.contains(word))
+    };
+    let given = match &server.way {
+        ServerWay::Child { environment, .. } => environment,
+        ServerWay::Http { headers, .. } => headers,
+    };
+    for (_, value) in given.iter().filter(|(name, value)| value.len() >= 8 && secret(name)) {
+        secrets::also(value);
+    }
 }
 
 pub fn run(command: &McpCommand) -> ExitCode {

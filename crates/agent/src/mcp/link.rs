@@ -91,9 +91,21 @@ impl ClientHandler for Ears {
 pub(super) struct Link {
     peer: Peer<RoleClient>,
     /// Ready when the conversation is over, by whomever.
-    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    over: Over,
     hang_up: CancellationToken,
     child: Option<Child>,
+}
+
+/// The end of a conversation, which can be waited for again after it has come.
+struct Over(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Over {
+    async fn wait(&mut self) {
+        if let Some(over) = &mut self.0 {
+            over.as_mut().await;
+            self.0 = None;
+        }
+    }
 }
 
 struct Child {
@@ -143,7 +155,7 @@ impl Link {
     ) -> Self {
         let peer = running.peer().clone();
         // How the conversation ended is told by the program's own end, or not at all.
-        let over = Box::pin(async move { drop(running.waiting().await) });
+        let over = Over(Some(Box::pin(async move { drop(running.waiting().await) })));
         Self { peer, over, hang_up, child }
     }
 
@@ -155,12 +167,12 @@ impl Link {
     pub(super) async fn gone(&mut self) -> String {
         match &mut self.child {
             None => {
-                self.over.as_mut().await;
+                self.over.wait().await;
                 "the connection was closed".into()
             }
             Some(child) => {
                 tokio::select! {
-                    () = self.over.as_mut() => {}
+                    () = self.over.wait() => {}
                     _ = child.service.ended() => {}
                 }
                 child.epitaph("").await
@@ -168,11 +180,11 @@ impl Link {
         }
     }
 
-    pub(super) async fn end(self, over_already: bool) {
+    pub(super) async fn end(mut self, over_already: bool) {
         // Closes a program's input, and says goodbye to an address.
         self.hang_up.cancel();
         if !over_already {
-            drop(tokio::time::timeout(GOODBYE_WAIT, self.over).await);
+            drop(tokio::time::timeout(GOODBYE_WAIT, self.over.wait()).await);
         }
         if let Some(child) = self.child {
             child.service.end(END_GRACE).await;
@@ -244,6 +256,12 @@ async fn start(
 pub(super) fn told(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
+    // The library names its own types first; what comes after them is what a person needs.
+    if let Some((types, cause)) = text.split_once("] error: ")
+        && types.contains("rmcp::")
+    {
+        text = cause.to_owned();
+    }
     while let Some(cause) = source {
         let cause_text = cause.to_string();
         if !text.contains(&cause_text) {

@@ -68,9 +68,13 @@ pub(super) async fn ask(
     body: Vec<u8>,
 ) -> Result<Response, NoReply> {
     let url = Url::parse(url).map_err(|error| {
-        failed(ModelError::lasting(format!("{} has no usable base URL: {error}", config.name)))
+        failed(ModelError::lasting(format!(
+            "{} has no usable base URL: {error}; it looks like https://models.example.com/v1",
+            config.name
+        )))
     })?;
-    let host = url.host_str().unwrap_or_default().to_owned();
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let host = format!("{}{port}", url.host_str().unwrap_or_default());
     let headers = headers(config).map_err(failed)?;
     let sent = client.post(url).headers(headers).body(body).send();
     let response = match tokio::time::timeout(config.timeouts.answer, sent).await {
@@ -82,9 +86,14 @@ pub(super) async fn ask(
             ))));
         }
         Ok(Err(error)) => {
-            let hint = if is_local(&config.base_url) { "; is it running?" } else { "" };
-            let text = format!("{} cannot be reached at {host}: {}{hint}", config.name, cause(error));
-            return Err(failed(ModelError::passing(text)));
+            // Whoever should listen on this machine does not, and waiting does not start it.
+            let nobody = error.is_connect() && is_local(&config.base_url);
+            let text = format!("{} cannot be reached at {host}: {}", config.name, cause(error));
+            return Err(failed(if nobody {
+                ModelError::lasting(format!("{text}; start it, or check its base URL"))
+            } else {
+                ModelError::passing(text)
+            }));
         }
         Ok(Ok(response)) => response,
     };

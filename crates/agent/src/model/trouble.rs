@@ -113,11 +113,11 @@ impl Refused {
 
 /// Takes our secrets out of somebody else's words.
 pub(super) fn clean(words: &str, secrets: &[&str]) -> String {
-    let mut words = shown(words, WORDS_CHARS_MAX);
+    let mut words = words.to_owned();
     for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
         words = words.replace(*secret, "***");
     }
-    words
+    shown(&words, WORDS_CHARS_MAX)
 }
 
 /// On one line, without control characters, not too long.

@@ -62,7 +62,7 @@ fn agents_are_read_from_the_files_of_several_programs() {
             mine [mode]: My own | Be mine. | model Some("offline:terse") tools None without []
             docs [mode helper hidden]: Write docs. | Write docs. | model None tools Some(["read", "edit", "write", "apply_patch"]) without []
             checker [helper reads]: Checks | Check. | model None tools Some(["read", "search", "glob", "list"]) without []
-            plain [helper]: Plain | Go. | model None tools None without ["write", "shell", "jobs"]
+            plain [helper]: Plain | Go. | model None tools None without ["write", "shell", "jobs", "job_input"]
         "#]],
     );
 }

@@ -61,6 +61,7 @@ fn role_of(page: &Page, helpers: bool, shared: &Shared) -> Option<Role> {
         sub_agent,
         hidden: front.is_true("hidden"),
         file: Some(page.path.clone()),
+        of_project: false,
         name,
     })
 }
@@ -89,7 +90,7 @@ fn ours(tool: &str) -> Vec<Arc<str>> {
     // `Bash(git *)` narrows further than we can: then it is not given at all.
     let lower = tool.to_lowercase();
     let names: &[&str] = match lower.as_str() {
-        "bash" | "shell" | "execute" => &["shell", "jobs"],
+        "bash" | "shell" | "execute" => &["shell", "jobs", "job_input"],
         "edit" | "multiedit" | "patch" | "apply_patch" => &["edit", "write", "apply_patch"],
         "write" => &["write"],
         "grep" | "search" => &["search"],

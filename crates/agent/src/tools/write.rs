@@ -198,7 +198,7 @@ fn put_bytes(
 ) -> Result<(), Failure> {
     let (files, turn) = (job.files()?, job.context.turn());
     let before = before.map(str::as_bytes);
-    job.session.undo.will_change(turn, spot, before, after.map(str::as_bytes), permissions);
+    let former = job.session.undo.will_change(turn, spot, before, after.map(str::as_bytes), permissions);
     let outcome = match after {
         Some(after) => {
             let to_disk = || files.replace_with(spot, after.as_bytes(), &draft_name(), permissions);
@@ -210,7 +210,7 @@ fn put_bytes(
         }),
     };
     if let Err(failure) = outcome {
-        job.session.undo.did_not_change(turn, spot, before);
+        job.session.undo.did_not_change(former);
         return Err(failure);
     }
     job.session.seen.remember(spot.real(), after.unwrap_or_default().as_bytes());

@@ -72,10 +72,12 @@ async fn a_mode_that_is_gone_is_left_and_that_is_said() {
     let events = house.prompt("/status").await;
     let said = house.lines(&events);
     assert!(
-        said.starts_with("mode = code\nWarning: there is no mode \"docs\" here any more; the session goes on in code mode\n"),
+        said.starts_with(
+            "mode = ask\nWarning: there is no mode \"docs\" here any more; the session goes on in ask mode\n"
+        ),
         "{said}"
     );
-    assert!(said.contains("- mode: code|"), "{said}");
+    assert!(said.contains("- mode: ask|"), "{said}");
 }
 
 /// H2, H5, H8.

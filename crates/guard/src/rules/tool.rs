@@ -102,6 +102,8 @@ impl Tools {
     /// or looks at it by another tool is meant too.
     pub(super) fn include(&self, name: &ToolName, narrows: bool) -> bool {
         match self {
+            // Whoever may not run a command may not type it into a running shell either.
+            Self::Known(Tool::Shell) if narrows && name.lower == "job_input" => true,
             Self::Known(tool) => name.known.is_some_and(|wished| covers(*tool, wished, narrows)),
             Self::Named(own) => *own == name.lower,
             Self::Server(server) => {
