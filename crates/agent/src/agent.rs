@@ -41,6 +41,8 @@ pub struct AgentConfig {
     pub output_tokens_max: Option<u64>,
     pub shell: sandbox::Limits,
     pub reach: Reach,
+    /// No other tools than these, if there is a list.
+    pub allowed_tools: Option<Vec<Arc<str>>>,
     pub knowledge: KnowledgeConfig,
     /// A session is named by its model, and not by the first words of its first prompt.
     pub titles_by_model: bool,
@@ -83,6 +85,7 @@ impl AgentConfig {
             output_tokens_max: None,
             shell: sandbox::Limits::default(),
             reach: Reach::default(),
+            allowed_tools: None,
             knowledge: KnowledgeConfig::default(),
             titles_by_model: false,
             rules: None,
@@ -143,6 +146,7 @@ impl Agent {
     pub fn new(config: AgentConfig) -> Self {
         let shared = Shared::new(config);
         let tools = Toolbox::built_in().with_tasks(&role::built_in());
+        let tools = tools.only(shared.config.allowed_tools.as_deref());
         let tools = tools.iter().map(|tool| ToolInfo {
             name: Arc::clone(&tool.name),
             description: Arc::clone(&tool.description),

@@ -41,5 +41,6 @@ pub use model::{
     Thinking, Timeouts, ToolCall, ToolSpec, Wire, catalog,
 };
 pub use role::AgentInfo;
+pub use tools::tools_named;
 pub use undo::ForgetsUndo;
 pub use web::{Names, WebReach, is_public};

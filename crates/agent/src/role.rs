@@ -16,7 +16,7 @@ use engine::{Category, Choice, MODE, SettingSpec, ToolClass};
 
 use crate::tools::Tool;
 
-pub(crate) use written::written;
+pub(crate) use written::{ours as our_tools, written};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Role {

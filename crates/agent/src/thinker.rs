@@ -111,10 +111,11 @@ impl Thinker {
         let knowledge = self.session.knowledge();
         let tools = Toolbox::built_in().with(self.session.servers.tools());
         let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
-        match self.context.works_for() {
+        let tools = match self.context.works_for() {
             Some(_) => tools.of_sub_agent(),
             None => tools.with_tasks(&knowledge.roles),
-        }
+        };
+        tools.only(self.session.shared.config.allowed_tools.as_deref())
     }
 
     /// Nothing, if it may not be asked any more.

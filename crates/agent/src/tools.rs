@@ -38,7 +38,7 @@ use crate::agent::AgentSession;
 use crate::host::Terminal;
 use crate::model::{Image, ToolSpec};
 use crate::place::Place;
-use crate::role::Role;
+use crate::role::{self, Role};
 
 /// A file larger than this is not read whole: search in it, or use a command.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -91,6 +91,12 @@ impl Toolbox {
         if more.is_empty() { self } else { Self { tools: self.tools.iter().cloned().chain(more).collect() } }
     }
 
+    /// Those with these names, if there is a list.
+    pub(crate) fn only(self, names: Option<&[Arc<str>]>) -> Self {
+        let Some(names) = names else { return self };
+        Self { tools: self.tools.iter().filter(|tool| names.contains(&tool.name)).cloned().collect() }
+    }
+
     /// Those that a role may use.
     pub(crate) fn of_role(&self, role: &Role) -> Self {
         Self { tools: self.tools.iter().filter(|tool| role.may_use(tool)).cloned().collect() }
@@ -123,6 +129,21 @@ impl Toolbox {
         };
         self.tools.iter().map(spec).collect()
     }
+}
+
+/// Our names of tools, whatever program's name was given and in whatever case. The error lists ours.
+pub fn tools_named(names: &[String]) -> Result<Vec<Arc<str>>, String> {
+    let known = Toolbox::built_in().with_skills().with_tasks(&role::built_in());
+    let mut ours = Vec::new();
+    for name in names.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
+        let meant = role::our_tools(name);
+        let named = |tool: &Arc<str>| known.find(tool).is_some() || tool.starts_with("mcp__");
+        if !meant.iter().all(named) {
+            return Err(format!("there is no tool {name:?}; the tools are {}", known.names()));
+        }
+        ours.extend(meant);
+    }
+    Ok(ours)
 }
 
 /// Reads the model's arguments. Touches nothing.

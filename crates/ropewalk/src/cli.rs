@@ -195,6 +195,10 @@ pub struct GuardOptions {
     #[arg(long, value_name = "DIR")]
     pub add_dir: Vec<PathBuf>,
 
+    /// Only these tools, in a list with commas: Read,Edit,Bash or our own names
+    #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
+    pub allowed_tools: Option<Vec<String>>,
+
     /// Leave the project's instruction files (AGENTS.md and the like) alone
     #[arg(long)]
     pub no_rules: bool,

@@ -57,6 +57,8 @@ pub struct Guards {
     pub approval_once: Option<Arc<str>>,
     /// The project's instruction files are left alone.
     pub no_rules: bool,
+    /// No other tools, if there is a list.
+    pub allowed_tools: Option<Vec<Arc<str>>>,
     pub config: Config,
     /// Who thinks. Only the offline model, until somebody looks for others.
     pub models: Models,
@@ -87,6 +89,11 @@ impl Guards {
             },
             approval_once: None,
             no_rules: options.no_rules,
+            allowed_tools: options.allowed_tools.as_deref().map(agent::tools_named).transpose().map_err(
+                |wrong| {
+                    Trouble::usage(wrong).fix("name some of them after --allowed-tools, with commas between")
+                },
+            )?,
             config,
             models: Models::offline(),
         };
@@ -130,6 +137,7 @@ impl Guards {
             approval: None,
             approval_once: None,
             no_rules: false,
+            allowed_tools: None,
             config: Config::default(),
             models: Models::offline(),
         }

@@ -120,6 +120,7 @@ fn parts(
     config.rules = Some(Arc::clone(rules));
     config.undo = Some(paths::undo()?);
     config.knowledge = paths::knowledge(guards.no_rules);
+    config.allowed_tools = guards.allowed_tools.clone();
     config.titles_by_model = true;
     config.mcp = mcp::settings(&guards.config);
     let options = store::Options { warm, ..store::Options::default() };

@@ -279,6 +279,17 @@ fn files_and_standard_input_go_along() {
     world.run_with_input(&["run", "hello", "-f", "-"], "from a pipe").with(0);
 }
 
+/// H19.
+#[test]
+fn only_the_tools_that_were_named_are_there() {
+    let world = World::new();
+    let wrong = world.run(&["run", "--allowed-tools", "Read,fly", "x"]).with(2);
+    assert!(wrong.err.contains("\"fly\"") && wrong.err.contains("apply_patch"), "{}", wrong.err);
+    let run = world.run(&["run", "--allowed-tools", "READ,grep", "--json", "write a.txt: x"]).with(0).json();
+    assert!(run.to_string().contains("there is no tool \\\"write\\\"; the tools are read, search"), "{run}");
+    assert!(!world.project().join("a.txt").exists());
+}
+
 #[test]
 fn images_go_along() {
     let world = World::new();

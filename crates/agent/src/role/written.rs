@@ -86,7 +86,7 @@ fn tools_of(front: &Front) -> (Option<Vec<Arc<str>>>, Vec<Arc<str>>) {
 }
 
 /// Our tools for a name that another program has for them.
-fn ours(tool: &str) -> Vec<Arc<str>> {
+pub(crate) fn ours(tool: &str) -> Vec<Arc<str>> {
     // `Bash(git *)` narrows further than we can: then it is not given at all.
     let lower = tool.to_lowercase();
     let names: &[&str] = match lower.as_str() {
@@ -101,7 +101,7 @@ fn ours(tool: &str) -> Vec<Arc<str>> {
         "agent" | "task" => &["task"],
         "askuserquestion" | "question" | "ask_user" => &["ask_user"],
         "read" | "notebookread" => &["read"],
-        _ => return vec![tool.into()],
+        _ => return vec![if lower.starts_with("mcp__") { tool.into() } else { lower.into() }],
     };
     names.iter().map(|name| Arc::from(*name)).collect()
 }
