@@ -48,7 +48,10 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     }
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     let product = match wanted(OURS) {
-        true => build(&command::root(), &["--package", "ropewalk"], OURS)?,
+        true => match command::variable("ROPEWALK_BIN") {
+            Some(built) => built.into(),
+            None => build(&command::root(), &["--package", "ropewalk"], OURS)?,
+        },
         false => PathBuf::new(),
     };
     let mock = Mock::start()?;
