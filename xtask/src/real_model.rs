@@ -30,13 +30,14 @@ pub fn run() -> anyhow::Result<()> {
     let server = Server::start()?;
     let scratch = command::target_folder()?.join("rigs/real-model-home");
     let place = agents::place(&scratch, "ropewalk", &server.address)?;
-    let settings = place.home.join(".config/ropewalk/config.toml");
+    let settings = place.home.join("state/config.toml");
     fs::create_dir_all(settings.parent().context("the settings have no folder")?)?;
     fs::write(&settings, settings_of(&server.address))?;
     let mut ropewalk = program(command::server()?);
     ropewalk
         .arg("serve")
         .env("ROPEWALK_HOME", place.home.join("state"))
+        .env("ROPEWALK_OFFLINE", "")
         .env("ROPEWALK_MODEL", "local:smollm2");
     let mut agent = Running::start(ropewalk, &place)?;
     agent.patience = PATIENCE;
