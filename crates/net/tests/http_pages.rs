@@ -62,9 +62,10 @@ impl Player {
         }
     }
 
-    /// Lines about an event stand before its data.
+    /// Lines about an event stand before its data. The answers to several requests come in any order.
     async fn events(&mut self, mut stream: Events, expected: &[&str], example: &str) {
         let (mut id, mut name) = (None, None);
+        let mut answers = Vec::new();
         for line in expected {
             if let Some(text) = line.strip_prefix("id: ") {
                 id = Some(text);
@@ -72,10 +73,17 @@ impl Player {
                 name = Some(text);
             } else if let Some(data) = line.strip_prefix("data: ") {
                 let data: Value = serde_json::from_str(data).unwrap();
+                if let Some(at) = answers.iter().position(|answer| self.is_in(&data, answer)) {
+                    answers.remove(at);
+                    continue;
+                }
                 loop {
                     let event = stream.next().await;
                     let event = event.unwrap_or_else(|| panic!("{example}\nbut there was no {data}"));
-                    if self.is_in(&data, &event.json()) {
+                    let json = event.json();
+                    if !self.is_in(&data, &json) {
+                        answers.extend(json.get("result").is_some().then_some(json));
+                    } else {
                         if let Some(name) = name.take() {
                             assert_eq!(event.event.as_deref(), Some(name));
                         }
