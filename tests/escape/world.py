@@ -113,6 +113,8 @@ class World:
     def environment(self, **more):
         """What the server is started with: some of it must not reach a command."""
         planted = {
+            # With this key alone the attacks would be told to a model of that provider.
+            "ROPEWALK_OFFLINE": "1",
             "OPENAI_API_KEY": f"SECRET-{self.secret}-38",
             "MY_SETTING": f"SECRET-{self.secret}-38",
             "GIT_CONFIG_PARAMETERS": "'planted.planted=planted'",
