@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use engine::{BoxFuture, Usage};
 
+pub(crate) use http::use_ring;
 pub use offline::Offline;
 pub use price::{LongPrice, Price};
 pub use provider::{Provider, ProviderConfig, Secret, Timeouts};

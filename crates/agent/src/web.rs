@@ -162,8 +162,7 @@ impl Web {
 }
 
 fn client(reach: &WebReach) -> reqwest::Result<Client> {
-    // Somebody else may have chosen one; it is the same.
-    rustls::crypto::ring::default_provider().install_default().ok();
+    crate::model::use_ring();
     Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

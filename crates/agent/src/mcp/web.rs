@@ -52,8 +52,7 @@ pub(super) fn transport(
         }
         named.insert(name, value);
     }
-    // Whoever comes second is told that there is one already, and that is well.
-    drop(rustls::crypto::ring::default_provider().install_default());
+    crate::model::use_ring();
     let client = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_max_idle_per_host(0)
