@@ -17,6 +17,7 @@ use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
 use crate::host::{HostAbilities, HostLink, Hosts};
 use crate::ids::{CallId, MessageId, Seq, SessionId, TurnId};
 use crate::log::LogReader;
+use crate::review::Review;
 use crate::servers::{ToolServer, ToolServers};
 use crate::settings::{SettingSpec, Settings};
 
@@ -86,6 +87,11 @@ pub trait BackendSession: Send + Sync + 'static {
 
     /// The tool servers of the session, if it can have any.
     fn servers(&self) -> Option<Arc<dyn ToolServers>> {
+        None
+    }
+
+    /// What the session has changed in files, if that is kept.
+    fn review(&self) -> Option<Arc<dyn Review>> {
         None
     }
 

@@ -12,6 +12,7 @@ use crate::content::CommandSpec;
 use crate::host::{Host, Hosts};
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
+use crate::review::Review;
 use crate::servers::ToolServers;
 use crate::session::{Input, Prompted, Refusal, Totals};
 use crate::settings::{SettingSpec, Settings};
@@ -80,6 +81,7 @@ pub(crate) struct HandleInner {
     pub specs: Arc<[SettingSpec]>,
     pub commands: Arc<[CommandSpec]>,
     pub servers: Option<Arc<dyn ToolServers>>,
+    pub review: Option<Arc<dyn Review>>,
     pub mailbox: mpsc::Sender<Envelope>,
     pub log: Arc<LogShared>,
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -121,6 +123,11 @@ impl SessionHandle {
     /// The tool servers of the session, if it can have any.
     pub fn servers(&self) -> Option<&Arc<dyn ToolServers>> {
         self.inner.servers.as_ref()
+    }
+
+    /// What the session has changed in files, if that is kept.
+    pub fn review(&self) -> Option<&Arc<dyn Review>> {
+        self.inner.review.as_ref()
     }
 
     pub async fn send(&self, input: Input) -> Result<Accepted, SendError> {

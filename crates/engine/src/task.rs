@@ -153,6 +153,7 @@ impl Task {
                 specs: Arc::clone(parts.session.specs()),
                 commands: parts.commands,
                 servers: parts.backend.servers(),
+                review: parts.backend.review(),
                 mailbox: mailbox_in,
                 log: log.shared(),
                 snapshot: snapshot_out,

@@ -33,6 +33,7 @@ use tokio_util::task::TaskTracker;
 use wire::{Dialect, Identity};
 
 use crate::connection::Greeted;
+use crate::hall::Hall;
 use crate::handlers::Rules;
 use crate::metrics::Metrics;
 
@@ -67,6 +68,8 @@ pub struct Doors {
     pub transports: Transports,
     /// Places for WebSockets.
     pub sockets: Arc<Semaphore>,
+    /// Who can come in by our own clients.
+    pub hall: Arc<Hall>,
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.

@@ -148,6 +148,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
+            hall: Arc::default(),
             metrics: Arc::clone(&shared.metrics),
             started: shared.started,
             tasks: TaskTracker::new(),

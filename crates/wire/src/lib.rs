@@ -18,6 +18,7 @@ pub mod fuzz;
 pub mod markdown;
 mod merge;
 pub mod money;
+pub mod native;
 pub mod otter;
 pub mod outcome;
 pub mod page;

@@ -24,6 +24,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::{Principal, SessionId};
 use tokio::time::Instant;
+use wire::native::Role;
 
 use super::Doors;
 use super::body::{self, REST_BYTES_MAX, RPC_BYTES_MAX};
@@ -32,6 +33,7 @@ use super::origins::{Names, Page};
 use super::refusal::Refusal;
 use super::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
 use super::wrong::WrongTokens;
+use crate::hall::Visitor;
 use crate::metrics::Reason;
 
 /// The WebSocket sub-protocol that we answer with.
@@ -53,6 +55,18 @@ pub struct Caller {
     /// `local` for the master token, else the client's id.
     pub name: Arc<str>,
     pub scope: Scope,
+}
+
+impl Caller {
+    /// The same as one of our own clients is known.
+    pub fn visitor(&self) -> Visitor {
+        Visitor {
+            principal: self.principal.clone(),
+            name: Arc::clone(&self.name),
+            role: Role::Owner,
+            device: None,
+        }
+    }
 }
 
 /// What a token opens.

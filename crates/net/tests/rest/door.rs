@@ -56,6 +56,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
+            hall: Arc::default(),
             metrics: net::Metrics::new("1.2.3", engine::Timestamp(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

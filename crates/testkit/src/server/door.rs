@@ -50,6 +50,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: sockets(),
+            hall: Arc::default(),
             metrics: net::Metrics::new("1.2.3", started),
             started,
             tasks: TaskTracker::new(),

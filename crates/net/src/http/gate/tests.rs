@@ -59,6 +59,7 @@ pub fn doors() -> Arc<Doors> {
         visits: Visits::default(),
         transports: Transports::default(),
         sockets: sockets(),
+        hall: Arc::default(),
         metrics: Metrics::new("1.2.3", Timestamp(2_000)),
         started: Timestamp(2_000),
         tasks: TaskTracker::new(),

@@ -1,0 +1,68 @@
+//! The web app's types are these types.
+
+use expect_test::expect_file;
+use ts_rs::{Config, TS};
+
+use super::*;
+
+const HEAD: &str = "// Made from crates/wire/src/native by its tests (UPDATE_EXPECT=1 cargo test -p wire native). Do not edit.\n";
+
+#[test]
+fn the_types_of_the_web_app_are_current() {
+    let config = Config::new().with_large_int("number");
+    let mut out = String::from(HEAD);
+    macro_rules! types {
+        ($($name:ty),* $(,)?) => { $( out.push_str(&format!("\nexport {}\n", <$name as TS>::decl(&config))); )* };
+    }
+    types!(
+        Role,
+        Decision,
+        Picture,
+        Subscription,
+        Request,
+        Envelope,
+        Level,
+        StepState,
+        PlanStep,
+        Plan,
+        DiffStatus,
+        Hunk,
+        Diff,
+        ToolState,
+        Tool,
+        Ended,
+        What,
+        Row,
+        Append,
+        Question,
+        AskView,
+        CardState,
+        Card,
+        Waiting,
+        SettingChoice,
+        Setting,
+        SlashCommand,
+        SessionState,
+        View,
+        Hello,
+        FoundFile,
+        RuleView,
+        Device,
+        Knock,
+        Invitation,
+        Wrong,
+        Answered,
+        Reply,
+        Told,
+        Frame,
+    );
+    expect_file!["../../../../web/src/wire.ts"].assert_eq(&out);
+}
+
+#[test]
+fn a_request_is_read_with_its_id() {
+    let text = r#"{"id":7,"do":"prompt","session":"s","key":"k","text":"hi","pictures":[]}"#;
+    let envelope: Envelope = serde_json::from_str(text).unwrap();
+    assert_eq!(envelope.id, 7);
+    assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
+}

@@ -1,0 +1,19 @@
+import { defineConfig } from 'vite'
+
+// The server that the development page talks to: `ropewalk serve --http`.
+const server = process.env.ROPEWALK_URL ?? 'http://127.0.0.1:5173'
+
+// File names are fixed: the binary embeds them by name and tells browsers by a digest when they change.
+export default defineConfig({
+  oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
+  build: {
+    target: 'es2022',
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    rolldownOptions: {
+      output: { entryFileNames: 'app.js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
+    },
+  },
+  worker: { format: 'es', rolldownOptions: { output: { entryFileNames: '[name].js' } } },
+  server: { port: 5174, proxy: { '/ui': { target: server, ws: true, changeOrigin: true } } },
+})
