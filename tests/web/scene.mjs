@@ -1,21 +1,20 @@
 // The built binary, a model, a push service and people with browsers: everything a test of the web app needs.
 //
 // A scene has a server with a home, a workspace and a port of its own, and
-// people (a `Person` is one browser profile on one device). When it is over, everything it started is ended,
+// people (a `User` is one browser profile on one device). When it is over, everything it started is ended,
 // and every page is judged: nothing was loaded from another host, no rule of the content security policy was
 // broken, and no script failed. A test that fails leaves pictures and the server's log in `WEB_RECORDS`.
 
-import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { chromium } from "playwright-core";
 import { Model } from "./model.mjs";
-import { Person } from "./person.mjs";
+import { User } from "./app.mjs";
 import { Server } from "./server.mjs";
 
-/** No wait is longer. Generous, because test machines are busy. */
-export const DEADLINE_MS = 30_000;
+export { until } from "./until.mjs";
+
 
 const RECORDS = process.env.WEB_RECORDS ?? path.join(os.tmpdir(), "ropewalk-web-records");
 
@@ -79,7 +78,7 @@ export class Scene {
 
   /** Somebody with a browser, not logged in. */
   async person(size = DESKTOP, options = {}) {
-    const person = await Person.arrive(await browser(), this.server, size, options);
+    const person = await User.arrive(await browser(), this.server, size, options);
     this.people.push(person);
     return person;
   }
@@ -118,21 +117,5 @@ export class Scene {
     for (const person of this.people) await person.leave();
     await this.server?.stop();
     await this.model?.stop();
-  }
-}
-
-/** Waits until a condition holds, looking again and again; fails with what was seen last. */
-export async function until(what, condition, deadlineMs = DEADLINE_MS) {
-  const end = Date.now() + deadlineMs;
-  let last;
-  for (;;) {
-    try {
-      last = await condition();
-      if (last) return last;
-    } catch (error) {
-      last = error;
-    }
-    if (Date.now() > end) assert.fail(`${what}: not within ${deadlineMs} ms; last: ${last?.stack ?? last}`);
-    await new Promise((wake) => setTimeout(wake, 25));
   }
 }
