@@ -35,6 +35,7 @@ use eyes::Eyes;
 use kept::Stamp;
 use tickets::Tickets;
 
+pub(crate) use enter::Arrival;
 pub use enter::{Denial, Entered};
 pub use eyes::Seat;
 pub use tickets::{Code, TICKET_LIFE};

@@ -111,7 +111,7 @@ pub struct Names {
 }
 
 /// Where a request that has an `Origin` comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     /// One of ours.
     Own,
