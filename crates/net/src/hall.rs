@@ -37,6 +37,7 @@ use kept::Stamp;
 use push::Push;
 use tickets::Tickets;
 
+pub(crate) use enter::Arrival;
 pub use enter::{Denial, Entered};
 pub use eyes::Seat;
 pub use tickets::{Code, TICKET_LIFE};

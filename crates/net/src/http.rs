@@ -7,6 +7,7 @@ mod acp;
 mod bernstein;
 mod body;
 mod crowd;
+mod enter;
 pub mod gate;
 mod health;
 mod held;
@@ -18,6 +19,7 @@ mod rest;
 mod sse;
 mod tls;
 mod tokens;
+mod web;
 mod wrong;
 
 use std::sync::Arc;
@@ -107,6 +109,8 @@ pub fn router(doors: Arc<Doors>) -> Router {
         .merge(health::routes())
         .merge(acp::routes())
         .merge(rest::routes())
+        .merge(enter::routes())
+        .merge(web::routes())
         .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })
