@@ -40,6 +40,8 @@ export class Person {
   console = [];
   problems = [];
   refused = [];
+  /** What the page asked of the server, once it was answered. */
+  answered = [];
 
   /** A page, and what it says. */
   watch(page) {
@@ -54,7 +56,19 @@ export class Person {
       this.problems.push(`a dialog: ${dialog.message()}`);
       dialog.dismiss().catch(() => {});
     });
-    page.on("websocket", (socket) => this.sees(socket.url()));
+    page.on("websocket", (socket) => {
+      this.sees(socket.url());
+      const asked = new Map();
+      socket.on("framesent", ({ payload }) => {
+        const request = JSON.parse(payload);
+        asked.set(request.id, request);
+      });
+      socket.on("framereceived", ({ payload }) => {
+        const { re } = JSON.parse(payload);
+        const request = asked.get(re);
+        if (request) this.answered.push(request);
+      });
+    });
   }
 
   sees(address) {
