@@ -149,6 +149,7 @@ impl Door {
             transports: Transports::default(),
             sockets: net::http::sockets(),
             hall: Arc::default(),
+            desk: net::native::DeskSlot::default(),
             metrics: Arc::clone(&shared.metrics),
             started: shared.started,
             tasks: TaskTracker::new(),
