@@ -1,5 +1,20 @@
 import { render } from 'preact'
 import './style.css'
+import { App } from './app'
+import { startBoard } from './lib/board'
+import { startTheme } from './lib/choices'
+import { startLine } from './lib/line'
+import { place, startRouter } from './lib/router'
+import { startSessions } from './lib/session'
 
 const root = document.getElementById('app')
-if (root) render(<p>Ropewalk</p>, root)
+if (root) {
+  startTheme()
+  startRouter()
+  startBoard()
+  startSessions()
+  // Who comes with a code has no cookie yet: the page that takes it starts the connection.
+  const at = place.peek().at
+  if (at !== 'login' && at !== 'pair') startLine()
+  render(<App />, root)
+}
