@@ -1,0 +1,3 @@
+export default function Settings({ part }: { part: string | null }) {
+  return <p>{part}</p>
+}
