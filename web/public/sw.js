@@ -187,24 +187,6 @@ async function subscribeAgain(event) {
   if (!made) return
   const { endpoint, keys } = made.toJSON()
   const subscription = { endpoint, p256dh: keys.p256dh, auth: keys.auth }
-  await tell({ id: 1, do: 'push', subscription })
-}
-
-/** One request to the server, by the only door that takes it. */
-function tell(envelope) {
-  return new Promise((resolve, reject) => {
-    const { protocol, host } = self.location
-    const socket = new self.WebSocket(`${protocol === 'https:' ? 'wss' : 'ws'}://${host}/ui/socket`, 'ropewalk.v1')
-    const timer = self.setTimeout(() => socket.close(), 10_000)
-    socket.onopen = () => socket.send(JSON.stringify(envelope))
-    socket.onmessage = ({ data }) => {
-      if (typeof data !== 'string' || !data.includes(`"re":${envelope.id}`)) return
-      resolve()
-      socket.close()
-    }
-    socket.onclose = () => {
-      self.clearTimeout(timer)
-      reject(new Error('the server did not answer'))
-    }
-  })
+  const words = { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ do: 'push', subscription }) }
+  await self.fetch('/ui/hall', words)
 }

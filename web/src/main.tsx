@@ -6,6 +6,7 @@ import { startTheme } from './lib/choices'
 import { startLine } from './lib/line'
 import { place, startRouter } from './lib/router'
 import { startSessions } from './lib/session'
+import { startWorker } from './worker'
 
 const root = document.getElementById('app')
 if (root) {
@@ -13,6 +14,7 @@ if (root) {
   startRouter()
   startBoard()
   startSessions()
+  startWorker()
   // Who comes with a code has no cookie yet: the page that takes it starts the connection.
   const at = place.peek().at
   if (at !== 'login' && at !== 'pair') startLine()
