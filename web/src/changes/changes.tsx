@@ -118,16 +118,16 @@ function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
   if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
   if (files.length === 0) return <Nothing desk={desk} />
   return (
-    <div class="changes-body">
+    <main class="changes-body" id="main">
       <nav class="changes-files" aria-label="Changed files">
         <FileList files={files} open={shown?.diff.path ?? null} href={(path) => changesPath(desk.session, path)} />
         <KeepAll desk={desk} />
       </nav>
-      <main class="changes-file">
+      <div class="changes-file">
         {shown && <FileReview key={shown.diff.path} desk={desk} file={shown} current={current} split={wide && splitDiffs.value} />}
         {shown && <Onward desk={desk} file={shown} />}
-      </main>
-    </div>
+      </div>
+    </main>
   )
 }
 

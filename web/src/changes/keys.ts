@@ -29,8 +29,9 @@ export function useKeys(desk: Desk, shown: MarkedFile | null): Signal<Current | 
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return
       if (shown && act(event.key.toLowerCase(), desk, shown, current)) event.preventDefault()
     }
-    addEventListener('keydown', pressed)
-    return () => removeEventListener('keydown', pressed)
+    // Before the keys of every page, which mean something else there.
+    addEventListener('keydown', pressed, { capture: true })
+    return () => removeEventListener('keydown', pressed, { capture: true })
   }, [desk, shown, current])
   useEffect(() => current.subscribe((at) => { if (at && !at.remarking) requestAnimationFrame(() => reach(at)) }), [current])
   return current

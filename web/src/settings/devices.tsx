@@ -8,7 +8,7 @@ import { tried } from '../lib/toast'
 import { age } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
-import { devices, knocks, setGuests } from './guests'
+import { devices, knocks, loadGuests } from './guests'
 import { Invite } from './invite'
 import { Action, Entry, Section } from './parts'
 import { ROLES, roleWord } from './roles'
@@ -17,8 +17,7 @@ export function Devices() {
   const isOwner = hello.value?.role === 'owner'
   const live = state.value.is === 'live'
   useEffect(() => {
-    if (!isOwner || !live) return
-    void tried(ask({ do: 'devices' }).then((told) => setGuests(told.devices, told.knocks)))
+    if (isOwner && live) void tried(loadGuests())
   }, [isOwner, live])
   return (
     <Section id="devices" title="Devices">
@@ -52,7 +51,7 @@ function DeviceEntry({ device }: { device: Device }) {
         <div class="settings-note">{facts.join(' · ')}</div>
       </div>
       <div class="settings-control">
-        {isMine ? <SignOut /> : <Action word="Revoke" sure="It is signed out at once." run={() => ask({ do: 'revoke', device: device.id })} />}
+        {isMine ? <SignOut /> : <Action word="Revoke" sure="It is signed out at once." run={() => ask({ do: 'revoke', device: device.id }).then(loadGuests)} />}
       </div>
     </li>
   )
@@ -73,6 +72,7 @@ function SignOut() {
 /** The words stand on the other screen too: who is let in is the one that shows them. */
 function KnockEntry({ knock }: { knock: Knock }) {
   const role = useSignal<Role>(knock.role)
+  const answer = (as: Role | null) => ask({ do: 'admit', knock: knock.id, role: as }).then(loadGuests)
   return (
     <div class="knock" role="group" aria-label={`${knock.name} knocks`}>
       <p class="knock-who"><b><bdi>{knock.name}</bdi></b> wants to come in. It must show these words:</p>
@@ -84,8 +84,8 @@ function KnockEntry({ knock }: { knock: Knock }) {
         </select>
       </label>
       <div class="knock-buttons">
-        <Action word="Refuse" run={() => ask({ do: 'admit', knock: knock.id, role: null })} />
-        <Action word="Let in" kind="main" run={() => ask({ do: 'admit', knock: knock.id, role: role.value })} />
+        <Action word="Refuse" run={() => answer(null)} />
+        <Action word="Let in" kind="main" run={() => answer(role.value)} />
       </div>
       <p class="settings-note">If the words differ, refuse: somebody else has the code.</p>
     </div>

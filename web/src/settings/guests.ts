@@ -1,7 +1,7 @@
 // Who can come in, and who knocks: told to owners by the server, for every screen that shows it.
 
 import { signal } from '@preact/signals'
-import { onTold } from '../lib/line'
+import { ask, onTold } from '../lib/line'
 import type { Device, Knock } from '../wire'
 
 /** Nothing until the server has told it; devices that are no owners are never told. */
@@ -15,7 +15,13 @@ export function startGuests(): void {
   })
 }
 
-export function setGuests(list: readonly Device[] | null, waiting: readonly Knock[]): void {
+function setGuests(list: readonly Device[] | null, waiting: readonly Knock[]): void {
   devices.value = list
   knocks.value = waiting
+}
+
+/** Asked for when somebody looks, and after what was done here. */
+export async function loadGuests(): Promise<void> {
+  const told = await ask({ do: 'devices' })
+  setGuests(told.devices, told.knocks)
 }

@@ -39,7 +39,7 @@ function Standings({ stands, set, serverKey }: { stands: Standing; set: (value: 
           <Entry title="On" note="You are told when you are not looking.">
             <Action word="Turn off" run={async () => { await turnOff(); set('off') }} />
           </Entry>
-          <Entry title="Try it" note="Lock the phone or look away first, if you want to see it arrive.">
+          <Entry title="Try it" note="It arrives within seconds, also on a locked screen.">
             <Action word="Send a test" run={async () => { await ask({ do: 'tryPush' }); toast('A test is on its way.') }} />
           </Entry>
           <Mute />
@@ -63,15 +63,15 @@ function Standings({ stands, set, serverKey }: { stands: Standing; set: (value: 
   }
 }
 
-/** The server knows until when; owners are told, others remember what they asked for here. */
+/** Only a device mutes itself, so what was asked for here holds; owners are told it by the server too. */
 function Mute() {
   const mine = devices.value?.find(({ id }) => id === hello.value?.device)
-  const remembered = useSignal<number | null>(kept<number>('choice.mutedUntil'))
-  const until = mine ? mine.mutedUntil : remembered.value
+  const asked = useSignal<number | null | undefined>(kept<number>('choice.mutedUntil') ?? undefined)
+  const until = asked.value === undefined ? (mine?.mutedUntil ?? null) : asked.value
   const isMuted = until !== null && until > now.value + skew.value
   const mute = async (to: number | null) => {
     await ask({ do: 'mute', until: to })
-    remembered.value = to
+    asked.value = to
     keep('choice.mutedUntil', to)
   }
   if (isMuted) {

@@ -34,7 +34,7 @@ export default function Settings({ part }: { part: string | null }) {
         <nav class="settings-nav" aria-label="Settings">
           {PARTS.map(([id, word]) => <a key={id} href={`/settings/${id}`} aria-current={id === part ? 'true' : undefined}>{word}</a>)}
         </nav>
-        <main class="settings-main">
+        <main class="settings-main" id="main">
           <Appearance />
           <Notifications />
           <Rules />
