@@ -9,6 +9,8 @@ import { splitDiffs, wrapLines } from '../lib/choices'
 import { ask, state } from '../lib/line'
 import { changesPath, sessionPath } from '../lib/router'
 import { letGo, watch } from '../lib/session'
+import { Icon } from '../ui/icons'
+import { phone } from '../ui/screen'
 import { Desk } from './desk'
 import { FileList } from './files'
 import { FileReview } from './file'
@@ -70,16 +72,17 @@ function chosen(files: MarkedFile[], path: string | null): MarkedFile | null {
 function Head({ desk, path }: { desk: Desk; path: string | null }) {
   const wide = useWide('(min-width: 1100px)')
   const { reviewed, total } = desk.progress.value
+  const isFile = phone.value && path !== null
   return (
     <header class="changes-head">
-      <a class="changes-back" href={path === null ? sessionPath(desk.session) : changesPath(desk.session)}>
-        <BackIcon />
-        <span class="changes-back-word">{path === null ? 'Session' : 'Files'}</span>
+      <a class="changes-back" href={isFile ? changesPath(desk.session) : sessionPath(desk.session)}>
+        <Icon name="back" />
+        <span>{isFile ? 'Files' : 'Session'}</span>
       </a>
       <h1>Changes</h1>
       <p class="changes-progress" role="status">{total > 0 && `${reviewed} of ${total} reviewed`}</p>
       <div class="changes-tools">
-        <Toggle label="Wrap" title="Long lines go on below" value={wrapLines.value} set={(value) => (wrapLines.value = value)} hidden={wide && splitDiffs.value} />
+        <Toggle label="Wrap" title="Long lines go on below" value={wrapLines.value} set={(value) => (wrapLines.value = value)} hidden={(wide && splitDiffs.value) || (phone.value && !isFile)} />
         {wide && <Toggle label="Split" title="Before and after side by side (S)" value={splitDiffs.value} set={(value) => (splitDiffs.value = value)} />}
       </div>
     </header>
@@ -111,9 +114,9 @@ function Words({ desk }: { desk: Desk }) {
 
 function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
   const files = desk.laid.value
-  const wide = useWide('(min-width: 760px)')
+  const split = useWide('(min-width: 1100px)') && splitDiffs.value
   // Where both fit, there is always something to read.
-  const shown = open ?? (wide ? (files.find(({ mark }) => mark === 'open') ?? files[0] ?? null) : null)
+  const shown = open ?? (!phone.value ? (files.find(({ mark }) => mark === 'open') ?? files[0] ?? null) : null)
   const current = useKeys(desk, shown)
   if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
   if (files.length === 0) return <Nothing desk={desk} />
@@ -124,7 +127,7 @@ function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
         <KeepAll desk={desk} />
       </nav>
       <div class="changes-file">
-        {shown && <FileReview key={shown.diff.path} desk={desk} file={shown} current={current} split={wide && splitDiffs.value} />}
+        {shown && <FileReview key={shown.diff.path} desk={desk} file={shown} current={current} split={split} />}
         {shown && <Onward desk={desk} file={shown} />}
       </div>
     </main>
@@ -175,8 +178,4 @@ function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
   const next = neighbour(desk.laid.value, file.diff.path, last, 1)
   if (!next || next.path === file.diff.path) return null
   return <a class="changes-onward" href={changesPath(desk.session, next.path)} onClick={() => scrollTo(0, 0)}>Next file: {next.path}</a>
-}
-
-function BackIcon() {
-  return <svg viewBox="0 0 20 20" width="20" height="20" aria-hidden="true"><path d="M12.5 4.5 7 10l5.5 5.5" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" /></svg>
 }

@@ -27,7 +27,9 @@ export interface DiffProps {
   folded?: (hunk: Hunk) => boolean
 }
 
-export function Diff({ diff, split = false, wrap = false, compact = false, head, foot, frame, folded }: DiffProps) {
+export function Diff({ diff, split: wanted = false, wrap = false, compact = false, head, foot, frame, folded }: DiffProps) {
+  // A file that is all new, or all gone, has only one side.
+  const split = wanted && diff.added > 0 && diff.removed > 0
   const [limit, setLimit] = useState(PAGE_LINES)
   const { shown, left } = useMemo(() => page(diff, limit), [diff, limit])
   return (
@@ -70,7 +72,7 @@ export function DiffTitle({ diff }: { diff: DiffData }) {
 }
 
 export function Counts({ diff }: { diff: DiffData }) {
-  const word = { new: 'new', gone: 'deleted', changed: '', opaque: 'binary' }[diff.status]
+  const word = { new: 'new', gone: 'deleted', changed: '', opaque: 'not shown' }[diff.status]
   return (
     <span class="diff-counts">
       {word && <span class="diff-status">{word}</span>}
@@ -86,8 +88,12 @@ export function hunkKey(hunk: Hunk): string {
 
 function hunkName(hunk: Hunk): string {
   const after = hunk.lines.filter((line) => !line.startsWith('-')).length
-  if (after === 0) return `Before line ${Math.max(1, hunk.new)}`
-  return after === 1 ? `Line ${hunk.new}` : `Lines ${hunk.new}–${hunk.new + after - 1}`
+  if (after === 0) return `Removed ${span(hunk.old, hunk.lines.length)}`
+  return span(hunk.new, after).replace('l', 'L')
+}
+
+function span(first: number, count: number): string {
+  return count === 1 ? `line ${first}` : `lines ${first}–${first + count - 1}`
 }
 
 function Lines({ hunk, count, split, scrolls }: { hunk: Hunk; count: number; split: boolean; scrolls: boolean }) {

@@ -1,6 +1,7 @@
 // Settings: one page, its sections named by the address (`/settings/devices`).
 
 import { useEffect } from 'preact/hooks'
+import { Icon } from '../ui/icons'
 import { About, Data } from './about'
 import { Appearance } from './appearance'
 import { Devices } from './devices'
@@ -27,7 +28,7 @@ export default function Settings({ part }: { part: string | null }) {
   return (
     <div class="settings">
       <header class="settings-head">
-        <a class="settings-back" href="/"><BackIcon /><span>Sessions</span></a>
+        <a class="settings-back" href="/"><Icon name="back" /><span>Sessions</span></a>
         <h1>Settings</h1>
       </header>
       <div class="settings-body">
@@ -45,8 +46,4 @@ export default function Settings({ part }: { part: string | null }) {
       </div>
     </div>
   )
-}
-
-function BackIcon() {
-  return <svg viewBox="0 0 20 20" width="20" height="20" aria-hidden="true"><path d="M12.5 4.5 7 10l5.5 5.5" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" /></svg>
 }
