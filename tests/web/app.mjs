@@ -27,8 +27,8 @@ export class User extends Person {
   async open(prompt) {
     await this.goto("/new");
     const form = this.page.getByRole("main");
-    await form.getByRole("textbox").last().fill(prompt);
-    await form.getByRole("button", { name: /^(start|send)/i }).click();
+    await form.getByRole("textbox", { name: "Message to the agent" }).fill(prompt);
+    await form.getByRole("button", { name: "Start" }).click();
     await this.page.waitForURL(/\/s\/[^/]+$/);
     return this.session();
   }
@@ -52,12 +52,12 @@ export class User extends Person {
   }
 
   composer() {
-    return this.page.getByRole("textbox", { name: /message|prompt/i });
+    return this.page.getByRole("textbox", { name: "Message to the agent" });
   }
 
   async send(text) {
     await this.composer().fill(text);
-    await this.page.getByRole("button", { name: /^(send|queue)/i }).click();
+    await this.page.getByRole("button", { name: /^(Send|Queue)$/ }).click();
     await until("the prompt has left the composer", async () => (await this.composer().inputValue()) === "");
   }
 
@@ -78,7 +78,7 @@ export class User extends Person {
 
   /** Whether the page says that a turn runs. */
   async working() {
-    return (await this.page.getByRole("button", { name: /^stop/i }).count()) > 0;
+    return (await this.page.getByRole("button", { name: "Stop" }).count()) > 0;
   }
 
   async idle() {
@@ -89,7 +89,7 @@ export class User extends Person {
   }
 
   async stop() {
-    await this.page.getByRole("button", { name: /^stop/i }).click();
+    await this.page.getByRole("button", { name: "Stop" }).click();
   }
 
   /** Every row with its text and kind, folded ones too. */
@@ -102,35 +102,36 @@ export class User extends Person {
     );
   }
 
+  /** The steps of the plan: in the panel where there is one, else in a sheet. */
   async plan() {
-    await this.page.getByRole("button", { name: /^plan/i }).first().click();
-    const sheet = this.page.getByRole("dialog", { name: "Plan" });
-    await sheet.waitFor();
-    return sheet;
+    if (this.phone) {
+      await this.page.getByRole("button", { name: /^Plan \d/ }).click();
+      return this.page.getByRole("dialog", { name: "Plan" }).getByRole("list");
+    }
+    await this.page.getByRole("tab", { name: "Plan" }).click();
+    return this.page.getByRole("tabpanel").getByRole("list");
   }
 
   async queue() {
-    return this.page.getByRole("list", { name: /waiting|queue/i }).getByRole("listitem").allInnerTexts();
+    return this.page.getByRole("list", { name: "Waiting prompts" }).getByRole("listitem").allInnerTexts();
   }
 
   async withdraw(text) {
-    const chip = this.page.getByRole("list", { name: /waiting|queue/i }).getByRole("listitem").filter({ hasText: text });
-    await chip.getByRole("button", { name: /withdraw|remove/i }).click();
+    const chip = this.page.getByRole("list", { name: "Waiting prompts" }).getByRole("listitem").filter({ hasText: text });
+    await chip.getByRole("button", { name: "Take it back", exact: true }).click();
   }
 
   setting(name) {
-    return this.page.getByRole("button", { name: new RegExp(`^${name}`, "i") });
+    return this.page.getByRole("combobox", { name, exact: true });
   }
 
   async choose(setting, value) {
-    await this.setting(setting).click();
-    await this.page.getByRole("dialog").getByText(value, { exact: false }).first().click();
-    await until(`${setting} is ${value}`, async () => (await this.chosen(setting)).toLowerCase().includes(value.toLowerCase()));
+    await this.setting(setting).selectOption({ label: value });
+    await until(`${setting} is ${value}`, async () => (await this.setting(setting).isEnabled()) && (await this.chosen(setting)) === value);
   }
 
   async chosen(setting) {
-    const chip = this.setting(setting);
-    return `${await chip.innerText()} ${await chip.getAttribute("aria-label")}`;
+    return this.setting(setting).evaluate((select) => select.selectedOptions[0]?.textContent ?? "");
   }
 
   // What an agent asks.
@@ -191,20 +192,17 @@ export class User extends Person {
 
   // The line.
 
-  dot() {
-    return this.page.locator("[data-line]").first();
-  }
-
   async live() {
-    await until("the page is live", async () => (await this.dot().getAttribute("data-line")) === "live");
+    await until("the page is live", async () => !(await this.away()) && (await this.page.getByText("Connection: Live").count()) > 0);
   }
 
+  /** Whether the page says that there is no connection. */
   async away() {
-    return (await this.dot().getAttribute("data-line")) !== "live";
+    return (await this.page.locator(".banner").filter({ hasText: /Reconnecting|Offline|Connecting/ }).count()) > 0;
   }
 
   async saysItIsAway() {
-    await until("the page says that the server is away", async () => /reconnecting|offline|last update/i.test(await this.page.locator("body").innerText()) && (await this.away()));
+    await this.page.locator(".banner").filter({ hasText: /(Reconnecting|Offline).*last update/ }).waitFor();
   }
 
   async serviceWorker() {
@@ -257,17 +255,17 @@ export class User extends Person {
   // At the door.
 
   async knockOnDoor(name) {
-    if (name !== undefined) await this.page.getByRole("textbox", { name: /name/i }).fill(name);
-    await this.page.getByRole("button", { name: /ask|knock|continue|join|come in|pair/i }).click();
+    if (name !== undefined) await this.page.getByRole("textbox", { name: "What this device is called" }).fill(name);
+    await this.page.getByRole("button", { name: "Ask to come in" }).click();
   }
 
   async typeCode(code) {
-    await this.page.getByRole("textbox", { name: /code/i }).fill(code);
+    await this.page.getByRole("textbox", { name: "Code, or the whole link" }).fill(code);
     await this.knockOnDoor();
   }
 
   async wordsShown() {
-    const words = this.page.locator("[data-words]");
+    const words = this.page.locator(".enter-words");
     await words.waitFor();
     return (await words.innerText()).trim();
   }

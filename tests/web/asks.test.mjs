@@ -19,8 +19,8 @@ checkEverywhere("a command is shown in full, runs when it is allowed, and not be
 });
 
 checkEverywhere("a change is shown as a diff before it is made, and denied with a reason that reaches the model", { ...STRICT, scripted: true }, async (scene, size) => {
-  scene.model.then({ call: ["edit", { path: "src/knot.rs", old: "turns + 1", new: "turns + 2" }] });
-  scene.model.then({ text: "I leave it as it is." });
+  scene.model.says({ call: ["edit", { path: "src/knot.rs", old: "turns + 1", new: "turns + 2" }] });
+  scene.model.says({ text: "I leave it as it is." });
   const person = await scene.owner(size);
   await person.open("add one more turn");
   const ask = person.ask();
@@ -52,11 +52,11 @@ checkEverywhere("what is dangerous needs a long press; a tap does nothing", STRI
 });
 
 check("several questions are numbered and answered one by one", { ...STRICT, scripted: true }, async (scene) => {
-  scene.model.then(
+  scene.model.says(
     { call: ["shell", { command: "echo one > one.txt" }] },
     { call: ["shell", { command: "echo two > two.txt" }] },
   );
-  scene.model.then({ text: "Both are done." });
+  scene.model.says({ text: "Both are done." });
   const person = await scene.owner(PHONE);
   await person.open("write two files");
   await until("both are asked", async () => /1 of 2/.test(await person.ask().innerText()));

@@ -76,10 +76,10 @@ async function stream() {
     const speech = { count: STREAM.perSecond * STREAM.seconds, perSecond: STREAM.perSecond, text: piece };
     const session = await person.open("hello");
     await until("there is a session", async () => !(await person.state(session)).busy);
-    scene.model.then({ chunks: speech });
+    scene.model.says({ chunks: speech });
     const followed = await streamed(person.page, STREAM.seconds, () => person.send("speak"));
     await until("it is over", async () => !(await person.state(session)).busy, 60_000);
-    scene.model.then({ chunks: speech });
+    scene.model.says({ chunks: speech });
     await person.send("speak again");
     const moved = await anchor(person.page, '[role="log"]', STREAM.seconds - 3);
     return { ...followed, anchor_px: moved };

@@ -8,9 +8,9 @@ const AUTO = { args: ["--approval", "full"] };
 checkEverywhere("one hunk is kept, another is taken back, and the file says so", { ...AUTO, scripted: true }, async (scene, size) => {
   const before = scene.server.read("notes.txt");
   const first = before.replace("line 3\n", "line three\n");
-  scene.model.then({ call: ["read", { path: "notes.txt" }] });
-  scene.model.then({ call: ["edit", { path: "notes.txt", edits: [{ old: "line 3\n", new: "line three\n" }, { old: "line 36\n", new: "line thirty-six\n" }] }] });
-  scene.model.then({ text: "Two lines are spelled out." });
+  scene.model.says({ call: ["read", { path: "notes.txt" }] });
+  scene.model.says({ call: ["edit", { path: "notes.txt", edits: [{ old: "line 3\n", new: "line three\n" }, { old: "line 36\n", new: "line thirty-six\n" }] }] });
+  scene.model.says({ text: "Two lines are spelled out." });
   const person = await scene.owner(size);
   const session = await person.open("spell out the numbers");
   await person.hears("Two lines are spelled out.");

@@ -27,7 +27,7 @@ check("Markdown of a model is inert", QUIET, async (scene) => {
   const size = 15;
   for (let from = 0; from < cases.length; from += size) {
     const some = cases.slice(from, from + size);
-    scene.model.then({ text: some.map((text, index) => `case ${from + index}\n\n${text}\n\n`).join("") + "\n\nthe cases are over\n" });
+    scene.model.says({ text: some.map((text, index) => `case ${from + index}\n\n${text}\n\n`).join("") + "\n\nthe cases are over\n" });
     await (from === 0 ? person.open("say them") : person.send("say more"));
     await until(`cases from ${from}`, async () => (await person.transcript().getByText("the cases are over").count()) > from / size);
     await person.idle();
@@ -38,8 +38,8 @@ check("Markdown of a model is inert", QUIET, async (scene) => {
 check("what tools write is inert", QUIET, async (scene) => {
   const cases = corpus("output");
   for (const [index, text] of cases.entries()) scene.server.write(`out/${index}.txt`, `${text}\ncase ${index} is over\n`);
-  scene.model.then(...cases.map((_, index) => ({ call: ["shell", { command: `cat out/${index}.txt` }] })));
-  scene.model.then({ text: "they are all read" });
+  scene.model.says(...cases.map((_, index) => ({ call: ["shell", { command: `cat out/${index}.txt` }] })));
+  scene.model.says({ text: "they are all read" });
   const person = await scene.owner(PHONE);
   await baseline(person);
   await person.open("show them");
@@ -57,8 +57,8 @@ check("names of files and what is in them are inert, in asks and in diffs", { sc
   await baseline(person);
   const calls = names.map((name, index) => ({ call: ["write", { path: name, text: contents[index % contents.length] }] }));
   const more = contents.slice(names.length).map((text, index) => ({ call: ["write", { path: `more/${index}.html`, text: `${text}\n` }] }));
-  scene.model.then(...calls, ...more);
-  scene.model.then({ text: "they are all written" });
+  scene.model.says(...calls, ...more);
+  scene.model.says({ text: "they are all written" });
   const session = await person.open("write them");
   for (let asked = 0; asked < calls.length + more.length; asked += 1) {
     const { asks, busy } = await person.state(session);
@@ -82,7 +82,7 @@ check("titles, prompts and names of devices are inert", { scripted: true }, asyn
   await baseline(person);
   for (const title of corpus("titles")) {
     scene.model.title = title;
-    scene.model.then({ text: "done" });
+    scene.model.says({ text: "done" });
     const [{ ok }] = await person.raw({ do: "open", folder: null, settings: {} });
     assert.ok(ok?.session, JSON.stringify(ok));
     await person.raw({ do: "prompt", session: ok.session, key: "k", text: title, pictures: [] }, { do: "rename", session: ok.session, title: title.slice(0, 200) });

@@ -75,7 +75,7 @@ checkEverywhere("a reload without a server shows the last state and says that it
 });
 
 check("a line that is cut in the middle of a stream is taken up where it was", { scripted: true }, async (scene) => {
-  scene.model.then({ chunks: { count: 600, perSecond: 200, text: (index) => `word${index} ` } });
+  scene.model.says({ chunks: { count: 600, perSecond: 200, text: (index) => `word${index} ` } });
   const person = await scene.owner(PHONE);
   await person.open("count");
   await person.hears("word50 ");

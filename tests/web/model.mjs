@@ -40,7 +40,7 @@ price = { input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }
    * The next answer: a list of steps, each `{text}`, `{think}`, `{call: [tool, arguments]}`, `{wait: promise}`
    * or `{chunks: {count, perSecond, text: (index) => string}}`.
    */
-  then(...steps) {
+  says(...steps) {
     this.answers.push(steps);
   }
 

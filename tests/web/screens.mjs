@@ -45,35 +45,35 @@ export async function stage(scene, size, theme) {
   const over = (session) => until("the turn is over", async () => !(await owner.state(session)).busy);
 
   model.title = "Spell out the numbers";
-  model.then(
+  model.says(
     { think: "The notes have numbers as digits. I read them first, then I change the lines that people see." },
     { call: ["update_plan", { entries: PLAN }] },
     { call: ["read", { path: "notes.txt" }] },
     { call: ["shell", { command: "printf '\\033[32mtest knots ... ok\\033[0m\\n'; printf '\\033[1m12 passed\\033[0m\\n'" }] },
   );
-  model.then({
+  model.says({
     call: ["edit", { path: "notes.txt", edits: [{ old: "line 3\n", new: "line three\n" }, { old: "line 36\n", new: "line thirty-six\n" }] }],
   }, { call: ["edit", { path: "src/knot.rs", old: "    turns + 1", new: "    turns.saturating_add(2)" }] });
-  model.then({ text: ANSWER });
+  model.says({ text: ANSWER });
   const rich = await opened({ approval: "full" });
   await prompt(rich, "Spell out the numbers in the notes, and tell me what a hitch is.");
   await over(rich);
 
   model.title = "Publish the crate";
-  model.then({ text: "I push the branch first." }, { call: ["shell", { command: "git push --force origin main" }] });
+  model.says({ text: "I push the branch first." }, { call: ["shell", { command: "git push --force origin main" }] });
   const asking = await opened({});
   await prompt(asking, "publish the crate");
   await until("it asks", async () => (await owner.state(asking)).asks.length === 1);
 
   model.title = "Look around";
-  model.then({ call: ["shell", { command: "ls src" }] }, { call: ["edit", { path: "src/lib.rs", old: "mod knot;", new: "mod hitch;\nmod knot;" }] });
+  model.says({ call: ["shell", { command: "ls src" }] }, { call: ["edit", { path: "src/lib.rs", old: "mod knot;", new: "mod hitch;\nmod knot;" }] });
   const looking = await opened({});
   await prompt(looking, "look around and add a module");
   await until("it asks twice", async () => (await owner.state(looking)).asks.length === 2);
 
   model.title = "A long think";
   let goOn;
-  model.then({ text: "I am still at it: " }, { wait: new Promise((go) => (goOn = go)) });
+  model.says({ text: "I am still at it: " }, { wait: new Promise((go) => (goOn = go)) });
   scene.atEnd(() => goOn());
   const working = await opened({});
   await prompt(working, "think about it for a while");
@@ -124,10 +124,9 @@ export const SCREENS = [
   }),
   screen("plan", async ({ owner, rich }) => {
     await owner.goto(`/s/${rich}`);
-    await owner.plan();
+    await (await owner.plan()).waitFor();
   }, async ({ owner }) => {
     await owner.page.keyboard.press("Escape");
-    await owner.page.getByRole("dialog", { name: "Plan" }).waitFor({ state: "detached" });
   }),
   screen("changes", async ({ owner, rich }) => {
     await owner.goto(`/s/${rich}/changes`);

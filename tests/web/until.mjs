@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 
 /** No wait is longer. Generous, because test machines are busy. */
-const DEADLINE_MS = 30_000;
+const DEADLINE_MS = 20_000;
 
 /** Waits until a condition holds, looking again and again; fails with what was seen last. */
 export async function until(what, condition, deadlineMs = DEADLINE_MS) {
