@@ -37,7 +37,7 @@ async function long() {
   try {
     const file = path.join(scene.server.folder, "long.json");
     writeFileSync(file, JSON.stringify(exported(scene.server.workspace)));
-    await scene.server.stopOnly();
+    await scene.server.end();
     const session = (await scene.server.ropewalk("sessions", "import", file)).trim().split(/\s+/).at(-1);
     await scene.server.run();
     const person = await scene.owner(DESKTOP);

@@ -40,7 +40,7 @@ check("a turn that was cut by the server's death is shown as interrupted", async
   assert.match(await person.transcript().innerText(), /interrupted|ended with it|stopped/i);
 });
 
-checkEverywhere("a prompt that is sent while the server is away is done once when it is back", async (scene, size) => {
+checkEverywhere("a prompt that is sent while the server is away is done once when it is back", { args: ["--approval", "full"] }, async (scene, size) => {
   const person = await scene.owner(size);
   await person.open("hello");
   await person.idle();
@@ -66,6 +66,7 @@ checkEverywhere("a reload without a server shows the last state and says that it
   await person.hears("A small library of knots");
   await person.idle();
   await person.serviceWorker();
+  await until("the state is kept", () => person.page.evaluate(() => JSON.stringify(localStorage).includes("A small library of knots")));
   await scene.server.kill();
   await person.page.goto(`/s/${session}`);
   await person.saysItIsAway();

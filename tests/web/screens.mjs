@@ -66,10 +66,16 @@ export async function stage(scene, size, theme) {
   await until("it asks", async () => (await owner.state(asking)).asks.length === 1);
 
   model.title = "Look around";
-  model.says({ call: ["shell", { command: "ls src" }] }, { call: ["edit", { path: "src/lib.rs", old: "mod knot;", new: "mod hitch;\nmod knot;" }] });
+  model.says({ call: ["shell", { command: "ls src" }] });
   const looking = await opened({});
-  await prompt(looking, "look around and add a module");
-  await until("it asks twice", async () => (await owner.state(looking)).asks.length === 2);
+  await prompt(looking, "what is in the sources?");
+  await until("it asks", async () => (await owner.state(looking)).asks.length === 1);
+
+  model.title = "Add a module";
+  model.says({ call: ["edit", { path: "src/lib.rs", old: "mod knot;", new: "mod hitch;\nmod knot;" }] });
+  const changing = await opened({});
+  await prompt(changing, "add a module for hitches");
+  await until("it asks", async () => (await owner.state(changing)).asks.length === 1);
 
   model.title = "A long think";
   let goOn;
@@ -79,7 +85,7 @@ export async function stage(scene, size, theme) {
   await prompt(working, "think about it for a while");
   await until("it works", async () => (await owner.state(working)).busy);
   await owner.raw({ do: "prompt", session: working, key: "later", text: "and then run the tests", pictures: [] });
-  return { scene, size, theme, owner, rich, asking, looking, working };
+  return { scene, size, theme, owner, rich, asking, looking, changing, working };
 }
 
 /** A step that leaves the page of the owner, or of somebody else, on a screen. */
@@ -104,13 +110,13 @@ export const SCREENS = [
   }),
   screen("permission", async ({ owner, asking }) => {
     await owner.goto(`/s/${asking}`);
-    await owner.ask().waitFor();
+    await until("it can be answered", () => owner.allowButton().isEnabled());
   }),
-  screen("permission-change", async ({ owner, looking }) => {
-    const { asks } = await owner.state(looking);
-    const change = asks.find(({ diffs }) => diffs.length > 0);
-    await owner.goto(`/s/${looking}/ask/${change.ask}`);
+  screen("permission-change", async ({ owner, changing }) => {
+    const { asks } = await owner.state(changing);
+    await owner.goto(`/s/${changing}/ask/${asks[0].ask}`);
     await until("the change is shown", async () => /mod hitch/.test(await owner.ask().innerText()));
+    await until("it can be answered", () => owner.allowButton().isEnabled());
   }),
   screen("permission-always", async ({ owner, looking }) => {
     await owner.goto("/");

@@ -22,11 +22,12 @@ export const FILES = {
 export class Server {
   /**
    * `model`: a scripted model instead of the offline one. `args`: more arguments of `up`. `env`: more of the
-   * environment. `files`: more files of the workspace. `config`: more settings, as TOML.
+   * environment. `files`: more files of the workspace. `config`: more settings, as TOML. `folder`: where all of it is.
    */
-  static async start({ model, args = [], env = {}, files = {}, config = "" } = {}) {
+  static async start({ model, args = [], env = {}, files = {}, config = "", folder } = {}) {
     const server = new Server();
-    server.folder = mkdtempSync(path.join(os.tmpdir(), "ropewalk-web-"));
+    server.folder = folder ?? mkdtempSync(path.join(os.tmpdir(), "ropewalk-web-"));
+    rmSync(server.folder, { recursive: true, force: true });
     server.workspace = path.join(server.folder, "knots");
     server.home = path.join(server.folder, "home");
     server.port = await freePort();
@@ -99,13 +100,18 @@ export class Server {
   }
 
   async stop() {
+    await this.end();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** Ends the process in good order; what it kept stays. */
+  async end() {
     if (this.child && this.child.exitCode === null && this.child.signalCode === null) {
       this.child.kill("SIGTERM");
       const late = setTimeout(() => this.child.kill("SIGKILL"), STOP_MS);
       await this.ended;
       clearTimeout(late);
     }
-    rmSync(this.folder, { recursive: true, force: true });
   }
 
   /** Its own settings and nobody's keys. */
