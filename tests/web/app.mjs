@@ -181,6 +181,12 @@ export class User extends Person {
 
   // Reviewing.
 
+  /** The changes of a file, found in the list of all. */
+  async review(session, file) {
+    await this.goto(`/s/${session}/changes`);
+    await this.page.getByRole("navigation", { name: "Changed files" }).getByRole("link").filter({ hasText: file }).click();
+  }
+
   /** Hunks that nobody has decided about. */
   hunks() {
     return this.page.getByRole("main").locator(".hunk").filter({ has: this.page.getByRole("button", { name: "Keep", exact: true }) });

@@ -15,7 +15,7 @@ checkEverywhere("one hunk is kept, another is taken back, and the file says so",
   const session = await person.open("spell out the numbers");
   await person.hears("Two lines are spelled out.");
   await person.idle();
-  await person.goto(`/s/${session}/diff/notes.txt`);
+  await person.review(session, "notes.txt");
   const hunks = person.hunks();
   await until("both hunks are shown", async () => (await hunks.count()) === 2);
   await hunks.filter({ hasText: "line thirty-six" }).getByRole("button", { name: /undo|revert/i }).first().click();
@@ -33,7 +33,7 @@ checkEverywhere("a new file is taken back whole", AUTO, async (scene, size) => {
   const session = await person.open("write src/hitch.rs: pub fn hitch() {}");
   await person.idle();
   assert.equal(scene.server.read("src/hitch.rs"), "pub fn hitch() {}\n");
-  await person.goto(`/s/${session}/diff/src/hitch.rs`);
+  await person.review(session, "hitch.rs");
   await until("it is shown", async () => (await person.hunks().count()) === 1);
   await person.hunks().first().getByRole("button", { name: /undo|revert/i }).first().click();
   await until("it is gone", () => assert.throws(() => scene.server.read("src/hitch.rs"), /ENOENT/) ?? true);

@@ -46,7 +46,7 @@ check("a wrong code is told as such", async (scene) => {
   const phone = await scene.person(PHONE);
   await phone.page.goto("/pair#AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
   await phone.knockOnDoor();
-  await phone.page.getByText("This code opens nothing here").waitFor();
+  await phone.page.getByText("This code is unknown here").waitFor();
 });
 
 check("a viewer reads along and can do nothing else, whatever its page sends", { args: ["--approval", "strict"] }, async (scene) => {
@@ -84,7 +84,7 @@ check("an approver answers and does not prompt", { args: ["--approval", "strict"
   const [reply] = await approver.raw({ do: "prompt", session, key: "k1", text: "hello", pictures: [] });
   assert.equal(reply.error?.code, "forbidden");
   await approver.allow();
-  await owner.idle();
+  await approver.idle();
   assert.equal(scene.server.read("made.txt"), "x\n");
 });
 

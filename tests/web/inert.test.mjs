@@ -15,7 +15,7 @@ const ELEMENTS = new Set(
   `html head meta title link script body div main nav header footer section article aside span p a ul ol li h1 h2 h3 h4 h5 h6
    strong em b i u s del code pre blockquote hr br table thead tbody tr th td button textarea input label form select option
    details summary svg path g circle rect line polyline polygon kbd time dialog output dl dt dd small fieldset legend noscript mark ins sup sub
-   figure figcaption progress wbr optgroup search menu hgroup abbr canvas defs use symbol ellipse desc text`.split(/\s+/),
+   figure figcaption progress wbr optgroup search menu hgroup abbr bdi canvas defs use symbol ellipse desc text`.split(/\s+/),
 );
 
 const QUIET = { scripted: true, args: ["--approval", "full"] };
@@ -117,13 +117,15 @@ async function inert(person) {
       const look = (root) => {
         for (const element of root.querySelectorAll("*")) {
           const tag = element.localName;
+          const own = new URL(element.getAttribute("src") ?? element.getAttribute("href") ?? "", location.origin).origin === location.origin;
+          if (tag === "img" && element.getAttribute("src") === "/icon.svg") continue;
           if (!allowed.includes(tag)) strange.push(`<${tag}> ${element.outerHTML.slice(0, 200)}`);
           for (const { name, value } of element.attributes) {
             if (name.startsWith("on")) strange.push(`${tag} ${name}=${value}`);
             if (["src", "srcset", "action", "formaction", "data", "poster", "background"].includes(name) && !/^(\/|data:image\/png|blob:)/.test(value)) strange.push(`${tag} ${name}=${value}`);
           }
           if (tag === "script" && !/^\/[a-z0-9-]+\.js$/.test(element.getAttribute("src") ?? "")) strange.push(`script ${element.outerHTML.slice(0, 200)}`);
-          if (tag === "link" && !(element.getAttribute("href") ?? "").startsWith("/")) strange.push(`link ${element.outerHTML}`);
+          if (tag === "link" && !own) strange.push(`link ${element.outerHTML}`);
           if (tag === "a") {
             const { protocol, origin } = new URL(element.href || location.href, location.href);
             if (!["http:", "https:", "mailto:"].includes(protocol)) strange.push(`link to ${element.href}`);

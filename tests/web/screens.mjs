@@ -136,10 +136,10 @@ export const SCREENS = [
   }),
   screen("changes", async ({ owner, rich }) => {
     await owner.goto(`/s/${rich}/changes`);
-    await owner.page.getByText("notes.txt").first().waitFor();
+    await owner.page.getByRole("navigation", { name: "Changed files" }).getByText("notes.txt").waitFor();
   }),
   screen("diff", async ({ owner, rich }) => {
-    await owner.goto(`/s/${rich}/changes/notes.txt`);
+    await owner.review(rich, "notes.txt");
     await until("its hunks are shown", async () => (await owner.hunks().count()) === 2);
   }),
   screen("new", async ({ owner }) => {
