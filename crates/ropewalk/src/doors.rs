@@ -249,6 +249,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
+            desk: net::native::DeskSlot::default(),
             hall: Arc::clone(&shared.hall),
             metrics: Arc::clone(&shared.metrics),
             started: shared.started,
