@@ -188,9 +188,10 @@ impl Client {
     /// Reads until something is so.
     pub async fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         while !so(self) {
-            let frame = tokio::time::timeout(DEADLINE, self.frame()).await;
-            let frame = frame.unwrap_or_else(|_| panic!("never: {what}; {:#?}", self.sessions));
-            self.take(frame);
+            let frame = tokio::time::timeout(DEADLINE, self.line.frames.recv()).await;
+            let frame =
+                frame.unwrap_or_else(|_| panic!("never: {what}; {:#?} {:#?}", self.sessions, self.cards));
+            self.take(frame.expect("the line is open"));
         }
     }
 

@@ -46,11 +46,7 @@ pub(crate) fn hunks(change: &FileChange) -> Vec<Hunk> {
             let text = line.text();
             text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
         };
-        Hunk {
-            old: number(old),
-            new: number(new),
-            lines: rest.iter().take(end - begin).map(text).collect(),
-        }
+        Hunk { old: number(old), new: number(new), lines: rest.iter().take(end - begin).map(text).collect() }
     };
     ranges(&lines).into_iter().map(hunk).collect()
 }
