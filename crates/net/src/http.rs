@@ -7,6 +7,7 @@ mod acp;
 mod bernstein;
 mod body;
 mod crowd;
+mod enter;
 pub mod gate;
 mod health;
 mod held;
@@ -19,6 +20,7 @@ mod sse;
 mod tls;
 mod tokens;
 mod ui;
+mod web;
 mod wrong;
 
 use std::sync::Arc;
@@ -126,6 +128,8 @@ pub fn router(doors: Arc<Doors>) -> Router {
         .merge(acp::routes())
         .merge(rest::routes())
         .merge(ui::routes())
+        .merge(enter::routes())
+        .merge(web::routes())
         .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })
