@@ -6,6 +6,7 @@
 
 mod backend;
 mod content;
+pub mod diff;
 mod event;
 mod handle;
 mod host;
