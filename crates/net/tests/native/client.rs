@@ -52,7 +52,7 @@ impl House {
 
     pub async fn client_as(&self, name: &str, role: Role) -> Client {
         let visitor = Visitor { principal: Principal::local(), name: name.into(), role, device: None };
-        Client::begin(open(&self.desk, visitor, CancellationToken::new())).await
+        Client::begin(open(&self.desk, visitor)).await
     }
 
     /// Every task of every line ends.
