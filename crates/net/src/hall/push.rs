@@ -21,6 +21,7 @@ mod vapid;
 use std::sync::Arc;
 
 use engine::{BoxFuture, Clock, Follower, Principal, SessionHandle, SessionId};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use wire::native::{Subscription, Wrong};
 
@@ -78,12 +79,14 @@ impl Push {
     pub(super) async fn try_it(&self, device: &Arc<str>) -> Result<(), Wrong> {
         let (tried, outcome) = oneshot::channel();
         let job = Job::Try { device: Arc::clone(device), tried };
-        let busy = |_| wrong("busy", "too many notifications are on their way; try again in a minute");
-        self.jobs.try_send(job).map_err(busy)?;
-        match outcome.await {
-            Ok(outcome) => outcome.map_err(|message| wrong("failed", &message)),
-            Err(_) => Err(wrong("failed", "the server stops, and sends no more notifications")),
-        }
+        let stops = || wrong("failed", "the server stops, and sends no more notifications");
+        self.jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                wrong("busy", "too many notifications are on their way; try again in a minute")
+            }
+            TrySendError::Closed(_) => stops(),
+        })?;
+        outcome.await.map_err(|_| stops())?.map_err(|message| wrong("failed", &message))
     }
 }
 
