@@ -1,6 +1,7 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
 pub mod provider;
+pub mod push;
 mod script;
 pub mod server;
 pub mod store_suite;

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use engine::{Doorbell, LogReader, OpenError, Page, Principal, Registry, Seq, SessionHandle, SessionId, Taken};
+use engine::{
+    Doorbell, LogReader, OpenError, Page, Principal, Registry, Seq, SessionHandle, SessionId, Taken,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use wire::native::fold::{Begin, Marks, Rows, State};
@@ -227,7 +229,7 @@ impl Reader {
             }
         }
         self.with(|inner| {
-            inner.rows = inner.marks.rows_before(u64::MAX, WINDOW_ROWS);
+            inner.rows = inner.marks.last_rows(WINDOW_ROWS);
             inner.view = Arc::new(inner.state.view());
         })?;
         Ok(Ok(reader.cursor()))
