@@ -5,6 +5,8 @@
 // only says that the list is old.
 
 import { computed, signal } from '@preact/signals'
+import { wordsOf } from '../lib/toast'
+import { sentence } from '../lib/words'
 import type { Answered, Diff, Hunk, Request } from '../wire'
 import { isSame, lay, progress, settle, UNDO_GRACE_MS, type Decision } from './review'
 
@@ -34,6 +36,8 @@ export class Desk {
   /** Rises with every decision: a list that was asked for under an older one is out of date. */
   private generation = 0
   private closed = false
+  /** What is said is about a list that could not be had, and is over when there is one. */
+  private saysNoList = false
 
   constructor(readonly session: string, private readonly ask: Ask) {}
 
@@ -59,6 +63,7 @@ export class Desk {
       else this.take(files)
     } catch (error) {
       this.say('bad', error)
+      this.saysNoList = true
     } finally {
       this.asking = false
     }
@@ -68,6 +73,8 @@ export class Desk {
     const { decisions, failed } = settle(files, this.decisions.value, !this.busy.value, Date.now())
     this.files.value = files
     this.decisions.value = decisions
+    if (this.saysNoList) this.word.value = null
+    this.saysNoList = false
     for (const { path } of failed) this.word.value = { tone: 'bad', text: `${path} was not undone; the session says why.` }
     if (decisions.some(({ mark }) => mark === 'undoing')) this.stir(this.busy.value ? 4 * UNDO_GRACE_MS : UNDO_GRACE_MS)
   }
@@ -123,6 +130,7 @@ export class Desk {
   }
 
   private say(tone: Word['tone'], error: unknown): void {
-    if (!this.closed) this.word.value = { tone, text: error instanceof Error ? error.message : String(error) }
+    this.saysNoList = false
+    if (!this.closed) this.word.value = { tone, text: sentence(wordsOf(error)) }
   }
 }

@@ -37,7 +37,24 @@ function DeviceList() {
   const list = devices.value
   if (list === null) return <p class="settings-none" role="status">Loading…</p>
   if (list.length === 0) return <p class="settings-none">No device has come in yet. You are here with the server’s own token.</p>
-  return <ul class="settings-list">{list.map((device) => <DeviceEntry key={device.id} device={device} />)}</ul>
+  const mine = hello.value?.device ?? null
+  const others = list.filter(({ id }) => id !== mine)
+  return (
+    <>
+      <ul class="settings-list">{list.map((device) => <DeviceEntry key={device.id} device={device} />)}</ul>
+      {mine !== null && others.length > 1 && (
+        <Entry title="All others" note="Each of them then needs a new code to come in.">
+          <Action word="Sign out all others" sure={`${others.length} devices are signed out at once.`} run={() => revokeAll(others)} />
+        </Entry>
+      )}
+    </>
+  )
+}
+
+/** One after the other: what cannot be revoked says why, and those before it are out. */
+async function revokeAll(list: readonly Device[]): Promise<void> {
+  for (const { id } of list) await ask({ do: 'revoke', device: id })
+  await loadGuests()
 }
 
 function DeviceEntry({ device }: { device: Device }) {
