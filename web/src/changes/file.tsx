@@ -2,7 +2,6 @@
 
 import type { Signal } from '@preact/signals'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { wrapLines } from '../lib/choices'
 import { appendDraft } from '../lib/draft'
 import type { Hunk } from '../wire'
 import type { Desk } from './desk'
@@ -41,7 +40,6 @@ export function FileReview({ desk, file, current, split, bare = false }: FileRev
         compact
         diff={file.diff}
         split={split}
-        wrap={wrapLines.value}
         frame={(hunk) => ({ id: bare ? undefined : hunkElementId(file.diff.path, hunk), class: `hunk-${markOf(hunk)}${isCurrent(hunk) ? ' hunk-current' : ''}` })}
         folded={(hunk) => markOf(hunk) === 'kept' || markOf(hunk) === 'undone'}
         head={(hunk) => <HunkButtons desk={desk} path={file.diff.path} hunk={hunk} mark={markOf(hunk)} onRemark={() => setRemarking(hunk)} />}
