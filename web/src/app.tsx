@@ -13,6 +13,7 @@ import { ask, onLive, state } from './lib/line'
 import { place, sessionAt } from './lib/router'
 import { titleOf } from './lib/words'
 import { SessionPage } from './session/page'
+import { Knocks } from './settings/knocks'
 import { Help, useKeys } from './ui/keys'
 import { phone } from './ui/screen'
 import { ConnectionBanner, Toasts } from './ui/status'
@@ -34,6 +35,7 @@ export function App() {
     <>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.querySelector<HTMLElement>('textarea, a, button')?.focus() }}>To the content</a>
       <ConnectionBanner />
+      <Knocks />
       <div class={`frame at-${here.at}`}>
         {(!phone.value || here.at === 'list') && <Rail />}
         {(!phone.value || here.at !== 'list') && <Room />}

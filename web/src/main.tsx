@@ -12,6 +12,8 @@ import { startOutbox } from './lib/outbox'
 import { place, startRouter } from './lib/router'
 import { startSessions } from './lib/session'
 import { startClock } from './lib/words'
+import { startGuests } from './settings/guests'
+import { startWorker } from './worker'
 
 const root = document.getElementById('app')
 if (root) {
@@ -21,6 +23,8 @@ if (root) {
   startBoard()
   startSessions()
   startOutbox()
+  startGuests()
+  startWorker()
   // Who comes with a code has no cookie yet: the page that takes it starts the connection.
   const at = place.peek().at
   if (at !== 'login' && at !== 'pair') startLine()
