@@ -21,5 +21,9 @@ export default defineConfig({
     },
   },
   worker: { format: 'es', rolldownOptions: { output: { entryFileNames: '[name].js' } } },
-  server: { port: 5174, proxy: { '/ui': { target: server, ws: true, changeOrigin: true } } },
+  server: {
+    port: 5174,
+    // The server lets nobody in who comes from another address than its own.
+    proxy: { '/ui': { target: server, ws: true, changeOrigin: true, headers: { origin: new URL(server).origin } } },
+  },
 })

@@ -9,6 +9,7 @@ import { splitDiffs, wrapLines } from '../lib/choices'
 import { ask, state } from '../lib/line'
 import { changesPath, sessionPath } from '../lib/router'
 import { letGo, watch } from '../lib/session'
+import { visible } from '../lib/words'
 import { Icon } from '../ui/icons'
 import { phone } from '../ui/screen'
 import { Desk } from './desk'
@@ -177,5 +178,5 @@ function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
   const last = file.hunks.at(-1)?.hunk ?? null
   const next = neighbour(desk.laid.value, file.diff.path, last, 1)
   if (!next || next.path === file.diff.path) return null
-  return <a class="changes-onward" href={changesPath(desk.session, next.path)} onClick={() => scrollTo(0, 0)}>Next file: {next.path}</a>
+  return <a class="changes-onward" href={changesPath(desk.session, next.path)} onClick={() => scrollTo(0, 0)}>Next file: {visible(next.path)}</a>
 }

@@ -13,6 +13,8 @@ const WAITING_MAX = 64
 const ANSWER_MS = 30_000
 /** The first wait after a lost connection, and the longest. */
 const BACKOFF_MS = [500, 30_000] as const
+/** The code of a close with which the server shows somebody the door. */
+const NOT_WELCOME = 1008
 /** A socket that does not open is given up after this. */
 const OPEN_MS = 10_000
 
@@ -130,9 +132,9 @@ function connect(): void {
   const slow = setTimeout(() => mine.close(), OPEN_MS)
   mine.onopen = () => clearTimeout(slow)
   mine.onmessage = (event) => { if (socket === mine) receive(event.data) }
-  mine.onclose = () => {
+  mine.onclose = (event) => {
     clearTimeout(slow)
-    if (socket === mine) closed()
+    if (socket === mine) closed(event?.code === NOT_WELCOME)
   }
 }
 
@@ -200,8 +202,8 @@ function fail(pending: Pending, error: Error): void {
   pending.reject(error)
 }
 
-function closed(): void {
-  const opened = state.value.is === 'live'
+function closed(unwelcome: boolean): void {
+  const opened = state.value.is === 'live' && !unwelcome
   socket = null
   for (const [id, pending] of inFlight) {
     inFlight.delete(id)

@@ -15,6 +15,7 @@ import { AskLine } from '../ask/line'
 import { EmptyList } from './empty'
 
 const SEARCH_AFTER_MS = 250
+const SHOWN_ASKS = 3
 
 export const filter = signal('')
 
@@ -83,8 +84,8 @@ function NeedsYou() {
   return (
     <section class="needs-you" aria-labelledby="needs-you">
       <h2 id="needs-you">Needs you ({waiting.length})</h2>
-      <ul class="bare">{waiting.slice(0, 5).map((one) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} /></li>)}</ul>
-      {waiting.length > 5 && <a class="more" href="/inbox">All {waiting.length}</a>}
+      <ul class="bare">{waiting.slice(0, SHOWN_ASKS).map((one) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} /></li>)}</ul>
+      {waiting.length > SHOWN_ASKS && <a class="more" href="/inbox">All {waiting.length}</a>}
     </section>
   )
 }

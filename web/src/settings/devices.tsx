@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks'
 import { forgetContent } from '../lib/keep'
 import { ask, hello, state } from '../lib/line'
 import { tried } from '../lib/toast'
-import { age } from '../lib/words'
+import { age, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
 import { devices, knocks, loadGuests } from './guests'
@@ -64,7 +64,7 @@ function DeviceEntry({ device }: { device: Device }) {
   return (
     <li class="settings-entry">
       <div class="settings-words">
-        <div class="settings-title"><bdi>{device.name}</bdi>{isMine && <span class="settings-badge">this device</span>}</div>
+        <div class="settings-title"><bdi>{visible(device.name)}</bdi>{isMine && <span class="settings-badge">this device</span>}</div>
         <div class="settings-note">{facts.join(' · ')}</div>
       </div>
       <div class="settings-control">
@@ -92,7 +92,7 @@ function KnockEntry({ knock }: { knock: Knock }) {
   const answer = (as: Role | null) => ask({ do: 'admit', knock: knock.id, role: as }).then(loadGuests)
   return (
     <div class="knock" role="group" aria-label={`${knock.name} knocks`}>
-      <p class="knock-who"><b><bdi>{knock.name}</bdi></b> wants to come in. It must show these words:</p>
+      <p class="knock-who"><b><bdi>{visible(knock.name)}</bdi></b> wants to come in. It must show these words:</p>
       <p class="knock-words">{knock.words}</p>
       <label class="knock-role">
         <span>As</span>
