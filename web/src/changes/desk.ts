@@ -10,7 +10,7 @@ import { sentence } from '../lib/words'
 import type { Answered, Diff, Hunk, Request } from '../wire'
 import { isSame, lay, progress, settle, UNDO_GRACE_MS, type Decision } from './review'
 
-/** Edits come in bursts; the list is asked for once they pause. */
+/** Edits come in bursts; the list is asked for no more often than this. */
 const SETTLE_MS = 500
 
 /** What a person is told once, beside the changes. */
@@ -32,6 +32,8 @@ export class Desk {
   readonly laid = computed(() => lay(this.files.value ?? [], this.decisions.value))
   readonly progress = computed(() => progress(this.laid.value))
   private timer: ReturnType<typeof setTimeout> | undefined
+  /** When the list is asked for next; what is stirred meanwhile does not put it off. */
+  private due = Infinity
   private asking = false
   /** Rises with every decision: a list that was asked for under an older one is out of date. */
   private generation = 0
@@ -48,12 +50,15 @@ export class Desk {
 
   /** Something may have changed. */
   stir(afterMs = SETTLE_MS): void {
-    if (this.closed) return
+    const due = Date.now() + afterMs
+    if (this.closed || due >= this.due) return
     clearTimeout(this.timer)
+    this.due = due
     this.timer = setTimeout(() => void this.load(), afterMs)
   }
 
   async load(): Promise<void> {
+    this.due = Infinity
     if (this.asking) return this.stir()
     this.asking = true
     const generation = this.generation
