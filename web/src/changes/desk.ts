@@ -11,7 +11,7 @@ import type { Answered, Diff, Hunk, Request } from '../wire'
 import { isSame, lay, progress, settle, UNDO_GRACE_MS, type Decision } from './review'
 
 /** Edits come in bursts; the list is asked for no more often than this. */
-const SETTLE_MS = 500
+const SETTLE_MS = 600
 
 /** What a person is told once, beside the changes. */
 export interface Word {

@@ -99,7 +99,7 @@ describe('a desk', () => {
   test('asks once for a burst of changes, and a burst that goes on does not put it off', async () => {
     vi.useFakeTimers()
     const { desk, asked } = world()
-    for (let count = 0; count < 10; count++) {
+    for (let count = 0; count < 15; count++) {
       desk.stir()
       await vi.advanceTimersByTimeAsync(100)
     }
