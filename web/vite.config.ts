@@ -17,7 +17,13 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     rolldownOptions: {
-      output: { entryFileNames: 'app.js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
+      output: {
+        entryFileNames: 'app.js',
+        chunkFileNames: '[name].js',
+        assetFileNames: '[name][extname]',
+        // What the rooms share has one name, whoever comes to share it.
+        codeSplitting: { groups: [{ name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight)/ }] },
+      },
     },
   },
   worker: { format: 'es', rolldownOptions: { output: { entryFileNames: '[name].js' } } },

@@ -64,7 +64,7 @@ export const state = signal<LineState>({ is: 'connecting' })
 export const hello = signal<Hello | null>(null)
 /** The server's clock minus this one's, in milliseconds. */
 export const skew = signal(0)
-/** Something came that this page does not know: it is older than the server. */
+/** The server has changed since this page was loaded, or says something that it does not know. */
 export const outdated = signal(false)
 
 let socket: WebSocket | null = null
@@ -155,6 +155,7 @@ function receive(data: unknown): void {
 function told(frame: Told): void {
   if (frame.on === 'hello') {
     tries = 0
+    if (hello.value && hello.value.version !== frame.version) outdated.value = true
     hello.value = frame
     skew.value = frame.now - Date.now()
     state.value = { is: 'live' }

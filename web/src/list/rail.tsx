@@ -100,10 +100,14 @@ function CardLink({ card }: { card: Card }) {
   useEffect(() => { if (here) ref.current?.scrollIntoView({ block: 'nearest' }) }, [here])
   return (
     <a ref={ref} class="card" href={sessionPath(card.session)} aria-current={here ? 'page' : undefined} data-session={card.session}>
-      <span class="card-title">{titleOf(card)}</span>
-      <span class="card-age soft">{age(card.updatedAt)}</span>
-      <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
-      <span class="card-place soft">{base(card.folder)}{card.costUsd ? ` · ${money(card.costUsd)}` : ''}</span>
+      <span class="card-row">
+        <span class="card-title">{titleOf(card)}</span>
+        <span class="card-age soft">{age(card.updatedAt)}</span>
+      </span>
+      <span class="card-row">
+        <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
+        <span class="card-place soft">{base(card.folder)}{card.costUsd ? ` · ${money(card.costUsd)}` : ''}</span>
+      </span>
       {card.line && <span class="card-line soft">{card.line}</span>}
     </a>
   )

@@ -39,7 +39,7 @@ function OutputLine({ line }: { line: Line }) {
     <>
       {line.map((piece) => piece.classes === '' && !piece.ink && !piece.ground
         ? piece.text
-        : <span class={piece.classes} style={inks(piece.ink, piece.ground)}>{piece.text}</span>)}
+        : <span class={piece.ink && !piece.ground ? `${piece.classes} a-true` : piece.classes} style={inks(piece.ink, piece.ground)}>{piece.text}</span>)}
       {'\n'}
     </>
   )
@@ -48,5 +48,6 @@ function OutputLine({ line }: { line: Line }) {
 /** Set through the object model, which the policy against inline styles allows. */
 function inks(ink: string | null, ground: string | null): Record<string, string> | undefined {
   if (!ink && !ground) return undefined
+  if (ink && !ground) return { '--ink': ink }
   return { ...(ink && { color: ink }), ...(ground && { 'background-color': ground }) }
 }
