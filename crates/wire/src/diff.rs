@@ -7,7 +7,7 @@ use engine::FileChange;
 use engine::diff::{CONTEXT_LINES, compare};
 
 pub(crate) use engine::diff::Line;
-pub(crate) use unified::unified;
+pub(crate) use unified::{hunks, unified};
 
 pub(crate) fn lines(change: &FileChange) -> Vec<Line<'_>> {
     let before: Vec<_> = change.before.as_deref().unwrap_or_default().lines().collect();

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use engine::ChangedHunk;
-use engine::diff::{Line, compare, counts, hunks};
+use engine::diff::{self, Line, compare, counts, ranges};
 use sha2::{Digest, Sha256};
 
 /// Bytes of a digest that make an id.
@@ -34,7 +34,7 @@ impl<'a> Compared<'a> {
         let old: Vec<_> = before.split_inclusive('\n').collect();
         let new: Vec<_> = after.split_inclusive('\n').collect();
         let lines = compare(&old, &new);
-        let ranges = hunks(&lines);
+        let ranges = ranges(&lines);
         let said: Vec<[u8; 32]> = ranges.iter().map(|range| said(path, &lines[range.clone()])).collect();
         let mut alike: HashMap<[u8; 32], u64> = HashMap::new();
         for said in &said {
@@ -50,19 +50,10 @@ impl<'a> Compared<'a> {
     }
 
     pub(super) fn shown(&self) -> Vec<ChangedHunk> {
-        let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
         let shown = |hunk: &Hunk| {
-            let (old, new) = counts(&self.lines[..hunk.lines.start]);
-            let lines = self.lines[hunk.lines.clone()].iter().map(|line| {
-                let text = line.text();
-                Arc::from(text.strip_suffix('\n').unwrap_or(&text))
-            });
-            ChangedHunk {
-                id: hunk.id.as_str().into(),
-                old: number(old),
-                new: number(new),
-                lines: lines.collect(),
-            }
+            let diff::Hunk { old, new, lines } = diff::Hunk::of(&self.lines, hunk.lines.clone());
+            let lines = lines.into_iter().map(Arc::from).collect();
+            ChangedHunk { id: hunk.id.as_str().into(), old, new, lines }
         };
         self.hunks.iter().map(shown).collect()
     }
