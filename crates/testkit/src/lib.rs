@@ -2,6 +2,7 @@
 
 mod long;
 pub mod provider;
+pub mod push;
 mod script;
 pub mod server;
 pub mod store_suite;
