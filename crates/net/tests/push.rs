@@ -45,7 +45,7 @@ impl Town {
         let folder = tempfile::tempdir().unwrap();
         let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ana@example.com").unwrap();
         let reach = Reach { allows: public, loopback };
-        let (push, office) = push::open(PushParts { vapid, reach, clock: Arc::new(Noon) }).unwrap();
+        let (push, office) = push::open(PushParts { vapid, reach, clock: Arc::new(Noon) });
         let hall = Arc::new(Hall::open(None, Arc::new(Noon)));
         hall.pushes_by(Arc::clone(&push));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

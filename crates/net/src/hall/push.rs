@@ -21,6 +21,7 @@ mod vapid;
 use std::sync::Arc;
 
 use engine::{BoxFuture, Clock, Follower, Principal, SessionHandle, SessionId};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use wire::native::{Subscription, Wrong};
 
@@ -43,11 +44,6 @@ pub struct PushParts {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Pushes cannot be sent from this process.
-#[derive(Debug, thiserror::Error)]
-#[error("there is no HTTPS client for pushes")]
-pub struct NoClient(#[source] reqwest::Error);
-
 /// The way to the office: follows every session, and answers what the hall asks.
 pub struct Push {
     vapid: Arc<Vapid>,
@@ -61,11 +57,11 @@ enum Job {
 }
 
 /// The two ends of sending: one for whoever has news, one that sends them.
-pub fn open(parts: PushParts) -> Result<(Arc<Push>, Office), NoClient> {
+pub fn open(parts: PushParts) -> (Arc<Push>, Office) {
     let (jobs, queue) = mpsc::channel(JOBS_MAX);
     let (vapid, reach) = (Arc::new(parts.vapid), parts.reach);
-    let office = Office::new(Arc::clone(&vapid), reach, parts.clock, queue).map_err(NoClient)?;
-    Ok((Arc::new(Push { vapid, reach, jobs }), office))
+    let office = Office::new(Arc::clone(&vapid), reach, parts.clock, queue);
+    (Arc::new(Push { vapid, reach, jobs }), office)
 }
 
 impl Push {
@@ -83,12 +79,14 @@ impl Push {
     pub(super) async fn try_it(&self, device: &Arc<str>) -> Result<(), Wrong> {
         let (tried, outcome) = oneshot::channel();
         let job = Job::Try { device: Arc::clone(device), tried };
-        let busy = |_| wrong("busy", "too many notifications are on their way; try again in a minute");
-        self.jobs.try_send(job).map_err(busy)?;
-        match outcome.await {
-            Ok(outcome) => outcome.map_err(|message| wrong("failed", &message)),
-            Err(_) => Err(wrong("failed", "the server stops, and sends no more notifications")),
-        }
+        let stops = || wrong("failed", "the server stops, and sends no more notifications");
+        self.jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                wrong("busy", "too many notifications are on their way; try again in a minute")
+            }
+            TrySendError::Closed(_) => stops(),
+        })?;
+        outcome.await.map_err(|_| stops())?.map_err(|message| wrong("failed", &message))
     }
 }
 

@@ -64,16 +64,16 @@ impl Office {
         reach: Reach,
         clock: Arc<dyn Clock>,
         jobs: mpsc::Receiver<Job>,
-    ) -> Result<Self, reqwest::Error> {
-        let sender = Arc::new(Sender { vapid, reach, clock, poster: Poster::new(reach)? });
-        Ok(Self {
+    ) -> Self {
+        let sender = Arc::new(Sender { vapid, reach, clock, poster: Poster::new(reach) });
+        Self {
             sender,
             jobs,
             lanes: Lanes::default(),
             sending: JoinSet::new(),
             tasks: HashMap::new(),
             trying: HashSet::new(),
-        })
+        }
     }
 
     pub async fn run(mut self, hall: Arc<Hall>, stop: CancellationToken) {

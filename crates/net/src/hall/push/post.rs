@@ -6,7 +6,7 @@
 //! no body is read: a status says everything, and a hostile service has nobody to pour its bytes into.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use reqwest::dns::{Name, Resolve, Resolving};
@@ -41,24 +41,14 @@ pub(super) enum Outcome {
 }
 
 pub(super) struct Poster {
-    client: Client,
+    reach: Reach,
+    /// Made when it is first needed: it reads the machine's certificates.
+    client: OnceLock<Result<Client, String>>,
 }
 
 impl Poster {
-    pub(super) fn new(reach: Reach) -> Result<Self, reqwest::Error> {
-        choose_arithmetic();
-        let client = Client::builder()
-            .no_proxy()
-            .redirect(Policy::none())
-            .dns_resolver(Arc::new(Checked(reach)))
-            .https_only(!reach.loopback)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(1)
-            .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client })
+    pub(super) fn new(reach: Reach) -> Self {
+        Self { reach, client: OnceLock::new() }
     }
 
     pub(super) async fn post(&self, target: &Target, note: &Note, authorization: &str) -> Outcome {
@@ -68,11 +58,33 @@ impl Poster {
         let Some(headers) = headers(note, authorization) else {
             return Outcome::Refused { why: "its headers cannot be sent".into() };
         };
-        match self.client.post(target.url.clone()).headers(headers).body(body).send().await {
+        let made = self.client.get_or_init(|| client(self.reach).map_err(|error| error.to_string()));
+        let client = match made {
+            Ok(client) => client,
+            Err(error) => {
+                return Outcome::Refused { why: format!("there is no HTTPS client for pushes: {error}") };
+            }
+        };
+        match client.post(target.url.clone()).headers(headers).body(body).send().await {
             Ok(response) => judged(response.status(), response.headers()),
             Err(error) => unsent(error),
         }
     }
+}
+
+fn client(reach: Reach) -> reqwest::Result<Client> {
+    choose_arithmetic();
+    Client::builder()
+        .no_proxy()
+        .redirect(Policy::none())
+        .dns_resolver(Arc::new(Checked(reach)))
+        .https_only(!reach.loopback)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(ANSWER_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(1)
+        .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
+        .build()
 }
 
 fn headers(note: &Note, authorization: &str) -> Option<HeaderMap> {
