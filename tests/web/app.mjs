@@ -261,7 +261,7 @@ export class User extends Person {
   // At the door.
 
   async knockOnDoor(name) {
-    if (name !== undefined) await this.page.getByRole("textbox", { name: "What this device is called" }).fill(name);
+    if (name !== undefined) await this.page.getByRole("textbox", { name: "Name of this device" }).fill(name);
     await this.page.getByRole("button", { name: "Ask to come in" }).click();
   }
 

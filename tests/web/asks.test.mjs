@@ -58,16 +58,16 @@ check("several questions are numbered and answered one by one", { ...STRICT, scr
   const person = await scene.owner(PHONE);
   await person.open("read two files");
   await until("both are asked", async () => /1 of 2/.test(await person.ask().innerText()));
-  assert.match(await person.ask().innerText(), /README\.md/);
+  const named = async () => /README\.md|notes\.txt/.exec(await person.ask().innerText())?.[0];
+  const allowed = await named();
   await person.allow();
-  await until("the other is shown", async () => /notes\.txt/.test(await person.ask().innerText()));
+  await until("the other is shown", async () => (await named()) !== allowed);
   assert.doesNotMatch(await person.ask().innerText(), /\d of \d/);
   await person.deny();
   await person.hears("One was read.");
   const results = scene.model.requests.at(-1).messages.filter(({ role }) => role === "tool").map(({ content }) => JSON.stringify(content));
-  assert.equal(results.length, 2);
-  assert.match(results[0], /A small library of knots/);
-  assert.doesNotMatch(results[1], /line 17/);
+  const read = [/A small library of knots/, /line 17/].map((text) => results.some((result) => text.test(result)));
+  assert.deepEqual(read, [allowed === "README.md", allowed === "notes.txt"]);
 });
 
 check("an answer here takes the question away there and says who gave it", STRICT, async (scene) => {

@@ -5,7 +5,7 @@ import { SIZES, Scene, closeBrowser } from "./scene.mjs";
 
 export * from "./scene.mjs";
 
-const TEST_MS = 60_000;
+const TEST_MS = 180_000;
 
 after(closeBrowser);
 

@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 /** Chromium tells these on the console when a server is away or says no, whatever a page does about it. */
-const USUAL = [/WebSocket connection to .* failed/, /net::ERR_(CONNECTION|INTERNET|EMPTY|NETWORK)/, /status of 40[139]/, /status of 410/];
+const USUAL = [/WebSocket connection to .* failed/, /net::ERR_(CONNECTION|INTERNET|EMPTY|NETWORK|FAILED)/, /status of 40[139]/, /status of 410/];
 
 export class Person {
   static async arrive(browser, server, size, { theme = "light", permissions = [] } = {}) {

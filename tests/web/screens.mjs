@@ -32,10 +32,14 @@ const PLAN = [
   { content: "Run the tests", status: "pending", priority: "medium" },
 ];
 
-/** Sessions in every state that the screens show. */
+/** Somebody who has just come in for the first time. */
 export async function stage(scene, size, theme) {
+  return { scene, size, theme, owner: await scene.owner(size, { theme }) };
+}
+
+/** Sessions in every state that the screens show. */
+async function fill({ scene, owner }) {
   const { model } = scene;
-  const owner = await scene.owner(size, { theme });
   const opened = async (settings) => {
     const [{ ok, error }] = await owner.raw({ do: "open", folder: null, settings });
     if (!ok) throw new Error(error.message);
@@ -85,11 +89,21 @@ export async function stage(scene, size, theme) {
   await prompt(working, "think about it for a while");
   await until("it works", async () => (await owner.state(working)).busy);
   await owner.raw({ do: "prompt", session: working, key: "later", text: "and then run the tests", pictures: [] });
-  return { scene, size, theme, owner, rich, asking, looking, changing, working };
+  return { rich, asking, looking, changing, working };
 }
 
 /** A step that leaves the page of the owner, or of somebody else, on a screen. */
 export const SCREENS = [
+  {
+    name: "empty",
+    show: async ({ owner }) => {
+      await owner.home();
+      await owner.page.getByRole("heading", { name: "No sessions yet" }).waitFor();
+      return owner;
+    },
+    leave: async () => {},
+    where: () => true,
+  },
   screen("sessions", async ({ owner, rich }) => {
     await owner.home();
     await owner.card(rich).waitFor();
@@ -166,7 +180,12 @@ export const SCREENS = [
 ];
 
 function screen(name, show, leave = async () => {}, where = () => true) {
-  return { name, show: async (set) => (await show(set), set.owner), leave, where };
+  const shown = async (set) => {
+    set.filled ??= Object.assign(set, await fill(set));
+    await show(set);
+    return set.owner;
+  };
+  return { name, show: shown, leave, where };
 }
 
 /** A screen for somebody who is not in. */
