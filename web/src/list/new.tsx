@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import type { Setting, SlashCommand } from '../wire'
 import { may } from '../ask/answer'
-import { appendDraft } from '../lib/draft'
+import { setDraft } from '../lib/draft'
 import { keep, kept } from '../lib/keep'
 import { ask, hello, onLive } from '../lib/line'
 import { post } from '../lib/outbox'
@@ -41,15 +41,13 @@ export function NewPage() {
     ask({ do: 'open', folder, settings: Object.fromEntries(changed.map((setting) => [setting.id, setting.value])) }).then(
       ({ session }) => {
         post(session, text, pictures)
+        setDraft('new', '')
         go(sessionPath(session))
       },
-      (error: unknown) => {
-        toast(wordsOf(error), true)
-        // The composer has let go of the text; it must not be lost.
-        appendDraft('new', text)
-      },
+      (error: unknown) => toast(wordsOf(error), true),
     ).finally(() => setBusy(false))
-    return true
+    // The text stays where it is until there is a session for it.
+    return false
   }
   return (
     <main class="new" id="main">
