@@ -59,9 +59,16 @@ export function NewPage() {
         {!may('driver') ? <p class="empty">You are looking only, and cannot start a session.</p> : <>
           <h2 class="new-question">What should be done?</h2>
           {folders.length > 1
-            ? <label class="field">Project<select value={folder ?? home} onChange={(event) => setFolder(event.currentTarget.value === home ? null : event.currentTarget.value)}>{folders.map((one) => <option key={one} value={one}>{one}</option>)}</select></label>
+            ? (
+              <label class="field">Project
+                <select value={folder ?? home} onChange={(event) => setFolder(event.currentTarget.value === home ? null : event.currentTarget.value)}>
+                  {folders.map((one) => <option key={one} value={one}>{one}</option>)}
+                </select>
+              </label>
+            )
             : home && <p class="soft">In <code>{home}</code></p>}
-          <Composer draftOf="new" session={null} commands={offer?.commands ?? []} placeholder="Describe it; the agent asks before it does anything risky" onSend={start} busy={false} sendLabel={busy ? 'Starting…' : 'Start'}
+          <Composer draftOf="new" session={null} commands={offer?.commands ?? []} placeholder="Describe it; the agent asks before it does anything risky"
+            onSend={start} busy={false} sendLabel={busy ? 'Starting…' : 'Start'}
             chips={<SettingChips settings={settings} disabled={busy} onSet={(setting, value) => { set(setting, value); return Promise.resolve() }} />} />
         </>}
       </div>
