@@ -9,6 +9,7 @@ import './ui/text.css'
 import { App } from './app'
 import { startBoard } from './lib/board'
 import { startTheme } from './lib/choices'
+import { startKeeping } from './lib/keep'
 import { startLine } from './lib/line'
 import { startOutbox } from './lib/outbox'
 import { place, startRouter } from './lib/router'
@@ -24,6 +25,7 @@ if (root) {
   startScreen()
   startRouter()
   startClock()
+  startKeeping()
   startBoard()
   startSessions()
   startOutbox()

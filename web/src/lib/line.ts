@@ -6,6 +6,7 @@
 
 import { signal } from '@preact/signals'
 import type { Answered, Envelope, Hello, Reply, Request, Told } from '../wire'
+import { keepSoon, kept } from './keep'
 
 const PROTOCOL = 'ropewalk.v1'
 /** Requests that may wait for the connection; one more is refused. */
@@ -71,7 +72,7 @@ export const outdated = signal(false)
 let socket: WebSocket | null = null
 let nextId = 1
 let tries = 0
-let heardAt: number | null = null
+let heardAt: number | null = kept<number>('heard')
 let retry: ReturnType<typeof setTimeout> | undefined
 const inFlight = new Map<number, Pending>()
 const waiting: Pending[] = []
@@ -161,6 +162,7 @@ function connect(): void {
 function receive(data: unknown): void {
   if (typeof data !== 'string') return
   heardAt = Date.now()
+  keepSoon('heard', () => heardAt)
   let frame: Record<string, unknown>
   try {
     frame = JSON.parse(data) as Record<string, unknown>
