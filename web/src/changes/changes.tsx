@@ -199,10 +199,11 @@ function KeepAll({ desk }: { desk: Desk }) {
   return <button type="button" class="changes-keep-all" onClick={() => void desk.keepAll()}>Keep all ({total - reviewed})</button>
 }
 
-/** At the end of a file: on to the next one that is open. */
+/** At the end of a file: on to the next one that is open, or back. */
 function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
   const last = file.hunks.at(-1)?.hunk ?? null
   const next = neighbour(desk.laid.value, file, last, 1)?.file
-  if (!next || next.diff.path === file.diff.path) return null
+  if (!next) return <a class="changes-onward" href={sessionPath(desk.session)}>Everything is reviewed. Back to the session</a>
+  if (next.diff.path === file.diff.path) return null
   return <a class="changes-onward" href={changesPath(desk.session, next.name)}>Next file: {visible(next.name)}</a>
 }
