@@ -1,3 +1,5 @@
+// Where the app starts: everything that runs without a face, then the page.
+
 import { render } from 'preact'
 import './style.css'
 import './list/list.css'

@@ -11,6 +11,7 @@ const PROTOCOL = 'ropewalk.v1'
 /** Requests that may wait for the connection; one more is refused. */
 const WAITING_MAX = 64
 const ANSWER_MS = 30_000
+const SUSPECT_MS = 4_000
 /** The first wait after a lost connection, and the longest. */
 const BACKOFF_MS = [500, 30_000] as const
 /** The code of a close with which the server shows somebody the door. */
@@ -103,7 +104,11 @@ export function onLive(listener: () => void): () => void {
 
 export function startLine(): void {
   connect()
-  document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible') reconnectNow() })
+  document.addEventListener('visibilitychange', () => {
+    if (document.visibilityState !== 'visible') return
+    reconnectNow()
+    suspect()
+  })
   addEventListener('online', reconnectNow)
   addEventListener('pageshow', reconnectNow)
   addEventListener('offline', () => { if (state.value.is !== 'signedOut') socket?.close() })
@@ -114,6 +119,21 @@ export function reconnectNow(): void {
   if (socket || state.value.is === 'signedOut') return
   tries = 0
   connect()
+}
+
+/**
+ * A device that slept may hold a socket whose other end is long gone, and be told so minutes later. What
+ * is asked on waking (`looking`) must be answered soon, or the socket is given up.
+ */
+function suspect(): void {
+  const [mine, woke] = [socket, Date.now()]
+  setTimeout(() => {
+    if (socket !== mine || !mine || (heardAt ?? 0) >= woke || inFlight.size === 0) return
+    mine.onclose = null
+    mine.close()
+    closed(false)
+    reconnectNow()
+  }, SUSPECT_MS)
 }
 
 /** After a sign-in in this page. */

@@ -13,6 +13,7 @@ import { Rows } from './rows'
 
 const LET_GO_MS = 30_000
 const KEPT_ROWS_MAX = 40
+const KEPT_CHARS_MAX = 400_000
 const KEEP_AFTER_MS = 2_000
 
 interface Kept {
@@ -130,8 +131,20 @@ function keepSoon(one: Watched): void {
   if (one.holders === 0) return
   keeping ??= setTimeout(() => {
     keeping = undefined
-    const rows = one.rows.ids.peek().slice(-KEPT_ROWS_MAX).flatMap((id) => one.rows.get(id)?.peek() ?? [])
-    const value: Kept = { session: one.session, rows, state: one.state.peek(), at: Date.now() }
+    const value: Kept = { session: one.session, rows: lastRows(one), state: one.state.peek(), at: Date.now() }
     keep('view', value)
   }, KEEP_AFTER_MS)
+}
+
+/** The last rows, as many as the browser can keep. */
+function lastRows(one: Watched): Row[] {
+  const rows: Row[] = []
+  let chars = 0
+  for (const id of one.rows.ids.peek().slice(-KEPT_ROWS_MAX).reverse()) {
+    const row = one.rows.get(id)?.peek()
+    chars += row ? JSON.stringify(row).length : 0
+    if (chars > KEPT_CHARS_MAX) break
+    if (row) rows.unshift(row)
+  }
+  return rows
 }

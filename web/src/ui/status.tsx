@@ -6,7 +6,7 @@ import { dismiss, toasts } from '../lib/toast'
 import { clock, now } from '../lib/words'
 import { watched } from '../lib/session'
 import { sessionAt } from '../lib/router'
-import { Icon } from './icons'
+import { IconButton } from './button'
 
 /** A line above everything while there is no connection; nothing while there is. */
 export function ConnectionBanner() {
@@ -43,7 +43,7 @@ export function Toasts() {
       {toasts.value.map((one) => (
         <div key={one.id} class={one.bad ? 'toast bad' : 'toast'}>
           <span>{one.text}</span>
-          <button type="button" class="icon-button" aria-label="Dismiss" onClick={() => dismiss(one.id)}><Icon name="close" size={16} /></button>
+          <IconButton label="Dismiss" icon="close" size={16} onPress={() => dismiss(one.id)} />
         </div>
       ))}
       {outdated.value && (
