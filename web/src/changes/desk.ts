@@ -10,8 +10,8 @@ import { sentence } from '../lib/words'
 import type { Answered, Diff, Hunk, Request } from '../wire'
 import { isSame, lay, progress, settle, UNDO_GRACE_MS, type Decision } from './review'
 
-/** Edits come in bursts; the list is asked for once they pause. */
-const SETTLE_MS = 500
+/** Edits come in bursts; the list is asked for no more often than this. */
+const SETTLE_MS = 600
 
 /** What a person is told once, beside the changes. */
 export interface Word {
@@ -29,9 +29,13 @@ export class Desk {
   readonly word = signal<Word | null>(null)
   /** A turn runs, or waits: what is undone now is undone after it. */
   readonly busy = signal(false)
-  readonly laid = computed(() => lay(this.files.value ?? [], this.decisions.value))
+  /** The session's; files below it are named from there. */
+  readonly folder = signal('')
+  readonly laid = computed(() => lay(this.files.value ?? [], this.decisions.value, this.folder.value))
   readonly progress = computed(() => progress(this.laid.value))
   private timer: ReturnType<typeof setTimeout> | undefined
+  /** When the list is asked for next; what is stirred meanwhile does not put it off. */
+  private due = Infinity
   private asking = false
   /** Rises with every decision: a list that was asked for under an older one is out of date. */
   private generation = 0
@@ -48,12 +52,15 @@ export class Desk {
 
   /** Something may have changed. */
   stir(afterMs = SETTLE_MS): void {
-    if (this.closed) return
+    const due = Date.now() + afterMs
+    if (this.closed || due >= this.due) return
     clearTimeout(this.timer)
+    this.due = due
     this.timer = setTimeout(() => void this.load(), afterMs)
   }
 
   async load(): Promise<void> {
+    this.due = Infinity
     if (this.asking) return this.stir()
     this.asking = true
     const generation = this.generation
@@ -75,7 +82,7 @@ export class Desk {
     this.decisions.value = decisions
     if (this.saysNoList) this.word.value = null
     this.saysNoList = false
-    for (const { path } of failed) this.word.value = { tone: 'bad', text: `${path} was not undone; the session says why.` }
+    if (failed.length > 0) this.word.value = { tone: 'bad', text: 'A change was not undone; the session says why.' }
     if (decisions.some(({ mark }) => mark === 'undoing')) this.stir(this.busy.value ? 4 * UNDO_GRACE_MS : UNDO_GRACE_MS)
   }
 

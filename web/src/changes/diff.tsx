@@ -15,7 +15,7 @@ export interface DiffProps {
   diff: DiffData
   /** Before and after side by side. */
   split?: boolean
-  /** Without the file's name: whoever shows it has said it. */
+  /** Without the file's name: whoever shows it has said it. They also say what the server left out. */
   compact?: boolean
   /** What else stands in a hunk's head, and below it. */
   head?: (hunk: Hunk) => ComponentChildren
@@ -57,7 +57,6 @@ export function Diff({ diff, split: wanted = false, compact = false, head, foot,
           Show {Math.min(left, PAGE_LINES)} more of {left} lines
         </button>
       )}
-      {diff.more > 0 && left === 0 && <p class="diff-note">{plural(diff.more, 'more line is', 'more lines are')} not shown: the file is too large.</p>}
     </div>
   )
 }

@@ -1,11 +1,9 @@
 // Who can come in: devices and what they may do, those who knock, and a way for one more.
 
 import { useSignal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
 import { forgetContent } from '../lib/keep'
-import { ask, hello, state } from '../lib/line'
-import { tried } from '../lib/toast'
-import { age } from '../lib/words'
+import { ask, hello } from '../lib/line'
+import { age, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
 import { devices, knocks, loadGuests } from './guests'
@@ -15,10 +13,6 @@ import { ROLES, roleWord } from './roles'
 
 export function Devices() {
   const isOwner = hello.value?.role === 'owner'
-  const live = state.value.is === 'live'
-  useEffect(() => {
-    if (isOwner && live) void tried(loadGuests())
-  }, [isOwner, live])
   return (
     <Section id="devices" title="Devices">
       {knocks.value.map((knock) => <KnockEntry key={knock.id} knock={knock} />)}
@@ -64,7 +58,7 @@ function DeviceEntry({ device }: { device: Device }) {
   return (
     <li class="settings-entry">
       <div class="settings-words">
-        <div class="settings-title"><bdi>{device.name}</bdi>{isMine && <span class="settings-badge">this device</span>}</div>
+        <div class="settings-title"><bdi>{visible(device.name)}</bdi>{isMine && <span class="settings-badge">this device</span>}</div>
         <div class="settings-note">{facts.join(' · ')}</div>
       </div>
       <div class="settings-control">
@@ -92,7 +86,7 @@ function KnockEntry({ knock }: { knock: Knock }) {
   const answer = (as: Role | null) => ask({ do: 'admit', knock: knock.id, role: as }).then(loadGuests)
   return (
     <div class="knock" role="group" aria-label={`${knock.name} knocks`}>
-      <p class="knock-who"><b><bdi>{knock.name}</bdi></b> wants to come in. It must show these words:</p>
+      <p class="knock-who"><b><bdi>{visible(knock.name)}</bdi></b> wants to come in. It must show these words:</p>
       <p class="knock-words">{knock.words}</p>
       <label class="knock-role">
         <span>As</span>

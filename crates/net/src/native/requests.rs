@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    Answer, AskId, Content, Input, Principal, Refusal, SendError, Sender, SessionHandle,
-    SessionId, Settings, TurnId, Wish,
+    Answer, AskId, Content, Input, Principal, Refusal, SendError, Sender, SessionHandle, SessionId, Settings,
+    TurnId, Wish,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
@@ -290,7 +290,8 @@ impl Client {
         let answer = match (decision, text) {
             (Decision::AllowOnce, _) => Answer::AllowOnce,
             (Decision::AllowAlways, _) => Answer::AllowAlways,
-            (Decision::DenyOnce, _) => Answer::DenyOnce,
+            (Decision::DenyOnce, Some(why)) => Answer::DenyBecause(why.into()),
+            (Decision::DenyOnce, None) => Answer::DenyOnce,
             (Decision::DenyAlways, _) => Answer::DenyAlways,
             (Decision::Reply, Some(text)) => Answer::Reply(text.into()),
             (Decision::Reply, None) => return Err(bad("a reply has a text")),
@@ -299,7 +300,8 @@ impl Client {
             Ok(_) => Ok(Answered::Done),
             Err(error @ SendError::Refused(Refusal::UnknownAsk(_))) => {
                 let settled = self.desk.board.settled(&id, ask);
-                Err(settled.map_or_else(|| not_taken(error), |how| wrong("answered", format!("it was {how}"))))
+                Err(settled
+                    .map_or_else(|| not_taken(error), |how| wrong("answered", format!("it was {how}"))))
             }
             Err(error) => Err(not_taken(error)),
         }
@@ -359,11 +361,7 @@ impl Client {
         if hunk.as_deref().is_some_and(|hunk| hunk.is_empty() || !hunk.chars().all(plain)) {
             return Err(bad("this names no hunk"));
         }
-        if path.is_empty() || path.chars().any(|c| c.is_control() || c == '"') {
-            return Err(bad("a file with such a name can only be put back by hand"));
-        }
-        let hunk = hunk.map(|hunk| format!(" {hunk}")).unwrap_or_default();
-        let text = format!("/revert \"{path}\"{hunk}");
+        let text = engine::revert_prompt(path.as_ref(), hunk.as_deref());
         self.send_prompt(&id, None, vec![Content::text(text)]).await
     }
 
@@ -377,7 +375,9 @@ impl Client {
     }
 
     async fn rules(&self) -> Result<Answered, Wrong> {
-        let Some(shelf) = self.desk.extras.shelf.clone() else { return Ok(Answered::Rules { rules: Vec::new() }) };
+        let Some(shelf) = self.desk.extras.shelf.clone() else {
+            return Ok(Answered::Rules { rules: Vec::new() });
+        };
         Ok(Answered::Rules { rules: blocking(move || shelf.list()).await? })
     }
 
