@@ -184,12 +184,15 @@ impl Door {
             started_at: shared.started.0,
             folder: shared.rules.home_dir.clone(),
             token_sha256: self.master.digest().as_ref().map(Digest::hex),
+            certificate_sha256: self.tls.as_ref().map(|tls| tls.fingerprint().hex()),
         })?;
         if !self.quiet {
             announce(&listening, &self.master);
         }
         open_when_ready(&shared.registry, &gate);
         let doors = Arc::new(self.doors(shared, gate));
+        let (hall, stopped) = (Arc::clone(&shared.hall), doors.stop.clone());
+        drop(doors.tasks.spawn(async move { hall.keep_up(stopped).await }));
         let serve = |listening: Listening| {
             let router = router(Arc::clone(&doors));
             shared.registry.tracker().spawn(listening.serve(router, doors.stop.clone()))

@@ -62,10 +62,8 @@ async fn socket(
         let message = "as many sockets are open as may be; close one";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
     };
-    let socket = socket
-        .protocols([UI_PROTOCOL])
-        .max_message_size(FRAME_BYTES_MAX)
-        .max_frame_size(FRAME_BYTES_MAX);
+    let socket =
+        socket.protocols([UI_PROTOCOL]).max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
     let upgraded = socket.on_upgrade(move |socket| async move {
         let _counted = doors.metrics.connection(Door::WebSocket);
         serve(socket, &doors, &caller).await;

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use engine::{Doorbell, LogReader, OpenError, Page, Principal, Registry, Seq, SessionHandle, SessionId, Taken};
+use engine::{
+    Doorbell, LogReader, OpenError, Page, Principal, Registry, Seq, SessionHandle, SessionId, Taken,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use wire::native::fold::{Begin, Marks, Rows, State};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    Answer, AskId, Content, Input, Principal, Refusal, SendError, Sender, SessionHandle,
-    SessionId, Settings, TurnId, Wish,
+    Answer, AskId, Content, Input, Principal, Refusal, SendError, Sender, SessionHandle, SessionId, Settings,
+    TurnId, Wish,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
@@ -299,7 +299,8 @@ impl Client {
             Ok(_) => Ok(Answered::Done),
             Err(error @ SendError::Refused(Refusal::UnknownAsk(_))) => {
                 let settled = self.desk.board.settled(&id, ask);
-                Err(settled.map_or_else(|| not_taken(error), |how| wrong("answered", format!("it was {how}"))))
+                Err(settled
+                    .map_or_else(|| not_taken(error), |how| wrong("answered", format!("it was {how}"))))
             }
             Err(error) => Err(not_taken(error)),
         }
@@ -377,7 +378,9 @@ impl Client {
     }
 
     async fn rules(&self) -> Result<Answered, Wrong> {
-        let Some(shelf) = self.desk.extras.shelf.clone() else { return Ok(Answered::Rules { rules: Vec::new() }) };
+        let Some(shelf) = self.desk.extras.shelf.clone() else {
+            return Ok(Answered::Rules { rules: Vec::new() });
+        };
         Ok(Answered::Rules { rules: blocking(move || shelf.list()).await? })
     }
 

@@ -43,8 +43,7 @@ pub(super) fn not_taken(error: SendError) -> Wrong {
         SendError::Refused(Refusal::UnknownAsk(_)) => {
             wrong("answered", "this question is unknown, or answered already")
         }
-        SendError::Closed
-        | SendError::Refused(Refusal::Closing | Refusal::Busy | Refusal::StaleTurn(_)) => {
+        SendError::Closed | SendError::Refused(Refusal::Closing | Refusal::Busy | Refusal::StaleTurn(_)) => {
             busy(format!("{error}; try again"))
         }
         SendError::Refused(_) => bad(error.to_string()),

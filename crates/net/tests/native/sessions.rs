@@ -51,7 +51,8 @@ async fn what_is_asked_here_can_be_answered_there() {
         let session = phone.open().await;
         phone.watch(&session, None).await;
         laptop.watch(&session, None).await;
-        let set = Request::Set { session: session.clone(), setting: "approval".into(), value: "suggest".into() };
+        let set =
+            Request::Set { session: session.clone(), setting: "approval".into(), value: "suggest".into() };
         phone.done(set).await;
         let turn = phone.prompt(&session, "k", "write it").await;
         phone.until("an ask", |client| !client.state(&session).asks.is_empty()).await;
@@ -63,7 +64,8 @@ async fn what_is_asked_here_can_be_answered_there() {
         let ask = laptop.cards[&session].asks[0].clone();
         assert_eq!(laptop.cards[&session].state, CardState::Waiting);
         assert_eq!(&ask, &phone.state(&session).asks[0], "the inbox has what the session has");
-        let answer = |decision| Request::Answer { session: session.clone(), ask: ask.ask, decision, text: None };
+        let answer =
+            |decision| Request::Answer { session: session.clone(), ask: ask.ask, decision, text: None };
         laptop.done(answer(Decision::AllowOnce)).await;
         let late = phone.refused(answer(Decision::DenyOnce)).await;
         assert_eq!((late.code.as_str(), late.message.as_str()), ("answered", "it was allowed by laptop"));
