@@ -4,6 +4,7 @@ mod audit;
 mod http;
 mod mcp;
 mod models;
+mod permissions;
 mod up;
 
 use std::ffi::OsString;
@@ -25,6 +26,10 @@ pub use audit::{
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
+pub use permissions::{
+    PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
+    PermissionsWhyOptions, RulePlace, RuleWord,
+};
 pub use up::{
     DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
     UpOptions,
@@ -52,17 +57,6 @@ Environment:
   OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
   OTTER_LOG       Set to 1, a server logs every JSON-RPC message on standard error, as with -v
   NO_COLOR        Set to anything, there are no colours";
-
-const PERMISSIONS_HELP: &str = "\
-A rule is Tool or Tool(pattern). Deny beats ask, ask beats the approval preset, that beats allow.
-
-  shell(cargo test:*)   every command that begins with these words
-  shell(npm run *)      a pattern for one command
-  shell(make all)       exactly this
-  edit(src/**)          files, from the workspace, from / or from ~/
-  read(.env)            a file; denied or asked, in every folder
-  fetch(url:https://docs.*)  an argument of the tool
-  mcp__github           every tool of a server";
 
 #[derive(Debug, Parser)]
 #[command(
@@ -530,106 +524,6 @@ pub struct DeleteOptions {
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-#[command(after_help = PERMISSIONS_HELP)]
-pub enum PermissionsCommand {
-    /// Show every file of rules, what is wrong with it, and its rules
-    #[command(alias = "ls")]
-    List(PermissionsListOptions),
-    /// Write a rule down; the same rule with another effect is replaced
-    Add(PermissionsAddOptions),
-    /// Take a rule out
-    #[command(alias = "rm")]
-    Remove(PermissionsRemoveOptions),
-    /// Say what would come of a wish, and which rules decide it
-    Why(PermissionsWhyOptions),
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsListOptions {
-    /// The folder whose rules to show; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which file, and for which folder.
-#[derive(Debug, Clone, Args)]
-pub struct RulePlace {
-    /// The rule holds in this folder only
-    #[arg(long)]
-    pub here: bool,
-
-    /// The rule holds in this folder only
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// In the file of the project, .ropewalk/permissions.toml, which may deny and ask
-    #[arg(long, alias = "project", conflicts_with = "here")]
-    pub project_file: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsAddOptions {
-    /// What the rule does
-    #[arg(value_enum)]
-    pub effect: RuleWord,
-
-    /// The rule: shell(cargo test:*), edit(src/**), read(.env), mcp__server
-    pub rule: String,
-
-    #[command(flatten)]
-    pub place: RulePlace,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RuleWord {
-    Allow,
-    Ask,
-    Deny,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsRemoveOptions {
-    /// The rule as `permissions list` shows it
-    pub rule: String,
-
-    #[command(flatten)]
-    pub place: RulePlace,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsWhyOptions {
-    /// The tool: shell, read, edit, write, search, list, or any other
-    pub tool: String,
-
-    /// What it would be used on: a command, a path
-    pub subject: String,
-
-    /// The folder to work in; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// The approval preset to judge by: read-only, strict, suggest, auto, full
-    #[arg(long, value_name = "PRESET", default_value = "auto")]
-    pub approval: String,
 
     /// As JSON
     #[arg(long)]
