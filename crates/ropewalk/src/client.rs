@@ -23,6 +23,8 @@ use crate::trouble::Trouble;
 
 /// From the connection to the last byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two questions to a server that starts.
+const START_PAUSE: Duration = Duration::from_millis(50);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// A server that can be asked.
@@ -107,18 +109,26 @@ impl Server {
         let broken = |reason: String| {
             Trouble::failed(format!("the server at {} cannot be asked", self.address)).because(reason)
         };
-        match tokio::time::timeout(PATIENCE, self.send(path, body)).await {
-            Err(_) => Err(broken("it did not answer in time".into())),
-            Ok(Err(error)) => Err(broken(error.to_string())),
-            Ok(Ok((status, bytes))) => {
-                let value: Value =
-                    serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
-                if status.is_success() {
-                    return Ok(value);
-                }
-                let message = value["message"].as_str().unwrap_or("it said no more than that");
-                Err(Trouble::failed(message.to_owned()).because(format!("the server answered {status}")))
+        let (status, bytes) = match tokio::time::timeout(PATIENCE, self.send_when_ready(path, body)).await {
+            Err(_) => return Err(broken("it did not answer in time".into())),
+            Ok(sent) => sent.map_err(|error| broken(error.to_string()))?,
+        };
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+        if status.is_success() {
+            return Ok(value);
+        }
+        let message = value["message"].as_str().unwrap_or("it said no more than that");
+        Err(Trouble::failed(message.to_owned()).because(format!("the server answered {status}")))
+    }
+
+    /// A server that starts asks for a moment.
+    async fn send_when_ready(&self, path: &str, body: String) -> anyhow::Result<(StatusCode, Bytes)> {
+        loop {
+            let answer = self.send(path, body.clone()).await?;
+            if answer.0 != StatusCode::SERVICE_UNAVAILABLE {
+                return Ok(answer);
             }
+            tokio::time::sleep(START_PAUSE).await;
         }
     }
 

@@ -85,6 +85,8 @@ pub struct Open {
     doors: Arc<Doors>,
     outside: Option<String>,
     fingerprint: Option<String>,
+    /// Cancelled when whoever comes is let in.
+    ready: CancellationToken,
     _running: Running,
 }
 
@@ -189,7 +191,7 @@ impl Door {
         if !self.quiet {
             announce(&listening, &self.master);
         }
-        open_when_ready(&shared.registry, &gate);
+        let ready = open_when_ready(&shared.registry, &gate);
         let doors = Arc::new(self.doors(shared, gate));
         let (hall, stopped) = (Arc::clone(&shared.hall), doors.stop.clone());
         drop(doors.tasks.spawn(async move { hall.keep_up(stopped).await }));
@@ -200,7 +202,15 @@ impl Door {
         let (lan, fingerprint) = lan.unzip();
         let serving = std::iter::once(listening).chain(lan).map(serve).collect();
         let stop = doors.stop.clone();
-        Ok(Open { stop, serving, doors, outside, fingerprint: fingerprint.flatten(), _running: running })
+        Ok(Open {
+            stop,
+            serving,
+            doors,
+            outside,
+            fingerprint: fingerprint.flatten(),
+            ready,
+            _running: running,
+        })
     }
 
     fn gate(&mut self, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
@@ -266,6 +276,11 @@ impl Open {
     /// Where others find it, if they can.
     pub fn outside(&self) -> Option<&str> {
         self.outside.as_deref()
+    }
+
+    /// Waits until whoever comes is let in.
+    pub async fn ready(&self) {
+        self.ready.cancelled().await;
     }
 
     /// Of the certificate that we signed ourselves.
@@ -337,15 +352,19 @@ fn warn(text: &str) {
 }
 
 /// Whoever comes is let in when the sessions have answered once.
-fn open_when_ready(registry: &Arc<Registry>, gate: &Arc<Gate>) {
+fn open_when_ready(registry: &Arc<Registry>, gate: &Arc<Gate>) -> CancellationToken {
     let (asked, gate) = (Arc::clone(registry), Arc::clone(gate));
+    let ready = CancellationToken::new();
+    let opened = ready.clone();
     registry.tracker().spawn(async move {
         let query = ListQuery { limit: 1, ..ListQuery::all(Principal::local()) };
         if let Err(error) = asked.list(query).await {
             tracing::warn!(%error, "the sessions cannot be listed");
         }
         gate.open();
+        opened.cancel();
     });
+    ready
 }
 
 /// As many open files as many connections need, where the system lets us; and how many connections

@@ -88,6 +88,8 @@ impl Up {
     pub async fn show(&self, shared: &Shared, open: &Open, model: Option<&str>) {
         let owner =
             Visitor { principal: Principal::local(), name: "up".into(), role: Role::Owner, device: None };
+        // A browser may be quicker than the disk.
+        open.ready().await;
         let link = match shared.hall.login(&owner) {
             Ok(invitation) => invitation.url,
             Err(wrong) => {
