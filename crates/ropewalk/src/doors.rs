@@ -10,6 +10,7 @@ use net::http::{
     Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
     Visits, random, router,
 };
+use net::native::{DeskSlot, Extras};
 use net::{Greeted, Metrics, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinHandle;
@@ -76,6 +77,7 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,
     pub hall: Arc<Hall>,
+    pub extras: Extras,
 }
 
 /// A door that serves.
@@ -262,7 +264,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
-            desk: net::native::DeskSlot::default(),
+            desk: DeskSlot::new(shared.extras.clone()),
             hall: Arc::clone(&shared.hall),
             metrics: Arc::clone(&shared.metrics),
             started: shared.started,

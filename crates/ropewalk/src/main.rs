@@ -29,6 +29,7 @@ mod secrets;
 mod serve;
 mod server;
 mod sessions;
+mod shelf;
 mod terminal;
 mod tokens;
 mod traces;

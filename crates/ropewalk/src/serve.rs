@@ -172,6 +172,13 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     if let Some(audit) = &audit {
         server::audit_devices(&hall, &registry, audit);
     }
+    let extras = match server::extras(&registry, audit.as_ref(), &rules.home_dir) {
+        Ok(extras) => extras,
+        Err(trouble) => {
+            registry.shutdown().await;
+            return Ok(Err(trouble));
+        }
+    };
     let greeted = Some(greeted(&registry, audit.as_ref(), &identity.sandbox_backends));
     let shared = Shared {
         registry: Arc::clone(&registry),
@@ -182,6 +189,7 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         metrics: Arc::clone(&meters.metrics),
         started,
         hall,
+        extras,
     };
     let http = match door {
         Some(door) => match door.open(&shared).await {

@@ -229,7 +229,7 @@ impl Reader {
             }
         }
         self.with(|inner| {
-            inner.rows = inner.marks.rows_before(u64::MAX, WINDOW_ROWS);
+            inner.rows = inner.marks.last_rows(WINDOW_ROWS);
             inner.view = Arc::new(inner.state.view());
         })?;
         Ok(Ok(reader.cursor()))

@@ -52,7 +52,7 @@ impl House {
 
     pub async fn client_as(&self, name: &str, role: Role) -> Client {
         let visitor = Visitor { principal: Principal::local(), name: name.into(), role, device: None };
-        Client::begin(open(&self.desk, visitor, CancellationToken::new())).await
+        Client::begin(open(&self.desk, visitor)).await
     }
 
     /// Every task of every line ends.
@@ -188,9 +188,10 @@ impl Client {
     /// Reads until something is so.
     pub async fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         while !so(self) {
-            let frame = tokio::time::timeout(DEADLINE, self.frame()).await;
-            let frame = frame.unwrap_or_else(|_| panic!("never: {what}; {:#?}", self.sessions));
-            self.take(frame);
+            let frame = tokio::time::timeout(DEADLINE, self.line.frames.recv()).await;
+            let frame =
+                frame.unwrap_or_else(|_| panic!("never: {what}; {:#?} {:#?}", self.sessions, self.cards));
+            self.take(frame.expect("the line is open"));
         }
     }
 
