@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use engine::{ListQuery, Principal, Registry, Timestamp};
+use engine::{Follower, ListQuery, Principal, Registry, Timestamp};
 use net::hall::{Hall, Places};
 use net::http::{
     Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
@@ -21,6 +21,7 @@ use wire::{Dialect, Identity};
 use crate::cli::HttpOptions;
 use crate::config::Config;
 use crate::lan::Lan;
+use crate::pushes::Pushes;
 use crate::running::{self, Facts, Running};
 use crate::tokens::{self, Master};
 use crate::trouble::Trouble;
@@ -47,6 +48,7 @@ pub struct Door {
     /// Ports after its own that will do, if that one is taken.
     ports_more: u16,
     lan: Option<Lan>,
+    pushes: Option<Pushes>,
 }
 
 /// Whoever comes in here works below the server's own folder, or in one that its owner opened.
@@ -89,6 +91,7 @@ pub struct Open {
     fingerprint: Option<String>,
     /// Cancelled when whoever comes is let in.
     ready: CancellationToken,
+    pushes: Option<Pushes>,
     _running: Running,
 }
 
@@ -133,6 +136,7 @@ impl Door {
             quiet: false,
             ports_more: 0,
             lan: None,
+            pushes: Pushes::prepare(config)?,
         }))
     }
 
@@ -162,6 +166,11 @@ impl Door {
                 bound => return bound.map_err(|error| taken(address, &error)),
             }
         }
+    }
+
+    /// Reads along on every session, so that devices which come in here can be told.
+    pub fn follower(&self) -> Option<Arc<dyn Follower>> {
+        self.pushes.as_ref().map(Pushes::follower)
     }
 
     pub async fn open(mut self, shared: &Shared) -> Result<Open, Trouble> {
@@ -194,6 +203,7 @@ impl Door {
             announce(&listening, &self.master);
         }
         let ready = open_when_ready(&shared.registry, &gate);
+        let pushes = self.pushes.take().map(|pushes| pushes.start(&shared.hall));
         let doors = Arc::new(self.doors(shared, gate));
         let (hall, stopped) = (Arc::clone(&shared.hall), doors.stop.clone());
         drop(doors.tasks.spawn(async move { hall.keep_up(stopped).await }));
@@ -204,15 +214,8 @@ impl Door {
         let (lan, fingerprint) = lan.unzip();
         let serving = std::iter::once(listening).chain(lan).map(serve).collect();
         let stop = doors.stop.clone();
-        Ok(Open {
-            stop,
-            serving,
-            doors,
-            outside,
-            fingerprint: fingerprint.flatten(),
-            ready,
-            _running: running,
-        })
+        let fingerprint = fingerprint.flatten();
+        Ok(Open { stop, serving, doors, outside, fingerprint, ready, pushes, _running: running })
     }
 
     fn gate(&mut self, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
@@ -302,6 +305,9 @@ impl Open {
             drop(serving.await);
         }
         self.doors.finish().await;
+        if let Some(pushes) = self.pushes {
+            pushes.finish().await;
+        }
     }
 }
 

@@ -22,6 +22,7 @@ mod models;
 mod pair;
 mod paths;
 mod permissions;
+mod pushes;
 mod run;
 mod running;
 mod sandboxed;

@@ -112,7 +112,8 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         adapters: vec!["ropewalk".into()],
     };
     let meters = Meters::new(options.otlp.as_deref())?;
-    let (registry, audit) = server::metered(limits, &guards, &meters)?;
+    let pushes = door.as_ref().and_then(Door::follower);
+    let (registry, audit) = server::metered(limits, &guards, &meters, pushes)?;
     let probe = guards.models.probe;
     let stdio = options.stdio || door.is_none();
     let dialect = options.dialect.dialect();

@@ -42,15 +42,26 @@ pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
 
 /// A registry for working with sessions. Without a sound audit key there is none.
 pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, Trouble> {
-    watched(limits, warm, guards, None)
+    watched(limits, warm, guards, None, None)
 }
 
-/// The same for a server that is measured.
-pub fn metered(limits: Limits, guards: &Guards, meters: &Meters) -> Result<Audited, Trouble> {
-    watched(limits, true, guards, Some(meters))
+/// The same for a server that is measured, and whose devices are told.
+pub fn metered(
+    limits: Limits,
+    guards: &Guards,
+    meters: &Meters,
+    pushes: Option<Arc<dyn Follower>>,
+) -> Result<Audited, Trouble> {
+    watched(limits, true, guards, Some(meters), pushes)
 }
 
-fn watched(limits: Limits, warm: bool, guards: &Guards, meters: Option<&Meters>) -> Result<Audited, Trouble> {
+fn watched(
+    limits: Limits,
+    warm: bool,
+    guards: &Guards,
+    meters: Option<&Meters>,
+    pushes: Option<Arc<dyn Follower>>,
+) -> Result<Audited, Trouble> {
     let folder = paths::audit()?;
     let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let rules = Arc::new(Rulebook::new(paths::rules()?));
@@ -59,6 +70,7 @@ fn watched(limits: Limits, warm: bool, guards: &Guards, meters: Option<&Meters>)
         parts.followers = meters.followers();
         parts.store = meters.metrics.timed(parts.store);
     }
+    parts.followers.extend(pushes);
     parts.followers.push(Arc::new(ForgetsUndo { folder: paths::undo()? }));
     let key = match key {
         // Where nothing can be kept, neither can sessions: they last as long as the process does.

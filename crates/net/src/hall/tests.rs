@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use wire::native::{Answered, Invitation, Request, Role, Subscription};
 
 use super::book::{ABSENCE_MAX_MS, DEVICES_MAX};
+use super::push::{self, PushParts, Reach, Vapid};
 use super::{Code, Denial, Entered, Hall, Happened, Places, TICKET_LIFE, Visitor};
 
 struct Time(AtomicI64);
@@ -77,6 +78,11 @@ fn open(folder: &TempDir, time: &Arc<Time>) -> Hall {
     let hall = Hall::open(Some(folder.path().join("state/devices.json")), Arc::clone(time) as Arc<dyn Clock>);
     let outside = Some("https://10.0.0.7:5173".into());
     hall.stands_at(Places { own: "http://127.0.0.1:5173".into(), outside });
+    let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ana@example.com").unwrap();
+    let reach = Reach { allows: |_| true, loopback: false };
+    // Nothing is sent: there is nobody in the office.
+    let (push, _) = push::open(PushParts { vapid, reach, clock: Arc::clone(time) as Arc<dyn Clock> });
+    hall.pushes_by(push);
     hall
 }
 
@@ -89,7 +95,12 @@ fn code(invitation: &Invitation) -> Code {
 }
 
 fn subscription() -> Subscription {
-    Subscription { endpoint: "https://push.example/x".into(), p256dh: "p".into(), auth: "a".into() }
+    Subscription {
+        endpoint: "https://push.example/x".into(),
+        p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+            .into(),
+        auth: "BTBZMqHH6r4Tts7J_aSIgg".into(),
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ mod five;
 mod gate;
 mod http;
 mod people;
+mod push;
 mod same_log;
 mod ways;
 mod web;
