@@ -32,6 +32,28 @@ impl Line<'_> {
     }
 }
 
+/// A hunk as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hunk {
+    /// The number of its first line, before and after; counted from 1.
+    pub old: u32,
+    pub new: u32,
+    /// As a unified diff has them, without their line feeds.
+    pub lines: Vec<String>,
+}
+
+impl Hunk {
+    pub fn of(lines: &[Line<'_>], range: Range<usize>) -> Self {
+        let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
+        let (old, new) = counts(&lines[..range.start]);
+        let text = |line: &Line<'_>| {
+            let text = line.text();
+            text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
+        };
+        Self { old: number(old), new: number(new), lines: lines[range].iter().map(text).collect() }
+    }
+}
+
 /// Every line of both texts. Ends of lines are part of them where the caller leaves them on.
 pub fn compare<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Line<'a>> {
     let head = before.iter().zip(after).take_while(|(a, b)| a == b).count();
@@ -82,7 +104,7 @@ fn middle<'a>(gone: &[&'a str], came: &[&'a str]) -> Vec<Line<'a>> {
 }
 
 /// Where the lines of each hunk are: the changes, with a little around them.
-pub fn hunks(lines: &[Line<'_>]) -> Vec<Range<usize>> {
+pub fn ranges(lines: &[Line<'_>]) -> Vec<Range<usize>> {
     let mut hunks: Vec<Range<usize>> = Vec::new();
     for (at, _) in lines.iter().enumerate().filter(|(_, line)| !matches!(line, Line::Same(_))) {
         let begin = at.saturating_sub(CONTEXT_LINES);

@@ -4,41 +4,15 @@
 mod unified;
 
 use engine::FileChange;
-use engine::diff::{CONTEXT_LINES, compare, counts};
+use engine::diff::{CONTEXT_LINES, compare};
 
 pub(crate) use engine::diff::Line;
-pub(crate) use unified::unified;
+pub(crate) use unified::{hunks, unified};
 
 pub(crate) fn lines(change: &FileChange) -> Vec<Line<'_>> {
     let before: Vec<_> = change.before.as_deref().unwrap_or_default().lines().collect();
     let after: Vec<_> = change.after.as_deref().unwrap_or_default().lines().collect();
     shortened(&compare(&before, &after))
-}
-
-/// A hunk as data. Its lines have no ends.
-pub(crate) struct Hunk {
-    /// The number of its first line, before and after; counted from 1.
-    pub old: u32,
-    pub new: u32,
-    pub lines: Vec<String>,
-}
-
-pub(crate) fn hunks(change: &FileChange) -> Vec<Hunk> {
-    // The line ends are part of the lines here: they too can be what changed.
-    let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
-    let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
-    let lines = compare(&before, &after);
-    let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
-    let text = |line: &Line<'_>| {
-        let text = line.text();
-        text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
-    };
-    let hunk = |range: std::ops::Range<usize>| {
-        let (old, new) = counts(lines.get(..range.start).unwrap_or_default());
-        let own = lines.get(range).unwrap_or_default();
-        Hunk { old: number(old), new: number(new), lines: own.iter().map(text).collect() }
-    };
-    engine::diff::hunks(&lines).into_iter().map(hunk).collect()
 }
 
 /// Leaves out unchanged lines that are far from any change.

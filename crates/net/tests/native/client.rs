@@ -210,12 +210,6 @@ impl Client {
         frame.expect("a frame in time").expect("the line is open")
     }
 
-    /// Waits until the server has ended the line.
-    pub async fn hung_up(&mut self) {
-        let rest = async { while self.line.frames.recv().await.is_some() {} };
-        tokio::time::timeout(DEADLINE, rest).await.expect("the line ends");
-    }
-
     pub fn take(&mut self, frame: Frame) {
         match frame {
             Frame::Reply(reply) => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::FileChange;
-use engine::diff::{Line, compare, counts, hunks};
+use engine::diff::{Hunk, Line, compare, counts, ranges};
 
 /// What stands after a last line that has no end.
 const NO_LINE_END: &str = "\n\\ No newline at end of file\n";
@@ -19,10 +19,18 @@ pub(crate) fn unified(change: &FileChange) -> String {
         name(change.before.is_some(), "a", &change.path),
         name(change.after.is_some(), "b", &change.path)
     );
-    for hunk in hunks(&lines) {
-        put_hunk(&mut out, &lines[..hunk.start], &lines[hunk]);
+    for range in ranges(&lines) {
+        put_hunk(&mut out, &lines[..range.start], &lines[range]);
     }
     out
+}
+
+/// The hunks as data.
+pub(crate) fn hunks(change: &FileChange) -> Vec<Hunk> {
+    let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
+    let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
+    let lines = compare(&before, &after);
+    ranges(&lines).into_iter().map(|range| Hunk::of(&lines, range)).collect()
 }
 
 /// A name as git writes it: quoted, where a character could be taken for the end of the line.
