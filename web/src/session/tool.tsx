@@ -61,7 +61,7 @@ function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within:
           <CopyButton text={command ?? pretty(row.input)} what="input" />
         </div>
       )}
-      {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} split={false} compact={row.diffs.length === 1} />)}
+      {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} compact={row.diffs.length === 1} />)}
       {within.length > 0 && <Within ids={within} watched={watched} inside={inside} />}
       {shown.more > 0 && !full.row && <ShowAll more={shown.more} onShow={full.load} />}
       {missing > 0 && shown.more === 0 && !full.row && <button type="button" class="plain" onClick={full.load}>Show all of the change ({missing} more lines)</button>}
