@@ -1,10 +1,16 @@
+import { readFileSync } from 'node:fs'
 import { defineConfig } from 'vite'
 
 // The server that the development page talks to: `ropewalk serve --http`.
 const server = process.env.ROPEWALK_URL ?? 'http://127.0.0.1:5173'
 
+// The page says which version it is of: one that a browser kept can meet a newer server.
+const manifest = readFileSync(new URL('../Cargo.toml', import.meta.url), 'utf8')
+const version = /^version = "(.+)"/m.exec(manifest)?.[1] ?? 'unknown'
+
 // File names are fixed: the binary embeds them by name and tells browsers by a digest when they change.
 export default defineConfig({
+  define: { __VERSION__: JSON.stringify(version) },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
     target: 'es2022',

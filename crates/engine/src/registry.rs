@@ -111,7 +111,7 @@ pub struct Registry {
     stop: CancellationToken,
     rules: Arc<dyn Rules>,
     redactor: Option<Arc<dyn Redactor>>,
-    followers: Vec<Arc<dyn Follower>>,
+    followers: Mutex<Vec<Arc<dyn Follower>>>,
     rooms: Mutex<Rooms>,
     /// Rings when a session that was being opened is open, or is not going to be.
     settled: Notify,
@@ -218,7 +218,7 @@ impl Registry {
             stop: CancellationToken::new(),
             rules: parts.rules,
             redactor: parts.redactor,
-            followers: parts.followers,
+            followers: Mutex::new(parts.followers),
             rooms: Mutex::default(),
             settled: Notify::new(),
             opened: watch::Sender::new(0),
@@ -370,12 +370,13 @@ impl Registry {
             Err(error) => return Err(error),
         };
         self.end(id).await;
-        for follower in &self.followers {
+        let followers = self.lock_followers().clone();
+        for follower in &followers {
             follower.leaving(&row, &store).await;
         }
         let deleted = store.delete(&row.id).await.map_err(OpenError::Store)?;
         if deleted {
-            for follower in &self.followers {
+            for follower in &followers {
                 follower.deleted(&row.id).await;
             }
             self.opened.send_modify(|count| *count += 1);
@@ -442,6 +443,17 @@ impl Registry {
         let rooms = self.lock_rooms();
         let open = |live: &&Live| live.handle.owner() == owner && !live.handle.is_closed();
         rooms.live.get(id).filter(open).map(|live| live.handle.clone())
+    }
+
+    /// One more reader of every session, from here on and of those that are in memory.
+    pub fn join(&self, follower: Arc<dyn Follower>) {
+        // A session that is being opened is in memory already or finds the follower, not both.
+        let mut followers = self.lock_followers();
+        let live: Vec<_> = self.lock_rooms().live.values().map(|live| live.handle.clone()).collect();
+        for handle in live {
+            drop(self.tracker.spawn(follower.follow(handle)));
+        }
+        followers.push(follower);
     }
 
     /// Sessions in memory.
@@ -550,10 +562,14 @@ impl Registry {
         };
         let (task, handle) = Task::new(parts, effects);
         let live = Live { handle: handle.clone(), touched: self.clock.now(), leaving: false };
-        seat.fill(row.id, live);
+        let followers = {
+            let followers = self.lock_followers();
+            seat.fill(row.id, live);
+            followers.clone()
+        };
         let recovered = task.last_seq();
         drop(self.tracker.spawn(task.run()));
-        for follower in &self.followers {
+        for follower in &followers {
             drop(self.tracker.spawn(follower.follow(handle.clone())));
         }
         // History ends with what recovery wrote; nobody may read it without.
@@ -690,6 +706,10 @@ impl Registry {
         let gate = Arc::default();
         gates.insert(id.clone(), Arc::downgrade(&gate));
         gate
+    }
+
+    fn lock_followers(&self) -> MutexGuard<'_, Vec<Arc<dyn Follower>>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_rooms(&self) -> MutexGuard<'_, Rooms> {

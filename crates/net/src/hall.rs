@@ -1,11 +1,44 @@
 //! The hall: who can come in besides the programs of this machine, and as what.
 //!
-//! Devices, the invitations with which new ones knock, and what they are told when nobody looks.
+//! A device comes in once with a ticket, a one-time code that an owner made: a login link lets it in at
+//! once, an invitation lets it knock until an owner admits it. From then on it has a key of its own, in
+//! a cookie. The key opens the routes of our own clients and nothing else, slides along for thirty days,
+//! and is gone the moment its device is revoked, with the connections that came by it.
+//!
+//! What changes is written first and holds then. The file may be shared with other servers, so every
+//! change is made to what stands there (`kept`).
 
-use std::sync::Arc;
+mod answer;
+mod book;
+mod enter;
+mod eyes;
+mod kept;
+mod qr;
+#[cfg(test)]
+mod tests;
+mod tickets;
+mod words;
 
-use engine::Principal;
-use wire::native::{Answered, Request, Role, Wrong};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use engine::{BoxFuture, Clock, Principal, Timestamp};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use wire::native::{Device, Knock, Role, Subscription, Wrong};
+
+pub(crate) use book::ABSENCE_MAX_MS;
+use book::Book;
+use eyes::Eyes;
+use kept::Stamp;
+use tickets::Tickets;
+
+pub(crate) use enter::Arrival;
+pub use enter::{Denial, Entered};
+pub use eyes::Seat;
+pub use tickets::{Code, TICKET_LIFE};
 
 /// Somebody who uses our own clients.
 #[derive(Debug, Clone)]
@@ -18,12 +51,272 @@ pub struct Visitor {
     pub device: Option<Arc<str>>,
 }
 
+/// A device that wants to be told when nobody looks at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscribed {
+    pub device: Arc<str>,
+    pub subscription: Subscription,
+    /// Until then it wants to hear nothing.
+    pub muted: bool,
+}
+
+/// Who sends pushes, and under which key.
+pub struct Pusher {
+    /// The server's public key for pushes, base64url.
+    pub key: Arc<str>,
+    /// Sends a push that says nothing, to try it. The error is for a person.
+    pub try_it: Arc<dyn Fn(Subscribed) -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
+}
+
+/// Where this server is found, as in `http://127.0.0.1:5173`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Places {
+    /// By a browser on this machine.
+    pub own: String,
+    /// By others, if they can find it at all.
+    pub outside: Option<String>,
+}
+
+/// Something that belongs in the audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    Entered {
+        device: Arc<str>,
+        name: Arc<str>,
+        role: Role,
+        principal: Principal,
+        knocked: bool,
+    },
+    /// Somebody with a good code was not let in.
+    Refused {
+        name: Arc<str>,
+        by: Arc<str>,
+    },
+    Revoked {
+        device: Arc<str>,
+        name: Arc<str>,
+        by: Arc<str>,
+    },
+}
+
+type Teller = Box<dyn Fn(Happened) + Send + Sync>;
+
+pub struct Hall {
+    clock: Arc<dyn Clock>,
+    /// Nothing is kept without one.
+    file: Option<PathBuf>,
+    state: Mutex<State>,
+    /// Changes are made one after the other.
+    changing: tokio::sync::Mutex<()>,
+    changes: watch::Sender<u64>,
+    eyes: Eyes,
+    places: OnceLock<Places>,
+    pusher: OnceLock<Pusher>,
+    teller: OnceLock<Teller>,
+}
+
 #[derive(Default)]
-pub struct Hall {}
+struct State {
+    book: Book,
+    stamp: Stamp,
+    tickets: Tickets,
+    /// By device: cancelled when it may not be here any more.
+    ends: HashMap<Arc<str>, CancellationToken>,
+}
+
+/// A hall that keeps nothing, for servers whose only visitors hold a token.
+impl Default for Hall {
+    fn default() -> Self {
+        struct Standing;
+        impl Clock for Standing {
+            fn now(&self) -> Timestamp {
+                Timestamp(0)
+            }
+        }
+        Self::open(None, Arc::new(Standing))
+    }
+}
 
 impl Hall {
-    /// Answers the requests that are about devices and pushes. What they take was looked at before.
-    pub async fn answer(&self, _visitor: &Visitor, _request: Request) -> Result<Answered, Wrong> {
-        Err(Wrong { code: "badRequest".into(), message: "this server has no devices".into() })
+    /// With the devices that stand in this file.
+    pub fn open(file: Option<PathBuf>, clock: Arc<dyn Clock>) -> Self {
+        let (book, stamp) = match file.as_deref().map(kept::read) {
+            Some(Ok(read)) => read,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the list of devices cannot be read; none of them can come in");
+                Default::default()
+            }
+            None => Default::default(),
+        };
+        Self {
+            clock,
+            file,
+            state: Mutex::new(State { book, stamp, ..State::default() }),
+            changing: tokio::sync::Mutex::default(),
+            changes: watch::Sender::new(0),
+            eyes: Eyes::default(),
+            places: OnceLock::new(),
+            pusher: OnceLock::new(),
+            teller: OnceLock::new(),
+        }
     }
+
+    /// From here on it is known where the server is. Said once.
+    pub fn stands_at(&self, places: Places) {
+        drop(self.places.set(places));
+    }
+
+    /// From here on this is told of who comes and goes. Said once.
+    pub fn tell(&self, teller: impl Fn(Happened) + Send + Sync + 'static) {
+        drop(self.teller.set(Box::new(teller)));
+    }
+
+    /// From here on there are pushes. Said once.
+    pub fn pushes_by(&self, pusher: Pusher) {
+        drop(self.pusher.set(pusher));
+    }
+
+    pub fn push_key(&self) -> Option<Arc<str>> {
+        self.pusher.get().map(|pusher| Arc::clone(&pusher.key))
+    }
+
+    /// Changes whenever somebody comes, goes, knocks or is answered.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// An owner's devices, and who knocks.
+    pub fn guests(&self, owner: &Principal) -> (Vec<Device>, Vec<Knock>) {
+        let (now, state) = (self.clock.now(), self.state());
+        let devices = state.book.of(owner).filter(|record| !record.is_over(now));
+        (devices.map(|record| record.shown(now)).collect(), state.tickets.waiting(owner, Instant::now()))
+    }
+
+    /// A place for one connection of a visitor, for as long as it lasts.
+    pub fn seat(&self, visitor: &Visitor) -> Seat {
+        let ended = match &visitor.device {
+            None => CancellationToken::new(),
+            Some(device) => self.end_of(device, visitor.role),
+        };
+        self.eyes.seat(visitor.device.clone(), ended)
+    }
+
+    /// Cancelled already, if the device was revoked or given another role in between.
+    fn end_of(&self, device: &Arc<str>, role: Role) -> CancellationToken {
+        let mut state = self.state();
+        if state.book.get(device).is_none_or(|record| record.role != role) {
+            let ended = CancellationToken::new();
+            ended.cancel();
+            return ended;
+        }
+        state.ends.entry(Arc::clone(device)).or_default().clone()
+    }
+
+    /// The devices of this owner that want pushes.
+    pub fn subscribed(&self, owner: &Principal) -> Vec<Subscribed> {
+        let (now, state) = (self.clock.now(), self.state());
+        let devices = state.book.of(owner).filter(|record| !record.is_over(now));
+        let wants = |record: &book::Record| {
+            Some(Subscribed {
+                device: Arc::clone(&record.id),
+                subscription: record.subscription.clone()?,
+                muted: record.muted_until.is_some_and(|until| until > now),
+            })
+        };
+        devices.filter_map(wants).collect()
+    }
+
+    /// The push service does not know this subscription any more. A newer one of the device stays.
+    pub async fn unsubscribe(&self, device: &str, subscription: &Subscription) {
+        let (device, gone) = (device.to_owned(), subscription.clone());
+        let forgotten = self.change(move |book| {
+            if let Some(record) = book.get_mut(&device) {
+                record.subscription.take_if(|kept| *kept == gone);
+            }
+        });
+        if let Err(wrong) = forgotten.await {
+            tracing::warn!(message = wrong.message, "a subscription was not forgotten");
+        }
+    }
+
+    /// Whether somebody looks at this device.
+    pub fn looks(&self, device: &str) -> bool {
+        self.eyes.are_on(device, Instant::now())
+    }
+
+    /// Writes a change to the file, and holds to it then.
+    async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Book) -> T + Send + 'static,
+    ) -> Result<T, Wrong> {
+        let _turn = self.changing.lock().await;
+        let Some(path) = self.file.clone() else {
+            let mut book = self.state().book.clone();
+            let outcome = work(&mut book);
+            self.adopt(book, Stamp::default());
+            return Ok(outcome);
+        };
+        let shown = path.display().to_string();
+        let written = tokio::task::spawn_blocking(move || kept::change(&path, work)).await;
+        let written = written.unwrap_or_else(|broken| Err(std::io::Error::other(broken)));
+        let (outcome, book, stamp) = written.map_err(|error| {
+            tracing::error!(%error, file = shown, "the list of devices cannot be written");
+            wrong("failed", "the list of devices cannot be written; the server's log says why")
+        })?;
+        self.adopt(book, stamp);
+        Ok(outcome)
+    }
+
+    /// Reads the file again, if it is another one than the last time.
+    async fn refresh(&self) {
+        let Some(path) = self.file.clone() else { return };
+        if Stamp::of(&path) == self.state().stamp {
+            return;
+        }
+        let _turn = self.changing.lock().await;
+        match tokio::task::spawn_blocking(move || kept::read(&path)).await {
+            Ok(Ok((book, stamp))) => self.adopt(book, stamp),
+            Ok(Err(error)) => tracing::warn!(%error, "the list of devices cannot be read again"),
+            Err(broken) => tracing::error!(%broken, "the list of devices was not read"),
+        }
+    }
+
+    /// This is who may come in from here on; those who may not any more are seen off.
+    fn adopt(&self, book: Book, stamp: Stamp) {
+        let mut state = self.state();
+        let before = std::mem::replace(&mut state.book, book);
+        state.stamp = stamp;
+        let State { book, ends, .. } = &mut *state;
+        ends.retain(|device, ended| {
+            let same = match (before.get(device), book.get(device)) {
+                (Some(old), Some(new)) => old.role == new.role && old.digest.is(&new.digest),
+                _ => false,
+            };
+            if !same {
+                ended.cancel();
+            }
+            same
+        });
+        drop(state);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|version| *version += 1);
+    }
+
+    fn happened(&self, happened: Happened) {
+        tracing::info!(?happened, "devices");
+        if let Some(teller) = self.teller.get() {
+            teller(happened);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wrong(code: &str, message: &str) -> Wrong {
+    Wrong { code: code.into(), message: message.into() }
 }

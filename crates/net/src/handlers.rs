@@ -53,6 +53,28 @@ impl Rules {
     }
 }
 
+/// Why a folder cannot be worked in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Misplaced {
+    /// Where nothing may be learned of, not even whether it is there, there is only one answer.
+    NotOpen,
+    NotAFolder,
+}
+
+impl Rules {
+    /// The folder for a new session: one that this server opens to its clients.
+    pub(crate) fn place(&self, wanted: Option<&str>) -> Result<PathBuf, Misplaced> {
+        let Some(wanted) = wanted else { return Ok(self.home_dir.clone()) };
+        let path = Path::new(wanted);
+        match path.canonicalize() {
+            Ok(real) if !path.is_absolute() || !self.opens(&real) => Err(Misplaced::NotOpen),
+            Ok(real) if real.is_dir() => Ok(real),
+            Err(_) if !path.is_absolute() || !self.opens(path) => Err(Misplaced::NotOpen),
+            Ok(_) | Err(_) => Err(Misplaced::NotAFolder),
+        }
+    }
+}
+
 impl Default for Rules {
     fn default() -> Self {
         Self {

@@ -7,6 +7,7 @@ mod acp;
 mod bernstein;
 mod body;
 mod crowd;
+mod enter;
 pub mod gate;
 mod health;
 mod held;
@@ -18,6 +19,8 @@ mod rest;
 mod sse;
 mod tls;
 mod tokens;
+mod ui;
+mod web;
 mod wrong;
 
 use std::sync::Arc;
@@ -36,6 +39,7 @@ use crate::connection::Greeted;
 use crate::hall::Hall;
 use crate::handlers::Rules;
 use crate::metrics::Metrics;
+use crate::native::{Desk, DeskParts, DeskSlot};
 
 pub(crate) use acp::Streams;
 pub use acp::{Transports, Visits};
@@ -70,6 +74,8 @@ pub struct Doors {
     pub sockets: Arc<Semaphore>,
     /// Who can come in by our own clients.
     pub hall: Arc<Hall>,
+    /// What they share.
+    pub desk: DeskSlot,
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,
     /// Whatever outlives its request runs here.
@@ -79,6 +85,20 @@ pub struct Doors {
 }
 
 impl Doors {
+    /// What our own clients share, set up when the first of them comes.
+    pub fn desk(&self) -> &Arc<Desk> {
+        self.desk.get(|extras| DeskParts {
+            registry: Arc::clone(&self.registry),
+            rules: self.rules.clone(),
+            identity: self.identity.clone(),
+            hall: Arc::clone(&self.hall),
+            gate: Some(Arc::clone(&self.gate)),
+            extras,
+            tasks: self.tasks.clone(),
+            stop: self.stop.clone(),
+        })
+    }
+
     /// Ends the long answers and the connections, in good order.
     pub async fn finish(&self) {
         self.stop.cancel();
@@ -107,6 +127,9 @@ pub fn router(doors: Arc<Doors>) -> Router {
         .merge(health::routes())
         .merge(acp::routes())
         .merge(rest::routes())
+        .merge(ui::routes())
+        .merge(enter::routes())
+        .merge(web::routes())
         .merge(metrics::routes(Arc::clone(&doors.metrics)));
     routes
         .fallback(|| async { Refusal::not_found() })

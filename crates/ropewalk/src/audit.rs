@@ -5,9 +5,11 @@ mod show;
 mod verify;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use engine::{Clock, RuleEffect, Timestamp};
 use guard::RuleChange;
+use net::hall::Happened;
 use serde_json::{Map, Value, json};
 use store::audit::{Entry, KeyError};
 use wire::Hello;
@@ -83,6 +85,29 @@ pub fn rule_changed(at: Timestamp, change: &RuleChange) -> Entry {
         actor: "local".into(),
         resource_type: "rule",
         resource_id: crate::secrets::without(&change.rule).into_owned(),
+        details,
+    }
+}
+
+/// A device that came in, was not let in, or was shut out.
+pub fn device(at: Timestamp, happened: &Happened) -> Entry {
+    let mut details = Map::new();
+    let (event_type, actor, device, name) = match happened {
+        Happened::Entered { device, name, role, principal, knocked } => {
+            details.insert("role".into(), json!(role));
+            details.insert("by".into(), if *knocked { "pairing" } else { "link" }.into());
+            ("device.entered", Arc::clone(&principal.0), Some(device), name)
+        }
+        Happened::Refused { name, by } => ("device.refused", Arc::clone(by), None, name),
+        Happened::Revoked { device, name, by } => ("device.revoked", Arc::clone(by), Some(device), name),
+    };
+    details.insert("name".into(), Value::from(name.as_ref()));
+    Entry {
+        at,
+        event_type,
+        actor: actor.as_ref().into(),
+        resource_type: "device",
+        resource_id: device.map_or("unknown", |device| device.as_ref()).into(),
         details,
     }
 }

@@ -4,6 +4,7 @@ mod audit;
 mod http;
 mod mcp;
 mod models;
+mod up;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,9 +25,19 @@ pub use audit::{
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
+pub use up::{
+    DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
+    UpOptions,
+};
+
+const SESSIONS_MAX: u32 = 16;
+const IDLE_SECONDS: u64 = 1800;
+const HISTORY_MAX: usize = 100;
+const AGENT_NAME: &str = "ropewalk";
 
 const AFTER_HELP: &str = "\
-Without a command, ropewalk serves the Agent Client Protocol on standard input and output.
+Without a command, ropewalk on a terminal is `ropewalk up`; started by a program, it serves the Agent
+Client Protocol on standard input and output.
 
 Environment:
   ROPEWALK_HOME   The folder of everything that is kept; without it, $XDG_STATE_HOME/ropewalk
@@ -70,10 +81,23 @@ pub struct Cli {
     /// Say more on standard error; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    /// Nothing but the program's name was typed.
+    #[arg(skip)]
+    bare: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
+    /// Start here: serve the web app on this machine, and open it
+    Up(Box<UpOptions>),
+    /// Print a link that signs a browser in to the server that runs
+    Link(LinkOptions),
+    /// Let a phone or another computer in, by a QR code
+    Pair(PairOptions),
+    /// Show and shut out the devices that may come in
+    #[command(subcommand, alias = "device")]
+    Devices(DevicesCommand),
     /// Serve editors on standard input and output, or over HTTP
     Serve(ServeArguments),
     #[command(hide = true)]
@@ -121,11 +145,11 @@ pub struct ServeArguments {
 #[derive(Debug, Clone, Args)]
 pub struct ServeOptions {
     /// Sessions kept in memory at once; the one idle longest makes room
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_sessions: u32,
 
     /// Seconds after which an idle session leaves memory; it stays on disk
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    #[arg(long, value_name = "SECONDS", default_value_t = IDLE_SECONDS)]
     pub idle_timeout: u64,
 
     /// Seconds a permission request waits before it is refused; without it, as long as it takes
@@ -133,7 +157,7 @@ pub struct ServeOptions {
     pub ask_timeout: Option<u64>,
 
     /// Sessions on one page of a listing; 0 lists all
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = HISTORY_MAX)]
     pub max_history: usize,
 
     /// A further folder that sessions may work in; repeat for more. Without it, any the editor names;
@@ -157,7 +181,7 @@ pub struct ServeOptions {
     pub budget: BudgetOptions,
 
     /// How the agent introduces itself to the editor
-    #[arg(long, value_name = "NAME", default_value = "ropewalk")]
+    #[arg(long, value_name = "NAME", default_value = AGENT_NAME)]
     pub agent_name: String,
 
     /// Send a trace of every turn to this OpenTelemetry collector, as in http://127.0.0.1:4318
@@ -656,13 +680,15 @@ impl Cli {
     /// Clap could refuse options of `serve` before another command by itself, but would then refuse
     /// `-v` there as well.
     fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let Some(name) = matches.subcommand_name() else { return Self::from_arg_matches(matches) };
         let mut command = <Self as CommandFactory>::command();
         let given = |id: &clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
         let known = |id: &clap::Id| {
             command.get_arguments().find(|argument| argument.get_id() == id && !argument.is_global_set())
         };
         let misplaced = matches.ids().filter(|id| given(id)).find_map(known);
+        let Some(name) = matches.subcommand_name() else {
+            return Ok(Self { bare: misplaced.is_none(), ..Self::from_arg_matches(matches)? });
+        };
         if let Some(option) = misplaced.and_then(|argument| argument.get_long()) {
             let message = format!("--{option} cannot stand before `{name}`");
             return Err(command.error(ErrorKind::ArgumentConflict, message));
@@ -670,14 +696,20 @@ impl Cli {
         Self::from_arg_matches(matches)
     }
 
-    pub fn command(self) -> Command {
-        self.command.unwrap_or(Command::Serve(ServeArguments { command: None, options: self.serve }))
+    /// What is to be done. Whoever types the program's name alone is a person; editors start it without
+    /// a terminal.
+    pub fn command(self, terminal: bool) -> Command {
+        match self.command {
+            Some(command) => command,
+            None if terminal && self.bare => Command::Up(Box::default()),
+            None => Command::Serve(ServeArguments { command: None, options: self.serve }),
+        }
     }
 }
 
 impl Command {
     pub fn serves(&self) -> bool {
-        matches!(self, Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_))
+        matches!(self, Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_))
     }
 }
 
@@ -714,14 +746,24 @@ mod tests {
             "ropewalk --http :0 --stdio",
             "ropewalk acp serve --http 8062",
         ] {
-            assert!(check(line).unwrap().command().serves(), "{line}");
+            assert!(check(line).unwrap().command(false).serves(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_bare_name_is_up_for_people_and_serve_for_programs() {
+        let is_up = |line: &str, terminal| matches!(check(line).unwrap().command(terminal), Command::Up(_));
+        assert!(is_up("ropewalk", true) && is_up("ropewalk -v", true));
+        assert!(!is_up("ropewalk", false));
+        for line in ["ropewalk --acp", "ropewalk --http :0", "ropewalk serve", "ropewalk --model x"] {
+            assert!(!is_up(line, true), "{line}");
         }
     }
 
     #[test]
     fn asking_about_a_server_does_not_serve() {
         for line in ["ropewalk serve status", "ropewalk serve stop --all", "ropewalk serve status --json"] {
-            assert!(!check(line).unwrap().command().serves(), "{line}");
+            assert!(!check(line).unwrap().command(false).serves(), "{line}");
         }
     }
 

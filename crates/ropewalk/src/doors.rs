@@ -1,9 +1,11 @@
 //! The HTTP door of `serve`: what it needs is looked at before anything is served, then it is opened.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use engine::{ListQuery, Principal, Registry, Timestamp};
+use net::hall::{Hall, Places};
 use net::http::{
     Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
     Visits, random, router,
@@ -17,6 +19,7 @@ use wire::{Dialect, Identity};
 
 use crate::cli::HttpOptions;
 use crate::config::Config;
+use crate::lan::Lan;
 use crate::running::{self, Facts, Running};
 use crate::tokens::{self, Master};
 use crate::trouble::Trouble;
@@ -38,6 +41,11 @@ pub struct Door {
     behind_proxy: bool,
     discovery: bool,
     secret: [u8; 32],
+    /// Nothing is said about it.
+    quiet: bool,
+    /// Ports after its own that will do, if that one is taken.
+    ports_more: u16,
+    lan: Option<Lan>,
 }
 
 /// Whoever comes in here works below the server's own folder, or in one that its owner opened.
@@ -67,13 +75,16 @@ pub struct Shared {
     pub greeted: Option<Greeted>,
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,
+    pub hall: Arc<Hall>,
 }
 
 /// A door that serves.
 pub struct Open {
     stop: CancellationToken,
-    serving: JoinHandle<()>,
+    serving: Vec<JoinHandle<()>>,
     doors: Arc<Doors>,
+    outside: Option<String>,
+    fingerprint: Option<String>,
     _running: Running,
 }
 
@@ -115,29 +126,119 @@ impl Door {
             behind_proxy: options.behind_proxy,
             discovery: discovery(config),
             secret: tokens::secret()?,
+            quiet: false,
+            ports_more: 0,
+            lan: None,
         }))
     }
 
-    pub async fn open(self, shared: &Shared) -> Result<Open, Trouble> {
+    /// Somebody else says where it is.
+    pub fn quiet(self) -> Self {
+        Self { quiet: true, ..self }
+    }
+
+    /// If its port is taken, one of the next will do.
+    pub fn or_next_ports(self, ports_more: u16) -> Self {
+        Self { ports_more, ..self }
+    }
+
+    /// It listens there too, on the same port.
+    pub fn with_lan(self, lan: Option<Lan>) -> Self {
+        Self { lan, ..self }
+    }
+
+    async fn bind(&self) -> Result<Listening, Trouble> {
+        let mut address = self.address;
+        let last = address.port().saturating_add(self.ports_more);
+        loop {
+            match Listening::bind(address, self.tls.clone()).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && address.port() < last => {
+                    address.set_port(address.port() + 1);
+                }
+                bound => return bound.map_err(|error| taken(address, &error)),
+            }
+        }
+    }
+
+    pub async fn open(mut self, shared: &Shared) -> Result<Open, Trouble> {
         let connections = raise_files();
-        let listening = Listening::bind(self.address, self.tls.clone()).await;
-        let listening = listening.map_err(|error| taken(self.address, &error))?.at_most(connections);
-        let listening = listening.counted(Arc::clone(&shared.metrics));
+        let fit = |listening: Listening| listening.at_most(connections).counted(Arc::clone(&shared.metrics));
+        let listening = fit(self.bind().await?);
         let bound = listening.local_addr();
-        let seed = random().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
-        let names = Names { bound, secure: listening.is_secure(), hosts: self.hosts, cors: self.cors };
-        let keys = self.master.keys(self.clients);
-        let gate = Arc::new(Gate::new(GateParts { keys, names, behind_proxy: self.behind_proxy, seed }));
+        let lan = match self.lan.take() {
+            None => None,
+            Some(Lan { address, tls, fingerprint }) => {
+                let address = SocketAddr::new(address, bound.port());
+                let listening = Listening::bind(address, Some(tls)).await;
+                Some((fit(listening.map_err(|error| taken(address, &error))?), fingerprint))
+            }
+        };
+        let outside = lan.as_ref().map(|(listening, _)| listening.url());
+        let places = self.places(&listening, outside);
+        let outside = places.outside.clone();
+        shared.hall.stands_at(places);
+        let gate = Arc::new(self.gate(&listening, lan.as_ref().map(|(listening, _)| listening))?);
         let running = running::claim(&Facts {
             url: listening.url(),
             port: bound.port(),
             started_at: shared.started.0,
+            folder: shared.rules.home_dir.clone(),
             token_sha256: self.master.digest().as_ref().map(Digest::hex),
         })?;
-        let stop = CancellationToken::new();
-        announce(&listening, &self.master);
+        if !self.quiet {
+            announce(&listening, &self.master);
+        }
         open_when_ready(&shared.registry, &gate);
-        let doors = Arc::new(Doors {
+        let doors = Arc::new(self.doors(shared, gate));
+        let serve = |listening: Listening| {
+            let router = router(Arc::clone(&doors));
+            shared.registry.tracker().spawn(listening.serve(router, doors.stop.clone()))
+        };
+        let (lan, fingerprint) = lan.unzip();
+        let serving = std::iter::once(listening).chain(lan).map(serve).collect();
+        let stop = doors.stop.clone();
+        Ok(Open { stop, serving, doors, outside, fingerprint: fingerprint.flatten(), _running: running })
+    }
+
+    fn gate(&mut self, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
+        let seed = random().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
+        let names = |listening: &Listening| Names {
+            bound: listening.local_addr(),
+            secure: listening.is_secure(),
+            hosts: self.hosts.clone(),
+            cors: self.cors.clone(),
+        };
+        let (own, lan) = (names(listening), lan.map(names));
+        let keys = self.master.keys(std::mem::take(&mut self.clients));
+        let gate = Gate::new(GateParts { keys, names: own, behind_proxy: self.behind_proxy, seed });
+        Ok(match lan {
+            Some(lan) => gate.also(lan),
+            None => gate,
+        })
+    }
+
+    /// Where browsers find it: this machine's, and others'.
+    fn places(&self, listening: &Listening, lan: Option<String>) -> Places {
+        let bound = listening.local_addr();
+        let secure = listening.is_secure() || self.behind_proxy || lan.is_some();
+        let scheme = if secure { "https" } else { "http" };
+        // A proxy has its own port; without one a name is reached at ours.
+        let named = self.hosts.first().map(|host| match host.has_port() || self.behind_proxy {
+            true => format!("{scheme}://{host}"),
+            false => format!("{scheme}://{host}:{}", bound.port()),
+        });
+        let ip = bound.ip();
+        let reached = (!ip.is_loopback() && !ip.is_unspecified()).then(|| listening.url());
+        let own = match ip.is_unspecified() {
+            true if listening.is_secure() => named.clone(),
+            true => Some(format!("http://127.0.0.1:{}", bound.port())),
+            false => None,
+        };
+        Places { own: own.unwrap_or_else(|| listening.url()), outside: named.or(lan).or(reached) }
+    }
+
+    fn doors(&self, shared: &Shared, gate: Arc<Gate>) -> Doors {
+        Doors {
             registry: Arc::clone(&shared.registry),
             rules: Rules { source: "http".into(), discovery: self.discovery, ..confined(&shared.rules) },
             identity: shared.identity.clone(),
@@ -148,19 +249,27 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
-            hall: Arc::default(),
+            desk: net::native::DeskSlot::default(),
+            hall: Arc::clone(&shared.hall),
             metrics: Arc::clone(&shared.metrics),
             started: shared.started,
             tasks: TaskTracker::new(),
-            stop: stop.clone(),
-        });
-        let serving =
-            shared.registry.tracker().spawn(listening.serve(router(Arc::clone(&doors)), stop.clone()));
-        Ok(Open { stop, serving, doors, _running: running })
+            stop: CancellationToken::new(),
+        }
     }
 }
 
 impl Open {
+    /// Where others find it, if they can.
+    pub fn outside(&self) -> Option<&str> {
+        self.outside.as_deref()
+    }
+
+    /// Of the certificate that we signed ourselves.
+    pub fn fingerprint(&self) -> Option<&str> {
+        self.fingerprint.as_deref()
+    }
+
     /// Takes no more requests, and ends the long answers.
     pub fn stop(&self) {
         self.stop.cancel();
@@ -168,8 +277,10 @@ impl Open {
 
     pub async fn finish(self) {
         self.stop();
-        // It has its own deadline.
-        drop(self.serving.await);
+        for serving in self.serving {
+            // It has its own deadline.
+            drop(serving.await);
+        }
         self.doors.finish().await;
     }
 }
@@ -188,7 +299,7 @@ fn must_be_safe(options: &HttpOptions, address: SocketAddr, tls: bool) -> Result
     Ok(())
 }
 
-fn no_tls(error: TlsError) -> Trouble {
+pub fn no_tls(error: TlsError) -> Trouble {
     let trouble = Trouble::usage(error.to_string()).fix("give --tls-cert and --tls-key files in PEM form");
     match std::error::Error::source(&error) {
         Some(source) => trouble.because(source),
@@ -212,6 +323,7 @@ fn announce(listening: &Listening, master: &Master) {
         Master::Kept(_, path) => terminal::say(&format!("the token is in {}", path.display())),
         Master::Given(_, place) => terminal::say(&format!("the token is the one in {place}")),
     }
+    terminal::say("a browser signs in by a link: ropewalk link");
     if let Ok(state) = paths::state() {
         tracing::info!(state = %state.display(), "serving HTTP");
     }

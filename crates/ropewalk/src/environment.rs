@@ -71,6 +71,14 @@ const WITHHELD_PREFIXES: [&str; 7] =
 const SET: [(&str, &str); 4] =
     [("GIT_TERMINAL_PROMPT", "0"), ("GIT_PAGER", "cat"), ("PAGER", "cat"), ("TERM", "dumb")];
 
+/// Whether a variable is for a program that opens a browser: those that name secrets stay here, and so
+/// does whatever loads code.
+pub fn is_for_browser(name: &OsString) -> bool {
+    name.to_str().is_some_and(|name| {
+        !is_secret_name(name) && !["LD_", "DYLD_", "ROPEWALK_"].iter().any(|prefix| name.starts_with(prefix))
+    })
+}
+
 /// The environment of commands. `more` are names that the user wants passed on besides.
 pub fn for_commands(
     variables: impl IntoIterator<Item = (OsString, OsString)>,

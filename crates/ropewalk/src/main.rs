@@ -3,18 +3,23 @@
 mod agents;
 mod audit;
 mod backends;
+mod browser;
 mod cli;
+mod client;
 mod clock;
 mod config;
+mod devices;
 mod doctor;
 mod doors;
 mod editors;
 mod environment;
 mod guards;
+mod lan;
 mod logging;
 mod mcp;
 mod metrics;
 mod models;
+mod pair;
 mod paths;
 mod permissions;
 mod run;
@@ -28,7 +33,9 @@ mod terminal;
 mod tokens;
 mod traces;
 mod trouble;
+mod up;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command, ServeArguments};
@@ -43,9 +50,13 @@ fn main() -> ExitCode {
         Err(error) => return trouble::bad_usage(&error),
     };
     let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
-    let command = cli.command();
+    let command = cli.command(std::io::stdin().is_terminal());
     logging::start(verbose, command.serves());
     let outcome = match command {
+        Command::Up(options) => up::run(&options),
+        Command::Link(options) => Ok(up::link(&options)),
+        Command::Pair(options) => Ok(pair::run(&options)),
+        Command::Devices(command) => Ok(devices::run(&command)),
         Command::Serve(ServeArguments { command: Some(command), .. }) => Ok(running::run(&command)),
         Command::Serve(ServeArguments { command: None, options }) => serve::run(&options),
         Command::Acp(options) => serve::run(&options.serve()),

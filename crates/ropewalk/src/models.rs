@@ -75,6 +75,12 @@ impl Models {
         Ok(Self { sources, model, budget, steps_max: config.models.max_turns, probe })
     }
 
+    /// The model of new sessions: the one that was chosen, or the first that there is.
+    pub fn first(&self) -> Option<Arc<str>> {
+        let offered = || self.sources.iter().flat_map(|source| source.offers()).next();
+        self.model.clone().or_else(|| offered().map(|model| model.id))
+    }
+
     /// What the command line says goes before the settings.
     pub fn limit(&mut self, options: &BudgetOptions) {
         self.steps_max = options.max_turns.map(std::num::NonZeroUsize::get).or(self.steps_max);

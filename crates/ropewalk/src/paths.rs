@@ -42,6 +42,11 @@ pub fn undo() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("undo"))
 }
 
+/// The file with the devices that may come in.
+pub fn devices() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("devices.json"))
+}
+
 /// The folder of the audit's files.
 pub fn audit() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("audit"))
@@ -114,6 +119,11 @@ pub fn rules() -> Result<guard::RulePaths, Trouble> {
 pub fn variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// The environment of a browser that we open: what it needs to find the screen and the person's things.
+pub fn for_browser() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| environment::is_for_browser(name)).collect()
 }
 
 /// The environment of the commands that the agent runs, with these names besides the usual ones.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use net::http::Digest;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
@@ -33,6 +34,8 @@ pub struct Facts {
     pub port: u16,
     /// In milliseconds.
     pub started_at: i64,
+    /// The folder that its sessions work in.
+    pub folder: PathBuf,
     /// Never the token: this tells whether a token is the right one, and nothing else.
     pub token_sha256: Option<String>,
 }
@@ -71,6 +74,7 @@ pub fn claim(facts: &Facts) -> Result<Running, Trouble> {
         "address": facts.url,
         "port": facts.port,
         "started_at": facts.started_at,
+        "folder": facts.folder.to_string_lossy(),
         "token_sha256": facts.token_sha256,
         "version": env!("CARGO_PKG_VERSION"),
     });
@@ -102,10 +106,10 @@ fn folder() -> Result<PathBuf, Trouble> {
 }
 
 /// A server that lives.
-struct Found {
+pub struct Found {
     path: PathBuf,
     pid: Pid,
-    port: u16,
+    pub port: u16,
     facts: Value,
 }
 
@@ -123,8 +127,18 @@ impl Found {
         Some(Self { path, pid, port, facts })
     }
 
-    fn address(&self) -> &str {
+    pub fn address(&self) -> &str {
         self.facts["address"].as_str().unwrap_or("?")
+    }
+
+    /// The folder that its sessions work in, if it said so.
+    pub fn folder(&self) -> Option<&Path> {
+        self.facts["folder"].as_str().map(Path::new)
+    }
+
+    /// The digest of its token; nothing if it asks for none.
+    pub fn token_digest(&self) -> Option<Digest> {
+        self.facts["token_sha256"].as_str().and_then(Digest::parse)
     }
 
     fn is_alive(&self) -> bool {
@@ -170,7 +184,7 @@ fn is_held(file: &File) -> bool {
 }
 
 /// All that live, by port.
-fn all() -> Result<Vec<Found>, Trouble> {
+pub fn all() -> Result<Vec<Found>, Trouble> {
     let folder = folder()?;
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,

@@ -7,28 +7,42 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{BoxFuture, Limits, Principal, Registry};
+use net::hall::Hall;
 use net::{Connection, ConnectionParts, Greeted, Rules};
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::{Backends, Dialect, Identity};
 
 use crate::cli::ServeOptions;
+use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::doors::{Door, Shared};
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::models::Models;
 use crate::trouble::Trouble;
+use crate::up::Up;
 use crate::{audit, backends, editors, paths, run, server};
 
 /// How long the last bytes may take to leave.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    let prepared = match prepare(options) {
-        Ok(prepared) => prepared,
-        Err(trouble) => return Ok(trouble.report(false)),
-    };
+    match prepare(options) {
+        Ok(prepared) => finish(prepared),
+        Err(trouble) => Ok(trouble.report(false)),
+    }
+}
+
+/// The same for a person, with the web app on the way.
+pub fn run_for_person(options: &ServeOptions, up: Up) -> anyhow::Result<ExitCode> {
+    match prepare(options).map(|prepared| prepared.with(up)) {
+        Ok(prepared) => finish(prepared),
+        Err(trouble) => Ok(trouble.report(false)),
+    }
+}
+
+fn finish(prepared: Prepared) -> anyhow::Result<ExitCode> {
     if prepared.stdio && std::io::stdin().is_terminal() {
         welcome();
     }
@@ -54,6 +68,19 @@ struct Prepared {
     door: Option<Door>,
     /// What else listens on this machine is worth a look.
     probe: bool,
+    hall: Arc<Hall>,
+    /// The model of new sessions.
+    model: Option<Arc<str>>,
+    /// What a person is shown and given when all is ready.
+    up: Option<Up>,
+}
+
+impl Prepared {
+    fn with(mut self, mut up: Up) -> Self {
+        self.door = self.door.map(|door| up.fit(door));
+        self.up = Some(up);
+        self
+    }
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
@@ -89,7 +116,22 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let probe = guards.models.probe;
     let stdio = options.stdio || door.is_none();
     let dialect = options.dialect.dialect();
-    Ok(Prepared { registry, audit, meters, rules, identity, dialect, stdio, door, probe })
+    let hall = Arc::new(Hall::open(Some(paths::devices()?), Arc::new(SystemClock)));
+    let model = guards.models.first();
+    Ok(Prepared {
+        registry,
+        audit,
+        meters,
+        rules,
+        identity,
+        dialect,
+        stdio,
+        door,
+        probe,
+        hall,
+        model,
+        up: None,
+    })
 }
 
 fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {
@@ -102,7 +144,20 @@ fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {
 }
 
 async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
-    let Prepared { registry, audit, mut meters, rules, identity, dialect, stdio, door, probe } = prepared;
+    let Prepared {
+        registry,
+        audit,
+        mut meters,
+        rules,
+        identity,
+        dialect,
+        stdio,
+        door,
+        probe,
+        hall,
+        model,
+        up,
+    } = prepared;
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -114,6 +169,9 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     let catching_up = audit.clone().map(|audit| {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
+    if let Some(audit) = &audit {
+        server::audit_devices(&hall, &registry, audit);
+    }
     let greeted = Some(greeted(&registry, audit.as_ref(), &identity.sandbox_backends));
     let shared = Shared {
         registry: Arc::clone(&registry),
@@ -123,6 +181,7 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         greeted,
         metrics: Arc::clone(&meters.metrics),
         started,
+        hall,
     };
     let http = match door {
         Some(door) => match door.open(&shared).await {
@@ -134,12 +193,17 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         },
         None => None,
     };
+    let mut shown = None;
+    if let (Some(up), Some(open)) = (&up, &http) {
+        shown = Some(up.show(&shared, open, model.as_deref()).await);
+    }
     let mut editor = if stdio { Some(Editor::listen(&shared)?) } else { None };
     tokio::select! {
         () = hung_up(&mut editor, http.is_some()) => tracing::info!("the client hung up"),
         _ = terminate.recv() => tracing::info!("asked to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted"),
     }
+    drop(shown);
     if let Some(editor) = &editor {
         editor.connection.stop_reading();
     }

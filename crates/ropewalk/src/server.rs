@@ -8,6 +8,7 @@ use engine::{
     APPROVAL, Backend, Clock, Follower, Limits, MemoryStore, Registry, RegistryParts, Settings, Store,
 };
 use guard::Rulebook;
+use net::hall::Hall;
 use store::SqliteStore;
 
 use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
@@ -89,6 +90,18 @@ pub fn audit_changes(rules: &Rulebook, registry: &Registry, audit: &Arc<Audit>) 
             drop(tracker.spawn_on(audit.post(row), &runtime));
         }
         Err(error) => tracing::error!(%error, "a changed rule was not audited"),
+    });
+}
+
+/// From here on the audit has a row for every device that comes in, is not let in, or is shut out.
+pub fn audit_devices(hall: &Hall, registry: &Registry, audit: &Arc<Audit>) {
+    let (tracker, audit) = (registry.tracker().clone(), Arc::clone(audit));
+    hall.tell(move |happened| match Handle::try_current() {
+        Ok(runtime) => {
+            let row = audit::device(SystemClock.now(), &happened);
+            drop(tracker.spawn_on(audit.post(row), &runtime));
+        }
+        Err(error) => tracing::error!(%error, "a device was not audited"),
     });
 }
 

@@ -67,6 +67,13 @@ impl Master {
     }
 }
 
+/// The token that has this digest, if this person has it: in a variable, or in the file it is kept in.
+pub fn matching(digest: &Digest) -> Result<Option<String>, Trouble> {
+    let set = VARIABLES.into_iter().filter_map(paths::variable).filter_map(|value| value.into_string().ok());
+    let kept = read(&paths::state()?.join("http.token")).ok();
+    Ok(set.chain(kept).find(|token| Digest::of(token).is(digest)))
+}
+
 fn checked(token: &str, place: &str) -> Result<Digest, Trouble> {
     digest(token).map_err(|why| {
         Trouble::usage(format!("the token in {place} {why}"))

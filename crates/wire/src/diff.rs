@@ -8,7 +8,7 @@ mod unified;
 
 use engine::FileChange;
 
-pub(crate) use unified::unified;
+pub(crate) use unified::{hunks, unified};
 
 /// Cells of the comparison's table: a megabyte or two, a few milliseconds.
 const CELLS_MAX: usize = 1 << 20;

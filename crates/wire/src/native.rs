@@ -13,6 +13,7 @@
 //! The types of the web app (`web/src/wire.ts`) are made from these; a test holds them together.
 
 mod card;
+pub mod fold;
 mod frame;
 mod request;
 mod row;
@@ -42,5 +43,11 @@ pub const INPUT_BYTES_MAX: usize = 6 << 10;
 pub const OUTPUT_BYTES_MAX: usize = 12 << 10;
 /// Lines of a row's diffs.
 pub const DIFF_LINES_MAX: usize = 400;
+/// What an ask shows of a command, an input or a text; what is decided must be seen.
+pub const ASK_BYTES_MAX: usize = 64 << 10;
+/// Lines of an ask's diffs.
+pub const ASK_LINES_MAX: usize = 4000;
+/// What a row with all of its text has of each.
+pub const WHOLE_BYTES_MAX: usize = 8 << 20;
 /// Cards of a page.
 pub const PAGE_CARDS: usize = 100;

@@ -2,8 +2,10 @@
 //!
 //! In this order: is it meant for us (`Host`), which page sends it (`Origin`), who sends it (token),
 //! what may they reach, and is the body one that we take. Nothing in a request but its token says who
-//! the caller is, and the token is taken out of the request when it has done its work.
+//! the caller is, or for our own clients the cookie of a device; both are taken out of the request when
+//! they have done their work.
 
+mod cookie;
 mod request;
 #[cfg(test)]
 pub(super) mod tests;
@@ -17,7 +19,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, CACHE_CONTROL,
-    ORIGIN, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
+    ORIGIN, RETRY_AFTER, SET_COOKIE, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -32,8 +34,9 @@ use super::listen::Peer;
 use super::origins::{Names, Page};
 use super::refusal::Refusal;
 use super::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
+use super::web;
 use super::wrong::WrongTokens;
-use crate::hall::Visitor;
+use crate::hall::{Arrival, Visitor};
 use crate::metrics::Reason;
 
 /// The WebSocket sub-protocol that we answer with.
@@ -42,6 +45,11 @@ pub const WS_PROTOCOL: &str = "acp.v1";
 /// What everybody may read. None of it says anything about sessions.
 const PUBLIC: [&str; 6] =
     ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json", "/agent.json"];
+
+/// Where somebody without a token or a cookie comes in, by a code.
+pub(super) const ENTRANCE: &str = "/ui/enter";
+/// What is said there is short.
+const ENTRANCE_BYTES_MAX: usize = 8 << 10;
 
 const CORS_METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const CORS_SENDS: &str = "authorization, content-type, accept, last-event-id, acp-connection-id, acp-session-id, acp-protocol-version";
@@ -55,17 +63,44 @@ pub struct Caller {
     /// `local` for the master token, else the client's id.
     pub name: Arc<str>,
     pub scope: Scope,
+    /// Who came by the cookie of a device; such a caller is on the routes of our own clients only.
+    device: Option<Arc<Visitor>>,
 }
 
 impl Caller {
     /// The same as one of our own clients is known.
     pub fn visitor(&self) -> Visitor {
+        if let Some(visitor) = &self.device {
+            return Visitor::clone(visitor);
+        }
         Visitor {
             principal: self.principal.clone(),
             name: Arc::clone(&self.name),
             role: Role::Owner,
             device: None,
         }
+    }
+}
+
+/// Somebody at the entrance: not known, but countable.
+#[derive(Debug, Clone)]
+pub(super) struct Guest {
+    pub address: IpAddr,
+    /// The key of the cookie they have, if they have one.
+    pub key: Option<String>,
+}
+
+/// How the cookie is sent on this connection.
+#[derive(Debug, Clone)]
+pub(super) struct Jar {
+    name: Arc<str>,
+    secure: bool,
+}
+
+impl Jar {
+    /// With a key, or with nothing to forget it.
+    pub fn cookie(&self, key: Option<&str>) -> Option<HeaderValue> {
+        cookie::set(&self.name, key, self.secure)
     }
 }
 
@@ -90,6 +125,9 @@ pub struct GateParts {
 pub struct Gate {
     keys: Keys,
     names: Names,
+    /// Of further listeners.
+    also: Vec<Names>,
+    cookie: Arc<str>,
     behind_proxy: bool,
     open: AtomicBool,
     sessions: Mutex<SessionTokens>,
@@ -100,12 +138,43 @@ impl Gate {
     pub fn new(parts: GateParts) -> Self {
         Self {
             keys: parts.keys,
+            cookie: cookie::name(parts.names.bound.port()).into(),
             names: parts.names,
+            also: Vec::new(),
             behind_proxy: parts.behind_proxy,
             open: AtomicBool::new(false),
             sessions: Mutex::new(SessionTokens::new(Maker::new(parts.seed))),
             wrong: Mutex::default(),
         }
+    }
+
+    /// There is one more listener, with names of its own.
+    pub fn also(mut self, names: Names) -> Self {
+        self.also.push(names);
+        self
+    }
+
+    /// The names of the listener that a request came by.
+    fn names(&self, request: &Request) -> &Names {
+        let local = request.extensions().get::<Peer>().map(|peer| peer.local);
+        self.also.iter().find(|names| Some(names.bound) == local).unwrap_or(&self.names)
+    }
+
+    fn jar(&self, request: &Request) -> Jar {
+        let secure = self.names(request).secure || self.behind_proxy;
+        Jar { name: Arc::clone(&self.cookie), secure }
+    }
+
+    /// How long somebody who showed wrong codes or tokens has to wait. On loopback a code that cannot
+    /// be guessed is always looked at, for the reason given at `identify`.
+    pub(super) fn wait(&self, address: IpAddr, guessable: bool) -> Option<Duration> {
+        let wait = locked(&self.wrong).wait(address, Instant::now());
+        wait.filter(|_| guessable || !address.is_loopback())
+    }
+
+    /// A wrong code was shown.
+    pub(super) fn count(&self, address: IpAddr) {
+        locked(&self.wrong).count(address, Instant::now());
     }
 
     /// From here on requests are served; before, they are told to come again.
@@ -174,12 +243,14 @@ struct Denied {
     refusal: Refusal,
     reason: Reason,
     wait: Option<Duration>,
+    /// Sent along.
+    cookie: Option<HeaderValue>,
 }
 
 impl Denied {
     /// For `map_err`.
     fn by(reason: Reason) -> impl FnOnce(Refusal) -> Self {
-        move |refusal| Self { refusal, reason, wait: None }
+        move |refusal| Self { refusal, reason, wait: None, cookie: None }
     }
 
     fn unauthorized(reason: Reason, message: &str) -> Self {
@@ -189,7 +260,7 @@ impl Denied {
     fn too_often(wait: Duration) -> Self {
         let message = "too many wrong tokens from this address; wait, then use the right one";
         let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message);
-        Self { refusal, reason: Reason::Rate, wait: Some(wait) }
+        Self { wait: Some(wait), ..Self::by(Reason::Rate)(refusal) }
     }
 }
 
@@ -200,7 +271,7 @@ impl IntoResponse for Denied {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        response
+        with_cookie(response, self.cookie)
     }
 }
 
@@ -221,28 +292,39 @@ pub(super) async fn pass(State(doors): State<Arc<Doors>>, mut request: Request, 
     let answer = if named.is_some() && is_preflight(&request) {
         preflight()
     } else {
-        match admit(gate, &mut request) {
-            Ok(()) => counted(&doors, next.run(request).await),
+        match admit(&doors, page, &mut request).await {
+            Ok(renewed) => with_cookie(counted(&doors, next.run(request).await), renewed),
             Err(denied) => refused(&doors, &request, denied),
         }
     };
     dressed(answer, named)
 }
 
+/// A route that sends a cookie itself knows better.
+fn with_cookie(mut response: Response, cookie: Option<HeaderValue>) -> Response {
+    if let Some(cookie) = cookie {
+        response.headers_mut().entry(SET_COOKIE).or_insert(cookie);
+    }
+    response
+}
+
 /// Whether the request is meant for us, and which page it comes from.
 fn origin(gate: &Gate, request: &Request) -> Result<Option<Page>, Denied> {
     let host = request::host(request).map_err(Denied::by(Reason::BadHost))?;
-    if !gate.names.are_ours(&host) {
+    let names = gate.names(request);
+    if !names.are_ours(&host) {
         let message = "this is not a name of this server; start it with --allow-host to give it one";
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message);
         return Err(Denied::by(Reason::BadHost)(refusal));
     }
     let origin = request::origin(request.headers()).map_err(Denied::by(Reason::BadOrigin))?;
-    let page = origin.map(|origin| gate.names.page(origin, &host));
+    let page = origin.map(|origin| names.page(origin, &host));
     // Browsers say this also where they send no origin, as for pictures and scripts.
     let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
     let elsewhere = site.is_some_and(|site| site != b"same-origin" && site != b"none");
-    if page == Some(Page::Foreign) || (elsewhere && page != Some(Page::Named)) {
+    // Whoever follows a link to one of our pages gets the page, which says nothing by itself.
+    let followed = page.is_none() && web::is_public(request.uri().path()) && request::is_navigation(request);
+    if page == Some(Page::Foreign) || (elsewhere && page != Some(Page::Named) && !followed) {
         let message = "this page may not talk to this server; start it with --cors and the page's origin";
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message);
         return Err(Denied::by(Reason::BadOrigin)(refusal));
@@ -250,53 +332,114 @@ fn origin(gate: &Gate, request: &Request) -> Result<Option<Page>, Denied> {
     Ok(page)
 }
 
-/// Finds out who calls and what they may reach, and prepares the request for its route.
-fn admit(gate: &Gate, request: &mut Request) -> Result<(), Denied> {
+/// Finds out who calls and what they may reach, and prepares the request for its route. Answers with a
+/// cookie that is to be sent again.
+async fn admit(
+    doors: &Doors,
+    page: Option<Page>,
+    request: &mut Request,
+) -> Result<Option<HeaderValue>, Denied> {
+    let gate = &doors.gate;
     request::no_token_in_url(request.uri()).map_err(Denied::by(Reason::TokenInUrl))?;
     let token = request::take_token(request.headers_mut()).map_err(Denied::by(Reason::BadToken))?;
-    if PUBLIC.contains(&request.uri().path()) {
-        return Ok(());
+    let counts = cookie::counts(request, page);
+    let key = cookie::take(request.headers_mut(), &gate.cookie).filter(|_| counts);
+    let path = request.uri().path();
+    if PUBLIC.contains(&path) || web::is_public(path) {
+        return Ok(None);
     }
-    let holder = gate.identify(token.as_deref(), address(gate, request))?;
-    let caller = caller(holder);
+    let jar = gate.jar(request);
+    request.extensions_mut().insert(jar.clone());
+    if request.uri().path() == ENTRANCE {
+        let guest = Guest { address: address(gate, request), key };
+        request.extensions_mut().insert(guest);
+        prepare(gate, request, ENTRANCE_BYTES_MAX)?;
+        return Ok(None);
+    }
+    let arrival = match &key {
+        Some(key) if token.is_none() => Some(arrived(doors, key, &jar).await?),
+        _ => None,
+    };
+    let renewed = match &arrival {
+        Some(arrival) if arrival.renew => jar.cookie(key.as_deref()),
+        _ => None,
+    };
+    let caller = match arrival {
+        Some(arrival) => by_device(arrival.visitor),
+        None => by_token(gate.identify(token.as_deref(), address(gate, request))?),
+    };
+    reach(&caller, request.uri().path())?;
+    if let Some(peer) = request.extensions().get::<Peer>() {
+        peer.admit();
+    }
+    let max = if matches!(request.uri().path(), "/acp" | "/acp/") { RPC_BYTES_MAX } else { REST_BYTES_MAX };
+    prepare(gate, request, max)?;
+    request.extensions_mut().insert(caller);
+    Ok(renewed)
+}
+
+/// Who has this key. A key that opens nothing any more is forgotten by its browser.
+async fn arrived(doors: &Doors, key: &str, jar: &Jar) -> Result<Arrival, Denied> {
+    let arrival = doors.hall.arrival(key).await;
+    arrival.ok_or_else(|| {
+        let message = "this device is signed out; `ropewalk link` prints a link that signs in";
+        let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "signed_out", message);
+        Denied { cookie: jar.cookie(None), ..Denied::by(Reason::BadToken)(refusal) }
+    })
+}
+
+/// Whether a caller may be on this path.
+fn reach(caller: &Caller, path: &str) -> Result<(), Denied> {
     if let Scope::Session(id) = &caller.scope
-        && request::session_segment(request.uri().path()) != Some(id.as_str())
+        && request::session_segment(path) != Some(id.as_str())
     {
         return Err(Denied::unauthorized(Reason::Forbidden, "this token opens its own session only"));
     }
     // The numbers are of everybody's sessions.
-    if request.uri().path() == "/metrics" && caller.principal != Principal::local() {
+    if path == "/metrics" && caller.principal != Principal::local() {
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "admin_only", "this takes the server's own token");
         return Err(Denied::by(Reason::Forbidden)(refusal));
     }
-    if let Some(peer) = request.extensions().get::<Peer>() {
-        peer.admit();
-    }
+    Ok(())
+}
+
+/// A request that is known is served from here on, with a body of so many bytes.
+fn prepare(gate: &Gate, request: &mut Request, max: usize) -> Result<(), Denied> {
     if !gate.is_open() {
         let message = "the server is starting; try again in a moment";
         let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message);
         return Err(Denied::by(Reason::Refused)(refusal));
     }
     request::must_be_json(request).map_err(Denied::by(Reason::MediaType))?;
-    let max = if matches!(request.uri().path(), "/acp" | "/acp/") { RPC_BYTES_MAX } else { REST_BYTES_MAX };
     if request::declared_bytes(request.headers()).is_some_and(|declared| declared > max as u64) {
         return Err(Denied::by(Reason::TooLarge)(body::too_large(max)));
     }
     let inner = std::mem::take(request.body_mut());
     *request.body_mut() = body::limited(inner, max);
-    request.extensions_mut().insert(caller);
     Ok(())
 }
 
-fn caller(holder: Holder) -> Caller {
+fn by_device(visitor: Visitor) -> Caller {
+    Caller {
+        principal: visitor.principal.clone(),
+        name: Arc::clone(&visitor.name),
+        scope: Scope::All,
+        device: Some(Arc::new(visitor)),
+    }
+}
+
+fn by_token(holder: Holder) -> Caller {
+    let device = None;
     match holder {
         Holder::Master => {
             let principal = Principal::local();
-            Caller { name: Arc::clone(&principal.0), principal, scope: Scope::All }
+            Caller { name: Arc::clone(&principal.0), principal, scope: Scope::All, device }
         }
-        Holder::Client(id) => Caller { principal: Principal(Arc::clone(&id)), name: id, scope: Scope::All },
+        Holder::Client(id) => {
+            Caller { principal: Principal(Arc::clone(&id)), name: id, scope: Scope::All, device }
+        }
         Holder::Session(owner, id) => {
-            Caller { name: Arc::clone(&owner.0), principal: owner, scope: Scope::Session(id) }
+            Caller { name: Arc::clone(&owner.0), principal: owner, scope: Scope::Session(id), device }
         }
     }
 }

@@ -58,6 +58,8 @@ const PING_WAIT: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Peer {
     pub address: SocketAddr,
+    /// Where we listen for it.
+    pub(super) local: SocketAddr,
     seat: Arc<Seat>,
     hang_up: CancellationToken,
 }
@@ -121,7 +123,12 @@ impl Listening {
         while let Some((stream, address)) = self.next(&stop).await {
             match crowd.enter(address.ip()) {
                 Ok(seat) => {
-                    let peer = Peer { address, seat: Arc::new(seat), hang_up: CancellationToken::new() };
+                    let peer = Peer {
+                        address,
+                        local: self.address,
+                        seat: Arc::new(seat),
+                        hang_up: CancellationToken::new(),
+                    };
                     let count = self.metrics.as_ref().map(|metrics| metrics.connection(Door::Http));
                     let connection =
                         Connection { peer, router: router.clone(), stop: stop.clone(), _count: count };

@@ -50,6 +50,21 @@ impl FromStr for HostName {
     }
 }
 
+impl HostName {
+    pub fn has_port(&self) -> bool {
+        self.port.is_some()
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
 /// Digits only: `u16::from_str` would take a sign.
 fn port_of(text: &str) -> Result<u16, BadName> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -111,7 +126,7 @@ pub struct Names {
 }
 
 /// Where a request that has an `Origin` comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     /// One of ours.
     Own,

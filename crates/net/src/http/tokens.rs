@@ -20,7 +20,11 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     pub fn of(token: &str) -> Self {
-        Self(Sha256::digest(token.as_bytes()).into())
+        Self::of_bytes(token.as_bytes())
+    }
+
+    pub(super) fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
     }
 
     /// 64 hexadecimal digits.

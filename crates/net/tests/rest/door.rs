@@ -57,6 +57,7 @@ impl Door {
             transports: Transports::default(),
             sockets: net::http::sockets(),
             hall: Arc::default(),
+            desk: net::native::DeskSlot::default(),
             metrics: net::Metrics::new("1.2.3", engine::Timestamp(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

@@ -51,6 +51,7 @@ impl Door {
             transports: Transports::default(),
             sockets: sockets(),
             hall: Arc::default(),
+            desk: net::native::DeskSlot::default(),
             metrics: net::Metrics::new("1.2.3", started),
             started,
             tasks: TaskTracker::new(),

@@ -20,10 +20,35 @@ pub(crate) fn unified(change: &FileChange) -> String {
         name(change.before.is_some(), "a", &change.path),
         name(change.after.is_some(), "b", &change.path)
     );
-    for (begin, end) in hunks(&lines) {
+    for (begin, end) in ranges(&lines) {
         put_hunk(&mut out, &lines, begin, end);
     }
     out
+}
+
+/// A hunk as data. Its lines have no ends.
+pub(crate) struct Hunk {
+    /// The number of its first line, before and after; counted from 1.
+    pub old: u32,
+    pub new: u32,
+    pub lines: Vec<String>,
+}
+
+pub(crate) fn hunks(change: &FileChange) -> Vec<Hunk> {
+    let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
+    let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
+    let lines = compare(&before, &after);
+    let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
+    let hunk = |(begin, end): (usize, usize)| {
+        let (head, rest) = lines.split_at(begin);
+        let (old, new) = counts(head);
+        let text = |line: &Line<'_>| {
+            let text = line.text();
+            text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
+        };
+        Hunk { old: number(old), new: number(new), lines: rest.iter().take(end - begin).map(text).collect() }
+    };
+    ranges(&lines).into_iter().map(hunk).collect()
 }
 
 /// A name as git writes it: quoted, where a character could be taken for the end of the line.
@@ -56,7 +81,7 @@ fn name(exists: bool, side: &str, path: &Path) -> String {
 }
 
 /// Where the lines of each hunk begin and end: the changes, with a little around them.
-fn hunks(lines: &[Line<'_>]) -> Vec<(usize, usize)> {
+fn ranges(lines: &[Line<'_>]) -> Vec<(usize, usize)> {
     let mut hunks: Vec<(usize, usize)> = Vec::new();
     for (at, _) in lines.iter().enumerate().filter(|(_, line)| !matches!(line, Line::Same(_))) {
         let begin = at.saturating_sub(CONTEXT_LINES);

@@ -102,12 +102,22 @@ pub fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, Refusal> {
     Ok(token.or(offered))
 }
 
+pub fn wants_websocket(headers: &HeaderMap) -> bool {
+    headers.get(UPGRADE).is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Somebody followed a link to one of our pages, in a window of its own. Browsers say so themselves.
+pub fn is_navigation(request: &Request) -> bool {
+    let says = |name: &str, word: &[u8]| request.headers().get(name).is_some_and(|value| value == word);
+    request.method() == Method::GET
+        && says("sec-fetch-mode", b"navigate")
+        && says("sec-fetch-dest", b"document")
+}
+
 /// A browser cannot set headers on a WebSocket: there the token may be one of the sub-protocols that
 /// it offers.
 fn take_offered(headers: &mut HeaderMap) -> Result<Option<String>, Refusal> {
-    let wants =
-        headers.get(UPGRADE).is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    if !wants || !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+    if !wants_websocket(headers) || !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return Ok(None);
     }
     let unclear = || bad("bad_protocols", "offer the sub-protocols `acp.v1` and `bearer.TOKEN`, each once");

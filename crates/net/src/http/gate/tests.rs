@@ -60,6 +60,7 @@ pub fn doors() -> Arc<Doors> {
         transports: Transports::default(),
         sockets: sockets(),
         hall: Arc::default(),
+        desk: crate::native::DeskSlot::default(),
         metrics: Metrics::new("1.2.3", Timestamp(2_000)),
         started: Timestamp(2_000),
         tasks: TaskTracker::new(),

@@ -1,7 +1,7 @@
 //! Who asks, and what is done on sessions in their name.
 
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -13,7 +13,7 @@ use engine::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::handlers::offer;
+use crate::handlers::{Misplaced, offer};
 use crate::http::{Caller, Doors, Refusal};
 
 /// What one answer may be made from; a longer session is read as a stream.
@@ -80,19 +80,14 @@ impl Reach {
 
     /// The folder for a new session: one that this server opens to its clients.
     pub fn place(&self, wanted: Option<&str>) -> Result<PathBuf, Refusal> {
-        let Some(wanted) = wanted else { return Ok(self.doors.rules.home_dir.clone()) };
-        let path = Path::new(wanted);
-        let rules = &self.doors.rules;
-        match path.canonicalize() {
-            Ok(real) if !path.is_absolute() || !rules.opens(&real) => Err(not_open()),
-            Ok(real) if real.is_dir() => Ok(real),
-            Err(_) if !path.is_absolute() || !rules.opens(path) => Err(not_open()),
-            Ok(_) | Err(_) => Err(Refusal::new(
+        self.doors.rules.place(wanted).map_err(|misplaced| match misplaced {
+            Misplaced::NotOpen => not_open(),
+            Misplaced::NotAFolder => Refusal::new(
                 StatusCode::BAD_REQUEST,
                 "bad_working_dir",
                 "working_dir is not a folder; name one that is there, with its whole path",
-            )),
-        }
+            ),
+        })
     }
 
     /// Hands an input to its session and waits until it is in the log. A session that left memory in

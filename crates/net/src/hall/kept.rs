@@ -1,0 +1,163 @@
+//! `devices.json`: the book of devices on disk.
+//!
+//! Several servers may share one state folder. Whoever changes the file holds a lock, reads what is
+//! there, changes that and replaces the file whole; whoever reads looks first whether it is another one
+//! than the last time. A file that cannot be read is put aside: nobody comes in by it, and nothing that
+//! may still be mended is lost.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use engine::{Principal, Timestamp};
+use serde::{Deserialize, Serialize};
+use wire::native::{Role, Subscription};
+
+use super::book::{Book, Record};
+use crate::http::{Digest, random, url_safe};
+
+const VERSION: u32 = 1;
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Others hold the lock for a few writes at most.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Which file was read: another one has another stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Stamp(Option<(u64, u64, i64, i64)>);
+
+impl Stamp {
+    pub fn of(path: &Path) -> Self {
+        let metadata = fs::metadata(path).ok();
+        Self(metadata.map(|file| (file.ino(), file.len(), file.mtime(), file.mtime_nsec())))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    devices: Vec<StoredDevice>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredDevice {
+    id: String,
+    principal: String,
+    name: String,
+    role: Role,
+    key_sha256: String,
+    created_at: i64,
+    #[serde(default)]
+    seen_at: Option<i64>,
+    #[serde(default)]
+    push: Option<Subscription>,
+    #[serde(default)]
+    muted_until: Option<i64>,
+}
+
+/// What is in the file. No file is an empty book.
+pub(super) fn read(path: &Path) -> io::Result<(Book, Stamp)> {
+    let stamp = Stamp::of(path);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Book::default(), Stamp(None))),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    match parse(&bytes) {
+        Ok(book) => Ok((book, stamp)),
+        Err(reason) => {
+            let aside = path.with_extension(format!("damaged-{}.json", url_safe(&random()?[..6])));
+            fs::rename(path, &aside)?;
+            let (path, aside) = (path.display(), aside.display());
+            tracing::warn!(%path, %aside, reason, "the list of devices cannot be read; it was put aside, and every device has to be paired again");
+            Ok((Book::default(), Stamp(None)))
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Book, String> {
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err("it is too large".into());
+    }
+    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if stored.version != VERSION {
+        return Err(format!("it has version {}, and this program knows {VERSION}", stored.version));
+    }
+    let records: Option<Vec<Record>> = stored.devices.into_iter().map(record).collect();
+    records.map(|records| Book { records }).ok_or_else(|| "a device in it has no proper key_sha256".into())
+}
+
+fn record(stored: StoredDevice) -> Option<Record> {
+    Some(Record {
+        id: stored.id.into(),
+        principal: Principal(stored.principal.into()),
+        name: super::book::name(&stored.name),
+        role: stored.role,
+        digest: Digest::parse(&stored.key_sha256)?,
+        created_at: Timestamp(stored.created_at),
+        seen_at: stored.seen_at.map(Timestamp),
+        subscription: stored.push,
+        muted_until: stored.muted_until.map(Timestamp),
+    })
+}
+
+fn stored(record: &Record) -> StoredDevice {
+    StoredDevice {
+        id: record.id.to_string(),
+        principal: record.principal.0.to_string(),
+        name: record.name.to_string(),
+        role: record.role,
+        key_sha256: record.digest.hex(),
+        created_at: record.created_at.0,
+        seen_at: record.seen_at.map(|seen| seen.0),
+        push: record.subscription.clone(),
+        muted_until: record.muted_until.map(|until| until.0),
+    }
+}
+
+/// Reads, changes and writes, with nobody in between.
+pub(super) fn change<T>(path: &Path, work: impl FnOnce(&mut Book) -> T) -> io::Result<(T, Book, Stamp)> {
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let _lock = lock(&path.with_extension("lock"))?;
+    let (mut book, _) = read(path)?;
+    let outcome = work(&mut book);
+    write(path, folder, &book)?;
+    Ok((outcome, book, Stamp::of(path)))
+}
+
+/// Gone with the file that is returned.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let mut waited = Duration::ZERO;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) if waited < LOCK_WAIT => {
+                std::thread::sleep(LOCK_LOOK_EVERY);
+                waited += LOCK_LOOK_EVERY;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The new file takes the old one's place whole, or not at all.
+fn write(path: &Path, folder: &Path, book: &Book) -> io::Result<()> {
+    let devices = book.records.iter().map(stored).collect();
+    let mut bytes = serde_json::to_vec_pretty(&Stored { version: VERSION, devices })?;
+    bytes.push(b'\n');
+    let unfinished: PathBuf = folder.join(format!(".devices.{}", url_safe(&random()?[..9])));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+    let replaced = written.and_then(|()| fs::rename(&unfinished, path));
+    if replaced.is_err() {
+        // What could not be finished is of no use to anybody.
+        drop(fs::remove_file(&unfinished));
+    }
+    replaced.and_then(|()| File::open(folder)?.sync_all())
+}

@@ -1,0 +1,1 @@
+//! Who comes in, by what, and for how long.

@@ -1,0 +1,145 @@
+//! `/ui`: where a browser signs in and out, and where the machine's own commands ask about devices.
+//!
+//! The code that lets somebody in stands after the `#` of a link, which browsers do not send; the page
+//! sends it here, in a body, and gets a cookie that no script can read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::{RETRY_AFTER, SET_COOKIE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use serde_json::{Value, json};
+use wire::native::{Request, Wrong};
+
+use super::body::Fields;
+use super::gate::{Caller, ENTRANCE, Guest, Jar};
+use super::{Doors, Refusal};
+use crate::hall::{Code, Denial, Entered};
+
+pub(super) fn routes() -> Router<Arc<Doors>> {
+    Router::new()
+        .route(ENTRANCE, post(enter))
+        .route("/ui/leave", post(leave))
+        .route("/ui/link", post(link))
+        .route("/ui/hall", post(hall))
+}
+
+/// `{code, name}` comes in or knocks; `{knock}` asks what became of a knock.
+async fn enter(
+    State(doors): State<Arc<Doors>>,
+    Extension(guest): Extension<Guest>,
+    Extension(jar): Extension<Jar>,
+    Fields(fields): Fields,
+) -> Result<Response, Response> {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let key = guest.key.as_deref();
+    let code = text("code").map(Code::read);
+    let guessable = code.as_ref().is_some_and(Code::is_short);
+    if let Some(wait) = doors.gate.wait(guest.address, guessable) {
+        return Err(too_often(wait));
+    }
+    let entered = match (code, text("knock")) {
+        (Some(code), None) => doors.hall.enter(&code, text("name").unwrap_or_default(), key).await,
+        (None, Some(knock)) => doors.hall.wait(knock, key).await,
+        (Some(_), Some(_)) | (None, None) => {
+            let message = "send {\"code\": ..., \"name\": ...}, or {\"knock\": ...}";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message).into_response());
+        }
+    };
+    match entered {
+        Ok(Entered::In { key, visitor }) => {
+            let body = json!({ "device": visitor.device, "name": visitor.name, "role": visitor.role });
+            Ok(with_cookie((StatusCode::OK, Json(body)), jar.cookie(Some(&key))))
+        }
+        Ok(Entered::Knocking { knock, words }) => {
+            let body = json!({ "knock": knock, "words": words });
+            Ok((StatusCode::ACCEPTED, Json(body)).into_response())
+        }
+        Err(denial) => {
+            if denial == Denial::Unknown {
+                doors.gate.count(guest.address);
+            }
+            Err(denied(denial).into_response())
+        }
+    }
+}
+
+fn denied(denial: Denial) -> Refusal {
+    let (status, code) = match denial {
+        Denial::Unknown => (StatusCode::FORBIDDEN, "code_unknown"),
+        Denial::Used => (StatusCode::GONE, "code_used"),
+        Denial::Expired => (StatusCode::GONE, "code_expired"),
+        Denial::Unanswered => (StatusCode::GONE, "knock_expired"),
+        Denial::Refused => (StatusCode::FORBIDDEN, "knock_refused"),
+        Denial::Full => (StatusCode::CONFLICT, "too_many_devices"),
+        Denial::Unwritable => (StatusCode::INTERNAL_SERVER_ERROR, "not_written"),
+    };
+    Refusal::new(status, code, denial.to_string())
+}
+
+fn too_often(wait: Duration) -> Response {
+    let message = "too many wrong codes from this address; wait, then use the right one";
+    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_codes", message);
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let mut response = refusal.into_response();
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// This device is gone for good, and its cookie with it.
+async fn leave(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    Extension(jar): Extension<Jar>,
+) -> Result<Response, Refusal> {
+    let visitor = caller.visitor();
+    let Some(device) = &visitor.device else {
+        let message = "this is for devices; a token is not signed out";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message));
+    };
+    let revoke = Request::Revoke { device: device.to_string() };
+    doors.hall.answer(&visitor, revoke).await.map_err(refused)?;
+    Ok(with_cookie(Json(json!({ "left": device })), jar.cookie(None)))
+}
+
+/// A link that signs a browser in as the owner; for whoever holds the token.
+async fn link(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Refusal> {
+    let made = doors.hall.login(&caller.visitor()).map_err(refused)?;
+    Ok(Json(json!({ "url": made.url, "expires_at": made.expires_at })).into_response())
+}
+
+/// The requests about devices, for commands that hold no line.
+async fn hall(
+    State(doors): State<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
+    Fields(fields): Fields,
+) -> Result<Response, Refusal> {
+    let request: Request = serde_json::from_value(Value::Object(fields)).map_err(|error| {
+        Refusal::new(StatusCode::BAD_REQUEST, "bad_request", format!("this is no request: {error}"))
+    })?;
+    let answered = doors.hall.answer(&caller.visitor(), request).await.map_err(refused)?;
+    Ok(Json(answered).into_response())
+}
+
+fn refused(wrong: Wrong) -> Refusal {
+    let (status, code) = match wrong.code.as_str() {
+        "forbidden" => (StatusCode::FORBIDDEN, "forbidden"),
+        "notFound" => (StatusCode::NOT_FOUND, "not_found"),
+        "badRequest" => (StatusCode::BAD_REQUEST, "bad_request"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
+    };
+    Refusal::new(status, code, wrong.message)
+}
+
+fn with_cookie(response: impl IntoResponse, cookie: Option<HeaderValue>) -> Response {
+    let mut response = response.into_response();
+    response.headers_mut().extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
+    response
+}

@@ -1,0 +1,227 @@
+//! One client's line, from hello to the end.
+//!
+//! Reading never waits for a turn: what is quick is done in the order it came, so that a cancel is not
+//! before its prompt, and what may be slow is done beside it. Every request is answered exactly once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{Sender, SessionId};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use wire::native::{Answered, Envelope, Frame, Hello, Reply, Request, Told, Wrong};
+
+use super::table::Table;
+use super::watching::Watching;
+use super::wrong::{bad, busy};
+use super::{Desk, roles, surface};
+use crate::hall::Visitor;
+
+/// Sessions that one client may watch at once.
+const WATCHES_MAX: usize = 16;
+/// Slow requests of one client that are worked on at once.
+const SLOW_MAX: usize = 8;
+
+pub(super) struct Connection {
+    desk: Arc<Desk>,
+    visitor: Arc<Visitor>,
+    leave: CancellationToken,
+    /// Everything that this line has started ends with it.
+    over: CancellationToken,
+    frames: mpsc::Sender<Frame>,
+    watches: HashMap<SessionId, Watch>,
+    slow: Arc<Semaphore>,
+}
+
+struct Watch {
+    over: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Who asks, and on whose behalf it is done.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub desk: Arc<Desk>,
+    pub visitor: Arc<Visitor>,
+}
+
+impl Client {
+    pub fn sender(&self) -> Sender {
+        Sender::new(surface(&self.visitor), Arc::clone(&self.visitor.name))
+    }
+}
+
+impl Connection {
+    pub fn new(
+        desk: Arc<Desk>,
+        visitor: Visitor,
+        leave: CancellationToken,
+        frames: mpsc::Sender<Frame>,
+    ) -> Self {
+        Self {
+            desk,
+            visitor: Arc::new(visitor),
+            leave,
+            over: CancellationToken::new(),
+            frames,
+            watches: HashMap::new(),
+            slow: Arc::new(Semaphore::new(SLOW_MAX)),
+        }
+    }
+
+    pub async fn run(mut self, mut asked: mpsc::Receiver<Envelope>) {
+        let (stop, leave) = (self.desk.stop.clone(), self.leave.clone());
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = leave.cancelled() => {}
+            () = self.serve(&mut asked) => {}
+        }
+        self.over.cancel();
+    }
+
+    async fn serve(&mut self, asked: &mut mpsc::Receiver<Envelope>) {
+        if self.tell(Told::Hello(self.hello())).await.is_err() {
+            return;
+        }
+        let table = Table::new(Arc::clone(&self.desk), Arc::clone(&self.visitor), self.frames.clone());
+        drop(self.start(self.over.clone(), table.run()));
+        while let Some(Envelope { id, request }) = asked.recv().await {
+            if self.take(id, request).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        let rules = &self.desk.rules;
+        Hello {
+            version: self.desk.identity.version.clone(),
+            host: self.desk.extras.host.clone(),
+            role: self.visitor.role,
+            device: self.visitor.device.as_ref().map(ToString::to_string),
+            folder: rules.home_dir.display().to_string(),
+            folders: rules.places.iter().flatten().map(|place| place.display().to_string()).collect(),
+            sandbox: self.desk.identity.sandbox.clone(),
+            push_key: None,
+            now: self.desk.registry.clock().now().0,
+        }
+    }
+
+    /// Answers a request, or sees to it that it will be.
+    async fn take(&mut self, id: u64, request: Request) -> Result<(), Hung> {
+        if let Err(wrong) = roles::check(&self.visitor, &request) {
+            return self.reply(id, Err(wrong)).await;
+        }
+        match request {
+            Request::Watch { session, after } => self.watch(id, &session, after).await,
+            Request::Unwatch { session } => {
+                if let Some(watch) = SessionId::parse(&session).ok().and_then(|id| self.watches.remove(&id)) {
+                    watch.over.cancel();
+                }
+                self.reply(id, Ok(Answered::Done)).await
+            }
+            request => {
+                let client = self.client();
+                if client.is_quick(&request) {
+                    let answer = client.act(request).await;
+                    return self.reply(id, answer).await;
+                }
+                self.beside(id, async move { client.act(request).await }).await
+            }
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client { desk: Arc::clone(&self.desk), visitor: Arc::clone(&self.visitor) }
+    }
+
+    /// Works on a request while others are read.
+    async fn beside(
+        &self,
+        id: u64,
+        work: impl Future<Output = Result<Answered, Wrong>> + Send + 'static,
+    ) -> Result<(), Hung> {
+        // Never closed.
+        let place = Arc::clone(&self.slow).acquire_owned().await.map_err(|_| Hung)?;
+        let frames = self.frames.clone();
+        drop(self.start(self.over.clone(), async move {
+            let answer = work.await;
+            drop(place);
+            // The client may be gone.
+            drop(frames.send(Frame::Reply(reply(id, answer))).await);
+        }));
+        Ok(())
+    }
+
+    /// The answer comes first, then what there is to see.
+    async fn watch(&mut self, id: u64, session: &str, after: Option<u64>) -> Result<(), Hung> {
+        let Ok(session) = SessionId::parse(session) else {
+            return self.reply(id, Err(bad("this is no session id"))).await;
+        };
+        self.watches.retain(|_, watch| !watch.task.is_finished());
+        let before = self.watches.remove(&session);
+        if before.is_none() && self.watches.len() >= WATCHES_MAX {
+            let message = format!("a client watches at most {WATCHES_MAX} sessions; leave one");
+            return self.reply(id, Err(busy(message))).await;
+        }
+        let over = self.over.child_token();
+        let (client, frames, watched) = (self.client(), self.frames.clone(), session.clone());
+        let work = async move {
+            if let Some(before) = before {
+                // What it has in hand must not come after the first view of this one.
+                before.over.cancel();
+                drop(before.task.await);
+            }
+            let feed = match client.open(&watched).await {
+                Ok(handle) => Ok(client.desk.feeds.of(&client.desk, &handle)),
+                Err(wrong) => Err(wrong),
+            };
+            let ready = match &feed {
+                Ok(feed) => feed.ready().await,
+                Err(wrong) => Err(wrong.clone()),
+            };
+            let told = frames.send(Frame::Reply(reply(id, ready.map(|()| Answered::Done)))).await;
+            if let (Ok(feed), Ok(())) = (feed, told) {
+                let name = Arc::clone(&client.visitor.name);
+                Watching::new(watched, &feed, name, after, frames).run().await;
+            }
+        };
+        let task = self.start(over.clone(), work);
+        self.watches.insert(session, Watch { over, task });
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        over: CancellationToken,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        self.desk.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = over.cancelled() => {}
+                () = work => {}
+            }
+        })
+    }
+
+    async fn reply(&self, id: u64, answer: Result<Answered, Wrong>) -> Result<(), Hung> {
+        self.frames.send(Frame::Reply(reply(id, answer))).await.map_err(|_| Hung)
+    }
+
+    async fn tell(&self, told: Told) -> Result<(), Hung> {
+        self.frames.send(Frame::Told(Box::new(told))).await.map_err(|_| Hung)
+    }
+}
+
+/// The client has hung up.
+struct Hung;
+
+pub(super) fn reply(id: u64, answer: Result<Answered, Wrong>) -> Reply {
+    match answer {
+        Ok(answered) => Reply { re: id, ok: Some(answered), error: None },
+        Err(wrong) => Reply { re: id, ok: None, error: Some(wrong) },
+    }
+}

@@ -1,0 +1,142 @@
+//! `ropewalk devices`: who may come in, and who may not any more.
+
+use std::process::ExitCode;
+
+use engine::{Clock, Timestamp};
+use serde_json::json;
+use wire::native::{Answered, Device, Request, Role};
+
+use crate::cli::{DevicesCommand, DevicesListOptions, DevicesRevokeOptions};
+use crate::client::{self, Server};
+use crate::clock::SystemClock;
+use crate::terminal;
+use crate::trouble::Trouble;
+
+pub fn run(command: &DevicesCommand) -> ExitCode {
+    let (as_json, outcome) = match command {
+        DevicesCommand::List(options) => (options.server.json, client::run(list(options))),
+        DevicesCommand::Revoke(options) => (options.server.json, client::run(revoke(options))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => trouble.report(as_json),
+    }
+}
+
+async fn list(options: &DevicesListOptions) -> Result<(), Trouble> {
+    let devices = known(&Server::find(&options.server)?).await?;
+    if options.server.json {
+        return terminal::put_json(&json!({ "devices": devices }));
+    }
+    if devices.is_empty() {
+        return terminal::put("No device may come in. Let one in: ropewalk pair\n");
+    }
+    let width = devices.iter().map(|device| device.name.chars().count()).max().unwrap_or_default();
+    let now = SystemClock.now();
+    let line = |device: &Device| {
+        let seen = device.seen_at.map_or_else(|| "never seen".to_owned(), |at| ago(Timestamp(at), now));
+        let push = if device.push { "  notified" } else { "" };
+        let name = terminal::one_line(&device.name);
+        format!("{}  {name:width$}  {:8}  {seen}{push}\n", device.id, role(device.role))
+    };
+    terminal::put(&devices.iter().map(line).collect::<String>())
+}
+
+async fn revoke(options: &DevicesRevokeOptions) -> Result<(), Trouble> {
+    let server = Server::find(&options.server)?;
+    let devices = known(&server).await?;
+    let meant = options.devices.iter().map(|wish| find(&devices, wish));
+    let meant = meant.collect::<Result<Vec<_>, _>>()?;
+    for device in &meant {
+        server.ask(&Request::Revoke { device: device.id.clone() }).await?;
+        if !options.server.json {
+            terminal::put(&format!("{} is out\n", terminal::one_line(&device.name)))?;
+        }
+    }
+    if options.server.json {
+        let ids: Vec<&str> = meant.iter().map(|device| device.id.as_str()).collect();
+        terminal::put_json(&json!({ "revoked": ids }))?;
+    }
+    Ok(())
+}
+
+pub async fn known(server: &Server) -> Result<Vec<Device>, Trouble> {
+    match server.ask(&Request::Devices).await? {
+        Answered::Devices { devices, .. } => Ok(devices),
+        _ => Err(Trouble::failed("the server did not say which devices there are")),
+    }
+}
+
+/// By its id, or by a name that only one has.
+fn find<'a>(devices: &'a [Device], wish: &str) -> Result<&'a Device, Trouble> {
+    if let Some(device) = devices.iter().find(|device| device.id == wish) {
+        return Ok(device);
+    }
+    let named: Vec<&Device> = devices.iter().filter(|device| device.name == wish).collect();
+    match named.as_slice() {
+        [device] => Ok(device),
+        [] => Err(Trouble::not_found(format!("there is no device {wish:?}")).fix("ropewalk devices list")),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|device| device.id.as_str()).collect();
+            Err(Trouble::usage(format!("more than one device is called {wish:?}"))
+                .because(ids.join(", "))
+                .fix("name one by its id"))
+        }
+    }
+}
+
+pub fn role(role: Role) -> &'static str {
+    match role {
+        Role::Viewer => "viewer",
+        Role::Approver => "approver",
+        Role::Driver => "driver",
+        Role::Owner => "owner",
+    }
+}
+
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    let minutes = now.0.saturating_sub(at.0).max(0) / 60_000;
+    match minutes {
+        0..=1 => "here just now".into(),
+        2..=119 => format!("here {minutes} minutes ago"),
+        120..=2879 => format!("here {} hours ago", minutes / 60),
+        _ => format!("here {} days ago", minutes / 1440),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(id: &str, name: &str) -> Device {
+        Device {
+            id: id.into(),
+            name: name.into(),
+            role: Role::Driver,
+            created_at: 0,
+            seen_at: None,
+            push: false,
+            muted_until: None,
+        }
+    }
+
+    #[test]
+    fn a_device_is_meant_by_its_id_or_by_a_name_of_its_own() {
+        let devices =
+            [device("d1", "iPhone"), device("d2", "iPhone"), device("d3", "d1"), device("d4", "Pad")];
+        let found = |wish: &str| find(&devices, wish).map(|device| device.id.as_str()).map_err(|t| t.text());
+        assert_eq!(found("d1").as_deref(), Ok("d1"));
+        assert_eq!(found("Pad").as_deref(), Ok("d4"));
+        assert!(found("iPhone").is_err_and(|text| text.contains("d1, d2")));
+        assert!(found("pad").is_err_and(|text| text.contains("no device")));
+    }
+
+    #[test]
+    fn how_long_ago_is_said_roughly() {
+        let said = |minutes: i64| ago(Timestamp(0), Timestamp(minutes * 60_000));
+        assert_eq!(said(0), "here just now");
+        assert_eq!(said(119), "here 119 minutes ago");
+        assert_eq!(said(120), "here 2 hours ago");
+        assert_eq!(said(3000), "here 2 days ago");
+    }
+}

@@ -1,0 +1,67 @@
+//! What waits for a person, with everything that is needed to decide it.
+
+use std::path::Path;
+
+use engine::{AskId, AskRequest, Risk, SessionId, Timestamp, ToolContent};
+
+use super::diffs::diff_of;
+use super::text::{head, kind_word};
+use crate::native::{ASK_BYTES_MAX, ASK_LINES_MAX, AskView, Question};
+use crate::transcript::block_text;
+
+/// `row` is where the call began that it is about.
+pub fn ask_view(
+    session: &SessionId,
+    (ask, at): (AskId, Timestamp),
+    folder: &Path,
+    row: Option<u64>,
+    request: &AskRequest,
+) -> AskView {
+    let (mut diffs, mut text, mut lines_left) = (Vec::new(), String::new(), ASK_LINES_MAX);
+    for content in &request.preview {
+        match content {
+            ToolContent::Diff(change) => {
+                let diff = diff_of(change, lines_left);
+                lines_left -= diff.hunks.iter().map(|hunk| hunk.lines.len()).sum::<usize>();
+                diffs.push(diff);
+            }
+            ToolContent::Block(block) => {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                text.push_str(&block_text(block));
+            }
+        }
+    }
+    let short = |text: &str| head(text, ASK_BYTES_MAX).0.to_owned();
+    AskView {
+        session: session.to_string(),
+        ask: ask.0,
+        at: at.0,
+        row,
+        tool: request.tool.to_string(),
+        title: short(&request.title),
+        kind: kind_word(request.kind).to_owned(),
+        risk: risk_word(request.risk).to_owned(),
+        reason: request.reason.to_string(),
+        subject: short(&request.subject),
+        folder: folder.display().to_string(),
+        input: short(&request.input.0),
+        diffs,
+        text: short(&text),
+        question: request.question.as_ref().map(|question| Question {
+            text: short(&question.text),
+            choices: question.choices.iter().map(ToString::to_string).collect(),
+            free_text: question.free_text || question.choices.is_empty(),
+        }),
+    }
+}
+
+fn risk_word(risk: Risk) -> &'static str {
+    match risk {
+        Risk::Low => "low",
+        Risk::Medium => "medium",
+        Risk::High => "high",
+        Risk::Critical => "critical",
+    }
+}

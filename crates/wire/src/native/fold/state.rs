@@ -1,0 +1,198 @@
+//! Everything about a session that is not a row, kept in step by its events.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{
+    AskId, Body, CallId, CommandSpec, Event, PlanEntry, SessionId, SettingSpec, Settings, StepStatus,
+    Timestamp, Totals, TurnId,
+};
+
+use super::asks::ask_view;
+use super::text::{head, name_of, prompt};
+use crate::native::{
+    AskView, INPUT_BYTES_MAX, Plan, PlanStep, SessionState, Setting, SettingChoice, SlashCommand, StepState,
+    Waiting,
+};
+
+/// What is known of a session before its first event.
+#[derive(Debug, Clone)]
+pub struct Begin {
+    pub session: SessionId,
+    pub title: Option<Arc<str>>,
+    pub folder: PathBuf,
+    pub specs: Arc<[SettingSpec]>,
+    pub commands: Arc<[CommandSpec]>,
+}
+
+#[derive(Debug)]
+pub struct State {
+    session: SessionId,
+    title: Option<Arc<str>>,
+    folder: PathBuf,
+    specs: Arc<[SettingSpec]>,
+    settings: Settings,
+    commands: Vec<SlashCommand>,
+    running: Option<(TurnId, Timestamp)>,
+    queue: BTreeMap<TurnId, Waiting>,
+    asks: BTreeMap<AskId, (Option<TurnId>, AskView)>,
+    /// Where the calls of the running turn began.
+    calls: HashMap<CallId, (u64, Option<TurnId>)>,
+    plan: Option<Plan>,
+    totals: Totals,
+    compacting: bool,
+}
+
+impl State {
+    pub fn new(begin: Begin) -> Self {
+        Self {
+            session: begin.session,
+            title: begin.title,
+            folder: begin.folder,
+            settings: Settings::defaults(&begin.specs),
+            specs: begin.specs,
+            commands: begin.commands.iter().map(slash_command).collect(),
+            running: None,
+            queue: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            calls: HashMap::new(),
+            plan: None,
+            totals: Totals::default(),
+            compacting: false,
+        }
+    }
+
+    /// Says whether anything of [`view`](Self::view) is different.
+    pub fn observe(&mut self, event: &Event) -> bool {
+        match &event.body {
+            Body::TurnQueued { content } => {
+                let (from, text) = (name_of(&event.origin), prompt(content).0);
+                let text = head(&text, INPUT_BYTES_MAX).0.to_owned();
+                self.queue.extend(event.turn.map(|turn| (turn, Waiting { turn: turn.0, from, text })));
+            }
+            Body::TurnStarted => {
+                self.running = event.turn.map(|turn| (turn, event.at));
+                self.queue.retain(|turn, _| Some(*turn) != event.turn);
+                self.plan = None;
+            }
+            Body::TurnEnded { .. } => self.ended(event.turn),
+            Body::Plan { entries } => self.plan = Some(plan_of(entries)),
+            Body::ToolStarted(start) => {
+                self.calls.insert(start.call.clone(), (event.seq.0, event.turn));
+                return false;
+            }
+            Body::Asked { ask, request } => {
+                let row = match &request.question {
+                    Some(_) => Some(event.seq.0),
+                    None => request.call.as_ref().and_then(|call| self.calls.get(call)).map(|(row, _)| *row),
+                };
+                let view = ask_view(&self.session, (*ask, event.at), &self.folder, row, request);
+                self.asks.insert(*ask, (event.turn, view));
+            }
+            Body::Resolved { ask, .. } => return self.asks.remove(ask).is_some(),
+            Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
+            Body::Usage(usage) => self.totals.add_from(&event.origin, usage),
+            Body::Commands { commands } => self.commands = commands.iter().map(slash_command).collect(),
+            Body::Title { title } => self.title = Some(Arc::clone(title)),
+            Body::Moved { cwd } => self.folder.clone_from(cwd),
+            Body::Cleared => self.plan = None,
+            Body::Compacting { given_up } => self.compacting = !given_up,
+            Body::Compacted { .. } => self.compacting = false,
+            Body::UserMessage { .. }
+            | Body::Text { .. }
+            | Body::Thought { .. }
+            | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
+            | Body::ToolEnded(_)
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::CancelRequested
+            | Body::PolicyBlocked { .. }
+            | Body::Notice { .. }
+            | Body::Foreign { .. } => return false,
+        }
+        true
+    }
+
+    fn ended(&mut self, turn: Option<TurnId>) {
+        self.queue.retain(|waiting, _| Some(*waiting) != turn);
+        self.calls.retain(|_, (_, of)| *of != turn);
+        self.asks.retain(|_, (of, _)| *of != turn);
+        if self.running.map(|(running, _)| running) == turn {
+            self.running = None;
+            self.compacting = false;
+        }
+    }
+
+    /// The prompts that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = (TurnId, &Waiting)> {
+        self.queue.iter().map(|(turn, waiting)| (*turn, waiting))
+    }
+
+    pub fn running(&self) -> Option<TurnId> {
+        self.running.map(|(turn, _)| turn)
+    }
+
+    /// As it is told; who else looks is not the log's business.
+    pub fn view(&self) -> SessionState {
+        SessionState {
+            title: self.title.as_ref().map(ToString::to_string),
+            folder: self.folder.display().to_string(),
+            busy: self.running.is_some(),
+            turn: self.running.map(|(turn, _)| turn.0),
+            turn_at: self.running.map(|(_, at)| at.0),
+            queue: self.queue.values().cloned().collect(),
+            asks: self.asks.values().map(|(_, view)| view.clone()).collect(),
+            plan: self.plan.clone(),
+            settings: settings(&self.specs, &self.settings),
+            commands: self.commands.clone(),
+            context_used: self.totals.context_used,
+            context_size: self.totals.context_size,
+            cost_usd: self.totals.known_usd().filter(|cost| *cost > 0.0),
+            unpriced: self.totals.unpriced,
+            compacting: self.compacting,
+            others: Vec::new(),
+        }
+    }
+}
+
+/// What can be chosen, and what is.
+pub fn settings(specs: &[SettingSpec], chosen: &Settings) -> Vec<Setting> {
+    let setting = |spec: &SettingSpec| Setting {
+        id: spec.id.to_string(),
+        name: spec.name.to_string(),
+        description: spec.description.to_string(),
+        value: chosen.get(&spec.id).to_owned(),
+        choices: spec
+            .choices
+            .iter()
+            .map(|choice| SettingChoice {
+                value: choice.value.to_string(),
+                name: choice.name.to_string(),
+                description: choice.description.to_string(),
+            })
+            .collect(),
+    };
+    specs.iter().map(setting).collect()
+}
+
+pub fn slash_command(spec: &CommandSpec) -> SlashCommand {
+    SlashCommand {
+        name: spec.name.to_string(),
+        description: spec.description.to_string(),
+        hint: spec.hint.as_ref().map(ToString::to_string),
+    }
+}
+
+pub(super) fn plan_of(entries: &[PlanEntry]) -> Plan {
+    let step = |entry: &PlanEntry| PlanStep {
+        text: entry.content.to_string(),
+        state: match entry.status {
+            StepStatus::Pending => StepState::Pending,
+            StepStatus::InProgress => StepState::Running,
+            StepStatus::Completed => StepState::Done,
+        },
+    };
+    Plan { steps: entries.iter().map(step).collect() }
+}

@@ -1,0 +1,92 @@
+// The frame around every screen: which room is shown, beside what.
+
+import { useSignalEffect } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import { InboxPage } from './list/inbox'
+import { NewPage } from './list/new'
+import { Rail } from './list/rail'
+import { Nowhere, SignedOut } from './list/welcome'
+import { asks, cards } from './lib/board'
+import { forgetContent } from './lib/keep'
+import { lazy } from './lib/lazy'
+import { ask, onLive, state } from './lib/line'
+import { place, sessionAt } from './lib/router'
+import { titleOf } from './lib/words'
+import { SessionPage } from './session/page'
+import { Knocks } from './settings/knocks'
+import { Help, useKeys } from './ui/keys'
+import { phone } from './ui/screen'
+import { ConnectionBanner, Toasts } from './ui/status'
+
+const Changes = lazy(() => import('./changes/changes'))
+const Settings = lazy(() => import('./settings/settings'))
+const Enter = lazy(() => import('./pair/enter'))
+
+export function App() {
+  useKeys()
+  useTitle()
+  useLooking()
+  const here = place.value
+  const signedOut = state.value.is === 'signedOut'
+  useEffect(() => { if (signedOut) forgetContent() }, [signedOut])
+  if (here.at === 'login' || here.at === 'pair') return <><Enter mode={here.at} /><Toasts /></>
+  if (signedOut) return <><SignedOut /><Toasts /></>
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.querySelector<HTMLElement>('textarea, a, button')?.focus() }}>To the content</a>
+      <ConnectionBanner />
+      <Knocks />
+      <div class={`frame at-${here.at}`}>
+        {(!phone.value || here.at === 'list') && <Rail />}
+        {(!phone.value || here.at !== 'list') && <Room />}
+      </div>
+      <Toasts />
+      <Help />
+    </>
+  )
+}
+
+function Room() {
+  const here = place.value
+  switch (here.at) {
+    case 'list':
+    case 'new':
+      return <NewPage />
+    case 'inbox':
+      return <InboxPage />
+    case 'session':
+    case 'ask':
+      return <SessionPage session={here.session} />
+    case 'changes':
+      return <Changes key={here.session} session={here.session} path={here.path} />
+    case 'settings':
+      return <Settings part={here.part} />
+    default:
+      return <Nowhere />
+  }
+}
+
+/** The tab says which session it is, and how much waits. */
+function useTitle(): void {
+  useSignalEffect(() => {
+    const card = sessionAt.value ? cards.value.get(sessionAt.value) : undefined
+    const waiting = asks.value.length
+    document.title = `${waiting > 0 ? `(${waiting}) ` : ''}${card ? `${titleOf(card)} – ` : ''}Ropewalk`
+  })
+}
+
+/** Who looks needs no push: the server is told where somebody looks, and when nobody does. */
+function useLooking(): void {
+  useSignalEffect(() => {
+    const session = sessionAt.value
+    const tell = () => {
+      if (state.peek().is === 'live') ask({ do: 'looking', at: session, visible: document.visibilityState === 'visible' }).catch(() => {})
+    }
+    const end = onLive(tell)
+    document.addEventListener('visibilitychange', tell)
+    return () => {
+      end()
+      document.removeEventListener('visibilitychange', tell)
+    }
+  })
+}

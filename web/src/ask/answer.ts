@@ -1,0 +1,57 @@
+// Answers on their way. A question is the server's: it goes from the screen when the server says that it
+// is settled, and until then the screen says how far the answer has come.
+
+import { signal } from '@preact/signals'
+import type { AskView, Decision, Role } from '../wire'
+import { ask, hello, Refused } from '../lib/line'
+import { toast, wordsOf } from '../lib/toast'
+
+export type Progress = { is: 'sending' } | { is: 'accepted' } | { is: 'failed'; message: string } | { is: 'settled'; message: string }
+
+export const progress = signal<ReadonlyMap<string, Progress>>(new Map())
+const PROGRESS_MAX = 100
+
+export const keyOf = (one: { session: string; ask: number }) => `${one.session} ${one.ask}`
+
+export function progressOf(one: AskView): Progress | undefined {
+  return progress.value.get(keyOf(one))
+}
+
+export async function answer(one: AskView, decision: Decision, text: string | null = null): Promise<void> {
+  const key = keyOf(one)
+  const before = progress.peek().get(key)
+  if (before && before.is !== 'failed') return
+  set(key, { is: 'sending' })
+  try {
+    await ask({ do: 'answer', session: one.session, ask: one.ask, decision, text })
+    set(key, { is: 'accepted' })
+  } catch (error) {
+    const settled = error instanceof Refused && error.code === 'answered'
+    set(key, { is: settled ? 'settled' : 'failed', message: wordsOf(error) })
+    if (settled) toast(wordsOf(error))
+  }
+}
+
+/** This client answered it, or tried to. */
+export function wasMine(one: { session: string; ask: number }): boolean {
+  return progress.peek().has(keyOf(one))
+}
+
+const RANK: Record<Role, number> = { viewer: 0, approver: 1, driver: 2, owner: 3 }
+
+/** Whether this client may do what takes this role. Before the greeting it is assumed: the server decides. */
+export function may(role: Role): boolean {
+  const mine = hello.value?.role
+  return mine === undefined || RANK[mine] >= RANK[role]
+}
+
+function set(key: string, value: Progress): void {
+  const next = new Map(progress.value)
+  next.delete(key)
+  next.set(key, value)
+  for (const oldest of next.keys()) {
+    if (next.size <= PROGRESS_MAX) break
+    next.delete(oldest)
+  }
+  progress.value = next
+}

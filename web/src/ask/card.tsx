@@ -1,0 +1,125 @@
+// One decision, whole: what is asked, how risky it is and why, and the answers.
+
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { AskView } from '../wire'
+import { hello } from '../lib/line'
+import { age, askTitle, isGrave, riskWord, visible } from '../lib/words'
+import { Icon, kindIcon } from '../ui/icons'
+import { answer, may, progressOf, type Progress } from './answer'
+import { HoldButton } from './hold'
+import { Preview } from './preview'
+import { QuestionForm } from './question'
+
+/** Buttons take no press this soon after they appeared: it was meant for what was there before. */
+const ARM_MS = 400
+
+interface AskCardProps {
+  ask: AskView
+  place: number
+  of: number
+  session: string
+  onNext?: () => void
+}
+
+export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
+  const armed = useArmed(ask)
+  const progress = progressOf(ask)
+  const busy = progress !== undefined && progress.is !== 'failed'
+  return (
+    <article class={`ask risk-${ask.question ? 'none' : ask.risk}`} aria-label={askTitle(ask)} data-ask={ask.ask}>
+      <header class="ask-head">
+        <Icon name={ask.question ? 'question' : kindIcon(ask.kind)} />
+        <div class="ask-title">
+          <h2>{askTitle(ask)}</h2>
+          <p class="soft">{session}{hello.value ? ` on ${hello.value.host}` : ''} · {age(ask.at) === 'now' ? 'just now' : `waiting ${age(ask.at)}`}</p>
+        </div>
+        {of > 1 && <button type="button" class="plain counter" onClick={onNext} aria-label={`Question ${place} of ${of}. Show the next one`}>{place} of {of}</button>}
+      </header>
+      {!ask.question && <Risk ask={ask} />}
+      <div class="ask-body" tabIndex={-1}>
+        {ask.question ? <p class="question-text">{visible(ask.question.text)}</p> : <>
+          {ask.title !== '' && ask.title !== ask.subject && <p class="ask-what">{visible(ask.title)}</p>}
+          <Preview ask={ask} />
+        </>}
+      </div>
+      {!may('approver') ? <p class="soft ask-foot">You are looking only. Somebody who may approve has to answer.</p>
+        : ask.question ? <QuestionForm ask={ask} disabled={busy || !armed} />
+          : <Answers ask={ask} disabled={busy || !armed} />}
+      <ProgressLine progress={progress} />
+    </article>
+  )
+}
+
+function Risk({ ask }: { ask: AskView }) {
+  return (
+    <p class="risk">
+      <strong><Icon name={isGrave(ask.risk) ? 'alert' : 'info'} size={16} />{riskWord(ask.risk)}</strong>
+      {ask.reason !== '' && <span>{visible(ask.reason)}</span>}
+    </p>
+  )
+}
+
+type Extra = 'always' | 'why' | null
+
+function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
+  const [extra, setExtra] = useState<Extra>(null)
+  const allow = () => void answer(ask, 'allowOnce')
+  if (extra === 'always') return <Always ask={ask} disabled={disabled} onBack={() => setExtra(null)} />
+  if (extra === 'why') return <Why ask={ask} disabled={disabled} onBack={() => setExtra(null)} />
+  return (
+    <div class="decisions">
+      {isGrave(ask.risk)
+        ? <HoldButton class="decision allow grave" disabled={disabled} onDone={allow}>Allow once</HoldButton>
+        : <button type="button" class="decision allow" disabled={disabled} onClick={allow} data-key="y">Allow once</button>}
+      <button type="button" class="decision" disabled={disabled} onClick={() => setExtra('always')} data-key="Y">Allow always…</button>
+      <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyOnce')} data-key="n">Deny</button>
+      <button type="button" class="decision" disabled={disabled} onClick={() => setExtra('why')}>Deny and say why…</button>
+    </div>
+  )
+}
+
+function Always({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBack: () => void }) {
+  const done = () => void answer(ask, 'allowAlways')
+  const label = 'Allow, and do not ask again'
+  return (
+    <div class="decisions extra">
+      <p>From now on <strong>{ask.tool}</strong> may do exactly this in <code>{visible(ask.folder)}</code> without asking:</p>
+      <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
+      <p class="soft">Settings lists what is remembered, and forgets it again.</p>
+      {isGrave(ask.risk)
+        ? <HoldButton class="decision allow grave" disabled={disabled} onDone={done}>{label}</HoldButton>
+        : <button type="button" class="decision allow" disabled={disabled} onClick={done}>{label}</button>}
+      <button type="button" class="decision" onClick={onBack}>Back</button>
+    </div>
+  )
+}
+
+function Why({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBack: () => void }) {
+  const [text, setText] = useState('')
+  const box = useRef<HTMLTextAreaElement>(null)
+  useEffect(() => box.current?.focus(), [])
+  return (
+    <form class="decisions extra" onSubmit={(event) => { event.preventDefault(); void answer(ask, 'denyOnce', text.trim() || null) }}>
+      <label class="field">The agent is told why
+        <textarea ref={box} rows={2} value={text} maxLength={4_000} onInput={(event) => setText(event.currentTarget.value)} placeholder="Do this instead…" />
+      </label>
+      <button type="submit" class="decision deny" disabled={disabled}>Deny</button>
+      <button type="button" class="decision" onClick={onBack}>Back</button>
+    </form>
+  )
+}
+
+export function ProgressLine({ progress }: { progress: Progress | undefined }) {
+  const words = !progress ? '' : progress.is === 'sending' ? 'Sending…' : progress.is === 'accepted' ? 'Accepted' : progress.message
+  return <p class={`progress ${progress?.is ?? ''}`} role="status">{words}</p>
+}
+
+function useArmed(ask: AskView): boolean {
+  const [armed, setArmed] = useState<string | null>(null)
+  const key = `${ask.session} ${ask.ask}`
+  useEffect(() => {
+    const timer = setTimeout(() => setArmed(key), ARM_MS)
+    return () => clearTimeout(timer)
+  }, [key])
+  return armed === key
+}

@@ -1,0 +1,105 @@
+// What a session asks: a sheet from the bottom on a phone, a shelf above the composer on a desktop.
+//
+// Both show one decision of the queue at a time. One that is settled by somebody else says so and goes.
+
+import { useSignalEffect } from '@preact/signals'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { AskView } from '../wire'
+import { go, place, sessionPath } from '../lib/router'
+import type { Watched } from '../lib/session'
+import { toast } from '../lib/toast'
+import { askTitle, titleOf } from '../lib/words'
+import { phone } from '../ui/screen'
+import { Icon } from '../ui/icons'
+import { wasMine } from './answer'
+import { AskCard } from './card'
+
+export function Shelf({ watched }: { watched: Watched }) {
+  const asks = watched.state.value?.asks ?? []
+  const [chosen, setChosen] = useState<number | null>(null)
+  const [hidden, setHidden] = useState<number | null>(null)
+  useSettledElsewhere(watched)
+  const here = place.value
+  const linked = here.at === 'ask' ? here.ask : null
+  useEffect(() => { if (linked !== null) setChosen(linked) }, [linked])
+  const current = asks.find((one) => one.ask === chosen) ?? asks[0]
+  if (!current) return linked !== null ? <LinkedIsGone watched={watched} /> : null
+  const place_ = asks.indexOf(current)
+  const next = () => setChosen(asks[(place_ + 1) % asks.length]?.ask ?? null)
+  const title = titleOf({ title: watched.state.value?.title ?? null, folder: watched.state.value?.folder ?? '' })
+  const card = <AskCard key={current.ask} ask={current} place={place_ + 1} of={asks.length} session={title} onNext={next} />
+  if (!phone.value) return <DesktopShelf ask={current}>{card}</DesktopShelf>
+  if (hidden === current.ask) return <WaitingBar ask={current} count={asks.length} onOpen={() => setHidden(null)} />
+  return <BottomSheet label={askTitle(current)} onClose={() => setHidden(current.ask)}>{card}</BottomSheet>
+}
+
+function DesktopShelf({ ask, children }: { ask: AskView; children: preact.ComponentChildren }) {
+  const box = useRef<HTMLElement>(null)
+  // Keys act only while the shelf has the focus: nobody allows a command by typing in the composer.
+  const keys = (event: KeyboardEvent) => {
+    const from = event.target as HTMLElement
+    if (/^(TEXTAREA|INPUT|SELECT)$/.test(from.tagName) || event.ctrlKey || event.metaKey || event.altKey) return
+    const button = box.current?.querySelector<HTMLButtonElement>(`[data-key="${CSS.escape(event.key)}"]`)
+    if (!button || button.disabled) return
+    event.preventDefault()
+    button.click()
+  }
+  return (
+    <section class="shelf" aria-label="Waiting for you" tabIndex={-1} ref={box} onKeyDown={keys} id="shelf" data-ask-shelf={ask.ask}>
+      {children}
+      <p class="keys soft" aria-hidden="true"><kbd>A</kbd> brings you here, then <kbd>Y</kbd> allow once <kbd>Shift Y</kbd> always <kbd>N</kbd> deny</p>
+    </section>
+  )
+}
+
+function BottomSheet({ label, onClose, children }: { label: string; onClose: () => void; children: preact.ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  useEffect(() => {
+    const mine = dialog.current
+    mine?.showModal()
+    return () => mine?.close()
+  }, [])
+  return (
+    <dialog ref={dialog} class="sheet ask-sheet" aria-label={label} onCancel={(event) => { event.preventDefault(); onClose() }}>
+      <div class="sheet-inside">
+        <button type="button" class="grip" aria-label="Look at the session first" onClick={onClose}><Icon name="down" /></button>
+        {children}
+      </div>
+    </dialog>
+  )
+}
+
+function WaitingBar({ ask, count, onOpen }: { ask: AskView; count: number; onOpen: () => void }) {
+  return (
+    <button type="button" class="waiting-bar" onClick={onOpen}>
+      <Icon name="hand" /><span>{askTitle(ask)}{count > 1 && `, and ${count - 1} more`}</span><strong>Review</strong>
+    </button>
+  )
+}
+
+/** A link from a notification to something that was settled since. */
+function LinkedIsGone({ watched }: { watched: Watched }) {
+  if (!watched.fresh.value) return <p class="note-bar" role="status">Loading what is asked…</p>
+  return (
+    <p class="note-bar" role="status">
+      <span>This was answered already, or the turn has ended.</span>
+      <button type="button" class="plain" onClick={() => go(sessionPath(watched.session), { replace: true })}>OK</button>
+    </p>
+  )
+}
+
+function useSettledElsewhere(watched: Watched): void {
+  const before = useRef<readonly AskView[]>([])
+  useSignalEffect(() => {
+    const asks = watched.state.value?.asks ?? []
+    const open = new Set(asks.map((one) => one.ask))
+    for (const gone of before.current) if (!open.has(gone.ask) && !wasMine(gone)) announce(watched, gone)
+    before.current = asks
+  })
+}
+
+function announce(watched: Watched, ask: AskView): void {
+  const row = ask.row === null ? undefined : watched.rows.get(ask.row)?.peek()
+  const by = row?.is === 'tool' ? (row.decided ?? row.reason) : null
+  toast(by ? `${askTitle(ask)}: ${by}` : `${askTitle(ask)}: settled elsewhere.`)
+}

@@ -1,0 +1,181 @@
+// Everything that a session has changed and nobody has reviewed: a page of its own, and a panel beside the session.
+//
+// On a phone the page is a list of files, and a file fills the screen; where there is room the files stand
+// beside the one that is read. The panel opens files in place. All three show the same desk.
+
+import { effect } from '@preact/signals'
+import { useEffect, useMemo } from 'preact/hooks'
+import { splitDiffs, wrapLines } from '../lib/choices'
+import { ask, state } from '../lib/line'
+import { changesPath, sessionPath } from '../lib/router'
+import { letGo, watch } from '../lib/session'
+import { Icon } from '../ui/icons'
+import { phone } from '../ui/screen'
+import { Desk } from './desk'
+import { FileList } from './files'
+import { FileReview } from './file'
+import { useKeys } from './keys'
+import { mayDecide } from './rights'
+import { neighbour, type MarkedFile } from './review'
+import { useWide } from './wide'
+import './changes.css'
+
+export interface ChangesProps {
+  session: string
+  path: string | null
+  /** Beside the session instead of on its own. */
+  panel?: boolean
+}
+
+export default function Changes({ session, path, panel = false }: ChangesProps) {
+  const desk = useDesk(session)
+  const open = panel ? null : chosen(desk.laid.value, path)
+  return (
+    <div class={panel ? 'changes changes-panel' : `changes changes-page${path === null ? '' : ' changes-reading'}`}>
+      {!panel && <Head desk={desk} path={path} />}
+      <Words desk={desk} />
+      {panel ? <Panel desk={desk} /> : <Page desk={desk} open={open} />}
+    </div>
+  )
+}
+
+/** Watches the session for as long as its changes are shown, and keeps the list current. */
+function useDesk(session: string): Desk {
+  const desk = useMemo(() => new Desk(session, ask), [session])
+  useEffect(() => {
+    const watched = watch(session)
+    let first = true
+    const stop = effect(() => {
+      const now = watched.state.value
+      desk.busy.value = now !== null && (now.busy || now.queue.length > 0)
+      // Any of these can mean that a file is another one: a row came, a tool ended, the turn ended.
+      void [watched.rows.ids.value, watched.rows.shape.value, desk.busy.value]
+      const live = state.value.is === 'live'
+      if (first) void desk.load()
+      else if (live) desk.stir()
+      first = false
+    })
+    return () => {
+      stop()
+      desk.close()
+      letGo(watched)
+    }
+  }, [desk, session])
+  return desk
+}
+
+/** The file of the address; the server may name files from the root, and an address has no place for that. */
+function chosen(files: MarkedFile[], path: string | null): MarkedFile | null {
+  return files.find(({ diff }) => diff.path === path || diff.path === `/${path}`) ?? null
+}
+
+function Head({ desk, path }: { desk: Desk; path: string | null }) {
+  const wide = useWide('(min-width: 1100px)')
+  const { reviewed, total } = desk.progress.value
+  const isFile = phone.value && path !== null
+  return (
+    <header class="changes-head">
+      <a class="changes-back" href={isFile ? changesPath(desk.session) : sessionPath(desk.session)}>
+        <Icon name="back" />
+        <span>{isFile ? 'Files' : 'Session'}</span>
+      </a>
+      <h1>Changes</h1>
+      <p class="changes-progress" role="status">{total > 0 && `${reviewed} of ${total} reviewed`}</p>
+      <div class="changes-tools">
+        <Toggle label="Wrap" title="Long lines go on below" value={wrapLines.value} set={(value) => (wrapLines.value = value)} hidden={(wide && splitDiffs.value) || (phone.value && !isFile)} />
+        {wide && <Toggle label="Split" title="Before and after side by side (S)" value={splitDiffs.value} set={(value) => (splitDiffs.value = value)} />}
+      </div>
+    </header>
+  )
+}
+
+function Toggle({ label, title, value, set, hidden = false }: { label: string; title: string; value: boolean; set: (value: boolean) => void; hidden?: boolean }) {
+  if (hidden) return null
+  return <button type="button" class="changes-toggle" title={title} aria-pressed={value} onClick={() => set(!value)}>{label}</button>
+}
+
+function Words({ desk }: { desk: Desk }) {
+  const word = desk.word.value
+  const undoing = desk.decisions.value.some(({ mark }) => mark === 'undoing')
+  return (
+    <div class="changes-words" aria-live="polite">
+      {word && (
+        <p class={`changes-word changes-word-${word.tone}`}>
+          <span>{word.text}</span>
+          {word.tone === 'bad'
+            ? <button type="button" onClick={() => { desk.word.value = null; void desk.load() }}>Reload</button>
+            : <button type="button" onClick={() => (desk.word.value = null)}>OK</button>}
+        </p>
+      )}
+      {undoing && desk.busy.value && <p class="changes-word">What you undo will be undone when this turn ends.</p>}
+    </div>
+  )
+}
+
+function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
+  const files = desk.laid.value
+  const split = useWide('(min-width: 1100px)') && splitDiffs.value
+  // Where both fit, there is always something to read.
+  const shown = open ?? (!phone.value ? (files.find(({ mark }) => mark === 'open') ?? files[0] ?? null) : null)
+  const current = useKeys(desk, shown)
+  if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
+  if (files.length === 0) return <Nothing desk={desk} />
+  return (
+    <main class="changes-body" id="main">
+      <nav class="changes-files" aria-label="Changed files">
+        <FileList files={files} open={shown?.diff.path ?? null} href={(path) => changesPath(desk.session, path)} />
+        <KeepAll desk={desk} />
+      </nav>
+      <div class="changes-file">
+        {shown && <FileReview key={shown.diff.path} desk={desk} file={shown} current={current} split={split} />}
+        {shown && <Onward desk={desk} file={shown} />}
+      </div>
+    </main>
+  )
+}
+
+function Panel({ desk }: { desk: Desk }) {
+  const files = desk.laid.value
+  const { reviewed, total } = desk.progress.value
+  if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
+  if (files.length === 0) return <Nothing desk={desk} />
+  return (
+    <>
+      <div class="changes-panel-head">
+        <p class="changes-progress" role="status">{reviewed} of {total} reviewed</p>
+        <a class="changes-link" href={changesPath(desk.session)}>Review on a page</a>
+      </div>
+      {files.map((file) => (
+        <details class="changes-fold" key={file.diff.path} open={files.length <= 3}>
+          <summary><FileList files={[file]} open={null} /></summary>
+          <FileReview desk={desk} file={file} current={null} split={false} bare />
+        </details>
+      ))}
+      <KeepAll desk={desk} />
+    </>
+  )
+}
+
+function Nothing({ desk }: { desk: Desk }) {
+  return (
+    <div class="changes-empty">
+      <p>{desk.busy.value ? 'Nothing has been changed yet.' : 'There are no changes to review.'}</p>
+      <p class="changes-soft">Files that the agent changes are listed here until somebody keeps them or undoes them.</p>
+    </div>
+  )
+}
+
+function KeepAll({ desk }: { desk: Desk }) {
+  const { reviewed, total } = desk.progress.value
+  if (total - reviewed === 0) return <p class="changes-soft changes-all">Everything is reviewed.</p>
+  if (!mayDecide()) return null
+  return <button type="button" class="changes-keep-all" onClick={() => void desk.keepAll()}>Keep all ({total - reviewed})</button>
+}
+
+/** At the end of a file: on to the next one that is open. */
+function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
+  const last = file.hunks.at(-1)?.hunk ?? null
+  const next = neighbour(desk.laid.value, file.diff.path, last, 1)
+  if (!next || next.path === file.diff.path) return null
+  return <a class="changes-onward" href={changesPath(desk.session, next.path)} onClick={() => scrollTo(0, 0)}>Next file: {next.path}</a>
+}

@@ -1,0 +1,128 @@
+// The review of one session while its changes are on screen: the server's list, decisions, and their requests.
+//
+// One list is asked for at a time. A list that was asked for before a decision would show the past, so it is
+// thrown away and asked for again; whatever else happens (a tool ends, a turn ends, another person decides)
+// only says that the list is old.
+
+import { computed, signal } from '@preact/signals'
+import type { Answered, Diff, Hunk, Request } from '../wire'
+import { isSame, lay, progress, settle, UNDO_GRACE_MS, type Decision } from './review'
+
+/** Edits come in bursts; the list is asked for once they pause. */
+const SETTLE_MS = 500
+
+/** What a person is told once, beside the changes. */
+export interface Word {
+  tone: 'info' | 'bad'
+  text: string
+}
+
+type Changes = Extract<Answered, { is: 'changes' }>
+/** The part of the connection that a review needs. */
+export type Ask = (request: Request) => Promise<Answered>
+
+export class Desk {
+  readonly files = signal<Diff[] | null>(null)
+  readonly decisions = signal<Decision[]>([])
+  readonly word = signal<Word | null>(null)
+  /** A turn runs, or waits: what is undone now is undone after it. */
+  readonly busy = signal(false)
+  readonly laid = computed(() => lay(this.files.value ?? [], this.decisions.value))
+  readonly progress = computed(() => progress(this.laid.value))
+  private timer: ReturnType<typeof setTimeout> | undefined
+  private asking = false
+  /** Rises with every decision: a list that was asked for under an older one is out of date. */
+  private generation = 0
+  private closed = false
+
+  constructor(readonly session: string, private readonly ask: Ask) {}
+
+  close(): void {
+    this.closed = true
+    clearTimeout(this.timer)
+  }
+
+  /** Something may have changed. */
+  stir(afterMs = SETTLE_MS): void {
+    if (this.closed) return
+    clearTimeout(this.timer)
+    this.timer = setTimeout(() => void this.load(), afterMs)
+  }
+
+  async load(): Promise<void> {
+    if (this.asking) return this.stir()
+    this.asking = true
+    const generation = this.generation
+    try {
+      const { files } = (await this.ask({ do: 'changes', session: this.session })) as Changes
+      if (generation !== this.generation) this.stir()
+      else this.take(files)
+    } catch (error) {
+      this.say('bad', error)
+    } finally {
+      this.asking = false
+    }
+  }
+
+  private take(files: Diff[]): void {
+    const { decisions, failed } = settle(files, this.decisions.value, !this.busy.value, Date.now())
+    this.files.value = files
+    this.decisions.value = decisions
+    for (const { path } of failed) this.word.value = { tone: 'bad', text: `${path} was not undone; the session says why.` }
+    if (decisions.some(({ mark }) => mark === 'undoing')) this.stir(this.busy.value ? 4 * UNDO_GRACE_MS : UNDO_GRACE_MS)
+  }
+
+  /** A hunk, or with none the whole file, is as it should be. */
+  async keep(path: string, hunk: Hunk | null): Promise<void> {
+    const taken = this.decide(path, hunk, 'keeping')
+    if (taken.length === 0) return
+    try {
+      await this.ask({ do: 'keep', session: this.session, path, hunk: hunk?.id ?? null })
+      this.remark(taken, 'kept')
+    } catch (error) {
+      this.refused(taken, error)
+    }
+    this.stir()
+  }
+
+  async revert(path: string, hunk: Hunk | null): Promise<void> {
+    const taken = this.decide(path, hunk, 'undoing')
+    if (taken.length === 0) return
+    try {
+      await this.ask({ do: 'revert', session: this.session, path, hunk: hunk?.id ?? null })
+    } catch (error) {
+      this.refused(taken, error)
+    }
+    this.stir()
+  }
+
+  /** One file after the other, so that a refusal is about one file. */
+  async keepAll(): Promise<void> {
+    for (const { diff, mark } of this.laid.value) if (mark === 'open') await this.keep(diff.path, null)
+  }
+
+  private decide(path: string, hunk: Hunk | null, mark: 'keeping' | 'undoing'): Decision[] {
+    const file = this.laid.value.find(({ diff }) => diff.path === path)
+    const open = file?.hunks.filter((one) => one.mark === 'open' && (hunk === null || isSame(one.hunk, hunk))) ?? []
+    const taken = open.map(({ hunk }): Decision => ({ path, hunk, mark, at: Date.now() }))
+    this.generation += 1
+    this.word.value = null
+    this.decisions.value = [...this.decisions.value, ...taken]
+    return taken
+  }
+
+  private remark(taken: Decision[], mark: Decision['mark']): void {
+    this.generation += 1
+    this.decisions.value = this.decisions.value.map((one) => (taken.includes(one) ? { ...one, mark } : one))
+  }
+
+  private refused(taken: Decision[], error: unknown): void {
+    this.generation += 1
+    this.decisions.value = this.decisions.value.filter((one) => !taken.includes(one))
+    this.say('bad', error)
+  }
+
+  private say(tone: Word['tone'], error: unknown): void {
+    if (!this.closed) this.word.value = { tone, text: error instanceof Error ? error.message : String(error) }
+  }
+}

@@ -1,0 +1,160 @@
+// The lines of a diff, ready to be painted: numbered, paired with what they replace, cut into pages.
+//
+// The server sends hunks as text; this is where they become rows. It knows nothing of the page, so that what
+// a person is shown before they decide can be tested as data.
+
+import type { Diff, Hunk } from '../wire'
+import { compareWords, type Piece } from './words'
+
+export type LineKind = 'same' | 'gone' | 'new'
+
+export interface Line {
+  kind: LineKind
+  /** Its number before, and after; the one that it does not have is missing. */
+  old?: number
+  new?: number
+  text: string
+  /** Set if words of it are to stand out. */
+  pieces?: Piece[]
+}
+
+/** A row of the view side by side: what was, and what is. Either can be missing. */
+export interface Pair {
+  left?: Line
+  right?: Line
+}
+
+/** Lines of a file that are shown at once; the rest comes when it is asked for. */
+export const PAGE_LINES = 200
+
+/** A hunk, and how many of its lines are on the page. */
+export interface Shown {
+  hunk: Hunk
+  lines: number
+}
+
+/** What is shown of a file when `limit` lines may be, and how many lines are left. */
+export function page(diff: Diff, limit: number): { shown: Shown[]; left: number } {
+  const shown: Shown[] = []
+  let room = limit
+  let left = 0
+  for (const hunk of diff.hunks) {
+    const lines = Math.min(room, hunk.lines.length)
+    if (lines > 0) shown.push({ hunk, lines })
+    room -= lines
+    left += hunk.lines.length - lines
+  }
+  return { shown, left }
+}
+
+/** The first `count` lines of a hunk, with their numbers, and with the words that differ. */
+export function number(hunk: Hunk, count = hunk.lines.length): Line[] {
+  let before = hunk.old
+  let after = hunk.new
+  // Where every line ends as on Windows, the ends say nothing; where only some do, they are the change.
+  const windows = hunk.lines.every((line) => line.endsWith('\r'))
+  const lines = hunk.lines.slice(0, count).map((whole): Line => {
+    const line = windows ? whole.slice(0, -1) : whole
+    const text = line.slice(1)
+    if (line.startsWith('-')) return { kind: 'gone', old: before++, text }
+    if (line.startsWith('+')) return { kind: 'new', new: after++, text }
+    return { kind: 'same', old: before++, new: after++, text: line.startsWith(' ') ? text : line }
+  })
+  for (const { gone, added } of runs(lines)) emphasise(gone, added, match(gone, added))
+  return lines
+}
+
+/** Rows for the view side by side. */
+export function pair(lines: Line[]): Pair[] {
+  const rows: Pair[] = []
+  for (const { same, gone, added } of runs(lines)) {
+    for (const line of same) rows.push({ left: line, right: line })
+    let from: Match = [0, 0]
+    for (const [left, right] of [...match(gone, added), [gone.length, added.length] as const]) {
+      // What stands between two matches has no partner; it is only shown beside each other.
+      const lone = [gone.slice(from[0], left), added.slice(from[1], right)] as const
+      for (let at = 0; at < Math.max(lone[0].length, lone[1].length); at++) rows.push({ left: lone[0][at], right: lone[1][at] })
+      if (left < gone.length && right < added.length) rows.push({ left: gone[left], right: added[right] })
+      from = [left + 1, right + 1]
+    }
+  }
+  return rows
+}
+
+/** Unchanged lines, then what was taken out, then what was put in its place. */
+interface Run {
+  same: Line[]
+  gone: Line[]
+  added: Line[]
+}
+
+function runs(lines: Line[]): Run[] {
+  const out: Run[] = []
+  let run: Run = { same: [], gone: [], added: [] }
+  for (const line of lines) {
+    const begins = line.kind === 'same' ? run.gone.length + run.added.length > 0 : line.kind === 'gone' && run.added.length > 0
+    if (begins) {
+      out.push(run)
+      run = { same: [], gone: [], added: [] }
+    }
+    const list = line.kind === 'same' ? run.same : line.kind === 'gone' ? run.gone : run.added
+    list.push(line)
+  }
+  out.push(run)
+  return out
+}
+
+/** Which line that went is which line that came: places in both lists, in order. */
+type Match = readonly [gone: number, added: number]
+
+/** Runs with more comparisons than this are matched by their order alone. */
+const MATCHES_MAX = 64
+
+/** As many lines as went came: the first is the first. Otherwise those belong together that are most alike. */
+function match(gone: Line[], added: Line[]): Match[] {
+  if (gone.length === added.length || gone.length * added.length > MATCHES_MAX) {
+    return gone.slice(0, added.length).map((_, at) => [at, at])
+  }
+  const share = gone.map((left) => added.map((right) => compareWords(left.text, right.text)?.share ?? 0))
+  // best[i][j]: the most that the lines from i and from j on can share.
+  const best = Array.from({ length: gone.length + 1 }, () => new Array<number>(added.length + 1).fill(0))
+  for (let i = gone.length - 1; i >= 0; i--) {
+    for (let j = added.length - 1; j >= 0; j--) {
+      best[i]![j] = Math.max(best[i + 1]![j]!, best[i]![j + 1]!, best[i + 1]![j + 1]! + share[i]![j]!)
+    }
+  }
+  const found: Match[] = []
+  for (let i = 0, j = 0; i < gone.length && j < added.length; ) {
+    if (share[i]![j]! > 0 && best[i]![j] === best[i + 1]![j + 1]! + share[i]![j]!) found.push([i++, j++])
+    else if (best[i]![j] === best[i + 1]![j]) i++
+    else j++
+  }
+  return found
+}
+
+function emphasise(gone: Line[], added: Line[], matches: Match[]): void {
+  for (const [left, right] of matches) {
+    const words = compareWords(gone[left]!.text, added[right]!.text)
+    if (!words) continue
+    gone[left]!.pieces = words.before
+    added[right]!.pieces = words.after
+  }
+}
+
+/** Characters that move or hide others: whoever decides on a change has to see them. */
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu
+
+/** Text as it is, and hidden characters by their number. */
+export type Part = { text: string } | { hidden: string }
+
+export function reveal(text: string): Part[] {
+  const parts: Part[] = []
+  let at = 0
+  for (const match of text.matchAll(HIDDEN)) {
+    if (match.index > at) parts.push({ text: text.slice(at, match.index) })
+    parts.push({ hidden: `U+${match[0].codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0')}` })
+    at = match.index + match[0].length
+  }
+  if (at < text.length) parts.push({ text: text.slice(at) })
+  return parts
+}

@@ -1,0 +1,73 @@
+// The list of sessions, as the server tells it, with the last known one for when there is none.
+
+import { computed, signal } from '@preact/signals'
+import type { AskView, Card } from '../wire'
+import { atFlush } from './flush'
+import { keep, kept } from './keep'
+import { ask, onTold } from './line'
+
+const KEPT_CARDS_MAX = 60
+const KEEP_AFTER_MS = 2_000
+
+export const cards = signal<ReadonlyMap<string, Card>>(new Map(kept<[string, Card][]>('cards') ?? []))
+/** What continues the list; nothing if all of it is here. */
+export const older = signal<string | null>(null)
+/** The server has told its list at least once since this page was loaded. */
+export const listed = signal(false)
+
+const URGENCY: Record<Card['state'], number> = { waiting: 0, working: 1, elsewhere: 1, failed: 2, done: 2, empty: 2 }
+
+/** By attention, then by recency. */
+export const sorted = computed<Card[]>(() =>
+  [...cards.value.values()].sort((a, b) => urgency(a) - urgency(b) || b.updatedAt - a.updatedAt))
+
+const urgency = (card: Card) => URGENCY[card.state] ?? 2
+
+/** Everything that waits for a person, in all sessions, oldest first. */
+export const asks = computed<AskView[]>(() =>
+  [...cards.value.values()].flatMap((card) => card.asks).sort((a, b) => a.at - b.at))
+
+export async function loadOlder(): Promise<void> {
+  const before = older.value
+  if (before === null) return
+  const page = await ask({ do: 'sessions', before, search: null })
+  put(page.cards, [])
+  older.value = page.older
+}
+
+export async function search(text: string): Promise<Card[]> {
+  return (await ask({ do: 'sessions', before: null, search: text })).cards
+}
+
+export function startBoard(): void {
+  onTold((told) => {
+    if (told.on === 'hello') listed.value = false
+    if (told.on !== 'cards') return
+    atFlush(() => {
+      // The first list after a greeting is the newest page, whole: what it lacks and is newer than its
+      // end is gone. Cards of older pages are asked for anew.
+      if (!listed.value) {
+        cards.value = new Map()
+        older.value = told.older
+        listed.value = true
+      }
+      put(told.cards, told.gone)
+    })
+  })
+}
+
+function put(changed: Card[], gone: string[]): void {
+  const next = new Map(cards.value)
+  for (const session of gone) next.delete(session)
+  for (const card of changed) next.set(card.session, card)
+  cards.value = next
+  keepSoon()
+}
+
+let keeping: ReturnType<typeof setTimeout> | undefined
+function keepSoon(): void {
+  keeping ??= setTimeout(() => {
+    keeping = undefined
+    keep('cards', sorted.value.slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
+  }, KEEP_AFTER_MS)
+}

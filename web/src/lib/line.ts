@@ -1,0 +1,235 @@
+// The connection to the server: one WebSocket, requests with their answers, and what is told unasked.
+//
+// A phone closes sockets within seconds of being put away. So a closed socket is nothing special here:
+// the page keeps what it shows, comes back as soon as somebody looks, and asks for what is newer than
+// what it has. Nothing in this file knows what frames mean; `session.ts` and `board.ts` listen.
+
+import { signal } from '@preact/signals'
+import type { Answered, Envelope, Hello, Reply, Request, Told } from '../wire'
+
+const PROTOCOL = 'ropewalk.v1'
+/** Requests that may wait for the connection; one more is refused. */
+const WAITING_MAX = 64
+const ANSWER_MS = 30_000
+/** The first wait after a lost connection, and the longest. */
+const BACKOFF_MS = [500, 30_000] as const
+/** A socket that does not open is given up after this. */
+const OPEN_MS = 10_000
+
+export type LineState =
+  | { is: 'connecting' }
+  | { is: 'live' }
+  /** The next try is at `until`; the last thing heard was at `since`. */
+  | { is: 'waiting'; until: number; since: number | null }
+  /** The browser itself says that there is no network. */
+  | { is: 'offline'; since: number | null }
+  | { is: 'signedOut' }
+
+/** The server said no; its message is for people. */
+export class Refused extends Error {
+  constructor(readonly code: string, message: string) {
+    super(message)
+  }
+}
+
+/** Nobody knows whether it was done: the connection broke before the answer, or there was none. */
+export class Lost extends Error {}
+
+interface Answers {
+  sessions: 'sessions'
+  earlier: 'rows'
+  whole: 'rows'
+  offer: 'offer'
+  open: 'opened'
+  prompt: 'taken'
+  changes: 'changes'
+  find: 'files'
+  rules: 'rules'
+  devices: 'devices'
+  invite: 'invited'
+}
+type Is<D extends Request['do']> = D extends keyof Answers ? Answers[D] : 'done'
+export type AnswerTo<R extends Request> = Extract<Answered, { is: Is<R['do']> }>
+
+interface Pending {
+  request: Request
+  resolve(answered: Answered): void
+  reject(error: Error): void
+  timer: ReturnType<typeof setTimeout>
+}
+
+export const state = signal<LineState>({ is: 'connecting' })
+export const hello = signal<Hello | null>(null)
+/** The server's clock minus this one's, in milliseconds. */
+export const skew = signal(0)
+/** Something came that this page does not know: it is older than the server. */
+export const outdated = signal(false)
+
+let socket: WebSocket | null = null
+let nextId = 1
+let tries = 0
+let heardAt: number | null = null
+let retry: ReturnType<typeof setTimeout> | undefined
+const inFlight = new Map<number, Pending>()
+const waiting: Pending[] = []
+const listeners = new Set<(told: Told) => void>()
+const openings = new Set<() => void>()
+
+/** Asks the server. While there is no connection the request waits for one, for a while. */
+export function ask<R extends Request>(request: R): Promise<AnswerTo<R>> {
+  return new Promise<Answered>((resolve, reject) => {
+    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS) }
+    if (state.value.is === 'live') send(pending)
+    else if (state.value.is === 'signedOut') fail(pending, new Refused('forbidden', 'You are signed out.'))
+    else if (waiting.length >= WAITING_MAX) fail(pending, new Lost('There is no connection. Try again when there is one.'))
+    else waiting.push(pending)
+  }) as Promise<AnswerTo<R>>
+}
+
+/** Calls for everything that is told unasked. */
+export function onTold(listener: (told: Told) => void): () => void {
+  listeners.add(listener)
+  return () => listeners.delete(listener)
+}
+
+/** Calls whenever the connection is there (again), after its greeting. */
+export function onLive(listener: () => void): () => void {
+  openings.add(listener)
+  if (state.value.is === 'live') listener()
+  return () => openings.delete(listener)
+}
+
+export function startLine(): void {
+  connect()
+  document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible') reconnectNow() })
+  addEventListener('online', reconnectNow)
+  addEventListener('pageshow', reconnectNow)
+  addEventListener('offline', () => { if (state.value.is !== 'signedOut') socket?.close() })
+}
+
+/** Skips the rest of the wait. */
+export function reconnectNow(): void {
+  if (socket || state.value.is === 'signedOut') return
+  tries = 0
+  connect()
+}
+
+/** After a sign-in in this page. */
+export function startOver(): void {
+  state.value = { is: 'connecting' }
+  socket?.close()
+  reconnectNow()
+}
+
+function connect(): void {
+  clearTimeout(retry)
+  if (state.value.is !== 'connecting') state.value = { is: 'connecting' }
+  const scheme = location.protocol === 'https:' ? 'wss' : 'ws'
+  const mine = new WebSocket(`${scheme}://${location.host}/ui/socket`, PROTOCOL)
+  socket = mine
+  const slow = setTimeout(() => mine.close(), OPEN_MS)
+  mine.onopen = () => clearTimeout(slow)
+  mine.onmessage = (event) => { if (socket === mine) receive(event.data) }
+  mine.onclose = () => {
+    clearTimeout(slow)
+    if (socket === mine) closed()
+  }
+}
+
+function receive(data: unknown): void {
+  if (typeof data !== 'string') return
+  heardAt = Date.now()
+  let frame: Record<string, unknown>
+  try {
+    frame = JSON.parse(data) as Record<string, unknown>
+  } catch {
+    return
+  }
+  if (typeof frame !== 'object' || frame === null) return
+  if (typeof frame.re === 'number') settle(frame as unknown as Reply)
+  else if (typeof frame.on === 'string') told(frame as unknown as Told)
+}
+
+function told(frame: Told): void {
+  if (frame.on === 'hello') {
+    tries = 0
+    hello.value = frame
+    skew.value = frame.now - Date.now()
+    state.value = { is: 'live' }
+    for (const opening of openings) guarded(opening)
+    for (const pending of waiting.splice(0)) send(pending)
+  }
+  for (const listener of listeners) guarded(() => listener(frame))
+}
+
+/** What a frame holds was written by others: one that trips a listener must not stop those that follow. */
+function guarded(run: () => void): void {
+  try {
+    run()
+  } catch (error) {
+    console.error(error)
+    outdated.value = true
+  }
+}
+
+function settle(reply: Reply): void {
+  const pending = inFlight.get(reply.re)
+  if (!pending) return
+  inFlight.delete(reply.re)
+  clearTimeout(pending.timer)
+  if (reply.ok) pending.resolve(reply.ok)
+  else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server did not say why.'))
+}
+
+function send(pending: Pending): void {
+  const id = nextId++
+  inFlight.set(id, pending)
+  const envelope: Envelope = { id, ...pending.request }
+  socket?.send(JSON.stringify(envelope))
+}
+
+function expire(pending: Pending): void {
+  const place = waiting.indexOf(pending)
+  if (place >= 0) waiting.splice(place, 1)
+  for (const [id, other] of inFlight) if (other === pending) inFlight.delete(id)
+  pending.reject(new Lost('The server did not answer in time.'))
+}
+
+function fail(pending: Pending, error: Error): void {
+  clearTimeout(pending.timer)
+  pending.reject(error)
+}
+
+function closed(): void {
+  const opened = state.value.is === 'live'
+  socket = null
+  for (const [id, pending] of inFlight) {
+    inFlight.delete(id)
+    fail(pending, new Lost('The connection broke before the server answered.'))
+  }
+  if (opened) return later()
+  // A refused handshake has no status that a page can read; the same address asked plainly has.
+  fetch('/ui/socket', { cache: 'no-store' }).then(
+    (response) => (response.status === 401 ? signOut() : later()),
+    later,
+  )
+}
+
+function signOut(): void {
+  state.value = { is: 'signedOut' }
+  for (const pending of waiting.splice(0)) fail(pending, new Refused('forbidden', 'You are signed out.'))
+}
+
+function later(): void {
+  if (socket) return
+  if (!navigator.onLine) {
+    state.value = { is: 'offline', since: heardAt }
+    return
+  }
+  const [first, longest] = BACKOFF_MS
+  const wait = Math.min(longest, first * 2 ** tries) * (0.5 + Math.random() / 2)
+  tries += 1
+  state.value = { is: 'waiting', until: Date.now() + wait, since: heardAt }
+  clearTimeout(retry)
+  retry = setTimeout(connect, wait)
+}

@@ -1,0 +1,101 @@
+// The rows of one session: ordered by id, each its own signal, so that a change paints one row.
+//
+// A view frame is applied whole: rows replace rows of the same id, appends add to text. What the frame
+// says twice does no harm, because both carry the position (`rev`) of the change.
+
+import { signal, type Signal } from '@preact/signals'
+import type { Append, Row } from '../wire'
+
+/** Rows that are held at most; beyond it the end that is farther from the reader goes. */
+export const HELD_MAX = 1_200
+
+export class Rows {
+  /** Ids in order. Changes only when rows come or go. */
+  readonly ids = signal<readonly number[]>([])
+  /** There are rows on the server before the first one here. */
+  readonly earlier = signal(false)
+  /** The newest rows were let go, because somebody reads far back: `reset` brings them. */
+  readonly cut = signal(false)
+  /** Counts changes of rows whose kind or end matters for how turns fold. */
+  readonly shape = signal(0)
+  private readonly byId = new Map<number, Signal<Row>>()
+
+  get(id: number): Signal<Row> | undefined {
+    return this.byId.get(id)
+  }
+
+  get last(): number {
+    return this.ids.peek().at(-1) ?? 0
+  }
+
+  reset(rows: readonly Row[], earlier: boolean): void {
+    const wanted = new Set(rows.map((row) => row.id))
+    for (const id of this.byId.keys()) if (!wanted.has(id)) this.byId.delete(id)
+    this.cut.value = false
+    this.earlier.value = earlier
+    this.ids.value = []
+    this.put(rows)
+  }
+
+  /** New and changed rows. Rows newer than a cut are not taken: there would be a gap before them. */
+  put(rows: readonly Row[]): void {
+    const fresh: number[] = []
+    let reshaped = false
+    for (const row of rows) {
+      const known = this.byId.get(row.id)
+      if (known) {
+        if (row.rev < known.peek().rev) continue
+        reshaped ||= shapeOf(known.peek()) !== shapeOf(row)
+        known.value = row
+      } else if (!(this.cut.peek() && row.id > this.last)) {
+        this.byId.set(row.id, signal(row))
+        fresh.push(row.id)
+      }
+    }
+    const missing = rows.filter((row) => this.byId.has(row.id)).map((row) => row.id)
+    this.order(this.ids.peek().length === 0 ? missing : fresh)
+    if (reshaped) this.shape.value += 1
+  }
+
+  append({ row: id, rev, text }: Append): void {
+    const known = this.byId.get(id)
+    if (!known || rev <= known.peek().rev) return
+    const row = known.peek()
+    if (row.is === 'said' || row.is === 'thought') known.value = { ...row, rev, text: row.text + text }
+    else if (row.is === 'tool') known.value = { ...row, rev, output: row.output + text }
+  }
+
+  /** A page of rows before the first one. */
+  prepend(rows: readonly Row[], earlier: boolean): void {
+    this.put(rows)
+    this.earlier.value = earlier
+    const ids = this.ids.peek()
+    if (ids.length <= HELD_MAX) return
+    for (const id of ids.slice(HELD_MAX)) this.byId.delete(id)
+    this.ids.value = ids.slice(0, HELD_MAX)
+    this.cut.value = true
+  }
+
+  /** Lets the oldest rows go, for a reader at the end. */
+  trim(count: number): void {
+    const ids = this.ids.peek()
+    if (ids.length <= count) return
+    for (const id of ids.slice(0, ids.length - count)) this.byId.delete(id)
+    this.ids.value = ids.slice(ids.length - count)
+    this.earlier.value = true
+  }
+
+  private order(fresh: number[]): void {
+    if (fresh.length === 0) return
+    const ids = this.ids.peek()
+    fresh.sort((a, b) => a - b)
+    const first = fresh[0] ?? 0
+    if (ids.length === 0 || first > (ids.at(-1) ?? 0)) this.ids.value = [...ids, ...fresh]
+    else this.ids.value = [...new Set([...ids, ...fresh])].sort((a, b) => a - b)
+  }
+}
+
+/** What decides how a row is grouped with others. */
+function shapeOf(row: Row): string {
+  return row.is === 'tool' ? `tool ${row.state} ${row.under}` : row.is
+}

@@ -1,0 +1,137 @@
+// Watched sessions: rows and state, kept current by cursor.
+//
+// Whoever shows a session holds a watch; the last one to let go ends it, a little later, so that going
+// back and forth costs nothing. After every reconnection the server is asked for what is newer than
+// what was told before.
+
+import { signal, type Signal } from '@preact/signals'
+import type { Row, SessionState, View } from '../wire'
+import { atFlush } from './flush'
+import { keep, kept } from './keep'
+import { ask, Lost, onLive, onTold, Refused } from './line'
+import { Rows } from './rows'
+
+const LET_GO_MS = 30_000
+const KEPT_ROWS_MAX = 40
+const KEEP_AFTER_MS = 2_000
+
+interface Kept {
+  session: string
+  rows: Row[]
+  state: SessionState | null
+  at: number
+}
+
+export class Watched {
+  readonly rows = new Rows()
+  readonly state: Signal<SessionState | null> = signal(null)
+  /** Why the session cannot be shown, in the server's words. */
+  readonly over: Signal<string | null> = signal(null)
+  /** Rows have come from the server since this page was loaded, and not from what the browser kept. */
+  readonly fresh = signal(false)
+  /** When the server last told something. */
+  readonly told: Signal<number | null> = signal(null)
+  /** What the next watch asks to continue after. */
+  upto: number | null = null
+  holders = 0
+  ending: ReturnType<typeof setTimeout> | undefined
+
+  constructor(readonly session: string) {
+    const last = kept<Kept>('view')
+    if (last?.session !== session) return
+    this.rows.reset(last.rows, true)
+    this.state.value = last.state
+    this.told.value = last.at
+  }
+}
+
+const watches = new Map<string, Watched>()
+
+export function watched(session: string): Watched | undefined {
+  return watches.get(session)
+}
+
+/** Starts to watch, or joins who does. Give it back with [`letGo`]. */
+export function watch(session: string): Watched {
+  let found = watches.get(session)
+  if (!found) {
+    found = new Watched(session)
+    watches.set(session, found)
+    void request(found)
+  }
+  clearTimeout(found.ending)
+  found.holders += 1
+  return found
+}
+
+export function letGo(one: Watched): void {
+  one.holders -= 1
+  if (one.holders > 0) return
+  one.ending = setTimeout(() => {
+    watches.delete(one.session)
+    ask({ do: 'unwatch', session: one.session }).catch(() => {})
+  }, LET_GO_MS)
+}
+
+/** Forgets the rows and asks for the last ones: back to the end after reading far back. */
+export function rewatch(one: Watched): void {
+  one.upto = null
+  void request(one)
+}
+
+export async function loadEarlier(one: Watched): Promise<void> {
+  const first = one.rows.ids.peek()[0]
+  if (first === undefined) return
+  const page = await ask({ do: 'earlier', session: one.session, before: first })
+  one.rows.prepend(page.rows, page.earlier)
+}
+
+export async function whole(session: string, row: number): Promise<Row | null> {
+  return (await ask({ do: 'whole', session, row })).rows[0] ?? null
+}
+
+export function startSessions(): void {
+  onLive(() => { for (const one of watches.values()) void request(one) })
+  onTold((told) => {
+    if (told.on === 'view') atFlush(() => apply(told))
+    else if (told.on === 'over') {
+      const one = watches.get(told.session)
+      if (one) one.over.value = told.message
+    }
+  })
+}
+
+async function request(one: Watched): Promise<void> {
+  try {
+    await ask({ do: 'watch', session: one.session, after: one.fresh.peek() ? one.upto : null })
+    one.over.value = null
+  } catch (error) {
+    // A lost connection brings its own new watch.
+    if (error instanceof Refused) one.over.value = error.message
+    else if (!(error instanceof Lost)) throw error
+  }
+}
+
+function apply(view: View): void {
+  const one = watches.get(view.session)
+  if (!one) return
+  if (view.reset) one.rows.reset(view.rows, view.earlier)
+  else one.rows.put(view.rows)
+  for (const append of view.appends) one.rows.append(append)
+  if (view.state) one.state.value = view.state
+  one.upto = view.upto
+  one.fresh.value = true
+  one.told.value = Date.now()
+  keepSoon(one)
+}
+
+let keeping: ReturnType<typeof setTimeout> | undefined
+function keepSoon(one: Watched): void {
+  if (one.holders === 0) return
+  keeping ??= setTimeout(() => {
+    keeping = undefined
+    const rows = one.rows.ids.peek().slice(-KEPT_ROWS_MAX).flatMap((id) => one.rows.get(id)?.peek() ?? [])
+    const value: Kept = { session: one.session, rows, state: one.state.peek(), at: Date.now() }
+    keep('view', value)
+  }, KEEP_AFTER_MS)
+}

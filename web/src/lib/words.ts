@@ -1,0 +1,105 @@
+// Quantities and states in words.
+
+import { signal } from '@preact/signals'
+import type { AskView, Card } from '../wire'
+import { skew } from './line'
+
+/** The time, for everything that counts. Ticks only while somebody can see it. */
+export const now = signal(Date.now())
+
+export function startClock(): void {
+  setInterval(() => { if (document.visibilityState === 'visible') now.value = Date.now() }, 1_000)
+}
+
+export function duration(ms: number): string {
+  const seconds = Math.round(ms / 1_000)
+  if (ms < 1_000) return `${Math.max(0, Math.round(ms))} ms`
+  if (seconds < 60) return `${seconds} s`
+  const minutes = Math.floor(seconds / 60)
+  if (minutes < 60) return seconds % 60 === 0 ? `${minutes} min` : `${minutes} min ${seconds % 60} s`
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
+}
+
+/** How long ago the server says it was. */
+export function age(at: number): string {
+  const seconds = Math.max(0, Math.floor((now.value + skew.value - at) / 1_000))
+  if (seconds < 60) return 'now'
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min`
+  if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h`
+  if (seconds < 30 * 86_400) return `${Math.floor(seconds / 86_400)} d`
+  return new Date(at).toLocaleDateString()
+}
+
+export function clock(at: number): string {
+  const date = new Date(at)
+  const time = date.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })
+  return date.toDateString() === new Date().toDateString() ? time : `${date.toLocaleDateString()} ${time}`
+}
+
+export function money(usd: number): string {
+  if (usd === 0) return '$0'
+  return usd < 0.01 ? '< $0.01' : `$${usd.toFixed(2)}`
+}
+
+export function bytes(count: number): string {
+  if (count < 1_024) return `${count} bytes`
+  return count < 1_048_576 ? `${Math.round(count / 1_024)} KB` : `${(count / 1_048_576).toFixed(1)} MB`
+}
+
+export function several(count: number, one: string, many = `${one}s`): string {
+  return `${count} ${count === 1 ? one : many}`
+}
+
+/** The last part of a path. */
+export function base(path: string): string {
+  return path.replace(/\/+$/, '').split('/').at(-1) || path
+}
+
+export const STATE_WORDS: Record<Card['state'], string> = {
+  waiting: 'Needs you',
+  working: 'Working',
+  elsewhere: 'In another window',
+  done: 'Done',
+  failed: 'Failed',
+  empty: 'New',
+}
+
+export function titleOf(card: { title: string | null; folder: string }): string {
+  return card.title?.trim() || `Session in ${base(card.folder)}`
+}
+
+const ASK_TITLES: Record<string, string> = {
+  execute: 'Run command',
+  edit: 'Edit file',
+  delete: 'Delete',
+  move: 'Move file',
+  fetch: 'Fetch from the web',
+  read: 'Read file',
+  search: 'Search',
+  switchMode: 'Change the mode',
+}
+
+export function askTitle(ask: AskView): string {
+  if (ask.question) return 'Question'
+  return ASK_TITLES[ask.kind] ?? `Use ${ask.tool}`
+}
+
+const RISKS: Record<string, string> = { low: 'Low risk', medium: 'Medium risk', high: 'High risk', critical: 'Critical risk' }
+
+export function riskWord(risk: string): string {
+  return RISKS[risk] ?? 'Unknown risk'
+}
+
+/** High and critical risk, and any word that this page does not know. */
+export function isGrave(risk: string): boolean {
+  return risk !== 'low' && risk !== 'medium'
+}
+
+/**
+ * Text whose every character can be seen: what somebody allows must be what is written. Characters
+ * that hide, or turn the direction of others, are written as their number.
+ */
+export function visible(text: string): string {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]/gu,
+    (char) => `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`)
+}

@@ -1,0 +1,132 @@
+// The list of sessions: what needs somebody first, then the others. A column beside everything on a
+// desktop, a screen of its own on a phone.
+
+import { signal, useSignalEffect } from '@preact/signals'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { Card } from '../wire'
+import { asks, cards, listed, loadOlder, older, search, sorted } from '../lib/board'
+import { hello, state } from '../lib/line'
+import { place, sessionAt, sessionPath } from '../lib/router'
+import { tried } from '../lib/toast'
+import { age, base, money, STATE_WORDS, titleOf } from '../lib/words'
+import { Icon, type IconName } from '../ui/icons'
+import { ConnectionDot } from '../ui/status'
+import { AskLine } from '../ask/line'
+import { EmptyList } from './empty'
+
+const SEARCH_AFTER_MS = 250
+
+export const filter = signal('')
+
+const STATE_ICONS: Record<Card['state'], IconName> = { waiting: 'hand', working: 'work', elsewhere: 'away', done: 'check', failed: 'alert', empty: 'dot' }
+
+export function Rail() {
+  const found = useFound()
+  const shown = found ?? sorted.value
+  const none = cards.value.size === 0 && listed.value
+  return (
+    <nav class="rail" aria-label="Sessions">
+      <RailHead />
+      {!none && <FilterBox />}
+      <div class="rail-scroll">
+        {found === null && <NeedsYou />}
+        {none ? <EmptyList /> : <Cards cards={shown} />}
+        {found?.length === 0 && <p class="empty">No session has these words in its title or folder.</p>}
+        {!listed.value && cards.value.size === 0 && state.value.is !== 'signedOut' && <p class="empty" role="status">Loading sessions…</p>}
+        {found === null && older.value !== null && (
+          <button type="button" class="plain wide" onClick={() => void tried(loadOlder())}>Older sessions</button>
+        )}
+      </div>
+      <div class="rail-foot">
+        <a class="button primary wide" href="/new"><Icon name="plus" /> New session</a>
+      </div>
+    </nav>
+  )
+}
+
+function RailHead() {
+  const waiting = asks.value.length
+  return (
+    <header class="rail-head">
+      <a class="brand" href="/"><img src="/icon.svg" alt="" width="24" height="24" /><span>Ropewalk</span></a>
+      <ConnectionDot />
+      <span class="host soft">{hello.value?.host}</span>
+      <span class="gap" />
+      <a class="icon-button" href="/inbox" aria-label={waiting > 0 ? `Inbox, ${waiting} waiting` : 'Inbox'} aria-current={place.value.at === 'inbox' ? 'page' : undefined}>
+        <Icon name="inbox" />{waiting > 0 && <span class="badge" aria-hidden="true">{waiting}</span>}
+      </a>
+      <a class="icon-button" href="/settings" aria-label="Settings" aria-current={place.value.at === 'settings' ? 'page' : undefined}><Icon name="gear" /></a>
+    </header>
+  )
+}
+
+function FilterBox() {
+  return (
+    <label class="filter">
+      <Icon name="search" size={18} />
+      <span class="off-screen">Filter sessions</span>
+      <input type="search" id="filter" placeholder="Filter" value={filter.value} autocomplete="off" spellcheck={false}
+        onInput={(event) => { filter.value = event.currentTarget.value }}
+        onKeyDown={(event) => {
+          if (event.key !== 'Escape') return
+          filter.value = ''
+          event.currentTarget.blur()
+        }} />
+      <kbd class="desktop-only">/</kbd>
+    </label>
+  )
+}
+
+function NeedsYou() {
+  const waiting = asks.value
+  if (waiting.length === 0) return null
+  return (
+    <section class="needs-you" aria-labelledby="needs-you">
+      <h2 id="needs-you">Needs you ({waiting.length})</h2>
+      <ul class="bare">{waiting.slice(0, 5).map((one) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} /></li>)}</ul>
+      {waiting.length > 5 && <a class="more" href="/inbox">All {waiting.length}</a>}
+    </section>
+  )
+}
+
+export function Cards({ cards: shown }: { cards: Card[] }) {
+  return <ul class="bare cards" aria-label="All sessions">{shown.map((card) => <li key={card.session}><CardLink card={card} /></li>)}</ul>
+}
+
+function CardLink({ card }: { card: Card }) {
+  const here = sessionAt.value === card.session
+  const ref = useRef<HTMLAnchorElement>(null)
+  useEffect(() => { if (here) ref.current?.scrollIntoView({ block: 'nearest' }) }, [here])
+  return (
+    <a ref={ref} class="card" href={sessionPath(card.session)} aria-current={here ? 'page' : undefined} data-session={card.session}>
+      <span class="card-title">{titleOf(card)}</span>
+      <span class="card-age soft">{age(card.updatedAt)}</span>
+      <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
+      <span class="card-place soft">{base(card.folder)}{card.costUsd ? ` · ${money(card.costUsd)}` : ''}</span>
+      {card.line && <span class="card-line soft">{card.line}</span>}
+    </a>
+  )
+}
+
+/** Cards that match the filter: those at hand at once, and after a moment what the server finds. */
+function useFound(): Card[] | null {
+  const [remote, setRemote] = useState<{ text: string; cards: Card[] } | null>(null)
+  useSignalEffect(() => {
+    const text = filter.value.trim()
+    if (text === '' || state.peek().is !== 'live') return
+    const timer = setTimeout(() => {
+      search(text).then((found) => setRemote({ text, cards: found }), () => {})
+    }, SEARCH_AFTER_MS)
+    return () => clearTimeout(timer)
+  })
+  const text = filter.value.trim()
+  if (text === '') return null
+  const words = text.toLowerCase().split(/\s+/)
+  const local = sorted.value.filter((card) => {
+    const hay = `${card.title ?? ''} ${card.folder}`.toLowerCase()
+    return words.every((word) => hay.includes(word))
+  })
+  if (remote?.text !== text) return local
+  const have = new Set(local.map((card) => card.session))
+  return [...local, ...remote.cards.filter((card) => !have.has(card.session))]
+}

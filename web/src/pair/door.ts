@@ -1,0 +1,123 @@
+// How a device comes in: with a code, at once or after a knock that somebody answers.
+//
+// Every way in which it can fail has its own words, because each has another way out. What happens is a
+// value that the page shows; how it is sent is given, so that every course can be written down in a test.
+
+/** What the server answers to `POST /ui/enter`. */
+export interface Answer {
+  status: number
+  /** Its body, if it was JSON. */
+  body: { knock?: unknown; words?: unknown; error?: unknown; message?: unknown } | null
+}
+
+export type Send = (body: { code: string; name: string } | { knock: string }) => Promise<Answer>
+
+export type Step =
+  | { is: 'entering' }
+  /** Waits for the owner, with the words that stand on both screens. */
+  | { is: 'knocking'; words: string }
+  | { is: 'in' }
+  | { is: 'failed'; why: Failure; message: string }
+
+export type Failure = 'unknown' | 'used' | 'expired' | 'unanswered' | 'refused' | 'full' | 'slow' | 'unreachable' | 'other'
+
+/** What went wrong, and what can be done about it. Where the server says more than this page knows, it is shown. */
+export const FAILURES: Record<Failure, { title: string | null; advice: string }> = {
+  unknown: { title: 'This code opens nothing here', advice: 'Check the code, and that it is for this server. Codes live for five minutes.' },
+  used: { title: 'This code was used already', advice: 'Each code works once. Ask for a new one.' },
+  expired: { title: 'This code has expired', advice: 'Codes live for five minutes. Ask for a new one.' },
+  unanswered: { title: 'Nobody answered', advice: 'Ask for a new code, and have the other screen at hand.' },
+  refused: { title: 'You were not let in', advice: 'Ask whoever owns the server, then try again with a new code.' },
+  full: { title: 'There are as many devices as may be', advice: 'An owner can revoke one in the settings. Then ask for a new code.' },
+  slow: { title: 'There were too many tries', advice: 'Wait a minute, then try again.' },
+  unreachable: { title: 'The server could not be reached', advice: 'Check that this device is on the same network and that Ropewalk is running, then try again.' },
+  other: { title: null, advice: 'Ask for a new code and try again.' },
+}
+
+/** Between two questions about a knock, when the server answers at once. */
+const ASK_AGAIN_MS = 1_000
+/** A knock lives for five minutes; a connection that breaks meanwhile is tried again for as long. */
+const KNOCK_MS = 5 * 60_000
+
+export interface Clock {
+  now(): number
+  wait(ms: number): Promise<void>
+}
+
+const CLOCK: Clock = {
+  now: () => Date.now(),
+  wait: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+}
+
+/** Goes in, and shows every step. The last one is `in` or `failed`. */
+export async function enter(code: string, name: string, send: Send, show: (step: Step) => void, clock: Clock = CLOCK): Promise<void> {
+  show({ is: 'entering' })
+  let answer: Answer
+  try {
+    answer = await send({ code, name })
+  } catch {
+    return show(failed('unreachable', 'The server could not be reached.'))
+  }
+  const began = clock.now()
+  while (answer.status === 202 && typeof answer.body?.knock === 'string') {
+    const { knock, words } = answer.body
+    show({ is: 'knocking', words: typeof words === 'string' ? words : '' })
+    const asked = clock.now()
+    try {
+      answer = await send({ knock })
+    } catch {
+      if (clock.now() - began > KNOCK_MS) return show(failed('unreachable', 'The server could not be reached.'))
+    }
+    if (answer.status === 202 && clock.now() - asked < ASK_AGAIN_MS) await clock.wait(ASK_AGAIN_MS)
+  }
+  show(answer.status === 200 || answer.status === 204 ? { is: 'in' } : refused(answer))
+}
+
+/** The server's words for why. */
+const REASONS = new Map<unknown, Failure>([
+  ['code_unknown', 'unknown'],
+  ['code_used', 'used'],
+  ['code_expired', 'expired'],
+  ['knock_expired', 'unanswered'],
+  ['knock_refused', 'refused'],
+  ['too_many_devices', 'full'],
+])
+
+function refused({ status, body }: Answer): Step {
+  const message = typeof body?.message === 'string' && body.message !== '' ? sentence(body.message) : `The server answered with ${status}.`
+  if (status === 429) return failed('slow', message)
+  return failed(REASONS.get(body?.error) ?? 'other', message)
+}
+
+function failed(why: Failure, message: string): Step {
+  return { is: 'failed', why, message }
+}
+
+/** The server's words begin small and have no end. */
+function sentence(text: string): string {
+  const first = text.charAt(0).toUpperCase() + text.slice(1)
+  return /[.!?]$/.test(first) ? first : `${first}.`
+}
+
+/** A code as it was scanned, pasted or typed: a whole link is taken for its code. */
+export function codeOf(text: string): string {
+  const given = text.trim()
+  const hash = given.indexOf('#')
+  return hash >= 0 ? given.slice(hash + 1).trim() : given
+}
+
+/** What a device calls itself until somebody names it. */
+export function guessName(agent: string, touchPoints = 0): string {
+  const systems: [RegExp, string][] = [
+    [/iPhone/, 'iPhone'], [/iPad/, 'iPad'], [/Android/, 'Android'], [/CrOS/, 'Chromebook'],
+    [/Mac OS X/, touchPoints > 1 ? 'iPad' : 'Mac'], [/Windows/, 'Windows'], [/Linux/, 'Linux'],
+  ]
+  const browsers: [RegExp, string][] = [
+    [/Edg(A|iOS)?\//, 'Edge'], [/OPR\//, 'Opera'], [/SamsungBrowser\//, 'Samsung Internet'], [/(Firefox|FxiOS)\//, 'Firefox'],
+    [/(Chrome|CriOS|Chromium|HeadlessChrome)\//, 'Chrome'], [/Safari\//, 'Safari'],
+  ]
+  const of = (list: [RegExp, string][]) => list.find(([pattern]) => pattern.test(agent))?.[1]
+  const [system, browser] = [of(systems), of(browsers)]
+  if (system && browser) return `${browser} on ${system}`
+  return system ?? browser ?? 'Browser'
+}

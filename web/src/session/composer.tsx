@@ -1,0 +1,170 @@
+// Where somebody writes what is to be done. Independent of the conversation above it, so that typing is
+// never slow because of what is shown.
+
+import type { ComponentChildren } from 'preact'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import type { Picture, SlashCommand } from '../wire'
+import { sendKey } from '../lib/choices'
+import { draft, setDraft } from '../lib/draft'
+import { toast } from '../lib/toast'
+import { Icon } from '../ui/icons'
+import { phone, touch } from '../ui/screen'
+import { type Choice, Picker, triggerAt, useChoices } from './picker'
+import { type Chosen, forget, PICTURES_MAX, readPictures } from './pictures'
+
+const LINES_MAX = 6
+
+interface ComposerProps {
+  /** Whose draft it is; a new session has one too. */
+  draftOf: string
+  /** Where `@` looks for files. */
+  session: string | null
+  commands: readonly SlashCommand[]
+  placeholder: string
+  /** Gives whether it was taken; then the text goes. */
+  onSend: (text: string, pictures: Picture[]) => boolean
+  /** The button that stops, instead of the one that sends, while there is no text. */
+  stop?: ComponentChildren
+  chips: ComponentChildren
+  busy: boolean
+  sendLabel?: string
+}
+
+export function Composer({ draftOf, session, commands, placeholder, onSend, stop, chips, busy, sendLabel = 'Send' }: ComposerProps) {
+  const box = useRef<HTMLTextAreaElement>(null)
+  const text = draft(draftOf).value
+  const [cursor, setCursor] = useState(0)
+  const [at, setAt] = useState(0)
+  const [left, setLeft] = useState('')
+  const { chosen, add, remove, clear } = usePictures()
+  const trigger = triggerAt(text, cursor)
+  const asked = trigger ? `${trigger.kind} ${trigger.from}` : ''
+  const choices = useChoices(asked !== left ? trigger : null, commands, session)
+  useEffect(() => setAt(0), [trigger?.word, trigger?.kind])
+  useGrowing(box, text)
+  const write = (value: string) => setDraft(draftOf, value)
+  const send = () => {
+    if (text.trim() === '' && chosen.length === 0) return
+    if (!onSend(text.trim(), chosen.map((one) => one.picture))) return
+    write('')
+    clear()
+  }
+  const pick = (choice: Choice) => {
+    if (!trigger) return
+    write(text.slice(0, trigger.from) + choice.text + text.slice(trigger.to))
+    const end = trigger.from + choice.text.length
+    requestAnimationFrame(() => {
+      box.current?.focus()
+      box.current?.setSelectionRange(end, end)
+      setCursor(end)
+    })
+  }
+  const insert = (mark: string) => {
+    const spaced = text === '' || mark === '/' || /\s$/.test(text) ? mark : ` ${mark}`
+    write(mark === '/' ? `/${text.replace(/^\//, '')}` : text + spaced)
+    requestAnimationFrame(() => {
+      const end = mark === '/' ? 1 : box.current?.value.length ?? 0
+      box.current?.focus()
+      box.current?.setSelectionRange(end, end)
+      setCursor(end)
+      setLeft('')
+    })
+  }
+  const keys = (event: KeyboardEvent) => {
+    // Keys of an input method belong to it until it is done.
+    if (event.isComposing || event.keyCode === 229) return
+    if (choices.length > 0 && pickerKey(event, choices, at, setAt, pick, () => setLeft(asked))) return
+    if (event.key === 'Enter' && sendsWith(event)) {
+      event.preventDefault()
+      send()
+    }
+  }
+  const empty = text.trim() === '' && chosen.length === 0
+  return (
+    <form class="composer" onSubmit={(event) => { event.preventDefault(); send() }}
+      onDragOver={(event) => { if (event.dataTransfer?.types.includes('Files')) event.preventDefault() }}
+      onDrop={(event) => { if (event.dataTransfer?.files.length) { event.preventDefault(); void add(event.dataTransfer.files) } }}>
+      {choices.length > 0 && <Picker label={trigger?.kind === 'file' ? 'Files' : 'Commands'} choices={choices} at={Math.min(at, choices.length - 1)} onPick={pick} />}
+      {chosen.length > 0 && <ul class="bare thumbs">{chosen.map((one) => (
+        <li key={one.address}><img src={one.address} alt={one.name} /><button type="button" class="icon-button tiny" aria-label={`Remove ${one.name}`} onClick={() => remove(one)}><Icon name="close" size={14} /></button></li>
+      ))}</ul>}
+      <textarea ref={box} id="composer" rows={1} value={text} placeholder={placeholder} aria-label="Message to the agent" enterkeyhint={touch.value ? 'enter' : 'send'} autocapitalize="sentences"
+        aria-haspopup="listbox" aria-autocomplete="list" aria-controls={choices.length > 0 ? 'picker' : undefined} aria-activedescendant={choices.length > 0 ? `pick-${Math.min(at, choices.length - 1)}` : undefined}
+        onInput={(event) => { write(event.currentTarget.value); setCursor(event.currentTarget.selectionStart); setLeft('') }}
+        onSelect={(event) => setCursor(event.currentTarget.selectionStart)} onKeyDown={keys}
+        onPaste={(event) => { const files = event.clipboardData?.files; if (files?.length) { event.preventDefault(); void add(files) } }} />
+      <div class="composer-bar">
+        <div class="composer-chips">
+          <Attach onFiles={add} />
+          <button type="button" class="icon-button" aria-label="Commands" title="Commands" onClick={() => insert('/')}><Icon name="slash" size={18} /></button>
+          {session !== null && <button type="button" class="icon-button" aria-label="Mention a file" title="Mention a file" onClick={() => insert('@')}><Icon name="at" size={18} /></button>}
+          {chips}
+        </div>
+        {empty && stop ? stop : (
+          // A touch must not take the focus from the text first: the keyboard would go and the button move away.
+          <button type="submit" class="send" aria-label={busy ? 'Queue' : sendLabel} disabled={empty} onPointerDown={(event) => event.preventDefault()}>
+            <Icon name="send" /><span class="send-word">{busy ? 'Queue' : sendLabel}</span>
+          </button>
+        )}
+      </div>
+    </form>
+  )
+}
+
+function Attach({ onFiles }: { onFiles: (files: Iterable<File>) => Promise<void> }) {
+  return (
+    <label class="icon-button" title="Add pictures">
+      <Icon name="picture" size={18} />
+      <input class="off-screen" type="file" accept="image/png,image/jpeg,image/gif,image/webp" multiple aria-label={`Add pictures, at most ${PICTURES_MAX}`}
+        onChange={(event) => { void onFiles([...(event.currentTarget.files ?? [])]); event.currentTarget.value = '' }} />
+    </label>
+  )
+}
+
+/** On a phone Enter makes a line, because there is no other key for it. */
+function sendsWith(event: KeyboardEvent): boolean {
+  if (event.ctrlKey || event.metaKey) return true
+  if (event.shiftKey || event.altKey) return false
+  if (sendKey.value === 'auto') return !touch.value && !phone.value
+  return sendKey.value === 'enter'
+}
+
+function pickerKey(event: KeyboardEvent, choices: Choice[], at: number, setAt: (at: number) => void, pick: (choice: Choice) => void, leave: () => void): boolean {
+  const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0
+  const choice = choices[Math.min(at, choices.length - 1)]
+  if (step !== 0) setAt((at + step + choices.length) % choices.length)
+  else if ((event.key === 'Enter' || event.key === 'Tab') && !event.shiftKey && choice) pick(choice)
+  else if (event.key === 'Escape') leave()
+  else return false
+  event.preventDefault()
+  event.stopPropagation()
+  return true
+}
+
+function usePictures() {
+  const [chosen, setChosen] = useState<Chosen[]>([])
+  const add = async (files: Iterable<File>) => {
+    const [fresh, problems] = await readPictures(files, chosen.length)
+    for (const problem of problems) toast(problem, true)
+    setChosen((before) => [...before, ...fresh])
+  }
+  const remove = (one: Chosen) => {
+    forget(one)
+    setChosen((before) => before.filter((other) => other !== one))
+  }
+  const clear = () => {
+    chosen.forEach(forget)
+    setChosen([])
+  }
+  return { chosen, add, remove, clear }
+}
+
+function useGrowing(box: { current: HTMLTextAreaElement | null }, text: string): void {
+  useLayoutEffect(() => {
+    const area = box.current
+    if (!area) return
+    area.style.setProperty('height', 'auto')
+    const line = parseFloat(getComputedStyle(area).lineHeight) || 22
+    area.style.setProperty('height', `${Math.min(area.scrollHeight, line * LINES_MAX + 16)}px`)
+  }, [text])
+}

@@ -1,0 +1,77 @@
+// Below the conversation: what waits in the queue, the composer, and what stops a turn.
+
+import { useEffect, useState } from 'preact/hooks'
+import type { SessionState, Waiting } from '../wire'
+import { may } from '../ask/answer'
+import { appendDraft } from '../lib/draft'
+import { ask } from '../lib/line'
+import { post } from '../lib/outbox'
+import type { Watched } from '../lib/session'
+import { toast, tried } from '../lib/toast'
+import { money } from '../lib/words'
+import { Icon } from '../ui/icons'
+import { Composer } from './composer'
+import { setIn, SettingChips } from './settings'
+
+const EMPTY_SETTINGS: SessionState['settings'] = []
+const EMPTY_COMMANDS: SessionState['commands'] = []
+
+export function Foot({ watched }: { watched: Watched }) {
+  const state = watched.state.value
+  const { session } = watched
+  if (!may('driver')) return <p class="note-bar soft">{may('approver') ? 'You can answer here, and not write.' : 'You are looking only.'} The owner can change that in Settings, Devices.</p>
+  const busy = state?.busy ?? false
+  const send = (text: string, pictures: Parameters<typeof post>[2]) => {
+    const taken = post(session, text, pictures)
+    if (!taken) toast('Too many prompts wait to be sent. Wait for a connection.', true)
+    return taken
+  }
+  return (
+    <>
+      {state && state.queue.length > 0 && <Queue session={session} queue={state.queue} />}
+      <Composer draftOf={session} session={session} commands={state?.commands ?? EMPTY_COMMANDS} onSend={send} busy={busy}
+        placeholder={busy ? 'Write what comes next' : 'What should be done?'}
+        stop={busy ? <StopButton session={session} turn={state?.turn ?? null} /> : undefined}
+        chips={<><SettingChips settings={state?.settings ?? EMPTY_SETTINGS} disabled={false} onSet={setIn(session)} />{state && <Meter state={state} />}</>} />
+    </>
+  )
+}
+
+function Queue({ session, queue }: { session: string; queue: readonly Waiting[] }) {
+  const take = (turn: number) => tried(ask({ do: 'cancel', session, turn }))
+  return (
+    <ul class="bare queue" aria-label="Waiting prompts">
+      {queue.map((one) => (
+        <li key={one.turn} class="queued">
+          <span class="soft">Next</span><span class="queued-text">{one.text}</span>
+          <button type="button" class="icon-button tiny" aria-label="Take it back and edit it" onClick={() => void take(one.turn).then((done) => { if (done) appendDraft(session, one.text) })}><Icon name="pencil" size={15} /></button>
+          <button type="button" class="icon-button tiny" aria-label="Take it back" onClick={() => void take(one.turn)}><Icon name="close" size={15} /></button>
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+export async function stop(session: string): Promise<void> {
+  await tried(ask({ do: 'cancel', session, turn: null }))
+}
+
+function StopButton({ session, turn }: { session: string; turn: number | null }) {
+  const [asked, setAsked] = useState(false)
+  useEffect(() => setAsked(false), [turn])
+  const press = () => {
+    if (asked) return toast('It was asked to stop already, and stops as soon as it can.')
+    setAsked(true)
+    void tried(ask({ do: 'cancel', session, turn: null })).then((done) => { if (!done) setAsked(false) })
+  }
+  return <button type="button" class="send stop" aria-label="Stop" onClick={press}><Icon name="stop" /><span class="send-word">{asked ? 'Stopping…' : 'Stop'}</span></button>
+}
+
+/** How full the context is, and the cost; nothing of what is not known. */
+function Meter({ state }: { state: SessionState }) {
+  const share = state.contextSize > 0 && state.contextUsed > 0 ? Math.min(100, Math.round((state.contextUsed / state.contextSize) * 100)) : null
+  const cost = state.costUsd === null || (state.costUsd === 0 && !state.unpriced) ? null : `${money(state.costUsd)}${state.unpriced ? ' or more' : ''}`
+  if (share === null && cost === null && !state.compacting) return null
+  const parts = [state.compacting ? 'Summing up…' : share !== null && `${share} % context`, cost]
+  return <span class="meter soft" title={share === null ? undefined : `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens`}>{parts.filter(Boolean).join(', ')}</span>
+}

@@ -1,0 +1,168 @@
+// A session: its head, the conversation, what it asks, and the composer; beside it, on a wide screen, a
+// panel.
+
+import { useSignalEffect } from '@preact/signals'
+import { useEffect, useState } from 'preact/hooks'
+import { Shelf } from '../ask/shelf'
+import { may } from '../ask/answer'
+import { cards } from '../lib/board'
+import { ask, state as line } from '../lib/line'
+import { changesPath, go, sessionPath } from '../lib/router'
+import { letGo, watch, type Watched } from '../lib/session'
+import { copy, tried } from '../lib/toast'
+import { clock, duration, now, titleOf } from '../lib/words'
+import { skew } from '../lib/line'
+import { Icon } from '../ui/icons'
+import { Menu, type MenuItem } from '../ui/menu'
+import { phone, wide } from '../ui/screen'
+import { Sheet } from '../ui/sheet'
+import { ConnectionDot } from '../ui/status'
+import { Foot } from './foot'
+import { Details, Panel } from './panel'
+import { PlanChip } from './plan'
+import { Transcript } from './transcript'
+
+export function SessionPage({ session }: { session: string }) {
+  const watched = useWatch(session)
+  if (!watched) return null
+  const state = watched.state.value
+  const plan = state?.plan
+  return (
+    <>
+      <main class="session" id="main">
+        <Head watched={watched} />
+        {plan && plan.steps.length > 0 && !wide.value && <PlanChip plan={plan} />}
+        <Over watched={watched} />
+        <Transcript key={session} watched={watched} />
+        <footer class="foot"><div class="column"><Shelf watched={watched} /><Foot key={session} watched={watched} /></div></footer>
+        <Announcer watched={watched} />
+      </main>
+      {wide.value && <Panel watched={watched} />}
+    </>
+  )
+}
+
+export function useWatch(session: string): Watched | null {
+  const [watched, setWatched] = useState<Watched | null>(null)
+  useEffect(() => {
+    const one = watch(session)
+    setWatched(one)
+    return () => letGo(one)
+  }, [session])
+  return watched?.session === session ? watched : null
+}
+
+function Head({ watched }: { watched: Watched }) {
+  const [sheet, setSheet] = useState<'rename' | 'delete' | 'details' | null>(null)
+  const state = watched.state.value
+  const card = cards.value.get(watched.session)
+  const title = titleOf({ title: state?.title ?? card?.title ?? null, folder: state?.folder ?? card?.folder ?? '' })
+  const items: MenuItem[] = [
+    { name: 'Changes', icon: 'changes', run: () => go(changesPath(watched.session)) },
+    { name: 'Details', icon: 'info', run: () => setSheet('details') },
+    { name: 'Copy link', icon: 'link', run: () => void copy(location.origin + sessionPath(watched.session)) },
+    ...(may('driver') ? [
+      { name: 'Rename', icon: 'pencil', run: () => setSheet('rename') } as const,
+      { name: 'Delete', icon: 'bin', bad: true, run: () => setSheet('delete') } as const,
+    ] : []),
+  ]
+  return (
+    <header class="head">
+      {phone.value && <a class="icon-button" href="/" aria-label="All sessions"><Icon name="back" /></a>}
+      <div class="head-title">
+        <h1 title={title}>{title}</h1>
+        <p class="soft"><StateWords watched={watched} /></p>
+      </div>
+      <Others names={state?.others ?? []} />
+      {!phone.value && !wide.value && <a class="icon-button" href={changesPath(watched.session)} aria-label="Changes"><Icon name="changes" /></a>}
+      {phone.value && <ConnectionDot />}
+      <Menu label="Session menu" items={items} />
+      {sheet === 'rename' && <Rename session={watched.session} title={state?.title ?? ''} onClose={() => setSheet(null)} />}
+      {sheet === 'delete' && <Delete session={watched.session} title={title} onClose={() => setSheet(null)} />}
+      {sheet === 'details' && <Sheet label="Details" onClose={() => setSheet(null)}><Details watched={watched} /></Sheet>}
+    </header>
+  )
+}
+
+function StateWords({ watched }: { watched: Watched }) {
+  const state = watched.state.value
+  if (!watched.fresh.value) return <>{watched.told.value !== null && line.value.is !== 'live' ? `Last update ${clock(watched.told.value)}` : 'Loading…'}</>
+  if (!state) return null
+  if (state.asks.length > 0) return <span class="word is-waiting"><Icon name="hand" size={14} />Needs you</span>
+  if (state.compacting) return <span class="word is-working"><span class="spinner" />Summing up</span>
+  if (!state.busy) return <span class="word"><Icon name="check" size={14} />Ready</span>
+  const since = state.turnAt === null ? 0 : now.value + skew.value - state.turnAt
+  return <span class="word is-working"><span class="spinner" />Working{since > 2_000 && <span aria-hidden="true"> {duration(since)}</span>}</span>
+}
+
+function Others({ names }: { names: readonly string[] }) {
+  if (names.length === 0) return null
+  const words = `Also here: ${names.join(', ')}`
+  return <span class="others" title={words}><span class="off-screen">{words}</span>{names.slice(0, 3).map((name, place) => <span key={place} class="avatar" aria-hidden="true">{[...name][0]?.toUpperCase()}</span>)}</span>
+}
+
+function Over({ watched }: { watched: Watched }) {
+  const message = watched.over.value
+  if (!message) return null
+  return <p class="note-bar bad" role="alert"><Icon name="alert" size={18} /><span>{message}</span><a href="/">All sessions</a></p>
+}
+
+function Rename({ session, title, onClose }: { session: string; title: string; onClose: () => void }) {
+  const [text, setText] = useState(title)
+  const save = async (event: Event) => {
+    event.preventDefault()
+    if (await tried(ask({ do: 'rename', session, title: text.trim() }))) onClose()
+  }
+  return (
+    <Sheet label="Rename" onClose={onClose}>
+      <form class="decisions" onSubmit={(event) => void save(event)}>
+        <label class="field">Title<input value={text} maxLength={200} autoFocus onInput={(event) => setText(event.currentTarget.value)} /></label>
+        <button type="submit" class="decision allow" disabled={text.trim() === ''}>Rename</button>
+      </form>
+    </Sheet>
+  )
+}
+
+function Delete({ session, title, onClose }: { session: string; title: string; onClose: () => void }) {
+  const [busy, setBusy] = useState(false)
+  const remove = async () => {
+    setBusy(true)
+    const done = await tried(ask({ do: 'delete', session }))
+    setBusy(false)
+    if (!done) return
+    onClose()
+    go('/', { replace: true })
+  }
+  return (
+    <Sheet label="Delete this session?" onClose={onClose}>
+      <div class="decisions">
+        <p>The conversation “{title}” and its history of changes are deleted for good. Files in the project stay as they are.</p>
+        <button type="button" class="decision deny" disabled={busy} onClick={() => void remove()}>Delete for good</button>
+        <button type="button" class="decision" onClick={onClose}>Keep it</button>
+      </div>
+    </Sheet>
+  )
+}
+
+/** Tells screen readers what matters, and not every word that streams. */
+function Announcer({ watched }: { watched: Watched }) {
+  const [words, setWords] = useState('')
+  const [busy, setBusy] = useState<boolean | null>(null)
+  useSignalEffect(() => {
+    const state = watched.state.value
+    if (!state || !watched.fresh.value) return
+    if (state.asks.length > 0) setWords(`The agent needs you: ${state.asks.length} waiting.`)
+    else if (busy === true && !state.busy) setWords(`The turn has ended. ${lastSaid(watched)}`)
+    else if (busy === false && state.busy) setWords('The agent works.')
+    setBusy(state.busy)
+  })
+  return <p class="off-screen" role="status" aria-live="polite">{words}</p>
+}
+
+function lastSaid(watched: Watched): string {
+  for (const id of watched.rows.ids.peek().slice(-20).reverse()) {
+    const row = watched.rows.get(id)?.peek()
+    if (row?.is === 'said') return row.text.replace(/[*_`#>]/g, '').slice(0, 300)
+  }
+  return ''
+}

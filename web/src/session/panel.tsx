@@ -1,0 +1,82 @@
+// Beside a session on a wide screen: its changes, plan, output and details.
+
+import { signal } from '@preact/signals'
+import { lazy } from '../lib/lazy'
+import { hello } from '../lib/line'
+import type { Watched } from '../lib/session'
+import { copy } from '../lib/toast'
+import { clock, money } from '../lib/words'
+import { Icon } from '../ui/icons'
+import { Output } from '../ui/text'
+import { PlanSteps } from './plan'
+
+const Changes = lazy(() => import('../changes/changes'))
+
+const TABS = ['Changes', 'Plan', 'Output', 'Details'] as const
+type Tab = (typeof TABS)[number]
+
+const tab = signal<Tab>('Changes')
+
+export function Panel({ watched }: { watched: Watched }) {
+  const step = (event: KeyboardEvent) => {
+    const by = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0
+    if (by === 0) return
+    tab.value = TABS[(TABS.indexOf(tab.value) + by + TABS.length) % TABS.length] ?? 'Changes'
+    requestAnimationFrame(() => document.getElementById(`tab-${tab.value}`)?.focus())
+  }
+  return (
+    <aside class="panel" aria-label="About this session">
+      <div class="tabs" role="tablist" aria-label="About this session" onKeyDown={step}>
+        {TABS.map((name) => (
+          <button key={name} type="button" role="tab" id={`tab-${name}`} aria-selected={tab.value === name} aria-controls="panel" tabIndex={tab.value === name ? 0 : -1} onClick={() => { tab.value = name }}>{name}</button>
+        ))}
+      </div>
+      <div class="panel-body" role="tabpanel" id="panel" aria-labelledby={`tab-${tab.value}`} tabIndex={0}>
+        {tab.value === 'Changes' && <Changes key={watched.session} session={watched.session} path={null} panel />}
+        {tab.value === 'Plan' && <PlanTab watched={watched} />}
+        {tab.value === 'Output' && <OutputTab watched={watched} />}
+        {tab.value === 'Details' && <Details watched={watched} />}
+      </div>
+    </aside>
+  )
+}
+
+function PlanTab({ watched }: { watched: Watched }) {
+  const plan = watched.state.value?.plan
+  return plan && plan.steps.length > 0 ? <PlanSteps plan={plan} /> : <p class="empty">The agent has made no plan.</p>
+}
+
+/** What the last command wrote, or writes. */
+function OutputTab({ watched }: { watched: Watched }) {
+  void watched.rows.shape.value
+  const id = [...watched.rows.ids.value].reverse().find((one) => {
+    const row = watched.rows.get(one)?.peek()
+    return row?.is === 'tool' && row.kind === 'execute'
+  })
+  const row = id === undefined ? undefined : watched.rows.get(id)?.value
+  if (row?.is !== 'tool') return <p class="empty">No command has run yet.</p>
+  return <><p class="output-title"><Icon name="terminal" size={16} />{row.title}</p>{row.output === '' ? <p class="soft">Nothing was written.</p> : <Output text={row.output} lines={1_000} label="Output" />}</>
+}
+
+export function Details({ watched }: { watched: Watched }) {
+  const state = watched.state.value
+  const facts: [string, string | null][] = [
+    ['Folder', state?.folder ?? null],
+    ['Session', watched.session],
+    ['Host', hello.value?.host ?? null],
+    ['Sandbox', hello.value?.sandbox ?? null],
+    ['Context', state && state.contextSize > 0 ? `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens` : null],
+    ['Cost', state && state.costUsd !== null ? `${money(state.costUsd)}${state.unpriced ? ', and some that is not known' : ''}` : null],
+    ['Also here', state && state.others.length > 0 ? state.others.join(', ') : null],
+    ['Position', watched.upto === null ? null : String(watched.upto)],
+    ['Last update', watched.told.value === null ? null : clock(watched.told.value)],
+    ...(state?.settings ?? []).map((setting): [string, string] => [setting.name, setting.choices.find((choice) => choice.value === setting.value)?.name ?? setting.value]),
+  ]
+  return (
+    <dl class="details">
+      {facts.flatMap(([name, value]) => value === null ? [] : [
+        <div key={name}><dt>{name}</dt><dd>{value}{(name === 'Session' || name === 'Folder') && <button type="button" class="icon-button tiny" aria-label={`Copy the ${name.toLowerCase()}`} onClick={() => void copy(value)}><Icon name="copy" size={15} /></button>}</dd></div>,
+      ])}
+    </dl>
+  )
+}

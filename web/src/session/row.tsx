@@ -1,0 +1,154 @@
+// One row: what somebody asked, what the agent said, thought or did, and how a turn ended.
+
+import { useState } from 'preact/hooks'
+import type { Ended, Row } from '../wire'
+import { sessionPath } from '../lib/router'
+import { type Watched, whole } from '../lib/session'
+import { copy, toast, tried, wordsOf } from '../lib/toast'
+import { bytes, clock, duration, money, several } from '../lib/words'
+import { Icon } from '../ui/icons'
+import { Markdown } from '../ui/text'
+import { openedByHand } from './opened'
+import { PlanSteps } from './plan'
+import { ToolRow } from './tool'
+
+export interface RowProps {
+  id: number
+  watched: Watched
+  inside: ReadonlyMap<number, readonly number[]>
+}
+
+type Of<K extends Row['is']> = Extract<Row, { is: K }>
+
+/** More text than this is shown plain: Markdown of it would be more than a page can carry. */
+const MARKDOWN_CHARS_MAX = 120_000
+
+export function RowView({ id, watched, inside }: RowProps) {
+  const row = watched.rows.get(id)?.value
+  if (!row) return null
+  switch (row.is) {
+    case 'prompt':
+      return <PromptRow row={row} watched={watched} />
+    case 'said':
+      return <SaidRow row={row} watched={watched} />
+    case 'thought':
+      return <ThoughtRow row={row} watched={watched} />
+    case 'tool':
+      return <ToolRow row={row} watched={watched} inside={inside} />
+    case 'plan':
+      return <details class="plan-row"><summary><Icon name="plan" size={16} />Plan, {row.steps.filter((step) => step.state === 'done').length} of {row.steps.length} done</summary><PlanSteps plan={row} /></details>
+    case 'question':
+      return <QuestionRow row={row} />
+    case 'notice':
+      return <p class={`notice is-${row.level}`}><Icon name={row.level === 'info' ? 'info' : 'alert'} size={17} /><span>{row.text}</span></p>
+    case 'note':
+      return <p class="note soft">{row.text}</p>
+    case 'ended':
+      return <EndedRow row={row} watched={watched} />
+    default:
+      return <p class="note soft">Something that this page does not know. Reload it to see more.</p>
+  }
+}
+
+function PromptRow({ row, watched }: { row: Of<'prompt'>; watched: Watched }) {
+  return (
+    <div class="bubble" data-prompt>
+      <p class="bubble-text">{row.text}</p>
+      {row.attached.length > 0 && <p class="attached soft">{row.attached.join(', ')}</p>}
+      <More row={row} watched={watched} />
+      <footer class="row-foot soft">
+        <span>{row.from}</span> <time dateTime={new Date(row.at).toISOString()}>{clock(row.at)}</time>
+        <CopyButton text={row.text} what="prompt" />
+        <LinkButton watched={watched} row={row.id} />
+      </footer>
+    </div>
+  )
+}
+
+function SaidRow({ row, watched }: { row: Of<'said'>; watched: Watched }) {
+  const full = useFull(row, watched)
+  const text = full.row?.is === 'said' ? full.row.text : row.text
+  const running = watched.state.value?.turn === row.turn && row.turn !== null && watched.rows.last === row.id
+  return (
+    <div class="said">
+      {text.length > MARKDOWN_CHARS_MAX ? <pre class="long" tabIndex={0}>{text}</pre> : <Markdown text={text} whole={!running} />}
+      {row.more > 0 && !full.row && <ShowAll more={row.more} onShow={full.load} />}
+      {!running && <div class="row-tools"><CopyButton text={text} what="answer" /></div>}
+    </div>
+  )
+}
+
+function ThoughtRow({ row, watched }: { row: Of<'thought'>; watched: Watched }) {
+  const opened = openedByHand(watched.session, `row ${row.id}`)
+  const open = opened.value ?? false
+  const first = row.text.trim().split('\n', 1)[0] ?? ''
+  return (
+    <div class="thought">
+      <button type="button" class="fold" aria-expanded={open} onClick={() => { opened.value = !open }}>
+        <Icon name="thought" size={16} /><span class="fold-name">Thought</span>{!open && <span class="fold-line">{first.replace(/[*_`#]/g, '')}</span>}
+      </button>
+      {open && <><Markdown text={row.text} whole={false} /><More row={row} watched={watched} /></>}
+    </div>
+  )
+}
+
+function QuestionRow({ row }: { row: Of<'question'> }) {
+  return (
+    <div class="question-row">
+      <p><Icon name="question" size={17} /><span>{row.text}</span></p>
+      {row.reply !== null ? <p class="reply">{row.reply}{row.by && <span class="soft"> – {row.by}</span>}</p> : <p class="soft">Not answered{row.by && ` (${row.by})`}</p>}
+    </div>
+  )
+}
+
+const STOPS: Record<string, string> = {
+  endTurn: 'Done', maxTokens: 'Stopped: the answer reached its longest length', maxTurnRequests: 'Stopped: the turn took too many steps', refusal: 'The model refused to go on', cancelled: 'Stopped', failed: 'Failed', interrupted: 'Interrupted: the server stopped in the middle',
+}
+
+function EndedRow({ row, watched }: { row: Of<'ended'>; watched: Watched }) {
+  const bad = row.stop === 'failed' || row.stop === 'interrupted'
+  return (
+    <div class={`ended ${bad ? 'bad' : ''}`}>
+      <p><Icon name={bad ? 'alert' : row.stop === 'endTurn' ? 'check' : 'stop'} size={16} /><span>{summary(row)}</span>
+        <LinkButton watched={watched} row={row.id} /></p>
+      {row.error && <p class="error">{row.error}</p>}
+    </div>
+  )
+}
+
+function summary(row: Ended): string {
+  const parts = [STOPS[row.stop] ?? row.stop, row.tools > 0 && several(row.tools, 'action'), row.files > 0 && several(row.files, 'file'), duration(row.elapsedMs), row.costUsd ? money(row.costUsd) : null]
+  return parts.filter(Boolean).join(' · ')
+}
+
+/** Text that the server has and did not send. */
+function More({ row, watched }: { row: Of<'prompt'> | Of<'thought'>; watched: Watched }) {
+  const full = useFull(row, watched)
+  if (row.more === 0) return null
+  if (full.row && 'text' in full.row) return <pre class="long" tabIndex={0}>{full.row.text}</pre>
+  return <ShowAll more={row.more} onShow={full.load} />
+}
+
+export function ShowAll({ more, onShow }: { more: number; onShow: () => void }) {
+  return <button type="button" class="plain" onClick={onShow}>Show all ({bytes(more)} more)</button>
+}
+
+export function useFull(row: Row, watched: Watched): { row: Row | null; load: () => void } {
+  const [full, setFull] = useState<Row | null>(null)
+  const load = () => {
+    whole(watched.session, row.id).then(
+      (found) => (found ? setFull(found) : toast('The server does not have more of it.', true)),
+      (error: unknown) => toast(wordsOf(error), true),
+    )
+  }
+  return { row: full, load }
+}
+
+export function CopyButton({ text, what }: { text: string; what: string }) {
+  return <button type="button" class="icon-button tiny" aria-label={`Copy the ${what}`} title="Copy" onClick={() => void tried(copy(text))}><Icon name="copy" size={16} /></button>
+}
+
+function LinkButton({ watched, row }: { watched: Watched; row: number }) {
+  const address = () => `${location.origin}${sessionPath(watched.session)}#r${row}`
+  return <button type="button" class="icon-button tiny" aria-label="Copy a link to this place" title="Copy link" onClick={() => void tried(copy(address()))}><Icon name="link" size={16} /></button>
+}

@@ -1,0 +1,104 @@
+// A tool call: one line, which opens. A running one shows the end of its output; a failed one is open.
+
+import type { Row } from '../wire'
+import { pretty } from '../ask/preview'
+import { Diff } from '../changes/diff'
+import { plainText } from '../lib/ansi'
+import type { Watched } from '../lib/session'
+import { skew } from '../lib/line'
+import { bytes, duration, now } from '../lib/words'
+import { Icon, kindIcon } from '../ui/icons'
+import { Output } from '../ui/text'
+import { openedByHand } from './opened'
+import { CopyButton, RowView, ShowAll, useFull } from './row'
+
+type ToolRowData = Extract<Row, { is: 'tool' }>
+
+const RUNNING_LINES = 3
+const OPEN_LINES = 400
+
+const STATES = { running: 'Running', done: 'Done', failed: 'Failed', refused: 'Refused' } as const
+
+interface ToolProps {
+  row: ToolRowData
+  watched: Watched
+  inside: ReadonlyMap<number, readonly number[]>
+}
+
+export function ToolRow({ row, watched, inside }: ToolProps) {
+  const opened = openedByHand(watched.session, `row ${row.id}`)
+  const open = opened.value ?? row.state === 'failed'
+  const within = inside.get(row.id) ?? []
+  const running = row.state === 'running'
+  return (
+    <div class={`tool is-${row.state}`} data-tool={row.tool} data-state={row.state}>
+      <button type="button" class="tool-head" aria-expanded={open} onClick={() => { opened.value = !open }}>
+        <Icon name={kindIcon(row.kind)} size={17} />
+        <span class="tool-title">{row.title || row.tool}</span>
+        {row.diffs.length > 0 && <Counts row={row} />}
+        <span class="tool-state"><StateMark state={row.state} /><Elapsed row={row} /></span>
+      </button>
+      {!open && running && row.output !== '' && <Output text={row.output.slice(-4_000)} lines={RUNNING_LINES} label="Last lines of the output" />}
+      {!open && running && within.length > 0 && <Within ids={within.slice(-RUNNING_LINES)} watched={watched} inside={inside} />}
+      {open && <ToolBody row={row} watched={watched} inside={inside} within={within} />}
+    </div>
+  )
+}
+
+function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within: readonly number[] }) {
+  const full = useFull(shown, watched)
+  const row = full.row?.is === 'tool' ? full.row : shown
+  const missing = row.diffs.reduce((sum, diff) => sum + diff.more, 0)
+  const input = row.input !== '' && row.input !== '{}' && row.input !== 'null'
+  return (
+    <div class="tool-body">
+      {row.reason && <p class="reason">{row.reason}</p>}
+      {row.decided && <p class="soft">{row.decided}</p>}
+      {input && <div class="tool-input"><pre tabIndex={0} aria-label="Input">{pretty(row.input)}</pre><CopyButton text={commandOf(row) ?? pretty(row.input)} what="input" /></div>}
+      {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} split={false} compact />)}
+      {within.length > 0 && <Within ids={within} watched={watched} inside={inside} />}
+      {shown.more > 0 && !full.row && <ShowAll more={shown.more} onShow={full.load} />}
+      {missing > 0 && shown.more === 0 && !full.row && <button type="button" class="plain" onClick={full.load}>Show all of the change ({missing} more lines)</button>}
+      {row.output !== '' && <div class="tool-output"><Output text={row.output} lines={OPEN_LINES} label="Output" /><CopyButton text={plainText(row.output)} what="output" /></div>}
+      <Facts row={row} />
+    </div>
+  )
+}
+
+function Facts({ row }: { row: ToolRowData }) {
+  const facts = [row.tool, row.exit !== null && row.exit !== 0 && `exit code ${row.exit}`, row.signal && `ended by ${row.signal}`, row.places.length > 0 && row.places.slice(0, 8).join(', '), row.more > 0 && `${bytes(row.more)} of output before this`]
+  return <p class="tool-facts soft">{facts.filter(Boolean).join(' · ')}</p>
+}
+
+function Within({ ids, watched, inside }: { ids: readonly number[]; watched: Watched; inside: ReadonlyMap<number, readonly number[]> }) {
+  return <ol class="bare rows within">{ids.map((id) => <li key={id} id={`r${id}`} data-row={id}><RowView id={id} watched={watched} inside={inside} /></li>)}</ol>
+}
+
+function Counts({ row }: { row: ToolRowData }) {
+  const added = row.diffs.reduce((sum, diff) => sum + diff.added, 0)
+  const removed = row.diffs.reduce((sum, diff) => sum + diff.removed, 0)
+  return <span class="counts"><span class="plus">+{added}</span> <span class="minus">−{removed}</span></span>
+}
+
+function StateMark({ state }: { state: ToolRowData['state'] }) {
+  if (state === 'running') return <span class="spinner" role="img" aria-label="Running" />
+  if (state === 'done') return <span class="off-screen">Done</span>
+  return <><Icon name="cross" size={15} />{STATES[state] ?? state}</>
+}
+
+function Elapsed({ row }: { row: ToolRowData }) {
+  if (row.elapsedMs !== null) return row.elapsedMs >= 100 ? <span>{duration(row.elapsedMs)}</span> : null
+  if (row.state !== 'running') return null
+  const ms = now.value + skew.value - row.at
+  return ms >= 2_000 ? <span>{duration(ms)}</span> : null
+}
+
+/** The command's own text, where the input has one. */
+function commandOf(row: ToolRowData): string | null {
+  try {
+    const input = JSON.parse(row.input) as Record<string, unknown>
+    return typeof input.command === 'string' ? input.command : null
+  } catch {
+    return null
+  }
+}

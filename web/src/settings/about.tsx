@@ -1,0 +1,44 @@
+// What runs here, and where the data is.
+
+import { hello } from '../lib/line'
+import { Command, Entry, Section } from './parts'
+
+/** The version that this page was built for; set by the build. */
+declare const __VERSION__: string
+
+export function Data() {
+  return (
+    <Section id="data" title="Data">
+      <p class="settings-lead">Sessions are kept on the machine that the agents run on, and nowhere else.</p>
+      <Entry title="Write a session to a file" note={<Command text="ropewalk sessions export ID" />} />
+      <Entry title="Remove a session for good" note={<>In the session’s menu, or with <Command text="ropewalk sessions delete ID" /></>} />
+      <Entry title="Read who did what" note={<Command text="ropewalk audit" />} />
+    </Section>
+  )
+}
+
+export function About() {
+  const told = hello.value
+  const differs = told !== null && told.version !== __VERSION__
+  return (
+    <Section id="about" title="About">
+      {differs && (
+        <div class="settings-trouble" role="alert">
+          <p>This page is of version {__VERSION__}, the server of {told.version}.</p>
+          <button type="button" onClick={() => location.reload()}>Reload</button>
+        </div>
+      )}
+      <dl class="settings-facts">
+        <Fact name="This page" value={__VERSION__} />
+        <Fact name="Server" value={told?.version} />
+        <Fact name="Machine" value={told?.host} />
+        <Fact name="Folder" value={told?.folder} />
+        <Fact name="Sandbox" value={told?.sandbox} />
+      </dl>
+    </Section>
+  )
+}
+
+function Fact({ name, value }: { name: string; value: string | undefined }) {
+  return <div><dt>{name}</dt><dd><bdi>{value ?? 'not known yet'}</bdi></dd></div>
+}

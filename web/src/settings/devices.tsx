@@ -1,0 +1,94 @@
+// Who can come in: devices and what they may do, those who knock, and a way for one more.
+
+import { useSignal } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import { forgetContent } from '../lib/keep'
+import { ask, hello, state } from '../lib/line'
+import { tried } from '../lib/toast'
+import { age } from '../lib/words'
+import type { Device, Knock, Role } from '../wire'
+import { turnOff } from '../push'
+import { devices, knocks, loadGuests } from './guests'
+import { Invite } from './invite'
+import { Action, Entry, Section } from './parts'
+import { ROLES, roleWord } from './roles'
+
+export function Devices() {
+  const isOwner = hello.value?.role === 'owner'
+  const live = state.value.is === 'live'
+  useEffect(() => {
+    if (isOwner && live) void tried(loadGuests())
+  }, [isOwner, live])
+  return (
+    <Section id="devices" title="Devices">
+      {knocks.value.map((knock) => <KnockEntry key={knock.id} knock={knock} />)}
+      {isOwner && <Invite />}
+      {isOwner && <DeviceList />}
+      {!isOwner && hello.value && (
+        <Entry title="This device" note={`${roleWord(hello.value.role)}. Only an owner sees and changes who can come in.`}>
+          {hello.value.device && <SignOut />}
+        </Entry>
+      )}
+    </Section>
+  )
+}
+
+function DeviceList() {
+  const list = devices.value
+  if (list === null) return <p class="settings-none" role="status">Loading…</p>
+  if (list.length === 0) return <p class="settings-none">No device has come in yet. You are here with the server’s own token.</p>
+  return <ul class="settings-list">{list.map((device) => <DeviceEntry key={device.id} device={device} />)}</ul>
+}
+
+function DeviceEntry({ device }: { device: Device }) {
+  const isMine = device.id === hello.value?.device
+  const seen = device.seenAt === null ? 'never seen' : age(device.seenAt) === 'now' ? 'seen just now' : `seen ${age(device.seenAt)} ago`
+  const facts = [roleWord(device.role), seen, device.push ? 'is told by push' : null].filter(Boolean)
+  return (
+    <li class="settings-entry">
+      <div class="settings-words">
+        <div class="settings-title"><bdi>{device.name}</bdi>{isMine && <span class="settings-badge">this device</span>}</div>
+        <div class="settings-note">{facts.join(' · ')}</div>
+      </div>
+      <div class="settings-control">
+        {isMine ? <SignOut /> : <Action word="Revoke" sure="It is signed out at once." run={() => ask({ do: 'revoke', device: device.id }).then(loadGuests)} />}
+      </div>
+    </li>
+  )
+}
+
+/** Everything that this browser kept goes with it. */
+function SignOut() {
+  const leave = async () => {
+    await turnOff().catch(() => {})
+    const response = await fetch('/ui/leave', { method: 'POST' })
+    if (!response.ok && response.status !== 401) throw new Error('The server did not take the sign-out. Try again, or revoke this device from another one.')
+    forgetContent()
+    location.replace('/login')
+  }
+  return <Action word="Sign out" sure="Sign out here?" run={leave} />
+}
+
+/** The words stand on the other screen too: who is let in is the one that shows them. */
+function KnockEntry({ knock }: { knock: Knock }) {
+  const role = useSignal<Role>(knock.role)
+  const answer = (as: Role | null) => ask({ do: 'admit', knock: knock.id, role: as }).then(loadGuests)
+  return (
+    <div class="knock" role="group" aria-label={`${knock.name} knocks`}>
+      <p class="knock-who"><b><bdi>{knock.name}</bdi></b> wants to come in. It must show these words:</p>
+      <p class="knock-words">{knock.words}</p>
+      <label class="knock-role">
+        <span>As</span>
+        <select value={role.value} onChange={(event) => (role.value = event.currentTarget.value as Role)}>
+          {ROLES.map(([value, word, may]) => <option key={value} value={value}>{word}: {may}</option>)}
+        </select>
+      </label>
+      <div class="knock-buttons">
+        <Action word="Refuse" run={() => answer(null)} />
+        <Action word="Let in" kind="main" run={() => answer(role.value)} />
+      </div>
+      <p class="settings-note">If the words differ, refuse: somebody else has the code.</p>
+    </div>
+  )
+}
+

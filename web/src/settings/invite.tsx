@@ -1,0 +1,83 @@
+// One more device: what it may do, then a code to scan or to type, for as long as it lives.
+
+import { useSignal } from '@preact/signals'
+import { ask, skew } from '../lib/line'
+import { copy } from '../lib/toast'
+import { now } from '../lib/words'
+import type { Invitation, Role } from '../wire'
+import { Action, Choice, Command, Entry } from './parts'
+import { Qr } from './qr'
+import { ROLES } from './roles'
+
+export function Invite() {
+  const role = useSignal<Role | null>(null)
+  const made = useSignal<Invitation | null>(null)
+  const start = async () => { made.value = await ask({ do: 'invite', role: role.value ?? 'driver' }) }
+  if (made.value) return <Ticket invitation={made.value} again={start} onClose={() => { made.value = null; role.value = null }} />
+  if (role.value === null) {
+    return (
+      <Entry title="Add a device" note="A phone, a tablet or another computer that can reach this server.">
+        <button type="button" class="button-main" onClick={() => (role.value = 'driver')}>Add device</button>
+      </Entry>
+    )
+  }
+  const chosen = ROLES.find(([one]) => one === role.value)
+  return (
+    <div class="invite">
+      <Choice name="role" title="What may it do?" note={chosen && `${chosen[1]}: ${chosen[2]}.`} value={role.value} options={ROLES.map(([value, word]) => [value, word] as const)} onChange={(value) => (role.value = value)} />
+      <div class="invite-buttons">
+        <button type="button" onClick={() => (role.value = null)}>Cancel</button>
+        <Action word="Make a code" kind="main" run={start} />
+      </div>
+    </div>
+  )
+}
+
+function Ticket({ invitation, again, onClose }: { invitation: Invitation; again: () => Promise<void>; onClose: () => void }) {
+  const left = Math.ceil((invitation.expiresAt - skew.value - now.value) / 1_000)
+  if (left <= 0) {
+    return (
+      <div class="invite">
+        <p class="invite-over">The code has expired.</p>
+        <div class="invite-buttons">
+          <button type="button" onClick={onClose}>Close</button>
+          <Action word="Make a new one" kind="main" run={again} />
+        </div>
+      </div>
+    )
+  }
+  return (
+    <div class="invite">
+      {isHereOnly(invitation.url) && (
+        <p class="settings-trouble">This server listens on this machine only, so other devices cannot reach it. Start it with <Command text="ropewalk up --lan" />.</p>
+      )}
+      <div class="ticket">
+        <Qr rows={invitation.qr} label="The code as a picture: scan it with the other device’s camera" />
+        <div class="ticket-words">
+          <p>Scan it with the other device’s camera, or open</p>
+          <p class="ticket-place">{placeOf(invitation.url)}</p>
+          <p>there and type</p>
+          <p class="ticket-code">{invitation.code}</p>
+          <p class="settings-note" role="timer">Works once, for {Math.floor(left / 60)}:{String(left % 60).padStart(2, '0')} more. Then it knocks here, and you let it in.</p>
+        </div>
+      </div>
+      <div class="invite-buttons">
+        <button type="button" onClick={() => void copy(invitation.url)}>Copy the link</button>
+        <button type="button" onClick={onClose}>Done</button>
+      </div>
+    </div>
+  )
+}
+
+/** Where the code is typed: the address without the code. */
+function placeOf(url: string): string {
+  return url.split('#')[0] ?? url
+}
+
+export function isHereOnly(url: string): boolean {
+  try {
+    return /^(localhost|127(\.\d+){3}|\[::1\])$/.test(new URL(url).hostname)
+  } catch {
+    return false
+  }
+}

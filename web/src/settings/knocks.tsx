@@ -1,0 +1,22 @@
+// Somebody knocks: said on every screen, because whoever waits at the door waits for this.
+
+import { place } from '../lib/router'
+import { knocks } from './guests'
+import './knocks.css'
+
+export function Knocks() {
+  const waiting = knocks.value
+  const here = place.value
+  // The settings show the knocks themselves.
+  const answered = here.at === 'settings'
+  return (
+    <div class="knocks" role="status">
+      {waiting.length > 0 && !answered && (
+        <p>
+          <span><bdi>{waiting[0]!.name}</bdi> wants to come in{waiting.length > 1 ? `, and ${waiting.length - 1} more` : ''}.</span>
+          <a href="/settings/devices">Look</a>
+        </p>
+      )}
+    </div>
+  )
+}

@@ -1,0 +1,48 @@
+// The rules by which the agent is allowed things without being asked about: where each stands, and a way out.
+
+import { useSignal } from '@preact/signals'
+import { useCallback, useEffect } from 'preact/hooks'
+import { ask, hello, state } from '../lib/line'
+import { wordsOf } from '../lib/toast'
+import { visible } from '../lib/words'
+import type { RuleView } from '../wire'
+import { Action, Command, Section } from './parts'
+
+const EFFECTS: Record<string, string> = { allow: 'Allowed', deny: 'Denied', ask: 'Asked' }
+
+export function Rules() {
+  const rules = useSignal<RuleView[] | null>(null)
+  const trouble = useSignal<string | null>(null)
+  const live = state.value.is === 'live'
+  const load = useCallback(async () => {
+    try {
+      rules.value = (await ask({ do: 'rules' })).rules
+      trouble.value = null
+    } catch (error) {
+      trouble.value = wordsOf(error)
+    }
+  }, [rules, trouble])
+  useEffect(() => { if (live) void load() }, [live, load])
+  return (
+    <Section id="rules" title="Permission rules">
+      <p class="settings-lead">What the agent may do without asking, and what it never may. Your answers “always” are written here; more with <Command text="ropewalk permissions" />.</p>
+      {trouble.value && <p class="settings-trouble" role="alert">{trouble.value}</p>}
+      {rules.value?.length === 0 && <p class="settings-none">There are no rules yet: everything that matters is asked.</p>}
+      <ul class="settings-list">
+        {rules.value?.map((rule) => (
+          <li class="settings-entry" key={rule.id}>
+            <div class="settings-words">
+              <div class="settings-title"><span class={`rule-effect rule-${rule.effect}`}>{EFFECTS[rule.effect] ?? rule.effect}</span> <code class="rule-text">{visible(rule.rule)}</code></div>
+              <div class="settings-note">{rule.source}</div>
+            </div>
+            {rule.forgettable && hello.value?.role === 'owner' && (
+              <div class="settings-control">
+                <Action word="Forget" sure="Forget this rule?" run={async () => { await ask({ do: 'forget', rule: rule.id }); await load() }} />
+              </div>
+            )}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  )
+}

@@ -1,0 +1,41 @@
+// A sheet over the page: from the bottom on a phone, in the middle of a desktop. The browser's own
+// dialog keeps the focus inside, closes on Escape, and gives the focus back.
+
+import type { ComponentChildren } from 'preact'
+import { useEffect, useRef } from 'preact/hooks'
+import { Icon } from './icons'
+
+interface SheetProps {
+  label: string
+  onClose: () => void
+  children: ComponentChildren
+  /** Stays where it is when the ground beside it is touched. */
+  firm?: boolean
+  class?: string
+}
+
+export function Sheet({ label, onClose, children, firm = false, class: extra = '' }: SheetProps) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  useEffect(() => {
+    const before = document.activeElement as HTMLElement | null
+    const mine = dialog.current
+    mine?.showModal()
+    return () => {
+      mine?.close()
+      before?.focus?.()
+    }
+  }, [])
+  return (
+    <dialog ref={dialog} class={`sheet ${extra}`} aria-label={label}
+      onCancel={(event) => { event.preventDefault(); onClose() }}
+      onClick={(event) => { if (!firm && event.target === dialog.current) onClose() }}>
+      <div class="sheet-inside">
+        <header class="sheet-head">
+          <h2>{label}</h2>
+          <button type="button" class="icon-button" aria-label="Close" onClick={onClose}><Icon name="close" /></button>
+        </header>
+        <div class="sheet-body">{children}</div>
+      </div>
+    </dialog>
+  )
+}

@@ -1,0 +1,57 @@
+// The connection in words and a dot, and what is said at the edge of the page.
+
+import { cards } from '../lib/board'
+import { hello, outdated, reconnectNow, state } from '../lib/line'
+import { dismiss, toasts } from '../lib/toast'
+import { clock, now } from '../lib/words'
+import { watched } from '../lib/session'
+import { sessionAt } from '../lib/router'
+import { Icon } from './icons'
+
+/** A line above everything while there is no connection; nothing while there is. */
+export function ConnectionBanner() {
+  const line = state.value
+  if (line.is === 'live' || line.is === 'signedOut') return null
+  const since = 'since' in line ? line.since : null
+  const told = sessionAt.value ? watched(sessionAt.value)?.told.value : null
+  const last = since ?? told ?? null
+  if (line.is === 'connecting') {
+    return cards.value.size > 0 || hello.value ? <p class="banner" role="status">Connecting…</p> : null
+  }
+  if (line.is === 'offline') {
+    return <p class="banner off" role="status">Offline{last !== null && ` – last update ${clock(last)}`}</p>
+  }
+  const seconds = Math.max(0, Math.ceil((line.until - now.value) / 1_000))
+  return (
+    <p class="banner" role="status">
+      <span>Reconnecting{seconds > 0 && <span aria-hidden="true"> in {seconds} s</span>}{last !== null && ` – last update ${clock(last)}`}</span>
+      <button type="button" onClick={reconnectNow}>Now</button>
+    </p>
+  )
+}
+
+/** Words beside the dot, so that it is never the colour alone. */
+export function ConnectionDot() {
+  const line = state.value
+  const words = line.is === 'live' ? 'Live' : line.is === 'offline' ? 'Offline' : line.is === 'connecting' ? 'Connecting' : 'Reconnecting'
+  return <span class={`connection is-${line.is}`} title={words}><span class="off-screen">Connection: {words}</span></span>
+}
+
+export function Toasts() {
+  return (
+    <div class="toasts" aria-live="polite" role="status">
+      {toasts.value.map((one) => (
+        <div key={one.id} class={one.bad ? 'toast bad' : 'toast'}>
+          <span>{one.text}</span>
+          <button type="button" class="icon-button" aria-label="Dismiss" onClick={() => dismiss(one.id)}><Icon name="close" size={16} /></button>
+        </div>
+      ))}
+      {outdated.value && (
+        <div class="toast">
+          <span>The server says something that this page does not know.</span>
+          <button type="button" onClick={() => location.reload()}>Reload</button>
+        </div>
+      )}
+    </div>
+  )
+}

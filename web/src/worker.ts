@@ -1,0 +1,30 @@
+// The service worker's place in the page: it is registered, and what it asks for is done.
+
+import { go } from './lib/router'
+import { scriptAddress } from './lib/trusted'
+
+export const WORKER = '/sw.js'
+
+/** After everything that the first screen needs. A browser that takes no worker has an app without push. */
+export function startWorker(): void {
+  const container = navigator.serviceWorker as ServiceWorkerContainer | undefined
+  if (!container || import.meta.env.DEV) return
+  container.addEventListener('message', (event: MessageEvent<unknown>) => {
+    const path = (event.data as { go?: unknown } | null)?.go
+    if (typeof path === 'string' && /^\/(?!\/)/.test(path)) go(path)
+  })
+  const register = () => void registerWorker().then(again, () => {})
+  if (document.readyState === 'complete') register()
+  else addEventListener('load', register, { once: true })
+}
+
+export async function registerWorker(): Promise<ServiceWorkerRegistration> {
+  return navigator.serviceWorker.register(scriptAddress(WORKER), { updateViaCache: 'none' })
+}
+
+/** A server that has lost its devices' subscriptions, or has another key, is told anew. */
+async function again(): Promise<void> {
+  if (typeof Notification === 'undefined' || Notification.permission !== 'granted') return
+  const { renew } = await import('./push')
+  await renew()
+}
