@@ -57,7 +57,7 @@ impl Entry {
         self.stale = true;
     }
 
-    /// Takes more of the row's text. False if what came before is missing.
+    /// Takes more of the row's text, once.
     pub fn append(&mut self, append: &Append) {
         if append.rev <= self.row.rev {
             return;

@@ -75,6 +75,8 @@ struct Lines<'a> {
     /// The prompt that was sent, with its key, until its turn has ended.
     running: Option<(String, String)>,
     turn: Option<u64>,
+    /// The turn has ended; its last words are fetched.
+    finishing: Option<TurnEnded>,
     /// What waits for an answer of the person at the terminal.
     asked: Option<AskView>,
     /// Asks that were answered or refused from here.
@@ -110,6 +112,7 @@ pub async fn lines(wish: Wish, manner: LineManner, dial: &dyn Dial) -> io::Resul
         read_all: false,
         running: None,
         turn: None,
+        finishing: None,
         asked: None,
         answered: Vec::new(),
         next_id: 1,
@@ -254,13 +257,20 @@ impl Lines<'_> {
                 self.running = None;
                 self.code = FAILED;
             }
+            if let Some(ended) = self.finishing.take() {
+                self.finish(&ended).await;
+            }
             return None;
         }
         match reply.ok {
             Some(Answered::Taken { turn }) => self.turn = Some(turn),
             Some(Answered::Rows { rows, .. }) => {
+                self.printer.shortened.clear();
                 let puts = self.printer.rows(rows);
                 self.put_all(puts).await;
+                if let Some(ended) = self.finishing.take() {
+                    self.finish(&ended).await;
+                }
             }
             Some(answered) => {
                 if let Some(opening) = &mut self.opening {
@@ -293,15 +303,26 @@ impl Lines<'_> {
             self.asks(&state).await;
         }
         if let Some((turn, ended)) = self.printer.ended.take() {
-            self.ended(turn, &ended).await;
+            self.ended(turn, ended).await;
         }
         None
     }
 
-    async fn ended(&mut self, turn: Option<u64>, ended: &TurnEnded) {
+    /// The turn has ended. What a message was shortened by is fetched before the next prompt.
+    async fn ended(&mut self, turn: Option<u64>, ended: TurnEnded) {
         if self.turn.is_some() && turn != self.turn {
             return;
         }
+        match (self.printer.shortened.last().copied(), self.session.clone()) {
+            (Some(row), Some(session)) => {
+                self.finishing = Some(ended);
+                self.ask(Request::Whole { session, row }).await;
+            }
+            _ => self.finish(&ended).await,
+        }
+    }
+
+    async fn finish(&mut self, ended: &TurnEnded) {
         (self.running, self.turn) = (None, None);
         self.code = match ended.stop.as_str() {
             "endTurn" => DONE,

@@ -110,10 +110,6 @@ impl Transcript {
         self.place == Place::End
     }
 
-    pub fn is_at_top(&self) -> bool {
-        self.start() == 0
-    }
-
     pub fn follow(&mut self) {
         self.place = Place::End;
     }
@@ -173,6 +169,19 @@ impl Transcript {
             }
         }
         shown
+    }
+
+    /// The row on this line of the screen. What is little stands at the bottom.
+    pub fn row_at(&self, line: usize) -> Option<u64> {
+        let visible = self.visible();
+        let at = line.checked_sub(self.height - visible.len())?;
+        visible.get(at)?.as_ref().map(|visible| visible.row)
+    }
+
+    /// Whether the first row is on the screen and was looked for, or everything is.
+    pub fn wants_earlier(&self) -> bool {
+        let fits = self.total() <= self.height;
+        self.earlier && self.height > 0 && (fits || (self.start() == 0 && self.place != Place::End))
     }
 
     /// Lines below the screen.

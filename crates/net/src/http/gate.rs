@@ -73,9 +73,11 @@ impl Caller {
         if let Some(visitor) = &self.device {
             return Visitor::clone(visitor);
         }
+        // Who comes with the server's own token is a program of this machine, and has no name.
+        let owns = self.principal == Principal::local();
         Visitor {
             principal: self.principal.clone(),
-            name: Arc::clone(&self.name),
+            name: if owns { "terminal".into() } else { Arc::clone(&self.name) },
             role: Role::Owner,
             device: None,
         }

@@ -62,9 +62,7 @@ impl App {
             MouseEventKind::Down(MouseButton::Left) => {
                 let area = self.areas.transcript;
                 if area.contains((event.column, event.row).into()) && self.picker.is_none() && !self.help {
-                    let visible = self.transcript.visible();
-                    let at = usize::from(event.row - area.y);
-                    let row = visible.get(at).and_then(Option::as_ref).map(|visible| visible.row);
+                    let row = self.transcript.row_at(usize::from(event.row - area.y));
                     if let Some(entry) = row.and_then(|row| self.transcript.entry_mut(row)) {
                         entry.toggle();
                     }

@@ -192,8 +192,7 @@ impl App {
 
     /// At the top of what is here, what came before is fetched.
     pub(super) fn load_earlier(&mut self) -> Option<Effect> {
-        let wanted = self.transcript.earlier && self.transcript.is_at_top() && !self.transcript.is_at_end();
-        if self.loading || !wanted || self.connection != Connection::Up {
+        if self.loading || !self.transcript.wants_earlier() || self.connection != Connection::Up {
             return None;
         }
         let (session, before) = (self.session.clone()?, self.transcript.first()?);

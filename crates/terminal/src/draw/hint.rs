@@ -6,7 +6,7 @@ use ratatui_core::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
 use super::put;
-use crate::app::{App, Focus};
+use crate::app::{App, Focus, Stage};
 use crate::wrap::cut;
 
 pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
@@ -19,10 +19,11 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         String::new()
     };
     let room = width.saturating_sub(right.width() + 1);
-    let (text, style) = match &app.remark {
-        Some(remark) if remark.bad => (remark.text.clone(), look.bad()),
-        Some(remark) => (remark.text.clone(), look.accent()),
-        None => (fitting(keys(app), room), look.quiet()),
+    let (text, style) = match (&app.remark, &app.stage) {
+        (Some(remark), _) if remark.bad => (remark.text.clone(), look.bad()),
+        (Some(remark), _) => (remark.text.clone(), look.accent()),
+        (None, Stage::Over(why)) => (format!("Over: {why}; /sessions shows the others"), look.bad()),
+        (None, _) => (fitting(keys(app), room), look.quiet()),
     };
     let text = cut(&text, room);
     let gap = width.saturating_sub(text.width() + right.width());

@@ -138,10 +138,12 @@ fn foot_line(shelf: &Shelf, ask: &AskView, width: usize, look: Look) -> Line<'st
         }
         (_, Some(_)) => ("1-9 chooses, n declines".to_owned(), look.accent()),
         (Stage::Armed(Decision::AllowAlways), None) => {
-            let what = one_line(&format!("{} {}", ask.tool, ask.subject));
-            (format!("A again: never ask again for {what}"), look.bad())
+            (format!("A again: never ask again for {}", remembered(ask)), look.bad())
         }
         (Stage::Armed(_), None) => (format!("y again allows it: {} risk", one_line(&ask.risk)), look.bad()),
+        (Stage::Typing(word, Decision::AllowAlways), None) => {
+            (format!("type yes and Enter: {word}_ never ask again for {}", remembered(ask)), look.bad())
+        }
         (Stage::Typing(word, _), None) => (format!("type yes and Enter: {word}_"), look.bad()),
         (Stage::Choosing | Stage::Writing(..), None) if width < NARROW => {
             ("y once  A always  n deny  D say why".to_owned(), look.accent())
@@ -152,4 +154,9 @@ fn foot_line(shelf: &Shelf, ask: &AskView, width: usize, look: Look) -> Line<'st
     };
     let text = cut(&text, width.saturating_sub(2));
     Line::from(vec![Span::styled("│ ", look.warn()), Span::styled(text, style)])
+}
+
+/// What an answer for good is about.
+fn remembered(ask: &AskView) -> String {
+    one_line(&format!("{} {}", ask.tool, ask.subject))
 }

@@ -44,6 +44,8 @@ pub struct Printer {
     states: HashMap<u64, ToolState>,
     speaking: Option<u64>,
     mid_line: bool,
+    /// Messages of which the server has more than it showed.
+    pub shortened: Vec<u64>,
     /// A turn that ended, and how.
     pub ended: Option<(Option<u64>, Ended)>,
 }
@@ -57,6 +59,7 @@ impl Printer {
             states: HashMap::new(),
             speaking: None,
             mid_line: false,
+            shortened: Vec::new(),
             ended: None,
         }
     }
@@ -93,7 +96,11 @@ impl Printer {
         let told = *self.told.entry(row.id).or_default();
         match row.what {
             // What a sub-agent says is for the agent.
-            What::Said { text, .. } if row.under.is_none() => {
+            What::Said { text, more } if row.under.is_none() => {
+                self.shortened.retain(|id| *id != row.id);
+                if more > 0 {
+                    self.shortened.push(row.id);
+                }
                 let more = text.get(told..).unwrap_or_default().to_owned();
                 self.told.insert(row.id, text.len().max(told));
                 self.say(row.id, &more)
@@ -238,4 +245,72 @@ pub fn understood(ask: &AskView, text: &str) -> Option<(Decision, Option<String>
 
 fn line(text: &str) -> String {
     cut(&one_line(text), LINE_CELLS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(id: u64, text: &str, more: u64) -> Row {
+        row(json!({"id": id, "is": "said", "text": text, "more": more}))
+    }
+
+    fn row(different: Value) -> Row {
+        let mut row = json!({"rev": 1, "at": 1, "turn": 1, "under": null});
+        row.as_object_mut().unwrap().append(&mut different.as_object().unwrap().clone());
+        serde_json::from_value(row).unwrap()
+    }
+
+    fn out(puts: Vec<Put>) -> String {
+        let text = |put| if let Put::Out(text) = put { text } else { String::new() };
+        puts.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn what_grows_is_written_once() {
+        let mut printer = Printer::new(false, false);
+        let mut written = out(printer.view(vec![said(1, "one", 0)], &[]));
+        let more = Append { row: 1, rev: 2, text: " two\x1b".into() };
+        written += &out(printer.view(Vec::new(), &[more]));
+        written += &out(printer.view(vec![said(1, "one two\x1b three", 0)], &[]));
+        written += &out(printer.view(vec![said(5, "four", 0)], &[]));
+        assert_eq!(written, "one two␛ three\n\nfour");
+    }
+
+    #[test]
+    fn a_message_that_was_shortened_is_completed() {
+        let mut printer = Printer::new(false, false);
+        let mut written = out(printer.rows(vec![said(1, "beginning", 4)]));
+        assert_eq!(printer.shortened, [1]);
+        written += &out(printer.rows(vec![said(1, "beginning end", 0)]));
+        assert_eq!((written.as_str(), printer.shortened.len()), ("beginning end", 0));
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_said_again() {
+        let mut printer = Printer::new(false, false);
+        let rows = vec![said(1, "old", 0)];
+        printer.skip(&rows);
+        assert_eq!(printer.view(rows, &[]), []);
+    }
+
+    #[test]
+    fn answers_are_understood_and_risk_takes_the_whole_word() {
+        let ask = |risk: &str| -> AskView {
+            serde_json::from_value(json!({"session": "s", "ask": 1, "at": 1, "row": null, "tool": "shell",
+                "title": "t", "kind": "execute", "risk": risk, "reason": "", "subject": "rm", "folder": "/",
+                "input": "", "diffs": [], "text": "", "question": null}))
+            .unwrap()
+        };
+        let decided = |risk: &str, text: &str| understood(&ask(risk), text).map(|(decision, _)| decision);
+        assert_eq!(decided("low", "y"), Some(Decision::AllowOnce));
+        assert_eq!(decided("high", "y"), None);
+        assert_eq!(decided("high", "yes"), Some(Decision::AllowOnce));
+        assert_eq!(decided("low", "a"), Some(Decision::AllowAlways));
+        assert_eq!(decided("low", "perhaps"), None);
+        let (_, reason) = understood(&ask("low"), "n not yet").unwrap();
+        assert_eq!(reason.unwrap(), "not yet");
+    }
 }
