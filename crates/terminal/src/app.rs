@@ -255,7 +255,7 @@ impl App {
             (Stage::Open, Some(state)) if state.compacting => "Summing up".into(),
             (Stage::Open, Some(state)) if state.busy => {
                 let since = state.turn_at.map_or(0, |at| self.server_now().saturating_sub(at));
-                format!("Working {}", words::elapsed(u64::try_from(since).unwrap_or(0) / 1_000 * 1_000))
+                format!("Working {}", words::seconds(u64::try_from(since).unwrap_or(0)))
             }
             (Stage::Open, Some(_)) => "Ready".into(),
         }

@@ -331,8 +331,8 @@ impl Lines<'_> {
             _ => FAILED,
         };
         let session = self.session.clone().unwrap_or_default();
-        let put = self.printer.end(ended, &session);
-        self.put(put).await;
+        let puts = self.printer.end(ended, &session);
+        self.put_all(puts).await;
         if self.stopping {
             self.read_all = true;
             self.prompts.clear();

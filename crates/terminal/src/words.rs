@@ -12,6 +12,11 @@ pub fn elapsed(ms: u64) -> String {
     }
 }
 
+/// The same without parts of seconds, for what is counted while one looks.
+pub fn seconds(ms: u64) -> String {
+    if ms < 10_000 { format!("{} s", ms / 1_000) } else { elapsed(ms) }
+}
+
 /// How long ago: `now`, `5 min`, `3 h`, `12 d`.
 pub fn age(ms: i64) -> String {
     let minutes = ms.max(0) / 60_000;
@@ -48,6 +53,7 @@ mod tests {
     fn times_and_sizes_are_short() {
         let times = [40, 900, 9_960, 48_000, 200_000, 7_500_000].map(elapsed);
         assert_eq!(times, ["40 ms", "0.9 s", "9.9 s", "48 s", "3 min 20 s", "2 h 5 min"]);
+        assert_eq!([0, 2_900, 61_000].map(seconds), ["0 s", "2 s", "1 min 1 s"]);
         assert_eq!([-5, 61_000, 7_200_000, 200_000_000].map(age), ["now", "1 min", "2 h", "2 d"]);
         assert_eq!([12, 2_048, 3 << 20].map(bytes), ["12 B", "2 KB", "3 MB"]);
         assert_eq!([0.0, 0.0042, 0.42].map(money), ["$0.00", "$0.0042", "$0.42"]);

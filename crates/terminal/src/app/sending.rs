@@ -230,7 +230,7 @@ impl App {
                 Some(if left < 1_000 {
                     "Reconnecting…".into()
                 } else {
-                    format!("Reconnecting {}", words::elapsed(left / 1_000 * 1_000))
+                    format!("Reconnecting {}", words::seconds(left))
                 })
             }
         }

@@ -160,7 +160,8 @@ impl Printer {
         puts
     }
 
-    pub fn end(&mut self, ended: &Ended, session: &str) -> Put {
+    /// How the turn ended, after the line that was being written.
+    pub fn end(&mut self, ended: &Ended, session: &str) -> Vec<Put> {
         let mut parts = vec![match (&ended.error, ended.stop.as_str()) {
             (Some(error), _) => line(error),
             (None, "endTurn") => format!("done in {}", words::elapsed(ended.elapsed_ms)),
@@ -174,7 +175,12 @@ impl Printer {
         parts.push(format!("session {}", session.get(..ID_CHARS).unwrap_or(session)));
         let text = parts.join(" · ");
         self.speaking = None;
-        if ended.stop == "endTurn" { Put::quiet(text) } else { Put::bad(text) }
+        let mut puts = Vec::new();
+        if std::mem::take(&mut self.mid_line) {
+            puts.push(Put::Out("\n".into()));
+        }
+        puts.push(if ended.stop == "endTurn" { Put::quiet(text) } else { Put::bad(text) });
+        puts
     }
 
     /// As it is written: in colours if there are any, and after the line that was being written.
