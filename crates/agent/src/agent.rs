@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, SessionSpec, SettingSpec,
-    Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError, TurnInput, approval_spec,
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, Review, SessionSpec,
+    SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError, TurnInput,
+    approval_spec,
 };
 use tokio::sync::Semaphore;
 
@@ -20,6 +21,7 @@ use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
+use crate::review::SessionReview;
 use crate::role::{AgentInfo, Role};
 use crate::seen::Seen;
 use crate::tools::{self, Toolbox};
@@ -192,7 +194,7 @@ impl Backend for Agent {
         let place = Place::open(spec.cwd.clone(), &spec.roots, &self.shared.config.reach);
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
-            place: Mutex::new(place),
+            place: Arc::new(Mutex::new(place)),
             undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
             knowledge: Mutex::default(),
@@ -214,7 +216,7 @@ pub(crate) struct AgentSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) spec: SessionSpec,
     /// The folders as they could be opened last.
-    place: Mutex<Place>,
+    place: Arc<Mutex<Place>>,
     /// As it was when the turn began.
     knowledge: Mutex<Arc<Knowledge>>,
     memory: Mutex<Option<Memory>>,
@@ -243,6 +245,12 @@ impl BackendSession for AgentSession {
 
     fn servers(&self) -> Option<Arc<dyn ToolServers>> {
         Some(Arc::clone(&self.servers) as Arc<dyn ToolServers>)
+    }
+
+    fn review(&self) -> Option<Arc<dyn Review>> {
+        self.shared.config.undo.as_ref()?;
+        let (undo, place) = (Arc::clone(&self.undo), Arc::clone(&self.place));
+        Some(Arc::new(SessionReview { undo, place }))
     }
 
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -8,6 +8,7 @@
 mod custom;
 mod permissions;
 mod report;
+pub(crate) mod review;
 pub(crate) mod undo;
 
 use std::fmt::Write;
@@ -37,7 +38,7 @@ const INIT: &str = "Write AGENTS.md for this project, for coding agents that wor
     nothing that you did not see here.";
 
 /// Name, argument, what it does.
-const COMMANDS: [(&str, Option<&str>, &str); 14] = [
+const COMMANDS: [(&str, Option<&str>, &str); 16] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
@@ -50,6 +51,8 @@ const COMMANDS: [(&str, Option<&str>, &str); 14] = [
     ("review", Some("[path]"), "Reviews a file or the project; changes nothing"),
     ("undo", Some("[force]"), "Takes back what the last turn did to files"),
     ("redo", Some("[force]"), "Does again what was undone last"),
+    ("revert", Some("[path [hunk]]"), "Takes back what was changed in a file, or one hunk of it"),
+    ("keep", Some("[path [hunk]]"), "Says that what was changed in a file is as it should be"),
     ("init", None, "Has the agent write AGENTS.md for this project"),
     ("permissions", Some("[list|add|remove]"), "Shows or changes what may be done here without asking"),
 ];
@@ -70,6 +73,7 @@ pub(crate) enum Slash {
     Init,
     Permissions(permissions::Order),
     Undo(undo::Order),
+    Changes(review::Order),
     /// From a file, with its arguments in place.
     Custom(String),
 }
@@ -135,6 +139,8 @@ fn parse(content: &[Content], custom: &[Custom]) -> Option<Slash> {
         "sandbox" => Slash::Sandbox(argument),
         "undo" => Slash::Undo(undo::Order::back(argument.as_deref())),
         "redo" => Slash::Undo(undo::Order::forth(argument.as_deref())),
+        "revert" => Slash::Changes(review::Order::new(review::Act::TakeBack, argument.as_deref())),
+        "keep" => Slash::Changes(review::Order::new(review::Act::Keep, argument.as_deref())),
         "status" => Slash::Status,
         "cost" => Slash::Cost,
         "clear" => Slash::Clear,
@@ -183,9 +189,12 @@ pub(crate) async fn answer(
         Slash::Help => help(&knowledge.commands),
         Slash::Review(Err(reason)) => format!("Nothing was reviewed: {reason}."),
         // The turn does these itself.
-        Slash::Review(Ok(_)) | Slash::Init | Slash::Custom(_) | Slash::Compact | Slash::Undo(_) => {
-            return Ok(());
-        }
+        Slash::Review(Ok(_))
+        | Slash::Init
+        | Slash::Custom(_)
+        | Slash::Compact
+        | Slash::Undo(_)
+        | Slash::Changes(_) => return Ok(()),
         Slash::Model(wanted) => choose(MODEL, wanted.as_deref(), settings, context).await?,
         Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),
         Slash::Mode(Some(mode)) if !context.attended() && !holds_back(&mode) => UNATTENDED.to_owned(),

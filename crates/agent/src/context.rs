@@ -15,6 +15,7 @@ use std::sync::Arc;
 use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
 use crate::budget::Costs;
+use crate::commands::review::Act;
 use crate::commands::{self, Heard, Slash};
 use crate::knowledge::Knowledge;
 use crate::links::Links;
@@ -98,6 +99,7 @@ async fn opening(
     match commands::heard(content, place, knowledge).await {
         Heard::Prompt { prompt, .. } => Opening::Prompt(prompt),
         Heard::Command(Slash::Undo(_)) => Opening::Overheard,
+        Heard::Command(Slash::Changes(order)) if order.act == Act::TakeBack => Opening::Overheard,
         Heard::Command(_) => Opening::Local,
     }
 }
@@ -185,8 +187,8 @@ impl Conversation {
         } else if let (true, Body::Text { text, .. }) = (self.overhearing && turn == self.turn, body) {
             if !text.starts_with(commands::undo::NOTHING) {
                 self.overheard.push_str(&format!(
-                    "[Meanwhile the user typed /undo or /redo and was told: {text} Read these files again before \
-                     you change them.]\n\n"
+                    "[Meanwhile the user typed /undo, /redo or /revert and was told: {text} Read these files again \
+                     before you change them.]\n\n"
                 ));
             }
         } else if self.skipping || turn != self.turn {

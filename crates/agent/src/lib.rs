@@ -17,6 +17,7 @@ mod mcp;
 mod model;
 mod place;
 mod prompt;
+mod review;
 mod role;
 mod screen;
 mod seen;

@@ -54,6 +54,11 @@ async fn begin(
             context.text(context.new_message(), said).await?;
             return Ok(Stop::EndTurn);
         }
+        Heard::Command(Slash::Changes(order)) => {
+            let said = commands::review::answer(order, &session.undo, &place, &context).await?;
+            context.text(context.new_message(), said).await?;
+            return Ok(Stop::EndTurn);
+        }
         Heard::Command(slash) => {
             commands::answer(slash, memory, session, place.mode(), &context).await?;
             return Ok(Stop::EndTurn);

@@ -10,7 +10,9 @@
 //! **Invariant:** files are found below the session's handles again; what has become a link is refused.
 
 mod command;
+mod hunks;
 mod journal;
+mod review;
 mod store;
 
 use std::io::{self, Read as _};
@@ -25,6 +27,7 @@ use self::store::{FILE_BYTES_MAX, Store};
 use crate::tools::draft_name;
 
 pub(crate) use self::command::around;
+pub(crate) use self::review::TakenBack;
 
 /// A larger text is restored without being shown as a change.
 const SHOWN_BYTES_MAX: usize = 4 << 20;
@@ -237,7 +240,7 @@ fn planned(
             Way::Forth => (&*after, &mut *before),
         };
         let path = PathBuf::from(path.as_str());
-        let spot = found(files, &path)?;
+        let spot = found(files, &path, Want::Write)?;
         let (now, bytes) = look(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
         let moved = wanted.permissions().filter(|_| wanted.permissions() != expected.permissions());
         if now.same_bytes(wanted) && moved.is_none_or(|bits| now.permissions() == Some(bits)) {
@@ -284,8 +287,8 @@ pub(crate) fn some_of(names: &[String]) -> String {
     if more > 0 { format!("{named} and {more} more") } else { named }
 }
 
-/// Brings one file to the state that is wanted of it, and says what that changed if it is text. Whatever
-/// restores less than a turn, such as one place of one file, ends here too.
+/// Brings one file to the state that is wanted of it, and says what that changed if it is text. What
+/// restores less than a turn, such as one hunk of one file, ends here too.
 fn put_back(files: &Files, store: &Store, deed: &Deed) -> Result<Option<FileChange>, String> {
     let named = |error: &dyn std::fmt::Display| format!("{} was not put back: {error}", deed.path.display());
     // Links and folders may have changed since it was looked at.
@@ -323,8 +326,8 @@ fn cannot_keep(path: &Path, error: &io::Error) -> String {
 }
 
 /// Where a path leads, if it is still the place that it was.
-fn found(files: &Files, path: &Path) -> Result<Spot, String> {
-    let spot = files.find(path, Want::Write).map_err(|error| error.to_string())?;
+fn found(files: &Files, path: &Path, want: Want) -> Result<Spot, String> {
+    let spot = files.find(path, want).map_err(|error| error.to_string())?;
     if spot.real() != path {
         return Err(format!("{} is a link now; nothing is put back through it", path.display()));
     }

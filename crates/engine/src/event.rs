@@ -103,7 +103,7 @@ pub enum Body {
         call: Option<CallId>,
         resolution: Resolution,
         by: Resolver,
-        /// What was answered to a question.
+        /// What was answered to a question, or why a person refused.
         reply: Option<Arc<str>>,
     },
     CancelRequested,
@@ -240,8 +240,8 @@ impl Question {
     }
 }
 
-/// What a person answers to a question, in bytes.
-const REPLY_BYTES_MAX: usize = 64 << 10;
+/// What a person answers to a question, or gives as a reason, in bytes.
+pub(crate) const REPLY_BYTES_MAX: usize = 64 << 10;
 
 /// What a use of a tool can do to the world: decides the permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

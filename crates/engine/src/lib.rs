@@ -6,6 +6,7 @@
 
 mod backend;
 mod content;
+pub mod diff;
 mod event;
 mod handle;
 mod host;
@@ -51,7 +52,7 @@ pub use memory::MemoryStore;
 pub use policy::{Ruling, decide};
 pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
 pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
-pub use review::{Changed, ChangedHunk, Review};
+pub use review::{Changed, ChangedHunk, Review, revert_prompt};
 pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 pub use servers::{ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};

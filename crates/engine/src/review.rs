@@ -5,21 +5,27 @@
 //! own (`/revert PATH [HUNK]`), so that it waits for the running one, stands in the log, and the agent
 //! learns of it.
 
-use std::path::PathBuf;
+mod clean;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::BoxFuture;
+
+pub(crate) use clean::without_secrets;
 
 /// A file that differs from what it was when it was last reviewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     pub path: PathBuf,
-    /// What it was: nothing if it was not there. Secrets are taken out of both.
+    /// What it was: nothing if it was not there, empty if it is opaque. Secrets are taken out of both on
+    /// the way to whoever looks.
     pub before: Option<Arc<str>>,
     pub after: Option<Arc<str>>,
     /// Not text, or too large: it can be kept and taken back as a whole only.
     pub opaque: bool,
-    /// Names of its hunks, in order. A hunk of another content, or elsewhere, has another name.
+    /// In order. A hunk of another content has another name; so have hunks that are all alike, as soon as
+    /// anything in their file is different. Keeping or taking back one leaves the names of the others.
     pub hunks: Vec<ChangedHunk>,
 }
 
@@ -29,7 +35,7 @@ pub struct ChangedHunk {
     /// The number of its first line, before and after; counted from 1.
     pub old: u32,
     pub new: u32,
-    /// Each with ` `, `-` or `+` before it, without its end.
+    /// Each with ` `, `-` or `+` before it, without its line feed.
     pub lines: Vec<Arc<str>>,
 }
 
@@ -39,4 +45,11 @@ pub trait Review: Send + Sync + 'static {
 
     /// A hunk, or all of a file, is as it should be. The error says what to do.
     fn keep(&self, path: PathBuf, hunk: Option<Arc<str>>) -> BoxFuture<'_, Result<(), String>>;
+}
+
+/// The prompt that takes back a hunk, or all of a file, whatever the file's name is.
+pub fn revert_prompt(path: &Path, hunk: Option<&str>) -> String {
+    let path = path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
+    let hunk = hunk.map(|hunk| format!(" {hunk}")).unwrap_or_default();
+    format!("/revert \"{path}\"{hunk}")
 }

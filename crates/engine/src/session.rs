@@ -110,6 +110,8 @@ pub enum Answer {
     AllowOnce,
     AllowAlways,
     DenyOnce,
+    /// No, and what the agent should know about it.
+    DenyBecause(Arc<str>),
     DenyAlways,
     /// The client gave the question up.
     Withdraw,
@@ -195,6 +197,8 @@ pub enum Refusal {
     NotAQuestion(AskId),
     #[error("question {} cannot be answered so; choose one of {choices}", .ask.0)]
     NotAnAnswer { ask: AskId, choices: String },
+    #[error("a reason has at most {limit_bytes} bytes; say it shorter, or as a prompt")]
+    ReasonTooLong { limit_bytes: usize },
     #[error("there is no setting {0:?}; the settings are {1}")]
     UnknownSetting(Arc<str>, String),
     #[error("{value:?} is not a choice for {id}; choose one of {choices}")]

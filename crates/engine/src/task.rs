@@ -27,6 +27,7 @@ use crate::ids::{AskId, CallId, Clock, Epoch, Principal, Seq, SessionId, Timesta
 use crate::log::{EventLog, RingLimits};
 use crate::redaction::Redaction;
 use crate::redactor::Redactor;
+use crate::review::without_secrets;
 use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
@@ -153,7 +154,7 @@ impl Task {
                 specs: Arc::clone(parts.session.specs()),
                 commands: parts.commands,
                 servers: parts.backend.servers(),
-                review: parts.backend.review(),
+                review: without_secrets(parts.backend.review(), parts.redactor.as_ref()),
                 mailbox: mailbox_in,
                 log: log.shared(),
                 snapshot: snapshot_out,

@@ -116,6 +116,8 @@ async fn commands_are_announced_once_the_session_has_a_name() {
                 "review",
                 "undo",
                 "redo",
+                "revert",
+                "keep",
                 "init",
                 "permissions"
             ]));

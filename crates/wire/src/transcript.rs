@@ -154,12 +154,15 @@ impl Transcript {
                     self.note(format!("the agent asks: {}", question.text));
                 }
             }
-            Body::Resolved { by, reply: Some(reply), .. } => {
-                let who = if let Resolver::Surface { name, .. } = by { name } else { "somebody" };
-                self.note(format!("{who} answers: {reply}"));
-            }
-            Body::Resolved { call, resolution, by, reply: None, .. } => {
-                self.resolved(call.as_ref(), *resolution, by);
+            Body::Resolved { call, resolution, by, reply, .. } => {
+                if reply.is_none() || !resolution.allows() {
+                    self.resolved(call.as_ref(), *resolution, by);
+                }
+                if let Some(reply) = reply {
+                    let who = if let Resolver::Surface { name, .. } = by { name } else { "somebody" };
+                    let does = if resolution.allows() { "answers" } else { "refuses" };
+                    self.note(format!("{who} {does}: {reply}"));
+                }
             }
             Body::PolicyBlocked { call, tool, reason, .. } => self.blocked(call.as_ref(), tool, reason),
             Body::SettingChanged { id, value } => self.note(format!("{id} is set to {value}")),

@@ -305,6 +305,20 @@ fn a_turn_is_told_in_one_object() {
 }
 
 #[test]
+fn why_something_was_refused_is_shown() {
+    let mut bodies = owned(&a_short_session()).into_iter().map(|event| event.body).collect::<Vec<_>>();
+    for body in &mut bodies {
+        if let Body::Resolved { resolution, reply, .. } = body {
+            (*resolution, *reply) = (Resolution::DeniedOnce, Some("not on a Friday".into()));
+        }
+    }
+    let events = events(bodies);
+    let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
+    let shown = plain::render(&row(), &transcript, false);
+    assert!(shown.contains("refused by zed") && shown.contains("zed refuses: not on a Friday"), "{shown}");
+}
+
+#[test]
 fn what_was_cleared_is_not_shown() {
     let mut bodies = owned(&a_short_session()).into_iter().map(|event| event.body).collect::<Vec<_>>();
     bodies.push(Body::Cleared);

@@ -1,4 +1,6 @@
-//! What each turn of a session did to files: a list that is moved along by undo and redo.
+//! What each turn of a session did to files: a list that is moved along by undo and redo. Beside it stands
+//! what each file is compared with in a review: what it was before the session first changed it, or what a
+//! person has kept since.
 //!
 //! **Invariant:** the first `done` turns are done, those behind are taken back. A change drops the latter.
 //! **Invariant:** no turn is without files, and no file of a turn is as it was before.
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 const VERSION: u32 = 1;
 /// Turns that can be taken back.
 const TURNS_MAX: usize = 100;
-/// Files of one turn; a command may change very many.
+/// Files of one turn, and of a review; a command may change very many.
 const FILES_MAX: usize = 5000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,21 @@ pub(super) struct Journal {
     version: u32,
     pub(super) done: usize,
     pub(super) turns: Vec<Turn>,
+    /// Left out by versions that knew no review; then the turns say it.
+    #[serde(default)]
+    bases: Option<Vec<Base>>,
+}
+
+/// What a file is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Base {
+    /// Absolute and without links.
+    pub(super) path: String,
+    pub(super) state: State,
+    /// The turn that first changed it.
+    pub(super) turn: u64,
+    /// A person has kept a part of what was changed.
+    pub(super) kept: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,15 +96,18 @@ impl State {
 
 impl Default for Journal {
     fn default() -> Self {
-        Self { version: VERSION, done: 0, turns: Vec::new() }
+        Self { version: VERSION, done: 0, turns: Vec::new(), bases: None }
     }
 }
 
 impl Journal {
     /// Nothing if it was written by a later version, or is broken: then nothing can be taken back.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let journal: Self = serde_json::from_slice(bytes).ok()?;
+        let mut journal: Self = serde_json::from_slice(bytes).ok()?;
         let sound = journal.version == VERSION && journal.done <= journal.turns.len();
+        if journal.bases.is_none() {
+            journal.find_bases(|_| true);
+        }
         sound.then_some(journal)
     }
 
@@ -98,6 +118,7 @@ impl Journal {
     /// A file of a turn was, or is about to be, changed.
     pub(super) fn note(&mut self, turn: u64, path: &Path, before: State, after: State) {
         let Some(path) = path.to_str() else { return };
+        self.compare_with(turn, path, &before);
         self.turns.truncate(self.done);
         if self.turns.last().is_none_or(|last| last.turn != turn) {
             self.turns.push(Turn { turn, files: Vec::new() });
@@ -112,6 +133,10 @@ impl Journal {
                 None => {}
             }
             last.files.retain(|entry| entry.before != entry.after);
+            let undone = !last.files.iter().any(|entry| entry.path == path);
+            if let (true, Some(bases)) = (undone, &mut self.bases) {
+                bases.retain(|base| base.path != path || base.turn != turn || base.kept);
+            }
         }
         self.turns.retain(|turn| !turn.files.is_empty());
         if self.turns.len() > TURNS_MAX {
@@ -120,21 +145,71 @@ impl Journal {
         self.done = self.turns.len();
     }
 
-    /// Forgets the oldest turn that is done, unless it is the last one.
+    /// Forgets the oldest turn that is done, unless it is the last one. What only it knew of a file is no
+    /// longer reviewed: the file is compared with what it was before the next turn that changed it.
     pub(super) fn forget_oldest(&mut self) -> bool {
         if self.turns.len() < 2 {
             return false;
         }
-        self.turns.remove(0);
+        let gone = self.turns.remove(0).turn;
         self.done = self.done.saturating_sub(1);
+        let mut lost = HashSet::new();
+        self.bases.get_or_insert_default().retain(|base| {
+            let stays = base.turn > gone;
+            if !stays {
+                lost.insert(base.path.clone());
+            }
+            stays
+        });
+        self.find_bases(|path| lost.contains(path));
         true
     }
 
-    /// Every content that is needed to go back or forth.
+    /// What files are compared with in a review.
+    pub(super) fn bases(&self) -> &[Base] {
+        self.bases.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn base_of(&self, path: &Path) -> Option<&Base> {
+        self.bases().iter().find(|base| Path::new(&base.path) == path)
+    }
+
+    /// A person has kept what a file is now, or a part of it.
+    pub(super) fn keep(&mut self, path: &Path, part: Option<State>) {
+        let bases = self.bases.get_or_insert_default();
+        match part {
+            None => bases.retain(|base| Path::new(&base.path) != path),
+            Some(state) => {
+                for base in bases.iter_mut().filter(|base| Path::new(&base.path) == path) {
+                    (base.state, base.kept) = (state.clone(), true);
+                }
+            }
+        }
+    }
+
+    /// The first change of a file since it was last reviewed says what it is compared with.
+    fn compare_with(&mut self, turn: u64, path: &str, before: &State) {
+        let bases = self.bases.get_or_insert_default();
+        if bases.len() < FILES_MAX && !bases.iter().any(|base| base.path == path) {
+            bases.push(Base { path: path.to_owned(), state: before.clone(), turn, kept: false });
+        }
+    }
+
+    /// Goes by what the turns say of these files.
+    fn find_bases(&mut self, of: impl Fn(&str) -> bool) {
+        let turns = self.turns.get(..self.done).unwrap_or_default().to_vec();
+        for Turn { turn, files } in turns {
+            for Entry { path, before, .. } in files.iter().filter(|entry| of(&entry.path)) {
+                self.compare_with(turn, path, before);
+            }
+        }
+    }
+
+    /// Every content that is needed to go back or forth, or to compare with.
     pub(super) fn hashes(&self) -> HashSet<(&str, u64)> {
         let states =
             self.turns.iter().flat_map(|turn| &turn.files).flat_map(|entry| [&entry.before, &entry.after]);
-        states.filter_map(State::hash).collect()
+        states.chain(self.bases().iter().map(|base| &base.state)).filter_map(State::hash).collect()
     }
 }
 
@@ -177,6 +252,60 @@ mod tests {
         journal.done = 1;
         journal.note(4, Path::new("/a"), file("2"), file("4"));
         assert_eq!(shown(&journal), "2/1[/a:1>2] 4[/a:2>4]");
+    }
+
+    fn compared(journal: &Journal) -> String {
+        let base = |base: &Base| format!("{}:{}", base.path, base.state.hash().map_or("-", |(hash, _)| hash));
+        journal.bases().iter().map(base).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_file_is_compared_with_what_it_was_first_or_with_what_was_kept() {
+        let mut journal = Journal::default();
+        journal.note(1, Path::new("/a"), file("1"), file("2"));
+        journal.note(1, Path::new("/b"), State::Absent, file("b"));
+        journal.note(2, Path::new("/a"), file("2"), file("3"));
+        assert_eq!(compared(&journal), "/a:1 /b:-");
+        journal.keep(Path::new("/a"), Some(file("k")));
+        journal.keep(Path::new("/b"), None);
+        assert_eq!(compared(&journal), "/a:k");
+        // Whatever was kept, the next change is seen.
+        journal.note(3, Path::new("/b"), file("b"), file("c"));
+        assert_eq!(compared(&journal), "/a:k /b:b");
+        // What a turn makes and undoes itself is no change, unless a part was kept in between.
+        journal.note(4, Path::new("/c"), State::Absent, file("x"));
+        journal.note(4, Path::new("/c"), file("x"), State::Absent);
+        assert_eq!(compared(&journal), "/a:k /b:b");
+        assert_eq!(Journal::read(&journal.bytes()), Some(journal));
+    }
+
+    #[test]
+    fn a_journal_from_before_there_were_reviews_says_what_was_changed() {
+        let mut journal = Journal::default();
+        journal.note(1, Path::new("/a"), file("1"), file("2"));
+        journal.note(2, Path::new("/a"), file("2"), file("3"));
+        journal.note(3, Path::new("/b"), file("b"), file("c"));
+        journal.done = 2;
+        let mut old: serde_json::Value = serde_json::from_slice(&journal.bytes()).unwrap();
+        old.as_object_mut().unwrap().remove("bases");
+        let read = Journal::read(old.to_string().as_bytes()).unwrap();
+        assert_eq!(compared(&read), "/a:1");
+        // That everything was kept is not the same.
+        journal.keep(Path::new("/a"), None);
+        journal.keep(Path::new("/b"), None);
+        assert_eq!(compared(&Journal::read(&journal.bytes()).unwrap()), "");
+    }
+
+    #[test]
+    fn contents_to_compare_with_are_kept_as_long_as_their_turns_are() {
+        let mut journal = Journal::default();
+        journal.note(1, Path::new("/a"), file("1"), file("2"));
+        journal.note(1, Path::new("/b"), file("b"), file("c"));
+        journal.note(2, Path::new("/a"), file("2"), file("3"));
+        journal.keep(Path::new("/b"), Some(file("k")));
+        assert!(journal.hashes().contains(&("k", 1)));
+        assert!(journal.forget_oldest());
+        assert_eq!(compared(&journal), "/a:2");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent::{Agent, AgentConfig, ForgetsUndo, McpConfig, Model, Reach, WebReach};
 use engine::{
-    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Registry,
+    Answer, Body, Clock, Content, Event, Input, LogReader, MemoryStore, Page, Principal, Redactor, Registry,
     RegistryParts, Sender, Seq, SessionHandle, SurfaceId, Taken, Timestamp, ToolContent, ToolServer, Wish,
 };
 
@@ -28,7 +28,9 @@ pub struct House {
     pub answer: Answer,
     store: Arc<MemoryStore>,
     model: Arc<dyn Model>,
-    reach: Reach,
+    /// Holds from the next restart on, like what follows.
+    pub reach: Reach,
+    pub redactor: Option<Arc<dyn Redactor>>,
     tune: Tune,
     registry: Arc<Registry>,
     reader: LogReader,
@@ -43,6 +45,7 @@ fn registry(
     store: &Arc<MemoryStore>,
     model: &Arc<dyn Model>,
     reach: &Reach,
+    redactor: Option<&Arc<dyn Redactor>>,
     tune: &Tune,
     dir: &Path,
 ) -> Arc<Registry> {
@@ -55,7 +58,8 @@ fn registry(
     let backend = Arc::new(Agent::new(config));
     let parts = RegistryParts::new(Arc::clone(store) as Arc<_>, backend, Arc::new(Noon));
     let forgets = ForgetsUndo { folder: dir.with_file_name("undo") };
-    Registry::new(RegistryParts { followers: vec![Arc::new(forgets)], ..parts })
+    let redactor = redactor.cloned();
+    Registry::new(RegistryParts { followers: vec![Arc::new(forgets)], redactor, ..parts })
 }
 
 impl House {
@@ -105,7 +109,7 @@ impl House {
         let store = Arc::new(MemoryStore::default());
         let model: Arc<dyn Model> = Arc::new(model);
         let reach = reach(dir.parent().unwrap());
-        let registry = registry(&store, &model, &reach, &tune, &dir);
+        let registry = registry(&store, &model, &reach, None, &tune, &dir);
         let wish = Wish {
             owner: Principal::local(),
             cwd: dir.clone(),
@@ -117,13 +121,27 @@ impl House {
         let reader = session.read(Seq::START);
         let me = Sender::new(SurfaceId(1), "me");
         let answer = Answer::AllowOnce;
-        Self { dir, session, answer, store, model, reach, tune, registry, reader, me, _folder: folder }
+        Self {
+            dir,
+            session,
+            answer,
+            store,
+            model,
+            reach,
+            redactor: None,
+            tune,
+            registry,
+            reader,
+            me,
+            _folder: folder,
+        }
     }
 
     /// Everything out of memory and back from the store.
     pub async fn restart(&mut self) {
         self.registry.shutdown().await;
-        self.registry = registry(&self.store, &self.model, &self.reach, &self.tune, &self.dir);
+        let redactor = self.redactor.as_ref();
+        self.registry = registry(&self.store, &self.model, &self.reach, redactor, &self.tune, &self.dir);
         self.session = self.registry.open(&Principal::local(), self.session.id()).await.unwrap();
         let seen = self.reader.cursor();
         self.reader = self.session.read(seen);

@@ -10,6 +10,7 @@ mod offline;
 mod providers;
 mod reach;
 mod real_servers;
+mod review;
 mod shell;
 mod trajectories;
 mod turns;

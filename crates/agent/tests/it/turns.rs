@@ -68,6 +68,23 @@ async fn a_refusal_is_told_to_the_model_and_the_turn_goes_on() {
 }
 
 #[tokio::test]
+async fn why_a_person_refuses_is_told_to_the_model() {
+    check(
+        vec![vec![call("shell", r#"{"command":"touch x"}"#)], vec![say("Then so.")]],
+        Answer::DenyBecause("use the write tool".into()),
+        expect![[r#"
+            1 starts: touch x (Execute)
+            asks Execute Medium touch x
+            1 fails: not allowed: the user refused it: use the write tool
+            say Then so.
+            title go
+            EndTurn
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn nothing_outside_the_workspace_is_touched() {
     let house = check(
         vec![vec![

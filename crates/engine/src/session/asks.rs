@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
-use crate::event::{AskRequest, Body, Origin, Question, Resolution, Resolver};
+use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
 use crate::rules::RuleHit;
@@ -22,17 +22,19 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
+        let answer = bounded(answer)?;
         if let Some(question) = &open.question {
             let settled = reply_to(ask, question, answer)?;
             self.resolve(ask, &open, settled, by.resolver(), effects);
             return Ok(());
         }
-        let (resolution, remember) = match answer {
-            Answer::AllowOnce => (Resolution::AllowedOnce, None),
-            Answer::AllowAlways => (Resolution::AllowedAlways, Some(true)),
-            Answer::DenyOnce => (Resolution::DeniedOnce, None),
-            Answer::DenyAlways => (Resolution::DeniedAlways, Some(false)),
-            Answer::Withdraw => (Resolution::Cancelled, None),
+        let (settled, remember) = match answer {
+            Answer::AllowOnce => (Resolution::AllowedOnce.into(), None),
+            Answer::AllowAlways => (Resolution::AllowedAlways.into(), Some(true)),
+            Answer::DenyOnce => (Resolution::DeniedOnce.into(), None),
+            Answer::DenyBecause(why) => (Settled::denied(why), None),
+            Answer::DenyAlways => (Resolution::DeniedAlways.into(), Some(false)),
+            Answer::Withdraw => (Resolution::Cancelled.into(), None),
             // Words must not be taken for a yes, nor for a no.
             Answer::Reply(_) => return Err(Refusal::NotAQuestion(ask)),
         };
@@ -43,7 +45,7 @@ impl Session {
                 allow,
             });
         }
-        self.resolve(ask, &open, resolution.into(), by.resolver(), effects);
+        self.resolve(ask, &open, settled, by.resolver(), effects);
         Ok(())
     }
 
@@ -56,9 +58,15 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         let asked = if open.question.is_some() { Asked::Question } else { Asked::Permission };
-        let reason = reason_of(asked, resolution, &by);
+        let reason = match (&said, asked) {
+            (Some(why), Asked::Permission) => format!("the user refused it: {why}").into(),
+            (Some(why), Asked::Question) => format!("the user chose nothing and said: {why}").into(),
+            (None, _) => reason_of(asked, resolution, &by),
+        };
         let body = Body::Resolved { ask, call: open.call.clone(), resolution, by, reply: said.clone() };
         self.record(Origin::Engine, open.turn, body, effects);
+        // Why something is refused is part of the reason; it answers nothing.
+        let said = said.filter(|_| resolution.allows());
         effects.push(Effect::Wake { ask, resolution, reason, said });
     }
 
@@ -166,6 +174,12 @@ pub(super) struct Settled {
     said: Option<Arc<str>>,
 }
 
+impl Settled {
+    fn denied(why: Arc<str>) -> Self {
+        Self { resolution: Resolution::DeniedOnce, said: Some(why) }
+    }
+}
+
 impl From<Resolution> for Settled {
     fn from(resolution: Resolution) -> Self {
         Self { resolution, said: None }
@@ -183,6 +197,23 @@ fn nobody_answers() -> Ruling {
     Ruling::Deny { mode: "unattended".into(), reason }
 }
 
+/// A reason that is not too long. Without words it is none.
+fn bounded(answer: Answer) -> Result<Answer, Refusal> {
+    match answer {
+        Answer::DenyBecause(why) if why.trim().is_empty() => Ok(Answer::DenyOnce),
+        Answer::DenyBecause(why) if why.len() > REPLY_BYTES_MAX => {
+            Err(Refusal::ReasonTooLong { limit_bytes: REPLY_BYTES_MAX })
+        }
+        Answer::DenyBecause(_)
+        | Answer::AllowOnce
+        | Answer::AllowAlways
+        | Answer::DenyOnce
+        | Answer::DenyAlways
+        | Answer::Withdraw
+        | Answer::Reply(_) => Ok(answer),
+    }
+}
+
 /// What an answer means to a question. Whoever allows or denies has not understood that there is
 /// a question: a yes without words answers nothing.
 fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, Refusal> {
@@ -195,6 +226,7 @@ fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, 
             Err(Refusal::NotAnAnswer { ask, choices })
         }
         Answer::Withdraw => Ok(Resolution::Cancelled.into()),
+        Answer::DenyBecause(why) => Ok(Settled::denied(why)),
         Answer::AllowOnce | Answer::AllowAlways | Answer::DenyOnce | Answer::DenyAlways => {
             Ok(Resolution::DeniedOnce.into())
         }

@@ -41,9 +41,11 @@ enum Said {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    use Answer::{AllowAlways, AllowOnce, DenyAlways, DenyOnce, Reply, Withdraw};
+    use Answer::{AllowAlways, AllowOnce, DenyAlways, DenyBecause, DenyOnce, Reply, Withdraw};
     let who = || select(vec!["editor", "phone", "bot"]);
-    let answer = select(vec![AllowOnce, AllowAlways, DenyOnce, DenyAlways, Withdraw, Reply("red".into())]);
+    let words = [DenyBecause("not today".into()), Reply("red".into())];
+    let plain = [AllowOnce, AllowAlways, DenyOnce, DenyAlways, Withdraw];
+    let answer = select(plain.into_iter().chain(words).collect::<Vec<_>>());
     let setting = select(vec![
         ("mode", "ask"),
         ("mode", "code"),

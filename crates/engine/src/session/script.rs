@@ -217,10 +217,8 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
         "deny" => answer(by, Answer::DenyOnce),
         "never" => answer(by, Answer::DenyAlways),
         "withdraw" => answer(by, Answer::Withdraw),
-        "reply" => {
-            let (ask, said) = words.split_once(' ').unwrap();
-            Input::Answer { by, ask: AskId(number(ask)), answer: Answer::Reply(said.into()) }
-        }
+        "reply" => in_words(by, words, Answer::Reply),
+        "because" => in_words(by, words, Answer::DenyBecause),
         "set" => {
             let (id, value) = words.split_once(' ').unwrap();
             Input::Change { by, id: id.into(), value: value.into() }
@@ -229,6 +227,11 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
         "move" => Input::Move { by, cwd: words.into() },
         _ => panic!("a surface cannot {verb}"),
     }
+}
+
+fn in_words(by: Sender, words: &str, answer: fn(Arc<str>) -> Answer) -> Input {
+    let (ask, said) = words.split_once(' ').unwrap_or((words, ""));
+    Input::Answer { by, ask: AskId(number(ask)), answer: answer(said.into()) }
 }
 
 fn emitted(verb: &str, words: &str) -> Body {

@@ -60,7 +60,7 @@ impl MessageOutcome {
     pub fn of_permission(answer: &Answer) -> Self {
         match answer {
             Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_) => Self::Ok,
-            Answer::DenyOnce | Answer::DenyAlways => Self::PermissionDenied,
+            Answer::DenyOnce | Answer::DenyBecause(_) | Answer::DenyAlways => Self::PermissionDenied,
             Answer::Withdraw => Self::Cancelled,
         }
     }

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use engine::FileChange;
-
-use super::{CONTEXT_LINES, Line, compare};
+use engine::diff::{Hunk, Line, compare, counts, ranges};
 
 /// What stands after a last line that has no end.
 const NO_LINE_END: &str = "\n\\ No newline at end of file\n";
@@ -20,35 +19,18 @@ pub(crate) fn unified(change: &FileChange) -> String {
         name(change.before.is_some(), "a", &change.path),
         name(change.after.is_some(), "b", &change.path)
     );
-    for (begin, end) in ranges(&lines) {
-        put_hunk(&mut out, &lines, begin, end);
+    for range in ranges(&lines) {
+        put_hunk(&mut out, &lines[..range.start], &lines[range]);
     }
     out
 }
 
-/// A hunk as data. Its lines have no ends.
-pub(crate) struct Hunk {
-    /// The number of its first line, before and after; counted from 1.
-    pub old: u32,
-    pub new: u32,
-    pub lines: Vec<String>,
-}
-
+/// The hunks as data.
 pub(crate) fn hunks(change: &FileChange) -> Vec<Hunk> {
     let before: Vec<_> = change.before.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let after: Vec<_> = change.after.as_deref().unwrap_or_default().split_inclusive('\n').collect();
     let lines = compare(&before, &after);
-    let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
-    let hunk = |(begin, end): (usize, usize)| {
-        let (head, rest) = lines.split_at(begin);
-        let (old, new) = counts(head);
-        let text = |line: &Line<'_>| {
-            let text = line.text();
-            text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
-        };
-        Hunk { old: number(old), new: number(new), lines: rest.iter().take(end - begin).map(text).collect() }
-    };
-    ranges(&lines).into_iter().map(hunk).collect()
+    ranges(&lines).into_iter().map(|range| Hunk::of(&lines, range)).collect()
 }
 
 /// A name as git writes it: quoted, where a character could be taken for the end of the line.
@@ -80,23 +62,7 @@ fn name(exists: bool, side: &str, path: &Path) -> String {
     quoted
 }
 
-/// Where the lines of each hunk begin and end: the changes, with a little around them.
-fn ranges(lines: &[Line<'_>]) -> Vec<(usize, usize)> {
-    let mut hunks: Vec<(usize, usize)> = Vec::new();
-    for (at, _) in lines.iter().enumerate().filter(|(_, line)| !matches!(line, Line::Same(_))) {
-        let begin = at.saturating_sub(CONTEXT_LINES);
-        let end = (at + CONTEXT_LINES + 1).min(lines.len());
-        match hunks.last_mut() {
-            Some(last) if begin <= last.1 => last.1 = end,
-            Some(_) | None => hunks.push((begin, end)),
-        }
-    }
-    hunks
-}
-
-fn put_hunk(out: &mut String, lines: &[Line<'_>], begin: usize, end: usize) {
-    let (head, rest) = lines.split_at(begin);
-    let body = rest.get(..end - begin).unwrap_or(rest);
+fn put_hunk(out: &mut String, head: &[Line<'_>], body: &[Line<'_>]) {
     let (old_before, new_before) = counts(head);
     let (old, new) = counts(body);
     // A side without lines names the line before it, as the format has it.
@@ -107,13 +73,6 @@ fn put_hunk(out: &mut String, lines: &[Line<'_>], begin: usize, end: usize) {
         out.push_str(text.strip_suffix('\n').unwrap_or(&text));
         out.push_str(if text.ends_with('\n') { "\n" } else { NO_LINE_END });
     }
-}
-
-/// Lines of the old and of the new text.
-fn counts(lines: &[Line<'_>]) -> (usize, usize) {
-    let old = lines.iter().filter(|line| !matches!(line, Line::Came(_))).count();
-    let new = lines.iter().filter(|line| !matches!(line, Line::Gone(_))).count();
-    (old, new)
 }
 
 #[cfg(test)]

@@ -26,6 +26,62 @@ fn the_first_answer_wins_and_the_late_one_is_refused() {
 }
 
 #[test]
+fn why_a_person_refuses_is_told_to_the_agent_and_answers_nothing() {
+    check(
+        "editor: prompt ship it
+         agent: ask git push
+         phone: because 1 not on a Friday
+         agent: ask git push
+         phone: because 2
+         agent: which colour
+         phone: because 3 neither suits",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: ship it
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: DeniedOnce by phone
+            > wake 1 DeniedOnce: the user refused it: not on a Friday
+            1 ask 2: git push?
+            > wait for 2
+            1 ask 2: DeniedOnce by phone
+            > wake 2 DeniedOnce: the user refused it
+            1 ask 3: colour?
+            > wait for 3
+            1 ask 3: DeniedOnce by phone
+            > wake 3 DeniedOnce: the user chose nothing and said: neither suits
+        "#]],
+    );
+}
+
+#[test]
+fn a_reason_without_end_is_refused_and_the_ask_stays_open() {
+    let script = format!(
+        "editor: prompt ship it
+         agent: ask git push
+         phone: because 1 {}
+         phone: deny 1",
+        "x".repeat((64 << 10) + 1)
+    );
+    check(
+        &script,
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: ship it
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            ! a reason has at most 65536 bytes; say it shorter, or as a prompt
+            1 ask 1: DeniedOnce by phone
+            > wake 1 DeniedOnce: the user refused it
+        "#]],
+    );
+}
+
+#[test]
 fn an_ask_nobody_made_cannot_be_answered() {
     check(
         "editor: allow 7

@@ -244,9 +244,9 @@ pub(super) fn not_taken(error: SendError) -> Refusal {
         SendError::Refused(Refused::UnknownSetting(..) | Refused::UnknownChoice { .. }) => {
             Refusal::new(StatusCode::BAD_REQUEST, "unknown_choice", error.to_string())
         }
-        SendError::Refused(Refused::NotAQuestion(_) | Refused::NotAnAnswer { .. }) => {
-            Refusal::new(StatusCode::BAD_REQUEST, "not_an_answer", error.to_string())
-        }
+        SendError::Refused(
+            Refused::NotAQuestion(_) | Refused::NotAnAnswer { .. } | Refused::ReasonTooLong { .. },
+        ) => Refusal::new(StatusCode::BAD_REQUEST, "not_an_answer", error.to_string()),
         SendError::Closed
         | SendError::Refused(
             Refused::Closing | Refused::Busy | Refused::StaleTurn(_) | Refused::NotATurnsBusiness,

@@ -40,12 +40,12 @@ impl Client {
         for Append { row, rev, text } in delta.appends {
             let row = self.rows.get_mut(&row).expect("a row that grows is there");
             row.rev = rev;
-            match &mut row.what {
-                What::Said { text: before, .. } | What::Thought { text: before, .. } => {
-                    before.push_str(&text);
-                }
-                What::Tool(tool) => tool.output.push_str(&text),
-                other => panic!("this does not grow: {other:?}"),
+            if let What::Said { text: before, .. } | What::Thought { text: before, .. } = &mut row.what {
+                before.push_str(&text);
+            } else if let What::Tool(tool) = &mut row.what {
+                tool.output.push_str(&text);
+            } else {
+                panic!("this does not grow: {row:?}");
             }
         }
     }
@@ -310,9 +310,8 @@ fn a_message_is_cut_at_its_limit_and_not_before() {
     for (bytes, more) in [(TEXT_BYTES_MAX, 0), (TEXT_BYTES_MAX + 1, 1)] {
         let text = "x".repeat(bytes);
         let rows = fold(&log(&format!("prompt go\nsay {text}\nended")));
-        let said = rows.iter().find_map(|row| match &row.what {
-            What::Said { text, more } => Some((text.len(), *more)),
-            _ => None,
+        let said = rows.iter().find_map(|row| {
+            if let What::Said { text, more } = &row.what { Some((text.len(), *more)) } else { None }
         });
         assert_eq!(said, Some((TEXT_BYTES_MAX, more)));
     }

@@ -1,0 +1,273 @@
+//! What a person reviews: the files of a session against what they were before it changed them.
+//!
+//! Bytes are compared with bytes, now. So the list is right whoever changed a file and however: a tool, a
+//! step back or forth, an editor. A change that is kept becomes a part of what its file is compared with;
+//! one that is taken back is a change by the turn that does it, and can be undone like every other.
+
+use std::path::{Path, PathBuf};
+
+use engine::{Changed, FileChange, TurnId};
+use sandbox::{FileError, Files, Want};
+
+use super::hunks::Compared;
+use super::journal::{Base, Journal, State};
+use super::store::{self, Store};
+use super::{Deed, Inner, Undo, cannot_keep, found, look, put_back};
+
+/// A larger text is reviewed as a whole.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Of all the texts of a review; what is beyond is reviewed as a whole.
+const TEXTS_BYTES_MAX: usize = 16 << 20;
+
+const NO_FOLDER: &str = "nothing is kept here: the server has no folder for it";
+const STALE: &str = "this change is not there any more, or not alone; look at the changes again";
+const NOT_TEXT: &str =
+    "it is not text, or too large to be compared: only all of it can be kept or taken back";
+
+/// What was taken back of a file.
+pub(crate) struct TakenBack {
+    /// What that changed, if it is text.
+    pub(crate) change: Option<FileChange>,
+    /// The line of the hunk, if it was one.
+    pub(crate) line: Option<usize>,
+}
+
+/// One side of a comparison.
+enum Side {
+    Absent,
+    Text(String),
+    Opaque,
+}
+
+impl Side {
+    fn of(state: &State, bytes: Option<Vec<u8>>) -> Self {
+        let text = |bytes: Vec<u8>| {
+            let fits = bytes.len() <= TEXT_BYTES_MAX && !bytes.contains(&0);
+            fits.then(|| String::from_utf8(bytes).ok()).flatten()
+        };
+        match (state, bytes) {
+            (State::Absent, _) => Self::Absent,
+            (State::File { .. } | State::Large { .. }, bytes) => {
+                bytes.and_then(text).map_or(Self::Opaque, Self::Text)
+            }
+        }
+    }
+
+    fn of_base(state: &State, store: &Store) -> Self {
+        let bytes = match state {
+            State::File { hash, bytes, .. } if *bytes <= TEXT_BYTES_MAX as u64 => store.content(hash).ok(),
+            State::File { .. } | State::Absent | State::Large { .. } => None,
+        };
+        Self::of(state, bytes)
+    }
+
+    /// What is compared: of a file that is not there, nothing.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Absent => Some(""),
+            Self::Text(text) => Some(text),
+            Self::Opaque => None,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.text().map_or(0, str::len)
+    }
+
+    fn shown(&self, opaque: bool) -> Option<std::sync::Arc<str>> {
+        match self {
+            Self::Absent => None,
+            Self::Text(text) if !opaque => Some(text.as_str().into()),
+            Self::Text(_) | Self::Opaque => Some("".into()),
+        }
+    }
+}
+
+impl Undo {
+    /// The files that differ from what they were when they were last reviewed. Touches the disk.
+    pub(crate) fn changes(&self, files: &Files) -> Result<Vec<Changed>, String> {
+        let bases = {
+            let inner = self.open().ok_or(NO_FOLDER)?;
+            inner.as_ref().map(|inner| inner.journal.bases().to_vec()).unwrap_or_default()
+        };
+        // Read beside the lock: a turn that is about to change a file does not wait for whoever looks.
+        let Some(store) = self.all.as_ref().map(|all| Store::open(all, self.session.as_str())) else {
+            return Err(NO_FOLDER.into());
+        };
+        let mut room = TEXTS_BYTES_MAX;
+        Ok(bases.iter().filter_map(|base| changed(base, &store, files, &mut room)).collect())
+    }
+
+    /// A hunk of a file, or all of it, is as it should be.
+    pub(crate) fn keep(&self, files: &Files, path: &Path, hunk: Option<&str>) -> Result<(), String> {
+        let mut inner = self.open().ok_or(NO_FOLDER)?;
+        let Some(Inner { store, journal, .. }) = inner.as_mut() else { return Err(NO_FOLDER.into()) };
+        let base = base_of(journal, path)?;
+        let part = match hunk {
+            None => None,
+            Some(hunk) => part_kept(&base, store, journal, files, hunk)?,
+        };
+        journal.keep(path, part);
+        store
+            .write_journal(journal)
+            .map_err(|error| format!("the list of changes cannot be written: {error}"))
+    }
+
+    /// Puts a hunk of a file, or all of it, back to what it was, as a change of this turn.
+    pub(crate) fn take_back(
+        &self,
+        files: &Files,
+        turn: TurnId,
+        path: &Path,
+        hunk: Option<&str>,
+    ) -> Result<TakenBack, String> {
+        let mut inner = self.open().ok_or(NO_FOLDER)?;
+        let Some(Inner { store, journal, .. }) = inner.as_mut() else { return Err(NO_FOLDER.into()) };
+        let base = base_of(journal, path)?;
+        let spot = found(files, path, Want::Write)?;
+        let (now, bytes) = look(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
+        if now.same_bytes(&base.state) {
+            return Err(format!("{} is as it was already", path.display()));
+        }
+        let (wanted, line) = match hunk {
+            None => (base.state.clone(), None),
+            Some(hunk) => part_wanted(&base, store, journal, (&now, bytes.as_deref()), hunk)?,
+        };
+        let wanted = restorable(wanted, &now, store).map_err(|why| format!("{}: {why}", path.display()))?;
+        let kept = match (&now, &bytes) {
+            (State::File { hash, .. }, Some(bytes)) => store.keep(hash, bytes, journal, false),
+            (State::Large { .. }, _) => Err(std::io::Error::other("it is too large to be kept")),
+            (_, _) => Ok(()),
+        };
+        kept.map_err(|error| cannot_keep(path, &error))?;
+        let former = journal.clone();
+        journal.note(turn.0, path, now.clone(), wanted.clone());
+        let written = store
+            .write_journal(journal)
+            .map_err(|error| format!("the list of changes cannot be written: {error}"));
+        let deed = Deed { path: path.to_owned(), spot, now, bytes, wanted };
+        match written.and_then(|()| put_back(files, store, &deed)) {
+            Ok(change) => Ok(TakenBack { change, line }),
+            Err(reason) => {
+                *journal = former;
+                if let Err(error) = store.write_journal(journal) {
+                    tracing::warn!(%error, "that nothing was taken back is not kept");
+                }
+                Err(reason)
+            }
+        }
+    }
+
+    /// The file of the review that a path leads to.
+    pub(crate) fn reviewed(&self, files: &Files, path: &Path) -> Result<PathBuf, String> {
+        let known = |path: &Path| {
+            let inner = self.open()?;
+            inner.as_ref()?.journal.base_of(path).map(|base| PathBuf::from(&base.path))
+        };
+        if let Some(known) = known(path) {
+            return Ok(known);
+        }
+        let spot = files.find(path, Want::Read).map_err(|error| error.to_string())?;
+        known(spot.real()).ok_or_else(|| not_changed(path))
+    }
+}
+
+fn base_of(journal: &Journal, path: &Path) -> Result<Base, String> {
+    journal.base_of(path).cloned().ok_or_else(|| not_changed(path))
+}
+
+fn not_changed(path: &Path) -> String {
+    format!("{} has no changes of this session that wait for a review", path.display())
+}
+
+/// A file of the review, if it differs and may be seen.
+fn changed(base: &Base, store: &Store, files: &Files, room: &mut usize) -> Option<Changed> {
+    let path = Path::new(&base.path);
+    let (now, disk) = match found(files, path, Want::Read).and_then(|spot| look(files, &spot)) {
+        Ok((now, bytes)) => (Some(now.clone()), Side::of(&now, bytes)),
+        // What tools may not see is not shown either; where a folder or a link is now, there is something.
+        Err(_) if matches!(files.find(path, Want::Read), Err(FileError::Refused { .. })) => return None,
+        Err(_) => (None, Side::Opaque),
+    };
+    if now.is_some_and(|now| now.same_bytes(&base.state)) {
+        return None;
+    }
+    let was = Side::of_base(&base.state, store);
+    let left = room.checked_sub(was.len() + disk.len());
+    let texts = was.text().zip(disk.text()).filter(|_| left.is_some());
+    *room = left.unwrap_or(*room);
+    let hunks = texts.map(|(was, disk)| Compared::new(&base.path, was, disk).shown());
+    let opaque = hunks.is_none();
+    Some(Changed {
+        path: path.to_owned(),
+        before: was.shown(opaque),
+        after: disk.shown(opaque),
+        opaque,
+        hunks: hunks.unwrap_or_default(),
+    })
+}
+
+/// What a file is compared with once a hunk is kept. Nothing, if that is all that there was.
+fn part_kept(
+    base: &Base,
+    store: &mut Store,
+    journal: &mut Journal,
+    files: &Files,
+    hunk: &str,
+) -> Result<Option<State>, String> {
+    let path = Path::new(&base.path);
+    let spot = found(files, path, Want::Read)?;
+    let (now, bytes) = look(files, &spot).map_err(|reason| format!("{}: {reason}", path.display()))?;
+    let permissions = now.permissions().or(base.state.permissions());
+    let (was, disk) = (Side::of_base(&base.state, store), Side::of(&now, bytes));
+    let (was, disk) = was.text().zip(disk.text()).ok_or(NOT_TEXT)?;
+    let text = Compared::new(&base.path, was, disk).kept(hunk).ok_or(STALE)?;
+    if text == disk {
+        return Ok(None);
+    }
+    Ok(Some(kept_text(&text, permissions, path, store, journal)?))
+}
+
+/// What a file shall be once a hunk is taken back, and the line where that is.
+fn part_wanted(
+    base: &Base,
+    store: &mut Store,
+    journal: &mut Journal,
+    (now, bytes): (&State, Option<&[u8]>),
+    hunk: &str,
+) -> Result<(State, Option<usize>), String> {
+    let (was, disk) = (Side::of_base(&base.state, store), Side::of(now, bytes.map(<[u8]>::to_vec)));
+    let (was, disk) = was.text().zip(disk.text()).ok_or(NOT_TEXT)?;
+    let (text, line) = Compared::new(&base.path, was, disk).taken_back(hunk).ok_or(STALE)?;
+    let state = if text == was {
+        base.state.clone()
+    } else {
+        kept_text(&text, now.permissions(), Path::new(&base.path), store, journal)?
+    };
+    Ok((state, Some(line)))
+}
+
+fn kept_text(
+    text: &str,
+    permissions: Option<u32>,
+    path: &Path,
+    store: &mut Store,
+    journal: &mut Journal,
+) -> Result<State, String> {
+    let hash = store::hash(text.as_bytes());
+    store.keep(&hash, text.as_bytes(), journal, false).map_err(|error| cannot_keep(path, &error))?;
+    Ok(State::File { hash, bytes: text.len() as u64, permissions })
+}
+
+/// A state that a file can be brought to. Its permissions are its own only where there is no file now.
+fn restorable(wanted: State, now: &State, store: &Store) -> Result<State, &'static str> {
+    match wanted {
+        State::Absent => Ok(State::Absent),
+        State::Large { .. } => Err("what it held is too large to be kept (25 MiB at most)"),
+        State::File { hash, .. } if !store.has(&hash) => Err("what it held is no longer kept"),
+        State::File { hash, bytes, permissions } => {
+            let permissions = if *now == State::Absent { permissions } else { now.permissions() };
+            Ok(State::File { hash, bytes, permissions })
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A review as it leaves the backend: without secrets, like the log.
+//!
+//! A secret may span lines, and what stands for it may have fewer of them. So each text is cleaned whole,
+//! and a line of a hunk is shown as it is only if it stayed in its clean text.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Changed, ChangedHunk, Review};
+use crate::backend::BoxFuture;
+use crate::diff::{Line, compare};
+use crate::redactor::Redactor;
+
+/// What stands for a line of a secret that spans several.
+const HIDDEN: &str = "[REDACTED]";
+
+/// The review as people may see it. A file whose very name holds a secret can be seen, but not kept.
+pub(crate) fn without_secrets(
+    review: Option<Arc<dyn Review>>,
+    redactor: Option<&Arc<dyn Redactor>>,
+) -> Option<Arc<dyn Review>> {
+    match (review, redactor) {
+        (Some(inner), Some(redactor)) => Some(Arc::new(Clean { inner, redactor: Arc::clone(redactor) })),
+        (review, _) => review,
+    }
+}
+
+struct Clean {
+    inner: Arc<dyn Review>,
+    redactor: Arc<dyn Redactor>,
+}
+
+impl Review for Clean {
+    fn changes(&self) -> BoxFuture<'_, Result<Vec<Changed>, String>> {
+        Box::pin(async move {
+            let changes = self.inner.changes().await?;
+            Ok(changes.into_iter().map(|changed| clean(self.redactor.as_ref(), changed)).collect())
+        })
+    }
+
+    fn keep(&self, path: PathBuf, hunk: Option<Arc<str>>) -> BoxFuture<'_, Result<(), String>> {
+        self.inner.keep(path, hunk)
+    }
+}
+
+fn clean(redactor: &dyn Redactor, changed: Changed) -> Changed {
+    let before = Cleaned::of(redactor, changed.before);
+    let after = Cleaned::of(redactor, changed.after);
+    let path = redactor.redact(&changed.path.to_string_lossy()).map_or(changed.path, PathBuf::from);
+    let hunks = changed.hunks.into_iter().map(|hunk| clean_hunk(hunk, &before, &after)).collect();
+    Changed { path, before: before.text, after: after.text, hunks, ..changed }
+}
+
+fn clean_hunk(hunk: ChangedHunk, before: &Cleaned, after: &Cleaned) -> ChangedHunk {
+    let (mut old, mut new) = (hunk.old, hunk.new);
+    let mut lines = Vec::with_capacity(hunk.lines.len());
+    for line in hunk.lines {
+        let (in_old, in_new) = (!line.starts_with('+'), !line.starts_with('-'));
+        let hidden = in_new.then(|| after.instead(new)).flatten();
+        let hidden = hidden.or_else(|| in_old.then(|| before.instead(old)).flatten());
+        lines.push(hidden.map_or(Arc::clone(&line), |text| format!("{}{text}", &line[..1]).into()));
+        old += u32::from(in_old);
+        new += u32::from(in_new);
+    }
+    ChangedHunk { lines, ..hunk }
+}
+
+/// A text without its secrets.
+struct Cleaned {
+    text: Option<Arc<str>>,
+    /// What is shown instead of each line, if it is not shown. Empty if all are.
+    instead: Vec<Option<Arc<str>>>,
+}
+
+impl Cleaned {
+    fn of(redactor: &dyn Redactor, text: Option<Arc<str>>) -> Self {
+        let Some((was, clean)) = text.as_deref().and_then(|text| Some((text, redactor.redact(text)?))) else {
+            return Self { text, instead: Vec::new() };
+        };
+        let (old, new): (Vec<_>, Vec<_>) = (was.split('\n').collect(), clean.split('\n').collect());
+        let mut instead = Vec::with_capacity(old.len());
+        for block in compare(&old, &new).chunk_by(|a, b| is_same(a) == is_same(b)) {
+            let gone = block.iter().filter(|line| !matches!(line, Line::Came(_))).count();
+            let came: Vec<_> = block
+                .iter()
+                .filter_map(|line| if let Line::Came(text) = line { Some(*text) } else { None })
+                .collect();
+            if block.first().is_some_and(is_same) {
+                instead.extend(std::iter::repeat_n(None, gone));
+            } else if came.len() == gone {
+                instead.extend(came.into_iter().map(|text| Some(text.into())));
+            } else {
+                instead.extend(std::iter::repeat_n(Some(Arc::from(HIDDEN)), gone));
+            }
+        }
+        Self { text: Some(clean.into()), instead }
+    }
+
+    /// What is shown instead of a line, by its number.
+    fn instead(&self, number: u32) -> Option<Arc<str>> {
+        let at = usize::try_from(number).unwrap_or(usize::MAX).saturating_sub(1);
+        self.instead.get(at).cloned().flatten()
+    }
+}
+
+fn is_same(line: &Line<'_>) -> bool {
+    matches!(line, Line::Same(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redactor::Cleaned as Piece;
+
+    /// `<` and `>` stand around secrets.
+    struct Brackets;
+
+    impl Redactor for Brackets {
+        fn clean(&self, text: &str, _: usize, _: bool) -> Piece {
+            let (mut out, mut inside) = (String::new(), false);
+            for c in text.chars() {
+                match c {
+                    '<' => inside = true,
+                    '>' => {
+                        inside = false;
+                        out.push('#');
+                    }
+                    c if !inside => out.push(c),
+                    _ => {}
+                }
+            }
+            Piece { text: text.contains('<').then_some(out), held: 0 }
+        }
+
+        fn redact_json(&self, json: &str) -> Option<String> {
+            self.redact(json)
+        }
+    }
+
+    fn shown(before: &str, after: &str, old: u32, lines: &[&str]) -> Vec<String> {
+        let hunk = ChangedHunk {
+            id: "h".into(),
+            old,
+            new: old,
+            lines: lines.iter().map(|line| Arc::from(*line)).collect(),
+        };
+        let text = |text: &str| Some(Arc::from(text));
+        let changed = Changed {
+            path: "/<p>".into(),
+            before: text(before),
+            after: text(after),
+            opaque: false,
+            hunks: vec![hunk],
+        };
+        let clean = clean(&Brackets, changed);
+        assert_eq!(clean.path, PathBuf::from("/#"));
+        assert!(!clean.before.unwrap().contains('<') && !clean.after.unwrap().contains('<'));
+        clean.hunks[0].lines.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn secrets_are_taken_out_of_lines_on_either_side() {
+        let lines = shown(
+            "a\nkey <one>\nb\nc <x>\n",
+            "a\nkey <two>\nb\nc <x>\n",
+            1,
+            &[" a", "-key <one>", "+key <two>", " b", " c <x>"],
+        );
+        assert_eq!(lines, [" a", "-key #", "+key #", " b", " c #"]);
+    }
+
+    #[test]
+    fn a_secret_that_spans_lines_shows_none_of_them() {
+        let lines =
+            shown("a\nb <1\n2\n3> c\nd\n", "a\nb <1\n2\n4> c\nd\n", 3, &[" 2", "-3> c", "+4> c", " d"]);
+        assert_eq!(lines, [" [REDACTED]", "-[REDACTED]", "+[REDACTED]", " d"]);
+    }
+
+    #[test]
+    fn a_prompt_to_take_back_survives_any_name() {
+        let prompt = super::super::revert_prompt;
+        assert_eq!(prompt("/a b\\\".rs".as_ref(), Some("h1")), r#"/revert "/a b\\\".rs" h1"#);
+        assert_eq!(prompt("/a".as_ref(), None), r#"/revert "/a""#);
+    }
+}
