@@ -26,10 +26,11 @@ struct Package {
     probe: &'static [&'static str],
 }
 
-const PACKAGES: [Package; 3] = [
+const PACKAGES: [Package; 4] = [
     Package { name: "gcc", probe: &["cc", "--version"] },
     Package { name: "git", probe: &["git", "--version"] },
     Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
+    Package { name: "tmux", probe: &["tmux", "-V"] },
 ];
 
 pub fn run() -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
 mod audit;
+mod chat;
 mod http;
 mod mcp;
 mod models;
@@ -23,6 +24,7 @@ pub use audit::{
     AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat, AuditQueryOptions, AuditSealOptions,
     AuditShowOptions, AuditVerifyOptions,
 };
+pub use chat::{AttachOptions, ChatOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
@@ -85,6 +87,10 @@ pub struct Cli {
 pub enum Command {
     /// Start here: serve the web app on this machine, and open it
     Up(Box<UpOptions>),
+    /// Talk to the agent in this terminal
+    Chat(Box<ChatOptions>),
+    /// Take part in a session, in this terminal
+    Attach(AttachOptions),
     /// Print a link that signs a browser in to the server that runs
     Link(LinkOptions),
     /// Let a phone or another computer in, by a QR code
@@ -602,6 +608,15 @@ impl Cli {
 }
 
 impl Command {
+    /// Whether it may take the whole screen, where nothing else can be written.
+    pub fn draws(&self) -> bool {
+        match self {
+            Self::Chat(options) => !options.plain,
+            Self::Attach(options) => !options.plain,
+            _ => false,
+        }
+    }
+
     pub fn serves(&self) -> bool {
         matches!(self, Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_))
     }

@@ -80,6 +80,14 @@ impl Server {
         Ok(Self { address, token, certificate })
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// A link that signs a browser in.
     pub async fn link(&self) -> Result<String, Trouble> {
         let answer = self.post("/ui/link", "{}".into()).await?;
