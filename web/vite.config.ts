@@ -17,9 +17,19 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     rolldownOptions: {
-      output: { entryFileNames: 'app.js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
+      output: {
+        entryFileNames: 'app.js',
+        chunkFileNames: '[name].js',
+        assetFileNames: '[name][extname]',
+        // What the rooms share has one name, whoever comes to share it.
+        codeSplitting: { groups: [{ name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight)/ }] },
+      },
     },
   },
   worker: { format: 'es', rolldownOptions: { output: { entryFileNames: '[name].js' } } },
-  server: { port: 5174, proxy: { '/ui': { target: server, ws: true, changeOrigin: true } } },
+  server: {
+    port: 5174,
+    // The server lets nobody in who comes from another address than its own.
+    proxy: { '/ui': { target: server, ws: true, changeOrigin: true, headers: { origin: new URL(server).origin } } },
+  },
 })

@@ -37,8 +37,8 @@ export function App() {
       <ConnectionBanner />
       <Knocks />
       <div class={`frame at-${here.at}`}>
-        {(!phone.value || here.at === 'list') && <Rail />}
-        {(!phone.value || here.at !== 'list') && <Room />}
+        {!phone.value && <Rail />}
+        {phone.value && here.at === 'list' ? <main class="list-page" id="main"><h1 class="off-screen">Sessions</h1><Rail /></main> : <Room />}
       </div>
       <Toasts />
       <Help />

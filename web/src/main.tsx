@@ -12,12 +12,14 @@ import { startOutbox } from './lib/outbox'
 import { place, startRouter } from './lib/router'
 import { startSessions } from './lib/session'
 import { startClock } from './lib/words'
+import { startScreen } from './ui/screen'
 import { startGuests } from './settings/guests'
 import { startWorker } from './worker'
 
 const root = document.getElementById('app')
 if (root) {
   startTheme()
+  startScreen()
   startRouter()
   startClock()
   startBoard()

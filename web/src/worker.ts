@@ -1,9 +1,18 @@
 // The service worker's place in the page: it is registered, and what it asks for is done.
 
+import { signal } from '@preact/signals'
 import { go } from './lib/router'
 import { scriptAddress } from './lib/trusted'
 
 export const WORKER = '/sw.js'
+
+/** Not yet in any list of events: what Chromium gives a page that can be installed. */
+export interface Installer extends Event {
+  prompt(): Promise<unknown>
+}
+
+/** Set while the browser offers to install the app; the settings do too. */
+export const installer = signal<Installer | null>(null)
 
 /** After everything that the first screen needs. A browser that takes no worker has an app without push. */
 export function startWorker(): void {
@@ -13,6 +22,8 @@ export function startWorker(): void {
     const path = (event.data as { go?: unknown } | null)?.go
     if (typeof path === 'string' && /^\/(?!\/)/.test(path)) go(path)
   })
+  addEventListener('beforeinstallprompt', (event) => { installer.value = event as Installer })
+  addEventListener('appinstalled', () => { installer.value = null })
   const register = () => void registerWorker().then(again, () => {})
   if (document.readyState === 'complete') register()
   else addEventListener('load', register, { once: true })

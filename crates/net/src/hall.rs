@@ -13,6 +13,7 @@ mod book;
 mod enter;
 mod eyes;
 mod kept;
+pub mod push;
 mod qr;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use engine::{BoxFuture, Clock, Principal, Timestamp};
+use engine::{Clock, Principal, Timestamp};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,7 @@ pub(crate) use book::ABSENCE_MAX_MS;
 use book::Book;
 use eyes::Eyes;
 use kept::Stamp;
+use push::Push;
 use tickets::Tickets;
 
 pub(crate) use enter::Arrival;
@@ -53,19 +55,12 @@ pub struct Visitor {
 
 /// A device that wants to be told when nobody looks at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subscribed {
-    pub device: Arc<str>,
-    pub subscription: Subscription,
-    /// Until then it wants to hear nothing.
-    pub muted: bool,
-}
-
-/// Who sends pushes, and under which key.
-pub struct Pusher {
-    /// The server's public key for pushes, base64url.
-    pub key: Arc<str>,
-    /// Sends a push that says nothing, to try it. The error is for a person.
-    pub try_it: Arc<dyn Fn(Subscribed) -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
+struct Subscribed {
+    device: Arc<str>,
+    role: Role,
+    subscription: Subscription,
+    /// It wants to hear nothing at the moment.
+    muted: bool,
 }
 
 /// Where this server is found, as in `http://127.0.0.1:5173`.
@@ -111,7 +106,7 @@ pub struct Hall {
     changes: watch::Sender<u64>,
     eyes: Eyes,
     places: OnceLock<Places>,
-    pusher: OnceLock<Pusher>,
+    push: OnceLock<Arc<Push>>,
     teller: OnceLock<Teller>,
 }
 
@@ -156,7 +151,7 @@ impl Hall {
             changes: watch::Sender::new(0),
             eyes: Eyes::default(),
             places: OnceLock::new(),
-            pusher: OnceLock::new(),
+            push: OnceLock::new(),
             teller: OnceLock::new(),
         }
     }
@@ -172,12 +167,13 @@ impl Hall {
     }
 
     /// From here on there are pushes. Said once.
-    pub fn pushes_by(&self, pusher: Pusher) {
-        drop(self.pusher.set(pusher));
+    pub fn pushes_by(&self, push: Arc<Push>) {
+        drop(self.push.set(push));
     }
 
-    pub fn push_key(&self) -> Option<Arc<str>> {
-        self.pusher.get().map(|pusher| Arc::clone(&pusher.key))
+    /// What browsers subscribe with, if there are pushes here.
+    pub fn push_key(&self) -> Option<&str> {
+        self.push.get().map(|push| push.key())
     }
 
     /// Changes whenever somebody comes, goes, knocks or is answered.
@@ -213,21 +209,19 @@ impl Hall {
     }
 
     /// The devices of this owner that want pushes.
-    pub fn subscribed(&self, owner: &Principal) -> Vec<Subscribed> {
+    fn subscribed(&self, owner: &Principal) -> Vec<Subscribed> {
         let (now, state) = (self.clock.now(), self.state());
-        let devices = state.book.of(owner).filter(|record| !record.is_over(now));
-        let wants = |record: &book::Record| {
-            Some(Subscribed {
-                device: Arc::clone(&record.id),
-                subscription: record.subscription.clone()?,
-                muted: record.muted_until.is_some_and(|until| until > now),
-            })
-        };
-        devices.filter_map(wants).collect()
+        state.book.of(owner).filter_map(|record| record.subscribed(now)).collect()
+    }
+
+    /// The same for one device.
+    fn subscriber(&self, device: &str) -> Option<Subscribed> {
+        let (now, state) = (self.clock.now(), self.state());
+        state.book.get(device)?.subscribed(now)
     }
 
     /// The push service does not know this subscription any more. A newer one of the device stays.
-    pub async fn unsubscribe(&self, device: &str, subscription: &Subscription) {
+    async fn unsubscribe(&self, device: &str, subscription: &Subscription) {
         let (device, gone) = (device.to_owned(), subscription.clone());
         let forgotten = self.change(move |book| {
             if let Some(record) = book.get_mut(&device) {
@@ -240,7 +234,7 @@ impl Hall {
     }
 
     /// Whether somebody looks at this device.
-    pub fn looks(&self, device: &str) -> bool {
+    fn looks(&self, device: &str) -> bool {
         self.eyes.are_on(device, Instant::now())
     }
 

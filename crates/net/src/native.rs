@@ -130,23 +130,19 @@ impl DeskSlot {
     }
 }
 
-/// Opens a line for a visitor. It ends when the client drops it, when the server stops, or when `leave`
-/// is cancelled because the visitor is not welcome any more.
-pub fn open(desk: &Arc<Desk>, visitor: Visitor, leave: CancellationToken) -> Line {
-    let (line, _frames) = open_with(desk, visitor, leave);
+/// Opens a line for a visitor. It ends when the client drops it, when the server stops, or when the
+/// visitor is not welcome any more.
+pub fn open(desk: &Arc<Desk>, visitor: Visitor) -> Line {
+    let (line, _frames) = open_with(desk, visitor);
     line
 }
 
 /// The same, with a way to say something to the client besides.
-pub(crate) fn open_with(
-    desk: &Arc<Desk>,
-    visitor: Visitor,
-    leave: CancellationToken,
-) -> (Line, mpsc::WeakSender<Frame>) {
+pub(crate) fn open_with(desk: &Arc<Desk>, visitor: Visitor) -> (Line, mpsc::WeakSender<Frame>) {
     let (requests, asked) = mpsc::channel(REQUESTS_MAX);
     let (told, frames) = mpsc::channel(FRAMES_MAX);
     let weak = told.downgrade();
-    let connection = connection::Connection::new(Arc::clone(desk), visitor, leave, told);
+    let connection = connection::Connection::new(Arc::clone(desk), visitor, told);
     drop(desk.tasks.spawn(connection.run(asked)));
     (Line { requests, frames }, weak)
 }

@@ -37,6 +37,8 @@ pub struct Config {
     pub clients: Vec<ClientEntry>,
     /// Whether everybody may ask over HTTP what the server is.
     pub discovery_enabled: Option<bool>,
+    /// Whom push services may write to. Only the person's own file is asked.
+    pub push_contact: Option<String>,
     /// Only the person's own file is asked.
     pub models: ModelSettings,
     /// Tool servers for every session.
@@ -154,6 +156,7 @@ fn parse(text: &str) -> Result<Config, String> {
                 let wrong = || format!("{key} must be true or false");
                 config.discovery_enabled = Some(item.as_bool().ok_or_else(wrong)?);
             }
+            "push_contact" => config.push_contact = Some(contact_of(key, item)?),
             _ if config.models.take(key, item)? => {}
             _ => config.unknown.push(key.to_owned()),
         }
@@ -171,6 +174,14 @@ fn terminal_of(key: &str, item: &Item) -> Result<bool, String> {
         "own" => Ok(false),
         other => Err(format!("{key} must be \"editor\" or \"own\", not {other:?}")),
     }
+}
+
+fn contact_of(key: &str, item: &Item) -> Result<String, String> {
+    let text = text_of(key, item)?;
+    let address = text.strip_prefix("mailto:").or_else(|| text.strip_prefix("https://"));
+    let usable =
+        address.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic()));
+    if usable { Ok(text.to_owned()) } else { Err(format!("{key} must be a mailto: or https: address")) }
 }
 
 fn seconds_of(key: &str, item: &Item) -> Result<u64, String> {
@@ -211,7 +222,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\nterminal = \"editor\"\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\npush_contact = \"mailto:ana@example.com\"\nterminal = \"editor\"\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
@@ -224,6 +235,7 @@ mod tests {
             environment: Vec::new(),
             clients: Vec::new(),
             discovery_enabled: Some(false),
+            push_contact: Some("mailto:ana@example.com".into()),
             models: ModelSettings::default(),
             mcp: McpSettings::default(),
             unknown: vec!["sandbocks".into()],
@@ -270,6 +282,7 @@ mod tests {
             ("terminal = \"mine\"", "\"editor\" or \"own\""),
             ("clients = 1", "[[clients]]"),
             ("discovery_enabled = 0", "true or false"),
+            ("push_contact = \"ana@example.com\"", "a mailto: or https: address"),
             ("[[clients]]\nid = 1", "id must be a text"),
             ("[[clients]]\nid = \"a\"\ntokn = \"b\"", "not tokn"),
             ("[[providers]]\nname = \"a\"\nkey = \"b\"", "name that as key_env"),

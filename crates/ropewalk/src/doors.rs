@@ -4,12 +4,13 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use engine::{ListQuery, Principal, Registry, Timestamp};
+use engine::{Follower, ListQuery, Principal, Registry, Timestamp};
 use net::hall::{Hall, Places};
 use net::http::{
     Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
     Visits, random, router,
 };
+use net::native::{DeskSlot, Extras};
 use net::{Greeted, Metrics, Rules};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinHandle;
@@ -20,6 +21,7 @@ use wire::{Dialect, Identity};
 use crate::cli::HttpOptions;
 use crate::config::Config;
 use crate::lan::Lan;
+use crate::pushes::Pushes;
 use crate::running::{self, Facts, Running};
 use crate::tokens::{self, Master};
 use crate::trouble::Trouble;
@@ -46,6 +48,7 @@ pub struct Door {
     /// Ports after its own that will do, if that one is taken.
     ports_more: u16,
     lan: Option<Lan>,
+    pushes: Option<Pushes>,
 }
 
 /// Whoever comes in here works below the server's own folder, or in one that its owner opened.
@@ -76,6 +79,7 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,
     pub hall: Arc<Hall>,
+    pub extras: Extras,
 }
 
 /// A door that serves.
@@ -85,6 +89,7 @@ pub struct Open {
     doors: Arc<Doors>,
     outside: Option<String>,
     fingerprint: Option<String>,
+    pushes: Option<Pushes>,
     _running: Running,
 }
 
@@ -129,6 +134,7 @@ impl Door {
             quiet: false,
             ports_more: 0,
             lan: None,
+            pushes: Pushes::prepare(config)?,
         }))
     }
 
@@ -160,6 +166,11 @@ impl Door {
         }
     }
 
+    /// Reads along on every session, so that devices which come in here can be told.
+    pub fn follower(&self) -> Option<Arc<dyn Follower>> {
+        self.pushes.as_ref().map(Pushes::follower)
+    }
+
     pub async fn open(mut self, shared: &Shared) -> Result<Open, Trouble> {
         let connections = raise_files();
         let fit = |listening: Listening| listening.at_most(connections).counted(Arc::clone(&shared.metrics));
@@ -189,6 +200,7 @@ impl Door {
             announce(&listening, &self.master);
         }
         open_when_ready(&shared.registry, &gate);
+        let pushes = self.pushes.take().map(|pushes| pushes.start(&shared.hall));
         let doors = Arc::new(self.doors(shared, gate));
         let serve = |listening: Listening| {
             let router = router(Arc::clone(&doors));
@@ -197,7 +209,8 @@ impl Door {
         let (lan, fingerprint) = lan.unzip();
         let serving = std::iter::once(listening).chain(lan).map(serve).collect();
         let stop = doors.stop.clone();
-        Ok(Open { stop, serving, doors, outside, fingerprint: fingerprint.flatten(), _running: running })
+        let fingerprint = fingerprint.flatten();
+        Ok(Open { stop, serving, doors, outside, fingerprint, pushes, _running: running })
     }
 
     fn gate(&mut self, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
@@ -249,7 +262,7 @@ impl Door {
             visits: Visits::default(),
             transports: Transports::default(),
             sockets: net::http::sockets(),
-            desk: net::native::DeskSlot::default(),
+            desk: DeskSlot::new(shared.extras.clone()),
             hall: Arc::clone(&shared.hall),
             metrics: Arc::clone(&shared.metrics),
             started: shared.started,
@@ -282,6 +295,9 @@ impl Open {
             drop(serving.await);
         }
         self.doors.finish().await;
+        if let Some(pushes) = self.pushes {
+            pushes.finish().await;
+        }
     }
 }
 

@@ -47,6 +47,11 @@ pub fn devices() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("devices.json"))
 }
 
+/// The file with the key for pushes.
+pub fn push_key() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("push.key"))
+}
+
 /// The folder of the audit's files.
 pub fn audit() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("audit"))

@@ -312,7 +312,7 @@ fn ruling_name(ruling: &Ruling) -> &'static str {
     }
 }
 
-fn effect_name(effect: RuleEffect) -> &'static str {
+pub fn effect_name(effect: RuleEffect) -> &'static str {
     match effect {
         RuleEffect::Allow => "allow",
         RuleEffect::Ask => "ask",

@@ -112,7 +112,8 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         adapters: vec!["ropewalk".into()],
     };
     let meters = Meters::new(options.otlp.as_deref())?;
-    let (registry, audit) = server::metered(limits, &guards, &meters)?;
+    let pushes = door.as_ref().and_then(Door::follower);
+    let (registry, audit) = server::metered(limits, &guards, &meters, pushes)?;
     let probe = guards.models.probe;
     let stdio = options.stdio || door.is_none();
     let dialect = options.dialect.dialect();
@@ -172,6 +173,13 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     if let Some(audit) = &audit {
         server::audit_devices(&hall, &registry, audit);
     }
+    let extras = match server::extras(&registry, audit.as_ref(), &rules.home_dir) {
+        Ok(extras) => extras,
+        Err(trouble) => {
+            registry.shutdown().await;
+            return Ok(Err(trouble));
+        }
+    };
     let greeted = Some(greeted(&registry, audit.as_ref(), &identity.sandbox_backends));
     let shared = Shared {
         registry: Arc::clone(&registry),
@@ -182,6 +190,7 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         metrics: Arc::clone(&meters.metrics),
         started,
         hall,
+        extras,
     };
     let http = match door {
         Some(door) => match door.open(&shared).await {

@@ -1,5 +1,6 @@
 //! The one place where a server is put together, the same for every command and every door.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use engine::{
 };
 use guard::Rulebook;
 use net::hall::Hall;
+use net::native::{Extras, RuleShelf};
 use store::SqliteStore;
 
 use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
@@ -17,6 +19,7 @@ use tokio::runtime::Handle;
 use crate::clock::SystemClock;
 use crate::guards::Guards;
 use crate::metrics::Meters;
+use crate::shelf::Shelf;
 use crate::trouble::Trouble;
 use crate::{audit, mcp, paths, secrets};
 
@@ -39,15 +42,26 @@ pub type Audited = (Arc<Registry>, Option<Arc<Audit>>);
 
 /// A registry for working with sessions. Without a sound audit key there is none.
 pub fn audited(limits: Limits, warm: bool, guards: &Guards) -> Result<Audited, Trouble> {
-    watched(limits, warm, guards, None)
+    watched(limits, warm, guards, None, None)
 }
 
-/// The same for a server that is measured.
-pub fn metered(limits: Limits, guards: &Guards, meters: &Meters) -> Result<Audited, Trouble> {
-    watched(limits, true, guards, Some(meters))
+/// The same for a server that is measured, and whose devices are told.
+pub fn metered(
+    limits: Limits,
+    guards: &Guards,
+    meters: &Meters,
+    pushes: Option<Arc<dyn Follower>>,
+) -> Result<Audited, Trouble> {
+    watched(limits, true, guards, Some(meters), pushes)
 }
 
-fn watched(limits: Limits, warm: bool, guards: &Guards, meters: Option<&Meters>) -> Result<Audited, Trouble> {
+fn watched(
+    limits: Limits,
+    warm: bool,
+    guards: &Guards,
+    meters: Option<&Meters>,
+    pushes: Option<Arc<dyn Follower>>,
+) -> Result<Audited, Trouble> {
     let folder = paths::audit()?;
     let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let rules = Arc::new(Rulebook::new(paths::rules()?));
@@ -56,6 +70,7 @@ fn watched(limits: Limits, warm: bool, guards: &Guards, meters: Option<&Meters>)
         parts.followers = meters.followers();
         parts.store = meters.metrics.timed(parts.store);
     }
+    parts.followers.extend(pushes);
     parts.followers.push(Arc::new(ForgetsUndo { folder: paths::undo()? }));
     let key = match key {
         // Where nothing can be kept, neither can sessions: they last as long as the process does.
@@ -91,6 +106,22 @@ pub fn audit_changes(rules: &Rulebook, registry: &Registry, audit: &Arc<Audit>) 
         }
         Err(error) => tracing::error!(%error, "a changed rule was not audited"),
     });
+}
+
+/// What our own clients are shown of this machine and its rules.
+pub fn extras(registry: &Registry, audit: Option<&Arc<Audit>>, folder: &Path) -> Result<Extras, Trouble> {
+    let book = Rulebook::new(paths::rules()?);
+    if let Some(audit) = audit {
+        audit_changes(&book, registry, audit);
+    }
+    let shelf: Arc<dyn RuleShelf> = Arc::new(Shelf { book, folder: folder.to_owned() });
+    Ok(Extras { host: host_name(), shelf: Some(shelf) })
+}
+
+fn host_name() -> String {
+    let read = ["/proc/sys/kernel/hostname", "/etc/hostname"].into_iter().map(std::fs::read_to_string);
+    let named = read.filter_map(Result::ok).map(|name| name.trim().to_owned()).find(|name| !name.is_empty());
+    named.unwrap_or_else(|| "this machine".to_owned())
 }
 
 /// From here on the audit has a row for every device that comes in, is not let in, or is shut out.

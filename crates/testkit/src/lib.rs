@@ -1,11 +1,14 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
+mod long;
 pub mod provider;
+pub mod push;
 mod script;
 pub mod server;
 pub mod store_suite;
 mod turns;
 pub mod web;
 
+pub use long::long_log;
 pub use script::{Line, Script, call, fail, say, think};
 pub use turns::Turns;

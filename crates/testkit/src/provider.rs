@@ -10,7 +10,7 @@ mod anthropic;
 mod chat;
 mod gemini;
 mod ollama;
-mod request;
+pub(crate) mod request;
 mod responses;
 mod script;
 mod serve;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use agent::{Agent, AgentConfig};
 use engine::{
-    Backend, Clock, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts, Seq, SessionHandle,
-    SessionId, Store, Timestamp,
+    Backend, Clock, Follower, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts, Seq,
+    SessionHandle, SessionId, Store, Timestamp,
 };
 use net::{Connection, ConnectionParts, Rules, memory};
 use store::SqliteStore;
@@ -44,6 +44,7 @@ pub struct Setup {
     pub rules: Rules,
     pub permissions: Arc<dyn engine::Rules>,
     pub redactor: Option<Arc<dyn engine::Redactor>>,
+    pub followers: Vec<Arc<dyn Follower>>,
     pub keep: Keep,
 }
 
@@ -63,6 +64,7 @@ impl Setup {
             rules: Rules::default(),
             permissions: Arc::new(engine::MemoryRules::default()),
             redactor: None,
+            followers: Vec::new(),
             keep: Keep::Memory(Arc::default()),
         }
     }
@@ -252,6 +254,7 @@ impl Server {
             limits: self.setup.limits.clone(),
             rules: Arc::clone(&self.setup.permissions),
             redactor: self.setup.redactor.clone(),
+            followers: self.setup.followers.clone(),
             ..parts
         });
         registry.start_reaper();

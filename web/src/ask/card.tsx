@@ -31,7 +31,7 @@ export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
         <Icon name={ask.question ? 'question' : kindIcon(ask.kind)} />
         <div class="ask-title">
           <h2>{askTitle(ask)}</h2>
-          <p class="soft">{session}{hello.value ? ` on ${hello.value.host}` : ''} · {age(ask.at) === 'now' ? 'just now' : `waiting ${age(ask.at)}`}</p>
+          <p class="soft">{session}{hello.value?.host ? ` on ${hello.value.host}` : ''} · {age(ask.at) === 'now' ? 'just now' : `waiting ${age(ask.at)}`}</p>
         </div>
         {of > 1 && <button type="button" class="plain counter" onClick={onNext} aria-label={`Question ${place} of ${of}. Show the next one`}>{place} of {of}</button>}
       </header>

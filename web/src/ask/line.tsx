@@ -20,7 +20,7 @@ export function AskLine({ ask }: { ask: AskView }) {
       <a href={askPath(ask.session, ask.ask)} class="ask-link">
         <span class="ask-line-head"><Icon name={ask.question ? 'question' : kindIcon(ask.kind)} size={17} /><strong>{askTitle(ask)}</strong>
           {!ask.question && <span class="risk-word">{riskWord(ask.risk)}</span>}</span>
-        <code class="ask-brief">{visible(brief.length > BRIEF_CHARS ? `${brief.slice(0, BRIEF_CHARS)}…` : brief)}</code>
+        <span class={ask.question ? 'ask-brief' : 'ask-brief exactly'}>{visible(brief.length > BRIEF_CHARS ? `${brief.slice(0, BRIEF_CHARS)}…` : brief)}</span>
         <span class="soft">{card ? titleOf(card) : ask.folder}</span>
       </a>
       <div class="ask-line-buttons">

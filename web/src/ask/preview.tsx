@@ -59,7 +59,7 @@ function Diffs({ ask }: { ask: AskView }) {
   }
   return (
     <>
-      {diffs.map((diff) => <Diff key={diff.path} diff={diff} split={false} compact />)}
+      {diffs.map((diff) => <Diff key={diff.path} diff={diff} compact={diffs.length === 1} />)}
       {missing > 0 && (
         <p class="cut">
           {several(missing, 'line')} of this change {missing === 1 ? 'is' : 'are'} not shown.

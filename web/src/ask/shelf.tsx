@@ -57,6 +57,8 @@ function BottomSheet({ label, onClose, children }: { label: string; onClose: () 
   useEffect(() => {
     const mine = dialog.current
     mine?.showModal()
+    // The browser would choose the first button; what is asked comes before how to put it away.
+    mine?.querySelector<HTMLElement>('.ask-body')?.focus()
     return () => mine?.close()
   }, [])
   return (

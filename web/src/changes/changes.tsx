@@ -3,12 +3,13 @@
 // On a phone the page is a list of files, and a file fills the screen; where there is room the files stand
 // beside the one that is read. The panel opens files in place. All three show the same desk.
 
-import { effect } from '@preact/signals'
-import { useEffect, useMemo } from 'preact/hooks'
+import { computed, effect } from '@preact/signals'
+import { useEffect, useMemo, useRef } from 'preact/hooks'
 import { splitDiffs, wrapLines } from '../lib/choices'
 import { ask, state } from '../lib/line'
 import { changesPath, sessionPath } from '../lib/router'
-import { letGo, watch } from '../lib/session'
+import { letGo, watch, type Watched } from '../lib/session'
+import { visible } from '../lib/words'
 import { Icon } from '../ui/icons'
 import { phone } from '../ui/screen'
 import { Desk } from './desk'
@@ -29,12 +30,20 @@ export interface ChangesProps {
 
 export default function Changes({ session, path, panel = false }: ChangesProps) {
   const desk = useDesk(session)
-  const open = panel ? null : chosen(desk.laid.value, path)
+  if (panel) {
+    return (
+      <div class="changes changes-panel">
+        <Words desk={desk} />
+        <Panel desk={desk} />
+      </div>
+    )
+  }
+  const open = chosen(desk.laid.value, path)
   return (
-    <div class={panel ? 'changes changes-panel' : `changes changes-page${path === null ? '' : ' changes-reading'}`}>
-      {!panel && <Head desk={desk} path={path} />}
+    <div class={`changes changes-page${open ? ' changes-reading' : ''}`}>
+      <Head desk={desk} isFile={phone.value && open !== null} />
       <Words desk={desk} />
-      {panel ? <Panel desk={desk} /> : <Page desk={desk} open={open} />}
+      <Page desk={desk} open={open} />
     </div>
   )
 }
@@ -44,12 +53,13 @@ function useDesk(session: string): Desk {
   const desk = useMemo(() => new Desk(session, ask), [session])
   useEffect(() => {
     const watched = watch(session)
+    const deeds = computed(() => deedsOf(watched))
+    const busy = computed(() => watched.state.value !== null && (watched.state.value.busy || watched.state.value.queue.length > 0))
     let first = true
     const stop = effect(() => {
-      const now = watched.state.value
-      desk.busy.value = now !== null && (now.busy || now.queue.length > 0)
-      // Any of these can mean that a file is another one: a row came, a tool ended, the turn ended.
-      void [watched.rows.ids.value, watched.rows.shape.value, desk.busy.value]
+      // Any of these can mean that a file is another one: a tool ended, a turn began or ended, somebody came back.
+      void deeds.value
+      desk.busy.value = busy.value
       const live = state.value.is === 'live'
       if (first) void desk.load()
       else if (live) desk.stir()
@@ -64,15 +74,27 @@ function useDesk(session: string): Desk {
   return desk
 }
 
+/** Tools that change no files, whatever they do. */
+const HARMLESS = new Set(['read', 'search', 'think', 'fetch', 'switchMode'])
+
+/** How many tools have ended that may have changed a file. */
+function deedsOf({ rows }: Watched): number {
+  void rows.shape.value
+  return rows.ids.value.filter((id) => {
+    const row = rows.get(id)?.peek()
+    return row?.is === 'tool' && row.state !== 'running' && !HARMLESS.has(row.kind)
+  }).length
+}
+
 /** The file of the address; the server may name files from the root, and an address has no place for that. */
 function chosen(files: MarkedFile[], path: string | null): MarkedFile | null {
   return files.find(({ diff }) => diff.path === path || diff.path === `/${path}`) ?? null
 }
 
-function Head({ desk, path }: { desk: Desk; path: string | null }) {
+/** `isFile`: one file fills the screen, and the way back leads to the others. */
+function Head({ desk, isFile }: { desk: Desk; isFile: boolean }) {
   const wide = useWide('(min-width: 1100px)')
   const { reviewed, total } = desk.progress.value
-  const isFile = phone.value && path !== null
   return (
     <header class="changes-head">
       <a class="changes-back" href={isFile ? changesPath(desk.session) : sessionPath(desk.session)}>
@@ -115,8 +137,11 @@ function Words({ desk }: { desk: Desk }) {
 function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
   const files = desk.laid.value
   const split = useWide('(min-width: 1100px)') && splitDiffs.value
-  // Where both fit, there is always something to read.
-  const shown = open ?? (!phone.value ? (files.find(({ mark }) => mark === 'open') ?? files[0] ?? null) : null)
+  // Where both fit there is always something to read, and it stays when its last hunk is decided.
+  const last = useRef<string | null>(null)
+  const usual = () => chosen(files, last.current) ?? files.find(({ mark }) => mark === 'open') ?? files[0] ?? null
+  const shown = open ?? (phone.value ? null : usual())
+  last.current = shown?.diff.path ?? null
   const current = useKeys(desk, shown)
   if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
   if (files.length === 0) return <Nothing desk={desk} />
@@ -126,8 +151,8 @@ function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
         <FileList files={files} open={shown?.diff.path ?? null} href={(path) => changesPath(desk.session, path)} />
         <KeepAll desk={desk} />
       </nav>
-      <div class="changes-file">
-        {shown && <FileReview key={shown.diff.path} desk={desk} file={shown} current={current} split={split} />}
+      <div class="changes-file" key={shown?.diff.path}>
+        {shown && <FileReview desk={desk} file={shown} current={current} split={split} />}
         {shown && <Onward desk={desk} file={shown} />}
       </div>
     </main>
@@ -177,5 +202,5 @@ function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
   const last = file.hunks.at(-1)?.hunk ?? null
   const next = neighbour(desk.laid.value, file.diff.path, last, 1)
   if (!next || next.path === file.diff.path) return null
-  return <a class="changes-onward" href={changesPath(desk.session, next.path)} onClick={() => scrollTo(0, 0)}>Next file: {next.path}</a>
+  return <a class="changes-onward" href={changesPath(desk.session, next.path)}>Next file: {visible(next.path)}</a>
 }

@@ -5,11 +5,13 @@
 // only says that the list is old.
 
 import { computed, signal } from '@preact/signals'
+import { wordsOf } from '../lib/toast'
+import { sentence } from '../lib/words'
 import type { Answered, Diff, Hunk, Request } from '../wire'
 import { isSame, lay, progress, settle, UNDO_GRACE_MS, type Decision } from './review'
 
-/** Edits come in bursts; the list is asked for once they pause. */
-const SETTLE_MS = 500
+/** Edits come in bursts; the list is asked for no more often than this. */
+const SETTLE_MS = 600
 
 /** What a person is told once, beside the changes. */
 export interface Word {
@@ -30,10 +32,14 @@ export class Desk {
   readonly laid = computed(() => lay(this.files.value ?? [], this.decisions.value))
   readonly progress = computed(() => progress(this.laid.value))
   private timer: ReturnType<typeof setTimeout> | undefined
+  /** When the list is asked for next; what is stirred meanwhile does not put it off. */
+  private due = Infinity
   private asking = false
   /** Rises with every decision: a list that was asked for under an older one is out of date. */
   private generation = 0
   private closed = false
+  /** What is said is about a list that could not be had, and is over when there is one. */
+  private saysNoList = false
 
   constructor(readonly session: string, private readonly ask: Ask) {}
 
@@ -44,12 +50,15 @@ export class Desk {
 
   /** Something may have changed. */
   stir(afterMs = SETTLE_MS): void {
-    if (this.closed) return
+    const due = Date.now() + afterMs
+    if (this.closed || due >= this.due) return
     clearTimeout(this.timer)
+    this.due = due
     this.timer = setTimeout(() => void this.load(), afterMs)
   }
 
   async load(): Promise<void> {
+    this.due = Infinity
     if (this.asking) return this.stir()
     this.asking = true
     const generation = this.generation
@@ -59,6 +68,7 @@ export class Desk {
       else this.take(files)
     } catch (error) {
       this.say('bad', error)
+      this.saysNoList = true
     } finally {
       this.asking = false
     }
@@ -68,6 +78,8 @@ export class Desk {
     const { decisions, failed } = settle(files, this.decisions.value, !this.busy.value, Date.now())
     this.files.value = files
     this.decisions.value = decisions
+    if (this.saysNoList) this.word.value = null
+    this.saysNoList = false
     for (const { path } of failed) this.word.value = { tone: 'bad', text: `${path} was not undone; the session says why.` }
     if (decisions.some(({ mark }) => mark === 'undoing')) this.stir(this.busy.value ? 4 * UNDO_GRACE_MS : UNDO_GRACE_MS)
   }
@@ -123,6 +135,7 @@ export class Desk {
   }
 
   private say(tone: Word['tone'], error: unknown): void {
-    if (!this.closed) this.word.value = { tone, text: error instanceof Error ? error.message : String(error) }
+    this.saysNoList = false
+    if (!this.closed) this.word.value = { tone, text: sentence(wordsOf(error)) }
   }
 }

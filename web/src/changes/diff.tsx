@@ -6,6 +6,7 @@
 
 import type { ComponentChildren } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
+import { wrapLines } from '../lib/choices'
 import type { Diff as DiffData, Hunk } from '../wire'
 import { number, page, PAGE_LINES, pair, reveal, type Line, type LineKind } from './lines'
 import './diff.css'
@@ -14,9 +15,7 @@ export interface DiffProps {
   diff: DiffData
   /** Before and after side by side. */
   split?: boolean
-  /** Long lines go on below instead of to the right. Side by side they always do. */
-  wrap?: boolean
-  /** Without the file's name: whoever shows it has said it. */
+  /** Without the file's name: whoever shows it has said it. They also say what the server left out. */
   compact?: boolean
   /** What else stands in a hunk's head, and below it. */
   head?: (hunk: Hunk) => ComponentChildren
@@ -27,13 +26,15 @@ export interface DiffProps {
   folded?: (hunk: Hunk) => boolean
 }
 
-export function Diff({ diff, split: wanted = false, wrap = false, compact = false, head, foot, frame, folded }: DiffProps) {
+export function Diff({ diff, split: wanted = false, compact = false, head, foot, frame, folded }: DiffProps) {
+  // Side by side there is no room to scroll.
+  const wrap = wanted || wrapLines.value
   // A file that is all new, or all gone, has only one side.
   const split = wanted && diff.added > 0 && diff.removed > 0
   const [limit, setLimit] = useState(PAGE_LINES)
   const { shown, left } = useMemo(() => page(diff, limit), [diff, limit])
   return (
-    <div class={`diff${split ? ' diff-split' : ''}${wrap || split ? ' diff-wrap' : ''}`}>
+    <div class={`diff${split ? ' diff-split' : ''}${wrap ? ' diff-wrap' : ''}`}>
       {!compact && <DiffTitle diff={diff} />}
       {diff.status === 'opaque' && <p class="diff-note">Not text, or too large to be shown here.</p>}
       {shown.map(({ hunk, lines }) => {
@@ -46,7 +47,7 @@ export function Diff({ diff, split: wanted = false, wrap = false, compact = fals
                 {head?.(hunk)}
               </header>
             )}
-            {!folded?.(hunk) && <Lines hunk={hunk} count={lines} split={split} scrolls={!wrap && !split} />}
+            {!folded?.(hunk) && <Lines hunk={hunk} count={lines} split={split} scrolls={!wrap} />}
             {foot?.(hunk)}
           </div>
         )
@@ -56,7 +57,6 @@ export function Diff({ diff, split: wanted = false, wrap = false, compact = fals
           Show {Math.min(left, PAGE_LINES)} more of {left} lines
         </button>
       )}
-      {diff.more > 0 && left === 0 && <p class="diff-note">{plural(diff.more, 'more line is', 'more lines are')} not shown: the file is too large.</p>}
     </div>
   )
 }

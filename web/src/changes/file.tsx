@@ -2,8 +2,8 @@
 
 import type { Signal } from '@preact/signals'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { wrapLines } from '../lib/choices'
 import { appendDraft } from '../lib/draft'
+import { several } from '../lib/words'
 import type { Hunk } from '../wire'
 import type { Desk } from './desk'
 import { Diff, DiffTitle } from './diff'
@@ -41,12 +41,12 @@ export function FileReview({ desk, file, current, split, bare = false }: FileRev
         compact
         diff={file.diff}
         split={split}
-        wrap={wrapLines.value}
         frame={(hunk) => ({ id: bare ? undefined : hunkElementId(file.diff.path, hunk), class: `hunk-${markOf(hunk)}${isCurrent(hunk) ? ' hunk-current' : ''}` })}
         folded={(hunk) => markOf(hunk) === 'kept' || markOf(hunk) === 'undone'}
         head={(hunk) => <HunkButtons desk={desk} path={file.diff.path} hunk={hunk} mark={markOf(hunk)} onRemark={() => setRemarking(hunk)} />}
         foot={(hunk) => isRemarked(hunk) && <Remark desk={desk} path={file.diff.path} hunk={hunk} onDone={done} />}
       />
+      {file.diff.more > 0 && <p class="diff-note">{several(file.diff.more, 'line')} of this file not shown: too much has changed. Look at it on the computer before you keep it.</p>}
     </>
   )
 }

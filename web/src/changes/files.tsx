@@ -1,5 +1,6 @@
 // The files of a review: what changed in each, and how far its review is.
 
+import { visible } from '../lib/words'
 import { Counts } from './diff'
 import type { MarkedFile } from './review'
 
@@ -28,8 +29,8 @@ function Entry({ file }: { file: MarkedFile }) {
   return (
     <>
       <span class="file-name">
-        <bdi>{file.diff.path.slice(cut)}</bdi>
-        {cut > 0 && <span class="file-folder"><bdi>{file.diff.path.slice(0, cut - 1)}</bdi></span>}
+        <bdi>{visible(file.diff.path.slice(cut))}</bdi>
+        {cut > 0 && <span class="file-folder"><bdi>{visible(file.diff.path.slice(0, cut - 1))}</bdi></span>}
       </span>
       <span class="file-side">
         <Counts diff={file.diff} />

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import type { Answered, Diff, Hunk, Request } from '../wire'
 import { Desk } from './desk'
 import { lay, neighbour, progress, remark, settle, UNDO_GRACE_MS, type Decision } from './review'
@@ -94,6 +94,18 @@ describe('a desk', () => {
     await old
     expect(shown(desk)).toEqual(['a kept: 1=kept 2=kept'])
     desk.close()
+  })
+
+  test('asks once for a burst of changes, and a burst that goes on does not put it off', async () => {
+    vi.useFakeTimers()
+    const { desk, asked } = world()
+    for (let count = 0; count < 15; count++) {
+      desk.stir()
+      await vi.advanceTimersByTimeAsync(100)
+    }
+    desk.close()
+    vi.useRealTimers()
+    expect(asked).toEqual(['changes', 'changes'])
   })
 
   test('a refusal opens the hunk again, and says why', async () => {

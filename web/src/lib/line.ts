@@ -13,6 +13,8 @@ const WAITING_MAX = 64
 const ANSWER_MS = 30_000
 /** The first wait after a lost connection, and the longest. */
 const BACKOFF_MS = [500, 30_000] as const
+/** The code of a close with which the server shows somebody the door. */
+const NOT_WELCOME = 1008
 /** A socket that does not open is given up after this. */
 const OPEN_MS = 10_000
 
@@ -62,7 +64,7 @@ export const state = signal<LineState>({ is: 'connecting' })
 export const hello = signal<Hello | null>(null)
 /** The server's clock minus this one's, in milliseconds. */
 export const skew = signal(0)
-/** Something came that this page does not know: it is older than the server. */
+/** The server has changed since this page was loaded, or says something that it does not know. */
 export const outdated = signal(false)
 
 let socket: WebSocket | null = null
@@ -130,9 +132,9 @@ function connect(): void {
   const slow = setTimeout(() => mine.close(), OPEN_MS)
   mine.onopen = () => clearTimeout(slow)
   mine.onmessage = (event) => { if (socket === mine) receive(event.data) }
-  mine.onclose = () => {
+  mine.onclose = (event) => {
     clearTimeout(slow)
-    if (socket === mine) closed()
+    if (socket === mine) closed(event?.code === NOT_WELCOME)
   }
 }
 
@@ -153,6 +155,7 @@ function receive(data: unknown): void {
 function told(frame: Told): void {
   if (frame.on === 'hello') {
     tries = 0
+    if (hello.value && hello.value.version !== frame.version) outdated.value = true
     hello.value = frame
     skew.value = frame.now - Date.now()
     state.value = { is: 'live' }
@@ -200,8 +203,8 @@ function fail(pending: Pending, error: Error): void {
   pending.reject(error)
 }
 
-function closed(): void {
-  const opened = state.value.is === 'live'
+function closed(unwelcome: boolean): void {
+  const opened = state.value.is === 'live' && !unwelcome
   socket = null
   for (const [id, pending] of inFlight) {
     inFlight.delete(id)

@@ -9,6 +9,10 @@ import type { Append, Row } from '../wire'
 /** Rows that are held at most; beyond it the end that is farther from the reader goes. */
 export const HELD_MAX = 1_200
 
+/** What a row holds at most, whatever is added to it; the server has the same limits. */
+const TEXT_CHARS_MAX = 40 << 10
+const OUTPUT_CHARS_MAX = 12 << 10
+
 export class Rows {
   /** Ids in order. Changes only when rows come or go. */
   readonly ids = signal<readonly number[]>([])
@@ -61,8 +65,8 @@ export class Rows {
     const known = this.byId.get(id)
     if (!known || rev <= known.peek().rev) return
     const row = known.peek()
-    if (row.is === 'said' || row.is === 'thought') known.value = { ...row, rev, text: row.text + text }
-    else if (row.is === 'tool') known.value = { ...row, rev, output: row.output + text }
+    if (row.is === 'said' || row.is === 'thought') known.value = { ...row, rev, ...fromStart(row, text) }
+    else if (row.is === 'tool') known.value = { ...row, rev, ...fromEnd(row, text) }
   }
 
   /** A page of rows before the first one. */
@@ -93,6 +97,20 @@ export class Rows {
     if (ids.length === 0 || first > (ids.at(-1) ?? 0)) this.ids.value = [...ids, ...fresh]
     else this.ids.value = [...new Set([...ids, ...fresh])].sort((a, b) => a - b)
   }
+}
+
+/** Text keeps its beginning, output its end; what goes beyond is counted, and can be asked for. */
+function fromStart(row: { text: string; more: number }, text: string): { text: string; more: number } {
+  const all = row.text + text
+  return all.length <= TEXT_CHARS_MAX ? { text: all, more: row.more } : { text: all.slice(0, TEXT_CHARS_MAX), more: row.more + all.length - TEXT_CHARS_MAX }
+}
+
+function fromEnd(row: { output: string; more: number }, text: string): { output: string; more: number } {
+  const all = row.output + text
+  if (all.length <= OUTPUT_CHARS_MAX * 2) return { output: all, more: row.more }
+  const line = all.indexOf('\n', all.length - OUTPUT_CHARS_MAX)
+  const from = line < 0 ? all.length - OUTPUT_CHARS_MAX : line + 1
+  return { output: all.slice(from), more: row.more + from }
 }
 
 /** What decides how a row is grouped with others. */

@@ -50,6 +50,12 @@ export function several(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`
 }
 
+/** What a server says of an error begins small and has no end; on a page it stands alone. */
+export function sentence(text: string): string {
+  const first = text.charAt(0).toUpperCase() + text.slice(1)
+  return /[.!?…]$/.test(first) ? first : `${first}.`
+}
+
 /** The last part of a path. */
 export function base(path: string): string {
   return path.replace(/\/+$/, '').split('/').at(-1) || path

@@ -15,6 +15,7 @@ import { AskLine } from '../ask/line'
 import { EmptyList } from './empty'
 
 const SEARCH_AFTER_MS = 250
+const SHOWN_ASKS = 3
 
 export const filter = signal('')
 
@@ -83,8 +84,8 @@ function NeedsYou() {
   return (
     <section class="needs-you" aria-labelledby="needs-you">
       <h2 id="needs-you">Needs you ({waiting.length})</h2>
-      <ul class="bare">{waiting.slice(0, 5).map((one) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} /></li>)}</ul>
-      {waiting.length > 5 && <a class="more" href="/inbox">All {waiting.length}</a>}
+      <ul class="bare">{waiting.slice(0, SHOWN_ASKS).map((one) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} /></li>)}</ul>
+      {waiting.length > SHOWN_ASKS && <a class="more" href="/inbox">All {waiting.length}</a>}
     </section>
   )
 }
@@ -99,10 +100,14 @@ function CardLink({ card }: { card: Card }) {
   useEffect(() => { if (here) ref.current?.scrollIntoView({ block: 'nearest' }) }, [here])
   return (
     <a ref={ref} class="card" href={sessionPath(card.session)} aria-current={here ? 'page' : undefined} data-session={card.session}>
-      <span class="card-title">{titleOf(card)}</span>
-      <span class="card-age soft">{age(card.updatedAt)}</span>
-      <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
-      <span class="card-place soft">{base(card.folder)}{card.costUsd ? ` · ${money(card.costUsd)}` : ''}</span>
+      <span class="card-row">
+        <span class="card-title">{titleOf(card)}</span>
+        <span class="card-age soft">{age(card.updatedAt)}</span>
+      </span>
+      <span class="card-row">
+        <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
+        <span class="card-place soft">{base(card.folder)}{card.costUsd ? ` · ${money(card.costUsd)}` : ''}</span>
+      </span>
       {card.line && <span class="card-line soft">{card.line}</span>}
     </a>
   )

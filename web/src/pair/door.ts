@@ -3,6 +3,8 @@
 // Every way in which it can fail has its own words, because each has another way out. What happens is a
 // value that the page shows; how it is sent is given, so that every course can be written down in a test.
 
+import { sentence } from '../lib/words'
+
 /** What the server answers to `POST /ui/enter`. */
 export interface Answer {
   status: number
@@ -23,7 +25,7 @@ export type Failure = 'unknown' | 'used' | 'expired' | 'unanswered' | 'refused' 
 
 /** What went wrong, and what can be done about it. Where the server says more than this page knows, it is shown. */
 export const FAILURES: Record<Failure, { title: string | null; advice: string }> = {
-  unknown: { title: 'This code opens nothing here', advice: 'Check the code, and that it is for this server. Codes live for five minutes.' },
+  unknown: { title: 'This code is unknown here', advice: 'Check the code, and that it is for this server. Codes live for five minutes.' },
   used: { title: 'This code was used already', advice: 'Each code works once. Ask for a new one.' },
   expired: { title: 'This code has expired', advice: 'Codes live for five minutes. Ask for a new one.' },
   unanswered: { title: 'Nobody answered', advice: 'Ask for a new code, and have the other screen at hand.' },
@@ -91,12 +93,6 @@ function refused({ status, body }: Answer): Step {
 
 function failed(why: Failure, message: string): Step {
   return { is: 'failed', why, message }
-}
-
-/** The server's words begin small and have no end. */
-function sentence(text: string): string {
-  const first = text.charAt(0).toUpperCase() + text.slice(1)
-  return /[.!?]$/.test(first) ? first : `${first}.`
 }
 
 /** A code as it was scanned, pasted or typed: a whole link is taken for its code. */

@@ -105,7 +105,7 @@ function Knocking({ words }: { words: string }) {
   return (
     <div role="status">
       <p>Waiting to be let in. The other screen must show the same words:</p>
-      <p class="enter-words">{words}</p>
+      <p class="enter-words" data-words>{words}</p>
       <p class="enter-note">There, open Settings, then Devices. In a terminal, answer with y.</p>
     </div>
   )
@@ -121,7 +121,7 @@ function Form({ mode, came, code, name, start }: Omit<BodyProps, 'step' | 'onAga
         </label>
       )}
       <label class="enter-field">
-        <span>What this device is called</span>
+        <span>Name of this device</span>
         <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="off" enterkeyhint="go" />
       </label>
       <button type="submit" class="enter-main">{mode === 'pair' ? 'Ask to come in' : 'Sign in'}</button>

@@ -2,14 +2,14 @@
 // never slow because of what is shown.
 
 import type { ComponentChildren } from 'preact'
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import type { Picture, SlashCommand } from '../wire'
 import { sendKey } from '../lib/choices'
 import { draft, setDraft } from '../lib/draft'
 import { toast } from '../lib/toast'
 import { Icon } from '../ui/icons'
 import { phone, touch } from '../ui/screen'
-import { type Choice, Picker, triggerAt, useChoices } from './picker'
+import { usePicking } from './picking'
 import { type Chosen, forget, PICTURES_MAX, readPictures } from './pictures'
 
 const LINES_MAX = 6
@@ -33,71 +33,38 @@ interface ComposerProps {
 export function Composer({ draftOf, session, commands, placeholder, onSend, stop, chips, busy, sendLabel = 'Send' }: ComposerProps) {
   const box = useRef<HTMLTextAreaElement>(null)
   const text = draft(draftOf).value
-  const [cursor, setCursor] = useState(0)
-  const [at, setAt] = useState(0)
-  const [left, setLeft] = useState('')
   const { chosen, add, remove, clear } = usePictures()
-  const trigger = triggerAt(text, cursor)
-  const asked = trigger ? `${trigger.kind} ${trigger.from}` : ''
-  const choices = useChoices(asked !== left ? trigger : null, commands, session)
-  useEffect(() => setAt(0), [trigger?.word, trigger?.kind])
+  const picking = usePicking(box, draftOf, text, commands, session)
   useGrowing(box, text)
-  const write = (value: string) => setDraft(draftOf, value)
+  const empty = text.trim() === '' && chosen.length === 0
   const send = () => {
-    if (text.trim() === '' && chosen.length === 0) return
-    if (!onSend(text.trim(), chosen.map((one) => one.picture))) return
-    write('')
+    if (empty || !onSend(text.trim(), chosen.map((one) => one.picture))) return
+    setDraft(draftOf, '')
     clear()
-  }
-  const pick = (choice: Choice) => {
-    if (!trigger) return
-    write(text.slice(0, trigger.from) + choice.text + text.slice(trigger.to))
-    const end = trigger.from + choice.text.length
-    requestAnimationFrame(() => {
-      box.current?.focus()
-      box.current?.setSelectionRange(end, end)
-      setCursor(end)
-    })
-  }
-  const insert = (mark: string) => {
-    const spaced = text === '' || mark === '/' || /\s$/.test(text) ? mark : ` ${mark}`
-    write(mark === '/' ? `/${text.replace(/^\//, '')}` : text + spaced)
-    requestAnimationFrame(() => {
-      const end = mark === '/' ? 1 : box.current?.value.length ?? 0
-      box.current?.focus()
-      box.current?.setSelectionRange(end, end)
-      setCursor(end)
-      setLeft('')
-    })
   }
   const keys = (event: KeyboardEvent) => {
     // Keys of an input method belong to it until it is done.
-    if (event.isComposing || event.keyCode === 229) return
-    if (choices.length > 0 && pickerKey(event, choices, at, setAt, pick, () => setLeft(asked))) return
-    if (event.key === 'Enter' && sendsWith(event)) {
-      event.preventDefault()
-      send()
-    }
+    if (event.isComposing || event.keyCode === 229 || picking.key(event)) return
+    if (event.key !== 'Enter' || !sendsWith(event)) return
+    event.preventDefault()
+    send()
   }
-  const empty = text.trim() === '' && chosen.length === 0
   return (
     <form class="composer" onSubmit={(event) => { event.preventDefault(); send() }}
       onDragOver={(event) => { if (event.dataTransfer?.types.includes('Files')) event.preventDefault() }}
       onDrop={(event) => { if (event.dataTransfer?.files.length) { event.preventDefault(); void add(event.dataTransfer.files) } }}>
-      {choices.length > 0 && <Picker label={trigger?.kind === 'file' ? 'Files' : 'Commands'} choices={choices} at={Math.min(at, choices.length - 1)} onPick={pick} />}
-      {chosen.length > 0 && <ul class="bare thumbs">{chosen.map((one) => (
-        <li key={one.address}><img src={one.address} alt={one.name} /><button type="button" class="icon-button tiny" aria-label={`Remove ${one.name}`} onClick={() => remove(one)}><Icon name="close" size={14} /></button></li>
-      ))}</ul>}
+      {picking.list}
+      <Thumbs chosen={chosen} onRemove={remove} />
       <textarea ref={box} id="composer" rows={1} value={text} placeholder={placeholder} aria-label="Message to the agent" enterkeyhint={touch.value ? 'enter' : 'send'} autocapitalize="sentences"
-        aria-haspopup="listbox" aria-autocomplete="list" aria-controls={choices.length > 0 ? 'picker' : undefined} aria-activedescendant={choices.length > 0 ? `pick-${Math.min(at, choices.length - 1)}` : undefined}
-        onInput={(event) => { write(event.currentTarget.value); setCursor(event.currentTarget.selectionStart); setLeft('') }}
-        onSelect={(event) => setCursor(event.currentTarget.selectionStart)} onKeyDown={keys}
+        aria-haspopup="listbox" aria-autocomplete="list" {...picking.described}
+        onInput={(event) => { setDraft(draftOf, event.currentTarget.value); picking.typed(event.currentTarget.selectionStart) }}
+        onSelect={(event) => picking.moved(event.currentTarget.selectionStart)} onKeyDown={keys}
         onPaste={(event) => { const files = event.clipboardData?.files; if (files?.length) { event.preventDefault(); void add(files) } }} />
       <div class="composer-bar">
         <div class="composer-chips">
           <Attach onFiles={add} />
-          <button type="button" class="icon-button" aria-label="Commands" title="Commands" onClick={() => insert('/')}><Icon name="slash" size={18} /></button>
-          {session !== null && <button type="button" class="icon-button" aria-label="Mention a file" title="Mention a file" onClick={() => insert('@')}><Icon name="at" size={18} /></button>}
+          <button type="button" class="icon-button" aria-label="Commands" title="Commands" onClick={() => picking.begin('/')}><Icon name="slash" size={18} /></button>
+          {session !== null && <button type="button" class="icon-button" aria-label="Mention a file" title="Mention a file" onClick={() => picking.begin('@')}><Icon name="at" size={18} /></button>}
           {chips}
         </div>
         {empty && stop ? stop : (
@@ -108,6 +75,20 @@ export function Composer({ draftOf, session, commands, placeholder, onSend, stop
         )}
       </div>
     </form>
+  )
+}
+
+function Thumbs({ chosen, onRemove }: { chosen: Chosen[]; onRemove: (one: Chosen) => void }) {
+  if (chosen.length === 0) return null
+  return (
+    <ul class="bare thumbs">
+      {chosen.map((one) => (
+        <li key={one.address}>
+          <img src={one.address} alt={one.name} />
+          <button type="button" class="icon-button tiny" aria-label={`Remove ${one.name}`} onClick={() => onRemove(one)}><Icon name="close" size={14} /></button>
+        </li>
+      ))}
+    </ul>
   )
 }
 
@@ -127,18 +108,6 @@ function sendsWith(event: KeyboardEvent): boolean {
   if (event.shiftKey || event.altKey) return false
   if (sendKey.value === 'auto') return !touch.value && !phone.value
   return sendKey.value === 'enter'
-}
-
-function pickerKey(event: KeyboardEvent, choices: Choice[], at: number, setAt: (at: number) => void, pick: (choice: Choice) => void, leave: () => void): boolean {
-  const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0
-  const choice = choices[Math.min(at, choices.length - 1)]
-  if (step !== 0) setAt((at + step + choices.length) % choices.length)
-  else if ((event.key === 'Enter' || event.key === 'Tab') && !event.shiftKey && choice) pick(choice)
-  else if (event.key === 'Escape') leave()
-  else return false
-  event.preventDefault()
-  event.stopPropagation()
-  return true
 }
 
 function usePictures() {

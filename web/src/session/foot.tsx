@@ -8,7 +8,6 @@ import { ask } from '../lib/line'
 import { post } from '../lib/outbox'
 import type { Watched } from '../lib/session'
 import { toast, tried } from '../lib/toast'
-import { money } from '../lib/words'
 import { Icon } from '../ui/icons'
 import { Composer } from './composer'
 import { setIn, SettingChips } from './settings'
@@ -32,7 +31,7 @@ export function Foot({ watched }: { watched: Watched }) {
       <Composer draftOf={session} session={session} commands={state?.commands ?? EMPTY_COMMANDS} onSend={send} busy={busy}
         placeholder={busy ? 'Write what comes next' : 'What should be done?'}
         stop={busy ? <StopButton session={session} turn={state?.turn ?? null} /> : undefined}
-        chips={<><SettingChips settings={state?.settings ?? EMPTY_SETTINGS} disabled={false} onSet={setIn(session)} />{state && <Meter state={state} />}</>} />
+        chips={<SettingChips settings={state?.settings ?? EMPTY_SETTINGS} disabled={false} onSet={setIn(session)} />} />
     </>
   )
 }
@@ -65,13 +64,4 @@ function StopButton({ session, turn }: { session: string; turn: number | null })
     void tried(ask({ do: 'cancel', session, turn: null })).then((done) => { if (!done) setAsked(false) })
   }
   return <button type="button" class="send stop" aria-label="Stop" onClick={press}><Icon name="stop" /><span class="send-word">{asked ? 'Stopping…' : 'Stop'}</span></button>
-}
-
-/** How full the context is, and the cost; nothing of what is not known. */
-function Meter({ state }: { state: SessionState }) {
-  const share = state.contextSize > 0 && state.contextUsed > 0 ? Math.min(100, Math.round((state.contextUsed / state.contextSize) * 100)) : null
-  const cost = state.costUsd === null || (state.costUsd === 0 && !state.unpriced) ? null : `${money(state.costUsd)}${state.unpriced ? ' or more' : ''}`
-  if (share === null && cost === null && !state.compacting) return null
-  const parts = [state.compacting ? 'Summing up…' : share !== null && `${share} % context`, cost]
-  return <span class="meter soft" title={share === null ? undefined : `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens`}>{parts.filter(Boolean).join(', ')}</span>
 }

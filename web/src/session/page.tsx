@@ -3,15 +3,15 @@
 
 import { useSignalEffect } from '@preact/signals'
 import { useEffect, useState } from 'preact/hooks'
-import { Shelf } from '../ask/shelf'
+import type { SessionState } from '../wire'
 import { may } from '../ask/answer'
+import { Shelf } from '../ask/shelf'
 import { cards } from '../lib/board'
-import { ask, state as line } from '../lib/line'
+import { ask, skew, state as line } from '../lib/line'
 import { changesPath, go, sessionPath } from '../lib/router'
 import { letGo, watch, type Watched } from '../lib/session'
 import { copy, tried } from '../lib/toast'
-import { clock, duration, now, titleOf } from '../lib/words'
-import { skew } from '../lib/line'
+import { clock, duration, money, now, titleOf } from '../lib/words'
 import { Icon } from '../ui/icons'
 import { Menu, type MenuItem } from '../ui/menu'
 import { phone, wide } from '../ui/screen'
@@ -71,7 +71,7 @@ function Head({ watched }: { watched: Watched }) {
       {phone.value && <a class="icon-button" href="/" aria-label="All sessions"><Icon name="back" /></a>}
       <div class="head-title">
         <h1 title={title}>{title}</h1>
-        <p class="soft"><StateWords watched={watched} /></p>
+        <p class="soft"><StateWords watched={watched} />{state && <Meter state={state} />}</p>
       </div>
       <Others names={state?.others ?? []} />
       {!phone.value && !wide.value && <a class="icon-button" href={changesPath(watched.session)} aria-label="Changes"><Icon name="changes" /></a>}
@@ -88,11 +88,21 @@ function StateWords({ watched }: { watched: Watched }) {
   const state = watched.state.value
   if (!watched.fresh.value) return <>{watched.told.value !== null && line.value.is !== 'live' ? `Last update ${clock(watched.told.value)}` : 'Loading…'}</>
   if (!state) return null
+  if (line.value.is !== 'live' && watched.told.value !== null) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(watched.told.value)}</>
   if (state.asks.length > 0) return <span class="word is-waiting"><Icon name="hand" size={14} />Needs you</span>
   if (state.compacting) return <span class="word is-working"><span class="spinner" />Summing up</span>
   if (!state.busy) return <span class="word"><Icon name="check" size={14} />Ready</span>
   const since = state.turnAt === null ? 0 : now.value + skew.value - state.turnAt
   return <span class="word is-working"><span class="spinner" />Working{since > 2_000 && <span aria-hidden="true"> {duration(since)}</span>}</span>
+}
+
+/** How full the context is, and the cost; nothing of what is not known. */
+function Meter({ state }: { state: SessionState }) {
+  const share = state.contextSize > 0 && state.contextUsed > 0 ? Math.min(100, Math.round((state.contextUsed / state.contextSize) * 100)) : null
+  const cost = state.costUsd === null || (state.costUsd === 0 && !state.unpriced) ? null : `${money(state.costUsd)}${state.unpriced ? ' or more' : ''}`
+  if (share === null && cost === null) return null
+  const parts = [share !== null && `${share} % context`, cost]
+  return <span class="meter soft" title={share === null ? undefined : `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens`}>{parts.filter(Boolean).join(' · ')}</span>
 }
 
 function Others({ names }: { names: readonly string[] }) {

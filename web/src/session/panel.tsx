@@ -63,8 +63,8 @@ export function Details({ watched }: { watched: Watched }) {
   const facts: [string, string | null][] = [
     ['Folder', state?.folder ?? null],
     ['Session', watched.session],
-    ['Host', hello.value?.host ?? null],
-    ['Sandbox', hello.value?.sandbox ?? null],
+    ['Host', hello.value?.host || null],
+    ['Sandbox', hello.value?.sandbox || null],
     ['Context', state && state.contextSize > 0 ? `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens` : null],
     ['Cost', state && state.costUsd !== null ? `${money(state.costUsd)}${state.unpriced ? ', and some that is not known' : ''}` : null],
     ['Also here', state && state.others.length > 0 ? state.others.join(', ') : null],

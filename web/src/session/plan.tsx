@@ -12,7 +12,7 @@ export function PlanSteps({ plan }: { plan: Plan }) {
     <ol class="bare steps">
       {plan.steps.map((step, place) => (
         <li key={place} class={`step is-${step.state}`}>
-          <span class="step-mark">{step.state === 'done' ? <Icon name="check" size={15} /> : step.state === 'running' ? <span class="spinner still" /> : <Icon name="dot" size={15} />}</span>
+          <span class="step-mark">{step.state === 'done' ? <Icon name="check" size={15} /> : step.state === 'running' ? <span class="spinner" /> : <Icon name="dot" size={15} />}</span>
           <span><span class="off-screen">{WORDS[step.state] ?? step.state}: </span>{step.text}</span>
         </li>
       ))}

@@ -110,10 +110,18 @@ function EndedRow({ row, watched }: { row: Of<'ended'>; watched: Watched }) {
   return (
     <div class={`ended ${bad ? 'bad' : ''}`}>
       <p><Icon name={bad ? 'alert' : row.stop === 'endTurn' ? 'check' : 'stop'} size={16} /><span>{summary(row)}</span>
-        <LinkButton watched={watched} row={row.id} /></p>
+        <CopyButton text={() => turnText(watched, row.turn)} what="answer" /><LinkButton watched={watched} row={row.id} /></p>
       {row.error && <p class="error">{row.error}</p>}
     </div>
   )
+}
+
+/** Everything that was said in a turn. */
+function turnText(watched: Watched, turn: number | null): string {
+  return watched.rows.ids.peek().flatMap((id) => {
+    const row = watched.rows.get(id)?.peek()
+    return row?.is === 'said' && row.turn === turn && row.under === null ? [row.text.trim()] : []
+  }).join('\n\n')
 }
 
 function summary(row: Ended): string {
@@ -144,8 +152,8 @@ export function useFull(row: Row, watched: Watched): { row: Row | null; load: ()
   return { row: full, load }
 }
 
-export function CopyButton({ text, what }: { text: string; what: string }) {
-  return <button type="button" class="icon-button tiny" aria-label={`Copy the ${what}`} title="Copy" onClick={() => void tried(copy(text))}><Icon name="copy" size={16} /></button>
+export function CopyButton({ text, what }: { text: string | (() => string); what: string }) {
+  return <button type="button" class="icon-button tiny" aria-label={`Copy the ${what}`} title="Copy" onClick={() => void tried(copy(typeof text === 'string' ? text : text()))}><Icon name="copy" size={16} /></button>
 }
 
 function LinkButton({ watched, row }: { watched: Watched; row: number }) {

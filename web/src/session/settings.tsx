@@ -1,10 +1,12 @@
-// A session's settings (mode, model, approval) as chips that open the browser's own list.
+// A session's settings: those that are changed often as chips that open the browser's own list, all of
+// them, with what they mean, in a sheet.
 
 import { useState } from 'preact/hooks'
 import type { Setting } from '../wire'
 import { ask } from '../lib/line'
 import { tried } from '../lib/toast'
 import { Icon } from '../ui/icons'
+import { Sheet } from '../ui/sheet'
 
 interface ChipsProps {
   settings: readonly Setting[]
@@ -12,11 +14,52 @@ interface ChipsProps {
   onSet: (setting: string, value: string) => Promise<unknown>
 }
 
+/** Settings whose value says what it is about. */
+const CHIPS = ['mode', 'model', 'approval']
+
 export function SettingChips({ settings, disabled, onSet }: ChipsProps) {
-  return <>{settings.filter((setting) => setting.choices.length > 1).map((setting) => <Chip key={setting.id} setting={setting} disabled={disabled} onSet={onSet} />)}</>
+  const [open, setOpen] = useState(false)
+  const choosable = settings.filter((setting) => setting.choices.length > 1)
+  if (choosable.length === 0) return null
+  return (
+    <>
+      {choosable.filter((setting) => CHIPS.includes(setting.id)).map((setting) => <Chip key={setting.id} setting={setting} disabled={disabled} onSet={onSet} />)}
+      <button type="button" class="icon-button" aria-label="All settings of the session" title="All settings of the session" onClick={() => setOpen(true)}><Icon name="mode" size={18} /></button>
+      {open && (
+        <Sheet label="Session settings" onClose={() => setOpen(false)}>
+          <div class="all-settings">{choosable.map((setting) => <Field key={setting.id} setting={setting} disabled={disabled} onSet={onSet} />)}</div>
+        </Sheet>
+      )}
+    </>
+  )
 }
 
-function Chip({ setting, disabled, onSet }: { setting: Setting; disabled: boolean; onSet: ChipsProps['onSet'] }) {
+interface ChoiceProps {
+  setting: Setting
+  disabled: boolean
+  onSet: ChipsProps['onSet']
+}
+
+function Chip(props: ChoiceProps) {
+  return (
+    <label class={`chip of-${props.setting.id}`} title={`${props.setting.name}: ${props.setting.description}`}>
+      <span class="chip-name" aria-hidden="true">{props.setting.name}</span><Select {...props} /><Icon name="down" size={14} />
+    </label>
+  )
+}
+
+function Field(props: ChoiceProps) {
+  const { setting } = props
+  const about = setting.choices.find((choice) => choice.value === setting.value)?.description
+  return (
+    <div class="field">
+      <span aria-hidden="true">{setting.name}</span><Select {...props} />
+      <span class="soft">{setting.description}{about && `. ${about}.`}</span>
+    </div>
+  )
+}
+
+function Select({ setting, disabled, onSet }: ChoiceProps) {
   const [pending, setPending] = useState<string | null>(null)
   const known = setting.choices.some((choice) => choice.value === setting.value)
   const change = async (select: HTMLSelectElement) => {
@@ -27,14 +70,10 @@ function Chip({ setting, disabled, onSet }: { setting: Setting; disabled: boolea
     if (!done) select.value = setting.value
   }
   return (
-    <label class={`chip ${pending ? 'pending' : ''}`} title={setting.description || setting.name}>
-      <span class="chip-name">{setting.name}</span>
-      <select value={pending ?? setting.value} disabled={disabled || pending !== null} aria-label={setting.name} data-setting={setting.id} onChange={(event) => void change(event.currentTarget)}>
-        {!known && <option value={setting.value}>{setting.value}</option>}
-        {setting.choices.map((choice) => <option key={choice.value} value={choice.value} title={choice.description}>{choice.name}</option>)}
-      </select>
-      <Icon name="down" size={14} />
-    </label>
+    <select class={pending ? 'pending' : ''} value={pending ?? setting.value} disabled={disabled || pending !== null} aria-label={setting.name} data-setting={setting.id} onChange={(event) => void change(event.currentTarget)}>
+      {!known && <option value={setting.value}>{setting.value}</option>}
+      {setting.choices.map((choice) => <option key={choice.value} value={choice.value} title={choice.description}>{choice.name}</option>)}
+    </select>
   )
 }
 

@@ -49,13 +49,14 @@ function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within:
   const full = useFull(shown, watched)
   const row = full.row?.is === 'tool' ? full.row : shown
   const missing = row.diffs.reduce((sum, diff) => sum + diff.more, 0)
+  const command = commandOf(row)
   const input = row.input !== '' && row.input !== '{}' && row.input !== 'null'
   return (
     <div class="tool-body">
       {row.reason && <p class="reason">{row.reason}</p>}
       {row.decided && <p class="soft">{row.decided}</p>}
-      {input && <div class="tool-input"><pre tabIndex={0} aria-label="Input">{pretty(row.input)}</pre><CopyButton text={commandOf(row) ?? pretty(row.input)} what="input" /></div>}
-      {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} split={false} compact />)}
+      {input && <div class="tool-input"><pre tabIndex={0} aria-label="Input" class={command === null ? '' : 'command'}>{command ?? pretty(row.input)}</pre><CopyButton text={command ?? pretty(row.input)} what="input" /></div>}
+      {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} compact={row.diffs.length === 1} />)}
       {within.length > 0 && <Within ids={within} watched={watched} inside={inside} />}
       {shown.more > 0 && !full.row && <ShowAll more={shown.more} onShow={full.load} />}
       {missing > 0 && shown.more === 0 && !full.row && <button type="button" class="plain" onClick={full.load}>Show all of the change ({missing} more lines)</button>}
@@ -93,11 +94,11 @@ function Elapsed({ row }: { row: ToolRowData }) {
   return ms >= 2_000 ? <span>{duration(ms)}</span> : null
 }
 
-/** The command's own text, where the input has one. */
+/** The command's own text, where it is all of the input. */
 function commandOf(row: ToolRowData): string | null {
   try {
     const input = JSON.parse(row.input) as Record<string, unknown>
-    return typeof input.command === 'string' ? input.command : null
+    return typeof input.command === 'string' && Object.keys(input).length === 1 ? input.command : null
   } catch {
     return null
   }

@@ -16,7 +16,9 @@ import { RowView } from './row'
 import { Window } from './window'
 
 /** Elements of the transcript; with its texts the page stays below 6,000 nodes. */
-const ELEMENTS_MAX = 2_600
+const ELEMENTS_MAX = 1_800
+/** Counting them costs a walk over all: once in so many flushes is enough. */
+const COUNT_EVERY = 20
 const PAGES_TO_A_LINK = 30
 
 export function Transcript({ watched }: { watched: Watched }) {
@@ -82,12 +84,14 @@ function useReader(scroller: { current: HTMLElement | null }, list: { current: H
     const mine = reader.current ?? new Reader(scroller.current, list.current)
     reader.current = mine
     mine.toEnd()
+    let flushes = 0
     const around = aroundFlush({
       before: () => mine.before(),
       after: () => {
         mine.after()
         if (!mine.following.peek()) return
-        const crowded = (list.current?.getElementsByTagName('*').length ?? 0) > ELEMENTS_MAX
+        flushes += 1
+        const crowded = flushes % COUNT_EVERY === 0 && (list.current?.getElementsByTagName('*').length ?? 0) > ELEMENTS_MAX
         if (window.follow(crowded)) queueMicrotask(() => mine.toEnd())
       },
     })

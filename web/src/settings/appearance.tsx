@@ -1,7 +1,8 @@
 // How this browser shows things. Kept here; the server does not know.
 
 import { sendKey, splitDiffs, theme, wrapLines, type SendKey, type Theme } from '../lib/choices'
-import { Choice, Section } from './parts'
+import { installer } from '../worker'
+import { Action, Choice, Entry, Section } from './parts'
 
 const THEMES: [Theme, string][] = [['auto', 'System'], ['light', 'Light'], ['dark', 'Dark']]
 const KEYS: [SendKey, string][] = [['auto', 'Automatic'], ['enter', 'Enter'], ['modifierEnter', 'Ctrl + Enter']]
@@ -15,6 +16,11 @@ export function Appearance() {
       <Choice name="wrap" title="Long lines of code" value={wrapLines.value ? 'on' : 'off'} options={WRAPS} onChange={(value) => (wrapLines.value = value === 'on')} />
       <Choice name="split" title="Changes" note="Side by side needs a wide window." value={splitDiffs.value ? 'split' : 'one'} options={VIEWS} onChange={(value) => (splitDiffs.value = value === 'split')} />
       <Choice name="send" title="Send a prompt with" note="Automatic: Enter where there is a keyboard, the button on a phone." value={sendKey.value} options={KEYS} onChange={(value) => (sendKey.value = value)} />
+      {installer.value && (
+        <Entry title="Install Ropewalk" note="It gets its own window and its place among the apps.">
+          <Action word="Install" run={async () => { await installer.value?.prompt(); installer.value = null }} />
+        </Entry>
+      )}
     </Section>
   )
 }

@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks'
 import { forgetContent } from '../lib/keep'
 import { ask, hello, state } from '../lib/line'
 import { tried } from '../lib/toast'
-import { age } from '../lib/words'
+import { age, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
 import { devices, knocks, loadGuests } from './guests'
@@ -37,7 +37,24 @@ function DeviceList() {
   const list = devices.value
   if (list === null) return <p class="settings-none" role="status">Loading…</p>
   if (list.length === 0) return <p class="settings-none">No device has come in yet. You are here with the server’s own token.</p>
-  return <ul class="settings-list">{list.map((device) => <DeviceEntry key={device.id} device={device} />)}</ul>
+  const mine = hello.value?.device ?? null
+  const others = list.filter(({ id }) => id !== mine)
+  return (
+    <>
+      <ul class="settings-list">{list.map((device) => <DeviceEntry key={device.id} device={device} />)}</ul>
+      {mine !== null && others.length > 1 && (
+        <Entry title="All others" note="Each of them then needs a new code to come in.">
+          <Action word="Sign out all others" sure={`${others.length} devices are signed out at once.`} run={() => revokeAll(others)} />
+        </Entry>
+      )}
+    </>
+  )
+}
+
+/** One after the other: what cannot be revoked says why, and those before it are out. */
+async function revokeAll(list: readonly Device[]): Promise<void> {
+  for (const { id } of list) await ask({ do: 'revoke', device: id })
+  await loadGuests()
 }
 
 function DeviceEntry({ device }: { device: Device }) {
@@ -47,7 +64,7 @@ function DeviceEntry({ device }: { device: Device }) {
   return (
     <li class="settings-entry">
       <div class="settings-words">
-        <div class="settings-title"><bdi>{device.name}</bdi>{isMine && <span class="settings-badge">this device</span>}</div>
+        <div class="settings-title"><bdi>{visible(device.name)}</bdi>{isMine && <span class="settings-badge">this device</span>}</div>
         <div class="settings-note">{facts.join(' · ')}</div>
       </div>
       <div class="settings-control">
@@ -75,7 +92,7 @@ function KnockEntry({ knock }: { knock: Knock }) {
   const answer = (as: Role | null) => ask({ do: 'admit', knock: knock.id, role: as }).then(loadGuests)
   return (
     <div class="knock" role="group" aria-label={`${knock.name} knocks`}>
-      <p class="knock-who"><b><bdi>{knock.name}</bdi></b> wants to come in. It must show these words:</p>
+      <p class="knock-who"><b><bdi>{visible(knock.name)}</bdi></b> wants to come in. It must show these words:</p>
       <p class="knock-words">{knock.words}</p>
       <label class="knock-role">
         <span>As</span>

@@ -1,6 +1,7 @@
 // Somebody knocks: said on every screen, because whoever waits at the door waits for this.
 
 import { place } from '../lib/router'
+import { visible } from '../lib/words'
 import { knocks } from './guests'
 import './knocks.css'
 
@@ -13,7 +14,7 @@ export function Knocks() {
     <div class="knocks" role="status">
       {waiting.length > 0 && !answered && (
         <p>
-          <span><bdi>{waiting[0]!.name}</bdi> wants to come in{waiting.length > 1 ? `, and ${waiting.length - 1} more` : ''}.</span>
+          <span><bdi>{visible(waiting[0]!.name)}</bdi> wants to come in{waiting.length > 1 ? `, and ${waiting.length - 1} more` : ''}.</span>
           <a href="/settings/devices">Look</a>
         </p>
       )}

@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals'
 import { useCallback, useEffect } from 'preact/hooks'
 import { ask, hello, state } from '../lib/line'
 import { wordsOf } from '../lib/toast'
-import { visible } from '../lib/words'
+import { sentence, visible } from '../lib/words'
 import type { RuleView } from '../wire'
 import { Action, Command, Section } from './parts'
 
@@ -19,7 +19,7 @@ export function Rules() {
       rules.value = (await ask({ do: 'rules' })).rules
       trouble.value = null
     } catch (error) {
-      trouble.value = wordsOf(error)
+      trouble.value = sentence(wordsOf(error))
     }
   }, [rules, trouble])
   useEffect(() => { if (live) void load() }, [live, load])

@@ -1,4 +1,4 @@
-// How wide the screen is, in the three steps that the layout knows.
+// How wide the screen is, in the three steps that the layout knows, and how high what can be seen of it.
 
 import { signal, type Signal } from '@preact/signals'
 
@@ -15,3 +15,17 @@ export const phone = media('(max-width: 759px)')
 export const wide = media('(min-width: 1200px)')
 /** There is no mouse or touchpad, and probably no keyboard. */
 export const touch = media('(pointer: coarse)')
+
+/** Some phones lay the keyboard over the page instead of making it smaller, and push the page up. */
+export function startScreen(): void {
+  const seen = globalThis.visualViewport
+  if (!seen || !touch.value) return
+  const measure = () => {
+    const whole = seen.scale > 1.01 || Math.abs(seen.height - innerHeight) < 2
+    if (whole) document.documentElement.style.removeProperty('--visible-height')
+    else document.documentElement.style.setProperty('--visible-height', `${Math.round(seen.height)}px`)
+    if (!whole && seen.offsetTop > 0) scrollTo(0, 0)
+  }
+  seen.addEventListener('resize', measure)
+  seen.addEventListener('scroll', measure)
+}

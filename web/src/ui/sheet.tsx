@@ -20,6 +20,8 @@ export function Sheet({ label, onClose, children, firm = false, class: extra = '
     const before = document.activeElement as HTMLElement | null
     const mine = dialog.current
     mine?.showModal()
+    // The browser chooses the first button, which closes; a field that asked for it keeps the focus.
+    if (document.activeElement?.tagName !== 'INPUT') mine?.querySelector<HTMLElement>('.sheet-body')?.focus()
     return () => {
       mine?.close()
       before?.focus?.()
@@ -34,7 +36,7 @@ export function Sheet({ label, onClose, children, firm = false, class: extra = '
           <h2>{label}</h2>
           <button type="button" class="icon-button" aria-label="Close" onClick={onClose}><Icon name="close" /></button>
         </header>
-        <div class="sheet-body">{children}</div>
+        <div class="sheet-body" tabIndex={-1}>{children}</div>
       </div>
     </dialog>
   )

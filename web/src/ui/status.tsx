@@ -48,7 +48,7 @@ export function Toasts() {
       ))}
       {outdated.value && (
         <div class="toast">
-          <span>The server says something that this page does not know.</span>
+          <span>This page is older than the server.</span>
           <button type="button" onClick={() => location.reload()}>Reload</button>
         </div>
       )}

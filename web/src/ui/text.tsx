@@ -1,20 +1,30 @@
 // Text of agents and commands: Markdown, terminal output, plain.
 
+import { signal } from '@preact/signals'
 import { useLayoutEffect, useRef } from 'preact/hooks'
 import { type Line, parseAnsi } from '../lib/ansi'
-import { colourWhenSeen } from '../lib/highlight'
-import { MarkdownView } from '../lib/markdown'
+import { atFlush } from '../lib/flush'
+import type { MarkdownView } from '../lib/markdown'
+
+/** The parser is a third of the app, and the list needs none of it: it comes right after the rest. */
+const parts = signal<typeof import('./markdown') | null>(null)
+import('./markdown').then(
+  (loaded) => atFlush(() => { parts.value = loaded }),
+  // Without it, text is shown as it was written.
+  () => {},
+)
 
 /** `whole` says that no more text will come. */
 export function Markdown({ text, whole }: { text: string; whole: boolean }) {
   const host = useRef<HTMLDivElement>(null)
   const view = useRef<MarkdownView | null>(null)
+  const loaded = parts.value
   useLayoutEffect(() => {
-    if (!host.current) return
-    view.current ??= new MarkdownView(host.current, { settled: colourWhenSeen })
+    if (!host.current || !loaded) return
+    view.current ??= new loaded.MarkdownView(host.current, { settled: loaded.colourWhenSeen })
     view.current.update(text, whole)
-  }, [text, whole])
-  return <div class="markdown" ref={host} />
+  }, [text, whole, loaded])
+  return loaded ? <div key="shown" class="markdown" ref={host} /> : <div key="plain" class="markdown unparsed">{text}</div>
 }
 
 /** Output of a command, its last lines if they are many. */
@@ -29,7 +39,7 @@ function OutputLine({ line }: { line: Line }) {
     <>
       {line.map((piece) => piece.classes === '' && !piece.ink && !piece.ground
         ? piece.text
-        : <span class={piece.classes} style={inks(piece.ink, piece.ground)}>{piece.text}</span>)}
+        : <span class={piece.ink && !piece.ground ? `${piece.classes} a-true` : piece.classes} style={inks(piece.ink, piece.ground)}>{piece.text}</span>)}
       {'\n'}
     </>
   )
@@ -38,5 +48,6 @@ function OutputLine({ line }: { line: Line }) {
 /** Set through the object model, which the policy against inline styles allows. */
 function inks(ink: string | null, ground: string | null): Record<string, string> | undefined {
   if (!ink && !ground) return undefined
+  if (ink && !ground) return { '--ink': ink }
   return { ...(ink && { color: ink }), ...(ground && { 'background-color': ground }) }
 }

@@ -8,11 +8,6 @@ use wire::native::{Answered, Request, Role, Subscription, Wrong};
 
 use super::{Hall, Happened, Visitor, wrong};
 
-/// Browsers' addresses of push services are a few hundred bytes long.
-const ENDPOINT_BYTES_MAX: usize = 2048;
-/// A point of P-256 and sixteen bytes, in base64url.
-const KEY_BYTES_MAX: usize = 128;
-
 impl Hall {
     /// Answers the requests that are about devices and pushes, and no others.
     pub async fn answer(&self, visitor: &Visitor, request: Request) -> Result<Answered, Wrong> {
@@ -123,13 +118,10 @@ impl Hall {
         subscription: Option<Subscription>,
     ) -> Result<Answered, Wrong> {
         let id = own(visitor)?;
-        let fits = |given: &Subscription| {
-            given.endpoint.len() <= ENDPOINT_BYTES_MAX
-                && given.p256dh.len() <= KEY_BYTES_MAX
-                && given.auth.len() <= KEY_BYTES_MAX
-        };
-        if subscription.as_ref().is_some_and(|given| !fits(given)) {
-            return Err(wrong("badRequest", "this is no subscription that a browser gives"));
+        if let Some(given) = &subscription {
+            let push =
+                self.push.get().ok_or_else(|| wrong("failed", "this server sends no notifications"))?;
+            push.check(given).map_err(|error| wrong("badRequest", &error.to_string()))?;
         }
         let changed = self
             .change(move |book| book.get_mut(&id).map(|record| record.subscription = subscription).is_some());
@@ -145,12 +137,8 @@ impl Hall {
 
     async fn try_push(&self, visitor: &Visitor) -> Result<Answered, Wrong> {
         let id = own(visitor)?;
-        let pusher = self.pusher.get();
-        let pusher = pusher.ok_or_else(|| wrong("failed", "this server sends no notifications"))?;
-        let subscribed = self.subscribed(&visitor.principal).into_iter().find(|known| known.device == id);
-        let subscribed = subscribed
-            .ok_or_else(|| wrong("badRequest", "this device has not asked for notifications yet"))?;
-        (pusher.try_it)(subscribed).await.map_err(|message| wrong("failed", &message))?;
+        let push = self.push.get().ok_or_else(|| wrong("failed", "this server sends no notifications"))?;
+        push.try_it(&id).await?;
         Ok(Answered::Done)
     }
 }

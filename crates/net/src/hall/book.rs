@@ -7,6 +7,7 @@ use std::sync::Arc;
 use engine::{Principal, Timestamp};
 use wire::native::{Device, Role, Subscription};
 
+use super::Subscribed;
 use crate::http::{Digest, url_safe};
 
 /// Devices of one owner; beyond that one has to go before the next comes.
@@ -45,6 +46,19 @@ impl Record {
             push: self.subscription.is_some(),
             muted_until: self.muted_until.filter(|until| *until > now).map(|until| until.0),
         }
+    }
+
+    /// If it wants pushes.
+    pub fn subscribed(&self, now: Timestamp) -> Option<Subscribed> {
+        if self.is_over(now) {
+            return None;
+        }
+        Some(Subscribed {
+            device: Arc::clone(&self.id),
+            role: self.role,
+            subscription: self.subscription.clone()?,
+            muted: self.muted_until.is_some_and(|until| until > now),
+        })
     }
 
     /// It was away too long.

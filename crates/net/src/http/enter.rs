@@ -3,6 +3,9 @@
 //! The code that lets somebody in stands after the `#` of a link, which browsers do not send; the page
 //! sends it here, in a body, and gets a cookie that no script can read.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 

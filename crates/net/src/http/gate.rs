@@ -211,7 +211,7 @@ impl Gate {
         let Some(token) = token else {
             return Err(Denied::unauthorized(
                 Reason::NoToken,
-                "send the header `Authorization: Bearer TOKEN`",
+                "send the header `Authorization: Bearer TOKEN`; a browser signs in by the link of `ropewalk link`",
             ));
         };
         let now = Instant::now();
@@ -357,7 +357,7 @@ async fn admit(
         return Ok(None);
     }
     let arrival = match &key {
-        Some(key) if token.is_none() => Some(arrived(doors, key, &jar).await?),
+        Some(key) if token.is_none() => arrived(doors, key, &jar).await?,
         _ => None,
     };
     let renewed = match &arrival {
@@ -378,14 +378,16 @@ async fn admit(
     Ok(renewed)
 }
 
-/// Who has this key. A key that opens nothing any more is forgotten by its browser.
-async fn arrived(doors: &Doors, key: &str, jar: &Jar) -> Result<Arrival, Denied> {
+/// Who has this key. A key that opens nothing any more is forgotten by its browser; where nobody needs
+/// one, it does not matter.
+async fn arrived(doors: &Doors, key: &str, jar: &Jar) -> Result<Option<Arrival>, Denied> {
     let arrival = doors.hall.arrival(key).await;
-    arrival.ok_or_else(|| {
-        let message = "this device is signed out; `ropewalk link` prints a link that signs in";
-        let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "signed_out", message);
-        Denied { cookie: jar.cookie(None), ..Denied::by(Reason::BadToken)(refusal) }
-    })
+    if arrival.is_some() || !doors.gate.asks_for_token() {
+        return Ok(arrival);
+    }
+    let message = "this device is signed out; `ropewalk link` prints a link that signs in";
+    let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "signed_out", message);
+    Err(Denied { cookie: jar.cookie(None), ..Denied::by(Reason::BadToken)(refusal) })
 }
 
 /// Whether a caller may be on this path.

@@ -18,7 +18,6 @@ use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
 use wire::native::{Envelope, Frame, Reply, Wrong};
 
 use super::{Caller, Doors, Refusal};
@@ -73,18 +72,17 @@ async fn socket(
 }
 
 async fn serve(socket: WebSocket, doors: &Doors, caller: &Caller) {
-    let leave = CancellationToken::new();
-    let (Line { requests, frames }, told) = open_with(doors.desk(), caller.visitor(), leave.clone());
+    let (Line { requests, frames }, told) = open_with(doors.desk(), caller.visitor());
     let (sink, stream) = socket.split();
     let (heard, last_heard) = watch::channel(Instant::now());
     let (closing, close) = mpsc::channel(1);
     let reading = Reading { requests, told, closing: closing.clone(), heard };
     let mut writing = std::pin::pin!(write(sink, frames, last_heard, close));
     let closed = tokio::select! {
+        biased;
+        () = doors.stop.cancelled() => Some((GOING_AWAY, "the server is stopping; come back")),
         () = reading.run(stream) => Some((NORMAL, "")),
         () = &mut writing => None,
-        () = doors.stop.cancelled() => Some((GOING_AWAY, "the server is stopping; come back")),
-        () = leave.cancelled() => Some((NOT_WELCOME, "this device is not welcome any more")),
     };
     if let Some((code, reason)) = closed {
         // A writer that is closing for another reason has said it already.
@@ -187,7 +185,7 @@ async fn write(
             Wake::Ping => (Message::Ping("ropewalk".into()), false),
             Wake::Close(reason) => (Message::Close(Some(reason)), true),
             Wake::Frame(None) => {
-                let reason = "this line has ended".into();
+                let reason = "this device is not welcome any more".into();
                 (Message::Close(Some(CloseFrame { code: NOT_WELCOME, reason })), true)
             }
         };

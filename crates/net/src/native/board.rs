@@ -129,7 +129,7 @@ impl Live {
         let empty = birth.fresh && birth.opened_after == Seq::START;
         let state = match stop {
             _ if self.facts.asks().next().is_some() => CardState::Waiting,
-            _ if self.facts.busy => CardState::Working,
+            _ if self.facts.is_busy() => CardState::Working,
             Some(stop) => stopped(stop),
             None if empty => CardState::Empty,
             None => CardState::Done,

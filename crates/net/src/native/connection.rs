@@ -10,13 +10,13 @@ use engine::{Sender, SessionId};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::native::{Answered, Envelope, Frame, Hello, Reply, Request, Told, Wrong};
+use wire::native::{Answered, Envelope, Frame, Hello, Reply, Request, Role, Told, Wrong};
 
 use super::table::Table;
 use super::watching::Watching;
 use super::wrong::{bad, busy};
 use super::{Desk, roles, surface};
-use crate::hall::Visitor;
+use crate::hall::{Seat, Visitor};
 
 /// Sessions that one client may watch at once.
 const WATCHES_MAX: usize = 16;
@@ -26,7 +26,8 @@ const SLOW_MAX: usize = 8;
 pub(super) struct Connection {
     desk: Arc<Desk>,
     visitor: Arc<Visitor>,
-    leave: CancellationToken,
+    /// Its place in the hall.
+    seat: Seat,
     /// Everything that this line has started ends with it.
     over: CancellationToken,
     frames: mpsc::Sender<Frame>,
@@ -53,16 +54,11 @@ impl Client {
 }
 
 impl Connection {
-    pub fn new(
-        desk: Arc<Desk>,
-        visitor: Visitor,
-        leave: CancellationToken,
-        frames: mpsc::Sender<Frame>,
-    ) -> Self {
+    pub fn new(desk: Arc<Desk>, visitor: Visitor, frames: mpsc::Sender<Frame>) -> Self {
         Self {
+            seat: desk.hall.seat(&visitor),
             desk,
             visitor: Arc::new(visitor),
-            leave,
             over: CancellationToken::new(),
             frames,
             watches: HashMap::new(),
@@ -71,11 +67,11 @@ impl Connection {
     }
 
     pub async fn run(mut self, mut asked: mpsc::Receiver<Envelope>) {
-        let (stop, leave) = (self.desk.stop.clone(), self.leave.clone());
+        let (stop, ended) = (self.desk.stop.clone(), self.seat.ended().clone());
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            () = leave.cancelled() => {}
+            () = ended.cancelled() => {}
             () = self.serve(&mut asked) => {}
         }
         self.over.cancel();
@@ -87,6 +83,10 @@ impl Connection {
         }
         let table = Table::new(Arc::clone(&self.desk), Arc::clone(&self.visitor), self.frames.clone());
         drop(self.start(self.over.clone(), table.run()));
+        if self.visitor.role == Role::Owner {
+            let (desk, visitor) = (Arc::clone(&self.desk), Arc::clone(&self.visitor));
+            drop(self.start(self.over.clone(), devices(desk, visitor, self.frames.clone())));
+        }
         while let Some(Envelope { id, request }) = asked.recv().await {
             if self.take(id, request).await.is_err() {
                 return;
@@ -104,7 +104,7 @@ impl Connection {
             folder: rules.home_dir.display().to_string(),
             folders: rules.places.iter().flatten().map(|place| place.display().to_string()).collect(),
             sandbox: self.desk.identity.sandbox.clone(),
-            push_key: None,
+            push_key: self.desk.hall.push_key().map(|key| key.to_string()),
             now: self.desk.registry.clock().now().0,
         }
     }
@@ -120,6 +120,10 @@ impl Connection {
                 if let Some(watch) = SessionId::parse(&session).ok().and_then(|id| self.watches.remove(&id)) {
                     watch.over.cancel();
                 }
+                self.reply(id, Ok(Answered::Done)).await
+            }
+            Request::Looking { visible, .. } => {
+                self.seat.look(visible);
                 self.reply(id, Ok(Answered::Done)).await
             }
             request => {
@@ -213,6 +217,18 @@ impl Connection {
 
     async fn tell(&self, told: Told) -> Result<(), Hung> {
         self.frames.send(Frame::Told(Box::new(told))).await.map_err(|_| Hung)
+    }
+}
+
+/// Tells an owner whenever somebody comes, goes or knocks.
+async fn devices(desk: Arc<Desk>, visitor: Arc<Visitor>, frames: mpsc::Sender<Frame>) {
+    let mut changes = desk.hall.changes();
+    changes.mark_unchanged();
+    while changes.changed().await.is_ok() {
+        let (devices, knocks) = desk.hall.guests(&visitor.principal);
+        if frames.send(Frame::Told(Box::new(Told::Devices { devices, knocks }))).await.is_err() {
+            return;
+        }
     }
 }
 

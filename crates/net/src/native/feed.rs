@@ -4,7 +4,7 @@
 //! have time. The feed lives as long as somebody holds it. A session that leaves memory is waited for: to
 //! watch is not to use it, so it is not brought back for this.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -139,8 +139,9 @@ impl Feed {
         });
     }
 
+    /// The first reason counts.
     fn end(&self, message: String) {
-        self.lock().over = Some(message);
+        self.lock().over.get_or_insert(message);
         self.version.send_modify(|version| *version += 1);
     }
 }
@@ -157,10 +158,11 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The names of the others.
+    /// The names of the others, each once.
     pub fn others(&self, inner: &Inner) -> Vec<String> {
         let others = inner.viewers.iter().filter(|(number, _)| **number != self.number);
-        others.map(|(_, name)| name.to_string()).collect()
+        let names: BTreeSet<&Arc<str>> = others.map(|(_, name)| name).collect();
+        names.into_iter().map(ToString::to_string).collect()
     }
 }
 
@@ -229,7 +231,7 @@ impl Reader {
             }
         }
         self.with(|inner| {
-            inner.rows = inner.marks.rows_before(u64::MAX, WINDOW_ROWS);
+            inner.rows = inner.marks.last_rows(WINDOW_ROWS);
             inner.view = Arc::new(inner.state.view());
         })?;
         Ok(Ok(reader.cursor()))
@@ -283,6 +285,15 @@ impl Reader {
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> Result<T, Left> {
         let feed = self.feed.upgrade().ok_or(Left)?;
         Ok(work(&mut feed.lock()))
+    }
+}
+
+impl Drop for Reader {
+    /// A reader that is gone without a word has failed; nobody must wait for it for ever.
+    fn drop(&mut self) {
+        if let Some(feed) = self.feed.upgrade() {
+            feed.end("the session cannot be shown on; open it again".to_owned());
+        }
     }
 }
 

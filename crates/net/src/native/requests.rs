@@ -290,7 +290,8 @@ impl Client {
         let answer = match (decision, text) {
             (Decision::AllowOnce, _) => Answer::AllowOnce,
             (Decision::AllowAlways, _) => Answer::AllowAlways,
-            (Decision::DenyOnce, _) => Answer::DenyOnce,
+            (Decision::DenyOnce, Some(why)) => Answer::DenyBecause(why.into()),
+            (Decision::DenyOnce, None) => Answer::DenyOnce,
             (Decision::DenyAlways, _) => Answer::DenyAlways,
             (Decision::Reply, Some(text)) => Answer::Reply(text.into()),
             (Decision::Reply, None) => return Err(bad("a reply has a text")),
@@ -360,11 +361,7 @@ impl Client {
         if hunk.as_deref().is_some_and(|hunk| hunk.is_empty() || !hunk.chars().all(plain)) {
             return Err(bad("this names no hunk"));
         }
-        if path.is_empty() || path.chars().any(|c| c.is_control() || c == '"') {
-            return Err(bad("a file with such a name can only be put back by hand"));
-        }
-        let hunk = hunk.map(|hunk| format!(" {hunk}")).unwrap_or_default();
-        let text = format!("/revert \"{path}\"{hunk}");
+        let text = engine::revert_prompt(path.as_ref(), hunk.as_deref());
         self.send_prompt(&id, None, vec![Content::text(text)]).await
     }
 

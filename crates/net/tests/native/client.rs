@@ -52,7 +52,7 @@ impl House {
 
     pub async fn client_as(&self, name: &str, role: Role) -> Client {
         let visitor = Visitor { principal: Principal::local(), name: name.into(), role, device: None };
-        Client::begin(open(&self.desk, visitor, CancellationToken::new())).await
+        Client::begin(open(&self.desk, visitor)).await
     }
 
     /// Every task of every line ends.
@@ -188,9 +188,10 @@ impl Client {
     /// Reads until something is so.
     pub async fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         while !so(self) {
-            let frame = tokio::time::timeout(DEADLINE, self.frame()).await;
-            let frame = frame.unwrap_or_else(|_| panic!("never: {what}; {:#?}", self.sessions));
-            self.take(frame);
+            let frame = tokio::time::timeout(DEADLINE, self.line.frames.recv()).await;
+            let frame =
+                frame.unwrap_or_else(|_| panic!("never: {what}; {:#?} {:#?}", self.sessions, self.cards));
+            self.take(frame.expect("the line is open"));
         }
     }
 
@@ -207,12 +208,6 @@ impl Client {
     pub async fn frame(&mut self) -> Frame {
         let frame = tokio::time::timeout(DEADLINE, self.line.frames.recv()).await;
         frame.expect("a frame in time").expect("the line is open")
-    }
-
-    /// Waits until the server has ended the line.
-    pub async fn hung_up(&mut self) {
-        let rest = async { while self.line.frames.recv().await.is_some() {} };
-        tokio::time::timeout(DEADLINE, rest).await.expect("the line ends");
     }
 
     pub fn take(&mut self, frame: Frame) {

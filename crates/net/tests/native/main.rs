@@ -8,4 +8,10 @@
 )]
 
 mod client;
+mod hostile;
+mod long;
+mod page;
+mod places;
+mod returning;
+mod roles;
 mod sessions;

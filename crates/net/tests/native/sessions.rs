@@ -42,7 +42,7 @@ async fn a_prompt_is_watched_to_its_end() {
 
 #[tokio::test]
 async fn what_is_asked_here_can_be_answered_there() {
-    let edit = r#"{"path":"a.txt","content":"x\n"}"#;
+    let edit = r#"{"path":"a.txt","text":"x\n"}"#;
     let script = Script::new([vec![call("write", edit)], vec![say("done")]]);
     run(Setup::script(&script), async |server| {
         let house = House::new(server);

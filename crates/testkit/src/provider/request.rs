@@ -30,8 +30,23 @@ impl Seen {
     }
 }
 
+/// The same with its body as it came.
+pub(crate) struct Raw {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
 /// Reads one request, or nothing if there is none.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
+    let Raw { method, path, headers, body } = read_raw(stream).await?;
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    Some(Seen { method, path, headers, body })
+}
+
+pub(crate) async fn read_raw(stream: &mut (impl AsyncRead + Unpin)) -> Option<Raw> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -57,6 +72,5 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> 
             return None;
         }
     }
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    Some(Seen { method, path, headers, body })
+    Some(Raw { method, path, headers, body })
 }

@@ -50,6 +50,7 @@ pub enum What {
     Question {
         text: String,
         reply: Option<String>,
+        /// Who settled it, `nobody` if nobody did.
         by: Option<String>,
     },
     Notice {

@@ -3,8 +3,25 @@
 use super::File;
 
 #[rustfmt::skip]
-pub(super) static FILES: [File; 3] = [
+pub(super) static FILES: [File; 20] = [
     File::new("app.js", include_bytes!("../../../../../web/dist/app.js")),
+    File::new("apple-touch-icon.png", include_bytes!("../../../../../web/dist/apple-touch-icon.png")),
+    File::new("badge.png", include_bytes!("../../../../../web/dist/badge.png")),
+    File::new("changes.css", include_bytes!("../../../../../web/dist/changes.css")),
+    File::new("changes.js", include_bytes!("../../../../../web/dist/changes.js")),
+    File::new("enter.css", include_bytes!("../../../../../web/dist/enter.css")),
+    File::new("enter.js", include_bytes!("../../../../../web/dist/enter.js")),
+    File::new("highlight.worker.js", include_bytes!("../../../../../web/dist/highlight.worker.js")),
+    File::new("icon-192.png", include_bytes!("../../../../../web/dist/icon-192.png")),
+    File::new("icon-512.png", include_bytes!("../../../../../web/dist/icon-512.png")),
+    File::new("icon-maskable.png", include_bytes!("../../../../../web/dist/icon-maskable.png")),
+    File::new("icon.svg", include_bytes!("../../../../../web/dist/icon.svg")),
     File::new("index.css", include_bytes!("../../../../../web/dist/index.css")),
     File::new("index.html", include_bytes!("../../../../../web/dist/index.html")),
+    File::new("manifest.webmanifest", include_bytes!("../../../../../web/dist/manifest.webmanifest")),
+    File::new("push.js", include_bytes!("../../../../../web/dist/push.js")),
+    File::new("settings.css", include_bytes!("../../../../../web/dist/settings.css")),
+    File::new("settings.js", include_bytes!("../../../../../web/dist/settings.js")),
+    File::new("signals.module.js", include_bytes!("../../../../../web/dist/signals.module.js")),
+    File::new("sw.js", include_bytes!("../../../../../web/dist/sw.js")),
 ];

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 
-use engine::{AskId, Body, CallId, Event, MessageId, Resolution, Resolver, SessionHandle, SessionId, Stop};
+use engine::{
+    AskId, Body, CallId, Event, MessageId, Resolution, Resolver, SessionHandle, SessionId, Stop, TurnId,
+};
 use wire::native::AskView;
 use wire::native::fold::ask_view;
 
@@ -16,7 +18,7 @@ const SETTLED_MAX: usize = 64;
 pub(super) struct Facts {
     session: Option<SessionId>,
     folder: PathBuf,
-    pub busy: bool,
+    running: Option<TurnId>,
     /// How the last turn ended.
     pub stop: Option<Stop>,
     asks: BTreeMap<AskId, AskView>,
@@ -28,6 +30,10 @@ pub(super) struct Facts {
 impl Facts {
     pub fn new(session: &SessionHandle) -> Self {
         Self { session: Some(session.id().clone()), folder: session.birth().cwd.clone(), ..Self::default() }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.running.is_some()
     }
 
     pub fn asks(&self) -> impl Iterator<Item = &AskView> {
@@ -48,13 +54,12 @@ impl Facts {
     /// Says whether it is worth telling.
     pub fn observe(&mut self, event: &Event) -> bool {
         match &event.body {
-            Body::TurnStarted => self.busy = true,
+            Body::TurnStarted => self.running = event.turn,
+            // A prompt that waited can end beside the running turn.
+            Body::TurnEnded { .. } if self.running.is_some() && self.running != event.turn => return false,
             Body::TurnEnded { stop, .. } => {
-                // A prompt that waited can end beside the running turn.
-                if self.asks.is_empty() || !self.busy {
-                    self.calls.clear();
-                }
-                self.busy = false;
+                self.calls.clear();
+                self.running = None;
                 self.stop = Some(*stop);
             }
             Body::ToolStarted(start) => {

@@ -75,16 +75,18 @@ impl Marks {
         self.rows += u64::from(makes_row(&event.body));
     }
 
-    /// Rows from where at least so many are made before a position; all there are without one so early.
+    /// Rows from where at least so many are made up to where the log stands; all, if there are fewer.
+    pub fn last_rows(&self, rows_min: usize) -> Rows {
+        self.rows_from(enough(&self.marks, self.rows, rows_min))
+    }
+
+    /// Rows from where at least so many are made before a position; all, if there are fewer. How many of
+    /// the turn that the position is in stand before it is not known, so the turns before it must do.
     pub fn rows_before(&self, position: u64, rows_min: usize) -> Rows {
         let end = self.marks.partition_point(|mark| mark.after < position);
-        let known = self.marks.get(..end).unwrap_or_default();
-        let rows_here = self.marks.get(end).map_or(self.rows, |mark| mark.rows_before);
-        let enough = |mark: &&Mark| rows_here.saturating_sub(mark.rows_before) >= rows_min as u64;
-        // What a turn has before the position is not known: the turns before it must do.
-        let whole_turns = known.split_last().map_or(known, |(_, rest)| rest);
-        let wanted = if position > self.last_position() { known } else { whole_turns };
-        self.rows_from(wanted.iter().rev().find(enough))
+        let before = self.marks.get(..end).unwrap_or_default();
+        let rows = before.last().map_or(0, |mark| mark.rows_before);
+        self.rows_from(enough(before, rows, rows_min))
     }
 
     /// Rows of the turn that a position is in.
@@ -99,10 +101,6 @@ impl Marks {
         self.marks.get(end).map(|mark| mark.after)
     }
 
-    fn last_position(&self) -> u64 {
-        self.marks.last().map_or(0, |mark| mark.after)
-    }
-
     fn rows_from(&self, mark: Option<&Mark>) -> Rows {
         let first = self.marks.first().filter(|_| self.cleared > 0);
         match mark.or(first) {
@@ -113,6 +111,11 @@ impl Marks {
             None => Rows::default(),
         }
     }
+}
+
+/// The last place from which so many rows are made until there are `rows` of them.
+fn enough(marks: &[Mark], rows: u64, rows_min: usize) -> Option<&Mark> {
+    marks.iter().rev().find(|mark| rows.saturating_sub(mark.rows_before) >= rows_min as u64)
 }
 
 /// Whether an event of an outline makes a row of its own, whatever stands around it.

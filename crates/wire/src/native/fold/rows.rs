@@ -49,7 +49,7 @@ pub struct Rows {
     /// The row that is made with all of its text.
     whole: Option<u64>,
     /// Calls of the running turn, and where their rows are.
-    calls: HashMap<CallId, Call>,
+    calls: HashMap<CallId, u64>,
     /// Questions that nobody has answered.
     questions: HashMap<AskId, u64>,
     /// What each of those who speak (the agent, its sub-agents) said last.
@@ -75,12 +75,6 @@ pub(super) struct Entry {
     unshown: u64,
     /// Changes of files that the row has already, by their digest.
     seen: HashSet<u64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Call {
-    row: u64,
-    turn: Option<TurnId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -192,6 +186,7 @@ impl Rows {
             }
             Body::TurnStarted => {
                 self.queued.retain(|turn, _| Some(*turn) != event.turn);
+                self.leave(event.seq.0);
                 self.turn = Some(Tally::new(event.turn, event.at));
             }
             Body::UserMessage { content } => {
@@ -248,7 +243,7 @@ impl Rows {
 
     fn push(&mut self, event: &Event, what: What) {
         let task = event.origin.task();
-        let under = task.and_then(|call| self.calls.get(call)).map(|call| call.row);
+        let under = task.and_then(|call| self.calls.get(call)).copied();
         // Whoever made this row says no more of the message before.
         self.settle(event.seq.0, task.cloned());
         let row = Row {
@@ -337,6 +332,14 @@ impl Rows {
         self.decided(event, call, resolution, by, reply);
     }
 
+    /// No row of an earlier turn changes any more.
+    fn leave(&mut self, seq: u64) {
+        let speakers: Vec<_> = self.speaking.keys().cloned().collect();
+        speakers.into_iter().for_each(|speaker| self.settle(seq, speaker));
+        self.calls.clear();
+        self.questions.clear();
+    }
+
     fn clear(&mut self, at: u64) {
         self.entries.clear();
         self.calls.clear();
@@ -356,10 +359,7 @@ impl Rows {
         }
         let tally = self.turn.take_if(|tally| tally.turn == event.turn);
         let tally = tally.unwrap_or_else(|| Tally::new(event.turn, event.at));
-        self.calls.retain(|_, call| call.turn != event.turn);
-        let speakers: Vec<_> = self.speaking.keys().cloned().collect();
-        speakers.into_iter().for_each(|speaker| self.settle(event.seq.0, speaker));
-        self.questions.clear();
+        self.leave(event.seq.0);
         let elapsed_ms = u64::try_from(event.at.0.saturating_sub(tally.at.0)).unwrap_or_default();
         self.push(
             event,
@@ -369,7 +369,7 @@ impl Rows {
                 elapsed_ms,
                 tools: tally.tools,
                 files: u32::try_from(tally.files.len()).unwrap_or(u32::MAX),
-                cost_usd: tally.cost_usd,
+                cost_usd: tally.cost_usd.filter(|cost| *cost > 0.0),
             }),
         );
     }

@@ -6,7 +6,7 @@ use engine::{CallId, Event, FileChange, Resolution, Resolver, ToolContent, ToolE
 
 use super::super::diffs::diff_of;
 use super::super::text::{head, kind_word, place, tail_start};
-use super::{Call, Caps, Entry, Rows};
+use super::{Caps, Entry, Rows};
 use crate::native::{Tool, ToolState, What};
 use crate::transcript::block_text;
 
@@ -36,12 +36,12 @@ impl Rows {
             elapsed_ms: None,
         };
         self.push(event, What::Tool(Box::new(tool)));
-        self.calls.insert(start.call.clone(), Call { row: event.seq.0, turn: event.turn });
+        self.calls.insert(start.call.clone(), event.seq.0);
         self.turn.iter_mut().for_each(|tally| tally.tools = tally.tools.saturating_add(1));
     }
 
     pub(super) fn tool_output(&mut self, event: &Event, call: &CallId, piece: &str) {
-        let Some(row) = self.calls.get(call).map(|call| call.row) else { return };
+        let Some(row) = self.calls.get(call).copied() else { return };
         let caps = self.caps(row);
         if let Some(entry) = self.entry(row) {
             entry.put_out(event.seq.0, piece, caps.output_bytes);
@@ -54,13 +54,13 @@ impl Rows {
                 self.counted(change);
             }
         }
-        let Some(row) = self.calls.get(&end.call).map(|call| call.row) else { return };
+        let Some(row) = self.calls.get(&end.call).copied() else { return };
         self.changed(event, row, |entry, caps| entry.end(end, caps));
     }
 
     pub(super) fn edited(&mut self, event: &Event, call: Option<&CallId>, change: &FileChange) {
         self.counted(change);
-        match call.and_then(|call| self.calls.get(call)).map(|call| call.row) {
+        match call.and_then(|call| self.calls.get(call)).copied() {
             Some(row) => self.changed(event, row, |entry, caps| entry.put_change(change, caps)),
             None => self.note(event, format!("{} was changed", change.path.display())),
         }
@@ -71,7 +71,7 @@ impl Rows {
     }
 
     pub(super) fn blocked(&mut self, event: &Event, call: Option<&CallId>, tool: &str, reason: &str) {
-        let row = call.and_then(|call| self.calls.get(call)).map(|call| call.row);
+        let row = call.and_then(|call| self.calls.get(call)).copied();
         let Some(row) = row else { return self.note(event, format!("{tool} was refused: {reason}")) };
         self.changed(event, row, |entry, _| {
             if let What::Tool(tool) = &mut entry.row.what {
@@ -106,7 +106,7 @@ impl Rows {
             Resolution::TimedOut => ("refused", Some("nobody answered in time".to_owned())),
             Resolution::EndedByRestart => ("ended", None),
         };
-        let Some(row) = call.and_then(|call| self.calls.get(call)).map(|call| call.row) else { return };
+        let Some(row) = call.and_then(|call| self.calls.get(call)).copied() else { return };
         self.changed(event, row, |entry, _| {
             let What::Tool(tool) = &mut entry.row.what else { return };
             if !who.is_empty() {

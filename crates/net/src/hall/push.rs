@@ -1,0 +1,111 @@
+//! Web Push: a device that nobody looks at learns that it is needed.
+//!
+//! ```text
+//! session's log ── news (a cursor) ── jobs ──> office ── lanes (what, to whom, when) ── post ──> push service
+//!                                                └── the hall: who wants it, who looks
+//! ```
+//!
+//! A push carries no content (`note`), is encrypted for its browser (`seal`), signed for its service
+//! (`vapid`), and goes to public addresses only (`target`, `post`). Sessions wait for none of this:
+//! their cursor leaves what it sees in a queue, and what finds no room there is dropped and said.
+
+mod lanes;
+mod news;
+mod note;
+mod office;
+mod post;
+mod seal;
+mod target;
+mod vapid;
+
+use std::sync::Arc;
+
+use engine::{BoxFuture, Clock, Follower, Principal, SessionHandle, SessionId};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use wire::native::{Subscription, Wrong};
+
+use self::news::Seen;
+use self::note::Note;
+use super::wrong;
+use crate::along::read_along;
+
+pub use office::Office;
+pub use target::{BadSubscription, Reach};
+pub use vapid::{KeyError, Vapid};
+
+/// News that the office has not looked at. It looks at once, so this many are a flood.
+const JOBS_MAX: usize = 256;
+
+/// What pushes are made with.
+pub struct PushParts {
+    pub vapid: Vapid,
+    pub reach: Reach,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The way to the office: follows every session, and answers what the hall asks.
+pub struct Push {
+    vapid: Arc<Vapid>,
+    reach: Reach,
+    jobs: mpsc::Sender<Job>,
+}
+
+enum Job {
+    News { owner: Principal, note: Note },
+    Try { device: Arc<str>, tried: oneshot::Sender<Result<(), String>> },
+}
+
+/// The two ends of sending: one for whoever has news, one that sends them.
+pub fn open(parts: PushParts) -> (Arc<Push>, Office) {
+    let (jobs, queue) = mpsc::channel(JOBS_MAX);
+    let (vapid, reach) = (Arc::new(parts.vapid), parts.reach);
+    let office = Office::new(Arc::clone(&vapid), reach, parts.clock, queue);
+    (Arc::new(Push { vapid, reach, jobs }), office)
+}
+
+impl Push {
+    /// What browsers subscribe with, in base64url.
+    pub fn key(&self) -> &str {
+        self.vapid.public_key()
+    }
+
+    /// Whether anything would be sent to this subscription.
+    pub fn check(&self, subscription: &Subscription) -> Result<(), BadSubscription> {
+        target::Target::parse(subscription, self.reach).map(drop)
+    }
+
+    /// Sends a push that says nothing, once, and waits for what the push service says to it.
+    pub(super) async fn try_it(&self, device: &Arc<str>) -> Result<(), Wrong> {
+        let (tried, outcome) = oneshot::channel();
+        let job = Job::Try { device: Arc::clone(device), tried };
+        let stops = || wrong("failed", "the server stops, and sends no more notifications");
+        self.jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                wrong("busy", "too many notifications are on their way; try again in a minute")
+            }
+            TrySendError::Closed(_) => stops(),
+        })?;
+        outcome.await.map_err(|_| stops())?.map_err(|message| wrong("failed", &message))
+    }
+}
+
+impl Follower for Push {
+    fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()> {
+        let jobs = self.jobs.clone();
+        Box::pin(async move {
+            let (owner, mut seen) = (session.owner().clone(), Seen::new(session.id().clone()));
+            read_along(&session, |event| {
+                let Some(note) = seen.event(event) else { return };
+                if jobs.try_send(Job::News { owner: owner.clone(), note }).is_err() {
+                    tracing::warn!(session = %session.id(), "too much happens at once: devices were not told of all of it");
+                }
+            })
+            .await;
+        })
+    }
+
+    fn deleted(&self, _: &SessionId) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

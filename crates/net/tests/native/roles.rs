@@ -1,0 +1,81 @@
+//! Who may ask for what.
+
+use std::collections::BTreeMap;
+
+use engine::Principal;
+use net::hall::Visitor;
+use net::native::open;
+use testkit::Script;
+use testkit::server::{DEADLINE, Setup, run};
+use wire::native::{Decision, Request, Role};
+
+use crate::client::House;
+
+/// Every request, with the least role that may ask for it.
+fn requests() -> Vec<(Role, Request)> {
+    let session = || "no-such-session".to_owned();
+    let text = || "x".to_owned();
+    let (viewer, approver, driver, owner) = (Role::Viewer, Role::Approver, Role::Driver, Role::Owner);
+    vec![
+        (viewer, Request::Sessions { before: None, search: None }),
+        (viewer, Request::Watch { session: session(), after: None }),
+        (viewer, Request::Unwatch { session: session() }),
+        (viewer, Request::Earlier { session: session(), before: 1 }),
+        (viewer, Request::Whole { session: session(), row: 1 }),
+        (viewer, Request::Offer { folder: None }),
+        (viewer, Request::Changes { session: session() }),
+        (viewer, Request::Find { session: session(), text: text() }),
+        (viewer, Request::Rules),
+        (viewer, Request::Looking { at: None, visible: true }),
+        (approver, Request::Answer { session: session(), ask: 1, decision: Decision::AllowOnce, text: None }),
+        (driver, Request::Open { folder: Some("/no/such/folder".into()), settings: BTreeMap::new() }),
+        (driver, Request::Prompt { session: session(), key: text(), text: text(), pictures: Vec::new() }),
+        (driver, Request::Cancel { session: session(), turn: None }),
+        (driver, Request::Set { session: session(), setting: text(), value: text() }),
+        (driver, Request::Rename { session: session(), title: text() }),
+        (driver, Request::Delete { session: session() }),
+        (driver, Request::Keep { session: session(), path: text(), hunk: None }),
+        (driver, Request::Revert { session: session(), path: text(), hunk: None }),
+        (owner, Request::Forget { rule: text() }),
+        (owner, Request::Devices),
+        (owner, Request::Invite { role: Role::Viewer }),
+        (owner, Request::Admit { knock: text(), role: None }),
+        (owner, Request::Revoke { device: text() }),
+    ]
+}
+
+#[tokio::test]
+async fn each_role_may_do_its_own_and_nothing_beyond() {
+    run(Setup::script(&Script::new([])), async |server| {
+        let house = House::new(server);
+        for role in [Role::Viewer, Role::Approver, Role::Driver, Role::Owner] {
+            let mut client = house.client_as("somebody", role).await;
+            assert_eq!(client.hello.role, role);
+            for (needed, request) in requests() {
+                let answer = client.ask(request.clone()).await;
+                let told = answer.as_ref().err().filter(|wrong| wrong.message.starts_with("this takes"));
+                assert_eq!(told.is_some(), role < needed, "{role:?}: {request:?} was {answer:?}");
+                if let Some(wrong) = told {
+                    assert_eq!(wrong.code, "forbidden");
+                }
+            }
+        }
+        house.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_device_that_is_not_known_any_more_has_no_line() {
+    run(Setup::script(&Script::new([])), async |server| {
+        let house = House::new(server);
+        let device = Some("shut-out".into());
+        let visitor =
+            Visitor { principal: Principal::local(), name: "phone".into(), role: Role::Owner, device };
+        let mut line = open(&house.desk, visitor);
+        let rest = async { while line.frames.recv().await.is_some() {} };
+        tokio::time::timeout(DEADLINE, rest).await.expect("the line ends");
+        house.close().await;
+    })
+    .await;
+}

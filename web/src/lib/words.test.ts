@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest'
+import { duration, isGrave, visible } from './words'
+
+test.each([
+  ['ls -la\n\tcd', 'ls -la\n\tcd'],
+  ['rm \u202Egpj.exe', 'rm ⟨U+202E⟩gpj.exe'],
+  ['a\u200bb\u00adc', 'a⟨U+200B⟩b⟨U+00AD⟩c'],
+  ['\x1b[2Jhidden\r', '⟨U+001B⟩[2Jhidden⟨U+000D⟩'],
+  ['tag\u{e0041}', 'tag⟨U+E0041⟩'],
+  ['grüße 😀', 'grüße 😀'],
+])('every character of %j can be seen', (text, expected) => expect(visible(text)).toBe(expected))
+
+test('a risk that is not known counts as grave', () => {
+  expect(['low', 'medium', 'high', 'critical', 'odd', ''].filter(isGrave)).toEqual(['high', 'critical', 'odd', ''])
+})
+
+test.each([[5, '5 ms'], [1_400, '1 s'], [59_800, '1 min'], [61_000, '1 min 1 s'], [3_725_000, '1 h 2 min']])('%d ms', (ms, expected) => expect(duration(ms)).toBe(expected))
