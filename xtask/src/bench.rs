@@ -12,6 +12,7 @@
 mod doors;
 mod guards;
 pub mod turns;
+pub mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
-use crate::{chaos, children, crash, escape, rigs, setup, tidy};
+use crate::{chaos, children, crash, escape, rigs, setup, tidy, web};
 
 /// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
 const CRASH_ROUNDS: &str = "200";
@@ -19,6 +19,9 @@ pub fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
     let ready = report.step("setup", setup::run);
     report.step("tidy", tidy::run);
+    if ready {
+        report.step("web app", || web::run(&["--check"]));
+    }
     report.step("fmt", || {
         command::run(cargo().args(["fmt", "--all", "--check"]))?;
         command::run(cargo().args(["fmt", "--manifest-path", "tests/clients/rust/Cargo.toml", "--check"]))

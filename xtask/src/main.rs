@@ -17,6 +17,7 @@ mod real_model;
 mod rigs;
 mod setup;
 mod tidy;
+mod web;
 
 use std::process::ExitCode;
 
@@ -26,9 +27,11 @@ usage: cargo xtask <task>
   setup          install what the tests need (idempotent)
   ci             everything that CI runs
   tidy           check the rules that no compiler checks
+  web [..]       check, test and build the web app; --check: is web/dist current, --pictures: docs/images
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
   bench [..]     measure against a hand-written echo agent and the official SDK
   bench turns    measure turns beside other agents, which are installed for it
+  bench web      measure the web app in a browser
   real-model     have the built binary think with a real, small model
   crash [..]     kill the server at random moments and check what comes back
   chaos [..]     cut, stall and reorder every client's connections and check what each has seen
@@ -54,8 +57,10 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["setup"] => setup::run(),
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
+        ["web", rest @ ..] => web::run(rest),
         ["rigs", names @ ..] => rigs::run(names),
         ["bench", "turns", rest @ ..] => bench::turns::run(&owned(rest)),
+        ["bench", "web", rest @ ..] => bench::web::run(&owned(rest)),
         ["bench", rest @ ..] => bench::run(&owned(rest)),
         ["real-model"] => real_model::run(),
         ["crash", rest @ ..] => crash::run(&owned(rest)),

@@ -21,13 +21,14 @@ pub struct Rig {
     tapped: bool,
 }
 
-pub const RIGS: [Rig; 6] = [
+pub const RIGS: [Rig; 7] = [
     Rig { name: "conformance", command: conformance, tapped: false },
     Rig { name: "typescript", command: typescript, tapped: true },
     Rig { name: "python", command: python, tapped: true },
     Rig { name: "rust", command: rust, tapped: true },
     Rig { name: "acpx", command: acpx, tapped: true },
     Rig { name: "mcp", command: mcp, tapped: false },
+    Rig { name: "web", command: web, tapped: false },
 ];
 
 pub fn run(names: &[&str]) -> anyhow::Result<()> {
@@ -105,6 +106,19 @@ fn mcp() -> anyhow::Result<Command> {
         "--ignored",
         "real_",
     ]);
+    Ok(command)
+}
+
+/// The web app in a real browser. What a failed test saw stays in the rig's folder.
+fn web() -> anyhow::Result<Command> {
+    let mut command = program("node");
+    command.args(["--test", "--test-reporter=spec", "--test-concurrency=1"]);
+    let mut tests: Vec<_> = fs::read_dir(command::root().join("tests/web"))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.to_string_lossy().ends_with(".test.mjs"))
+        .collect();
+    tests.sort();
+    command.args(tests).env("WEB_RECORDS", command::target_folder()?.join("rigs/web"));
     Ok(command)
 }
 

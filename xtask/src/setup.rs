@@ -12,7 +12,8 @@ use anyhow::{Context, bail};
 use crate::command::{self, program};
 
 /// Folders with a `package-lock.json`.
-const NPM_FOLDERS: [&str; 3] = ["tests/clients/ts", "tests/clients/acpx", "tests/servers"];
+const NPM_FOLDERS: [&str; 5] =
+    ["tests/clients/ts", "tests/clients/acpx", "tests/servers", "tests/web", "web"];
 
 /// Lists of Python packages, and the folders they are installed in: what one needs, another may not bear.
 const PYTHON_LISTS: [(&str, &str); 2] =
@@ -26,10 +27,12 @@ struct Package {
     probe: &'static [&'static str],
 }
 
-const PACKAGES: [Package; 3] = [
+const PACKAGES: [Package; 5] = [
+    Package { name: "chromium", probe: &["chromium", "--version"] },
     Package { name: "gcc", probe: &["cc", "--version"] },
     Package { name: "git", probe: &["git", "--version"] },
     Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
+    Package { name: "tmux", probe: &["tmux", "-V"] },
 ];
 
 pub fn run() -> anyhow::Result<()> {
@@ -69,7 +72,7 @@ fn install_packages() -> anyhow::Result<()> {
     command::run(program("apt-get").args(install).args(&missing).env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-fn check_node() -> anyhow::Result<()> {
+pub fn check_node() -> anyhow::Result<()> {
     let version = command::output(program("node").arg("--version"))
         .with_context(|| format!("node {NODE_MAJOR_MIN} or newer is needed"))?;
     let number = version.trim().trim_start_matches('v').split('.').next().unwrap_or_default();
@@ -79,7 +82,7 @@ fn check_node() -> anyhow::Result<()> {
     }
 }
 
-fn install_npm(folder: &Path) -> anyhow::Result<()> {
+pub fn install_npm(folder: &Path) -> anyhow::Result<()> {
     let list = fs::read_to_string(folder.join("package-lock.json")).context("reading package-lock.json")?;
     let stamp = folder.join("node_modules").join(".installed-from");
     if is_current(&stamp, &list) {

@@ -202,9 +202,8 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         },
         None => None,
     };
-    let mut shown = None;
     if let (Some(up), Some(open)) = (&up, &http) {
-        shown = Some(up.show(&shared, open, model.as_deref()).await);
+        up.show(&shared, open, model.as_deref()).await;
     }
     let mut editor = if stdio { Some(Editor::listen(&shared)?) } else { None };
     tokio::select! {
@@ -212,7 +211,6 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         _ = terminate.recv() => tracing::info!("asked to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted"),
     }
-    drop(shown);
     if let Some(editor) = &editor {
         editor.connection.stop_reading();
     }

@@ -1,0 +1,117 @@
+// How people come in and go out again: links, pairing with words, roles, devices that are sent away.
+
+import assert from "node:assert/strict";
+import { check, checkEverywhere, DESKTOP, PHONE, until } from "./harness.mjs";
+
+checkEverywhere("a login link works once, and leaves nothing in the address", async (scene, size) => {
+  const link = await scene.server.link();
+  const person = await scene.person(size);
+  await person.enter(link);
+  assert.equal(new URL(person.page.url()).hash, "");
+  await person.live();
+  const [cookie] = await person.context.cookies(`${scene.server.url}/ui/socket`);
+  assert.deepEqual([cookie.httpOnly, cookie.sameSite], [true, "Strict"]);
+  assert.equal(await person.page.evaluate(() => document.cookie), "");
+  await person.page.reload();
+  await person.live();
+  const stranger = await scene.person(size);
+  await stranger.page.goto(link);
+  await stranger.page.getByText("This code was used already").waitFor();
+  await stranger.page.goto("/");
+  await stranger.page.getByRole("heading", { name: "You are signed out" }).waitFor();
+});
+
+check("a phone is let in when the words on both screens are the same", async (scene) => {
+  const owner = await scene.owner(DESKTOP);
+  const phone = await scene.person(PHONE);
+  const words = await pair(scene, owner, phone, { role: "driver" });
+  assert.match(words, /^\p{L}+ \p{L}+$/u);
+  await phone.live();
+  await phone.open("read README.md");
+  await phone.hears("A small library of knots");
+});
+
+check("a code can be typed, and one that is refused says so", async (scene) => {
+  const owner = await scene.owner(DESKTOP);
+  const { code } = await owner.invite("viewer");
+  const phone = await scene.person(PHONE);
+  await phone.page.goto("/pair");
+  await phone.typeCode(code);
+  await owner.knock().waitFor();
+  await owner.refuse();
+  await phone.page.getByText("You were not let in").waitFor();
+});
+
+check("a wrong code is told as such", async (scene) => {
+  const phone = await scene.person(PHONE);
+  await phone.page.goto("/pair#AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+  await phone.knockOnDoor();
+  await phone.page.getByText("This code is unknown here").waitFor();
+});
+
+check("a viewer reads along and can do nothing else, whatever its page sends", { args: ["--approval", "strict"] }, async (scene) => {
+  const owner = await scene.owner(DESKTOP);
+  const session = await owner.open("run echo x > made.txt");
+  await owner.ask().waitFor();
+  const viewer = await scene.person(PHONE);
+  await pair(scene, owner, viewer, { role: "viewer" });
+  await viewer.goto(`/s/${session}`);
+  await viewer.hears("run echo x > made.txt");
+  assert.equal(await viewer.composer().count(), 0, "there is nothing to write in");
+  assert.equal(await viewer.page.getByRole("button", { name: /^allow/i }).count(), 0, "there is nothing to allow");
+  const { asks } = await viewer.state(session);
+  const replies = await viewer.raw(
+    { do: "prompt", session, key: "k1", text: "run echo y > made.txt", pictures: [] },
+    { do: "answer", session, ask: asks[0].ask, decision: "allowOnce", text: null },
+    { do: "set", session, setting: "mode", value: "ask" },
+    { do: "invite", role: "owner" },
+    { do: "devices" },
+    { do: "cancel", session, turn: null },
+    { do: "delete", session },
+  );
+  assert.deepEqual(replies.map(({ error }) => error?.code), Array(7).fill("forbidden"));
+  assert.throws(() => scene.server.read("made.txt"), /ENOENT/);
+});
+
+check("an approver answers and does not prompt", { args: ["--approval", "strict"] }, async (scene) => {
+  const owner = await scene.owner(DESKTOP);
+  const session = await owner.open("run echo x > made.txt");
+  await owner.ask().waitFor();
+  const approver = await scene.person(PHONE);
+  await pair(scene, owner, approver, { role: "approver" });
+  await approver.goto(`/s/${session}`);
+  await approver.ask().waitFor();
+  const [reply] = await approver.raw({ do: "prompt", session, key: "k1", text: "hello", pictures: [] });
+  assert.equal(reply.error?.code, "forbidden");
+  await approver.allow();
+  await approver.idle();
+  assert.equal(scene.server.read("made.txt"), "x\n");
+});
+
+check("a device that is revoked is out at once", async (scene) => {
+  const owner = await scene.owner(DESKTOP);
+  const phone = await scene.person(PHONE);
+  await pair(scene, owner, phone, { role: "driver" });
+  const session = await owner.open("hello");
+  await owner.idle();
+  await phone.goto(`/s/${session}`);
+  await phone.live();
+  await owner.revoke(/pixel|android|phone/i);
+  await phone.page.getByRole("heading", { name: "You are signed out" }).waitFor();
+  await phone.page.reload();
+  await phone.page.getByRole("heading", { name: "You are signed out" }).waitFor();
+  await until("its cookie opens nothing", async () => (await phone.page.request.get("/ui/socket")).status() >= 400);
+});
+
+/** The owner invites, the phone knocks, the words are compared, the phone is let in. Gives the words. */
+async function pair(scene, owner, phone, { role }) {
+  const { url } = await owner.invite(role);
+  await phone.page.goto(url.replace(/^https?:\/\/[^/]+/, scene.server.url));
+  await phone.knockOnDoor();
+  const here = await owner.words();
+  const there = await phone.wordsShown();
+  assert.equal(here, there, "the words on both screens are the same");
+  await owner.admit();
+  await phone.page.waitForURL((address) => address.pathname === "/");
+  return here;
+}

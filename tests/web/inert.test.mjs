@@ -1,0 +1,145 @@
+// What comes from models, tools, files and other people is shown and does nothing: `xss/*.json` is the corpus.
+//
+// Every case must be on the page (it was rendered, not dropped with the rest of its row), and after all of
+// them: no script has run, nothing was asked of another host, the policy was not broken, there is no element
+// but those of the app, and no link that leads anywhere but to the web.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { check, DESKTOP, PHONE, until } from "./harness.mjs";
+
+const corpus = (name) => JSON.parse(readFileSync(new URL(`./xss/${name}.json`, import.meta.url), "utf8")).cases;
+
+/** Elements that a transcript can be made of. */
+const ELEMENTS = new Set(
+  `html head meta title link script body div main nav header footer section article aside span p a ul ol li h1 h2 h3 h4 h5 h6
+   strong em b i u s del code pre blockquote hr br table thead tbody tr th td button textarea input label form select option
+   details summary svg path g circle rect line polyline polygon kbd time dialog output dl dt dd small fieldset legend noscript mark ins sup sub
+   figure figcaption progress wbr optgroup search menu hgroup abbr bdi canvas defs use symbol ellipse desc text`.split(/\s+/),
+);
+
+const QUIET = { scripted: true, args: ["--approval", "full"] };
+
+check("Markdown of a model is inert", QUIET, async (scene) => {
+  const person = await scene.owner(DESKTOP);
+  await baseline(person);
+  const cases = corpus("markdown");
+  const size = 15;
+  for (let from = 0; from < cases.length; from += size) {
+    const some = cases.slice(from, from + size);
+    scene.model.says({ text: some.map((text, index) => `case ${from + index}\n\n${text}\n\n`).join("") + "\n\nthe cases are over\n" });
+    await (from === 0 ? person.open("say them") : person.send("say more"));
+    await until(`cases from ${from}`, async () => (await person.transcript().getByText("the cases are over").count()) > from / size);
+    await person.idle();
+    await inert(person);
+  }
+});
+
+check("what tools write is inert", QUIET, async (scene) => {
+  const cases = corpus("output");
+  for (const [index, text] of cases.entries()) scene.server.write(`out/${index}.txt`, `${text}\ncase ${index} is over\n`);
+  scene.model.says(...cases.map((_, index) => ({ call: ["shell", { command: `cat out/${index}.txt` }] })));
+  scene.model.says({ text: "they are all read" });
+  const person = await scene.owner(PHONE);
+  await baseline(person);
+  await person.open("show them");
+  await person.hears("they are all read");
+  await person.idle();
+  await person.expandAll();
+  await until("the last case is shown", async () => (await person.transcript().innerText()).includes(`case ${cases.length - 1} is over`));
+  await inert(person);
+});
+
+check("names of files and what is in them are inert, in asks and in diffs", { scripted: true, args: ["--approval", "strict"] }, async (scene) => {
+  const names = corpus("names");
+  const contents = corpus("diff");
+  const person = await scene.owner(DESKTOP);
+  await baseline(person);
+  const calls = names.map((name, index) => ({ call: ["write", { path: name, text: contents[index % contents.length] }] }));
+  const more = contents.slice(names.length).map((text, index) => ({ call: ["write", { path: `more/${index}.html`, text: `${text}\n` }] }));
+  scene.model.says(...calls, ...more);
+  scene.model.says({ text: "they are all written" });
+  const session = await person.open("write them");
+  for (let asked = 0; asked < calls.length + more.length; asked += 1) {
+    const { asks, busy } = await person.state(session);
+    if (!busy && asks.length === 0) break;
+    await person.ask().waitFor();
+    await inert(person);
+    const before = asks.length;
+    await person.raw({ do: "answer", session, ask: asks[0]?.ask ?? 0, decision: "allowOnce", text: null });
+    await until("the next is asked", async () => (await person.state(session)).asks[0]?.ask !== asks[0]?.ask || before === 0);
+  }
+  await person.hears("they are all written");
+  await person.expandAll();
+  await inert(person);
+  await person.goto(`/s/${session}/diff`);
+  await until("changes are shown", async () => (await person.page.locator("main").innerText()).includes("more/0.html"));
+  await inert(person);
+});
+
+check("titles, prompts and names of devices are inert", { scripted: true }, async (scene) => {
+  const person = await scene.owner(DESKTOP);
+  await baseline(person);
+  for (const title of corpus("titles")) {
+    scene.model.title = title;
+    scene.model.says({ text: "done" });
+    const [{ ok }] = await person.raw({ do: "open", folder: null, settings: {} });
+    assert.ok(ok?.session, JSON.stringify(ok));
+    await person.raw({ do: "prompt", session: ok.session, key: "k", text: title, pictures: [] }, { do: "rename", session: ok.session, title: title.slice(0, 200) });
+  }
+  await person.home();
+  await until("they are listed", async () => (await person.cards().count()) >= 20);
+  await inert(person);
+  const name = `<img src=x onerror=xss=1>"'><script>xss=1</script>`;
+  const { url } = await person.invite("viewer");
+  const phone = await scene.person(PHONE);
+  await phone.page.goto(url.replace(/^https?:\/\/[^/]+/, scene.server.url));
+  await baseline(phone);
+  await phone.knockOnDoor(name);
+  await person.words();
+  await inert(person);
+  await inert(phone);
+});
+
+/** Remembers what is global before anything foreign is shown. */
+async function baseline(person) {
+  person.globals = await person.page.evaluate(() => Object.getOwnPropertyNames(window));
+}
+
+async function inert(person) {
+  const found = await person.page.evaluate(
+    ({ allowed, globals }) => {
+      const strange = [];
+      const known = new Set(globals);
+      // A frame's window is reachable by its index; there must be none.
+      for (const name of Object.getOwnPropertyNames(window)) if (!known.has(name) && name !== "axe") strange.push(`global ${name}`);
+      if ("xss" in window) strange.push("a script ran");
+      const look = (root) => {
+        for (const element of root.querySelectorAll("*")) {
+          const tag = element.localName;
+          const own = new URL(element.getAttribute("src") ?? element.getAttribute("href") ?? "", location.origin).origin === location.origin;
+          if (tag === "img" && element.getAttribute("src") === "/icon.svg") continue;
+          if (!allowed.includes(tag)) strange.push(`<${tag}> ${element.outerHTML.slice(0, 200)}`);
+          for (const { name, value } of element.attributes) {
+            if (name.startsWith("on")) strange.push(`${tag} ${name}=${value}`);
+            if (["src", "srcset", "action", "formaction", "data", "poster", "background"].includes(name) && !/^(\/|data:image\/png|blob:)/.test(value)) strange.push(`${tag} ${name}=${value}`);
+          }
+          if (tag === "script" && !/^\/[a-z0-9-]+\.js$/.test(element.getAttribute("src") ?? "")) strange.push(`script ${element.outerHTML.slice(0, 200)}`);
+          if (tag === "link" && !own) strange.push(`link ${element.outerHTML}`);
+          if (tag === "a") {
+            const { protocol, origin } = new URL(element.href || location.href, location.href);
+            if (!["http:", "https:", "mailto:"].includes(protocol)) strange.push(`link to ${element.href}`);
+            if (origin !== location.origin && protocol !== "mailto:" && !/noopener/.test(element.rel) ) strange.push(`link without noopener: ${element.outerHTML.slice(0, 200)}`);
+            if (element.closest("[data-markdown], .markdown") && origin === location.origin && new URL(element.href).pathname.startsWith("/ui/")) strange.push(`link into the server: ${element.href}`);
+          }
+          if (element.shadowRoot) look(element.shadowRoot);
+        }
+      };
+      look(document);
+      return strange;
+    },
+    { allowed: [...ELEMENTS], globals: person.globals },
+  );
+  assert.deepEqual(found, []);
+  await person.judge();
+}

@@ -1,0 +1,92 @@
+// The line between page and server: cut, killed, gone. No gap, nothing twice, nothing lost.
+
+import assert from "node:assert/strict";
+import { check, checkEverywhere, DESKTOP, PHONE, until } from "./harness.mjs";
+
+checkEverywhere("a server that is killed and comes back leaves no gap and nothing twice", async (scene, size) => {
+  const person = await scene.owner(size);
+  const session = await person.open("read README.md");
+  await person.hears("A small library of knots");
+  await person.idle();
+  await person.composer().fill("what I was about to say");
+  const before = await person.rows();
+  await scene.server.kill();
+  await person.saysItIsAway();
+  assert.deepEqual(await person.rows(), before, "the last state stays on the screen");
+  await scene.server.run();
+  await person.live();
+  assert.equal(await person.composer().inputValue(), "what I was about to say");
+  assert.deepEqual(await person.rows(), before);
+  await person.composer().fill("");
+  await person.send("read src/lib.rs");
+  await person.hears("pub use knot");
+  await person.idle();
+  const after = await person.rows();
+  const fresh = await scene.owner(size);
+  await fresh.goto(`/s/${session}`);
+  await fresh.hears("pub use knot");
+  assert.deepEqual(await fresh.rows(), after, "somebody who comes later sees the same");
+});
+
+check("a turn that was cut by the server's death is shown as interrupted", async (scene) => {
+  const person = await scene.owner(DESKTOP);
+  await person.open("sleep 60000");
+  await until("the turn runs", () => person.working());
+  await scene.server.kill();
+  await person.saysItIsAway();
+  await scene.server.run();
+  await person.live();
+  await person.idle();
+  assert.match(await person.transcript().innerText(), /interrupted|ended with it|stopped/i);
+});
+
+checkEverywhere("a prompt that is sent while the server is away is done once when it is back", { args: ["--approval", "full"] }, async (scene, size) => {
+  const person = await scene.owner(size);
+  await person.open("hello");
+  await person.idle();
+  await scene.server.kill();
+  await person.saysItIsAway();
+  await person.send("run echo again >> count.txt");
+  await scene.server.run();
+  await person.live();
+  await until("it was done", () => scene.server.read("count.txt").length > 0);
+  await person.idle();
+  await person.page.reload();
+  await person.live();
+  await person.send("hello again");
+  await person.idle();
+  assert.equal(scene.server.read("count.txt"), "again\n");
+  const prompts = (await person.rows()).filter(({ text }) => text.includes("echo again >> count.txt") && text.length < 200);
+  assert.equal(new Set(prompts.map(({ id }) => id)).size, prompts.length);
+});
+
+checkEverywhere("a reload without a server shows the last state and says that it is old", async (scene, size) => {
+  const person = await scene.owner(size);
+  const session = await person.open("read README.md");
+  await person.hears("A small library of knots");
+  await person.idle();
+  await person.serviceWorker();
+  await until("the state is kept", () => person.page.evaluate(() => JSON.stringify(localStorage).includes("A small library of knots")));
+  await scene.server.kill();
+  await person.page.goto(`/s/${session}`);
+  await person.saysItIsAway();
+  await person.hears("A small library of knots");
+  await scene.server.run();
+  await person.live();
+});
+
+check("a line that is cut in the middle of a stream is taken up where it was", { scripted: true }, async (scene) => {
+  scene.model.says({ chunks: { count: 600, perSecond: 200, text: (index) => `word${index} ` } });
+  const person = await scene.owner(PHONE);
+  await person.open("count");
+  await person.hears("word50 ");
+  await person.context.setOffline(true);
+  await until("the page knows", () => person.away());
+  await person.context.setOffline(false);
+  await person.live();
+  await person.hears("word599");
+  await person.idle();
+  const text = await person.transcript().innerText();
+  const words = [...text.matchAll(/word(\d+)/g)].map((match) => Number(match[1]));
+  assert.deepEqual(words, Array.from({ length: 600 }, (_, index) => index));
+});

@@ -1,0 +1,46 @@
+// `cargo xtask web --pictures`: a picture of every screen, for `docs/images` and for people who look at them.
+//
+// The same sessions every time, with a model that says the same; only the times on the screen differ.
+
+import { mkdirSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { SCREENS, stage } from "./screens.mjs";
+import { closeBrowser, Scene, SIZES } from "./scene.mjs";
+
+const FOLDER = process.env.PICTURES ?? fileURLToPath(new URL("../../docs/images", import.meta.url));
+/** Its name is on the pictures. */
+const PLACE = path.join(os.tmpdir(), "code");
+/** Screens that are shown in the dark too: the others differ by their colours alone. */
+const DARK = new Set(["session", "permission", "sessions", "diff"]);
+
+mkdirSync(FOLDER, { recursive: true });
+const only = process.argv.slice(2);
+let failed = 0;
+for (const size of SIZES) {
+  for (const theme of ["light", "dark"]) {
+    const wanted = SCREENS.filter(({ name }) => (theme === "light" || DARK.has(name)) && (only.length === 0 || only.includes(name)));
+    const scene = await Scene.begin({ scripted: true, args: ["--approval", "strict"], folder: PLACE });
+    try {
+      const set = await stage(scene, size, theme);
+      for (const { name, show, leave } of wanted.filter(({ where }) => where(set))) {
+        const file = path.join(FOLDER, `${name}-${size.name}${theme === "dark" ? "-dark" : ""}.png`);
+        try {
+          const person = await show(set);
+          await person.settled();
+          await person.picture(file);
+          await leave(set);
+          console.log(path.basename(file));
+        } catch (error) {
+          failed += 1;
+          console.error(`${path.basename(file)}: ${error.message.split("\n")[0]}`);
+        }
+      }
+    } finally {
+      await scene.end();
+    }
+  }
+}
+await closeBrowser();
+process.exitCode = failed === 0 ? 0 : 1;
