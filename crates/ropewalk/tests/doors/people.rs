@@ -66,8 +66,8 @@ impl Going {
     }
 
     fn link(&self) -> String {
-        let lines = self.said.iter().map(|line| line.trim());
-        lines.filter(|line| line.starts_with("http")).next().unwrap().to_owned()
+        let mut lines = self.said.iter().map(|line| line.trim());
+        lines.find(|line| line.starts_with("http")).unwrap().to_owned()
     }
 
     fn interrupt(mut self) {
