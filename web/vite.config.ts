@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { defineConfig } from 'vite'
+import { defineConfig } from 'vitest/config'
 
 // The server that the development page talks to: `ropewalk serve --http`.
 const server = process.env.ROPEWALK_URL ?? 'http://127.0.0.1:5173'
@@ -10,6 +10,8 @@ const version = /^version = "(.+)"/m.exec(manifest)?.[1] ?? 'unknown'
 
 // File names are fixed: the binary embeds them by name and tells browsers by a digest when they change.
 export default defineConfig({
+  // Random tests take their time on a machine that does other things too.
+  test: { testTimeout: 60_000 },
   define: { __VERSION__: JSON.stringify(version) },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {

@@ -12,6 +12,8 @@ const SHELL = 'ropewalk-shell'
 const NETWORK_MS = 4_000
 /** What belongs to the app, by how a page asks for it. */
 const PARTS = new Set(['script', 'style', 'worker', 'manifest', 'image'])
+/** Files of the app that a page can ask to be kept. */
+const PARTS_MAX = 50
 /** What waits in one session, and is counted. */
 const ASKS_MAX = 50
 
@@ -40,6 +42,10 @@ self.addEventListener('notificationclick', (event) => {
   event.waitUntil(open(event.notification.data?.path))
 })
 
+self.addEventListener('message', (event) => {
+  event.waitUntil(keepParts(event.data?.keep))
+})
+
 self.addEventListener('pushsubscriptionchange', (event) => {
   event.waitUntil(subscribeAgain(event))
 })
@@ -53,6 +59,13 @@ async function keepShell() {
   await cache.put('/', page)
   const parts = [...html.matchAll(/(?:src|href)="(\/[\w.-]+\.(?:js|css))"/g)].map((match) => match[1])
   await Promise.all(parts.map((path) => cache.add(path)))
+}
+
+/** What a page had loaded before there was a worker to keep it. */
+async function keepParts(given) {
+  const paths = (Array.isArray(given) ? given : []).filter((path) => typeof path === 'string' && /^\/[\w.-]+\.(?:js|css)$/.test(path))
+  const cache = await self.caches.open(SHELL)
+  for (const path of paths.slice(0, PARTS_MAX)) if (!(await cache.match(path))) await cache.add(path)
 }
 
 function isShell(response) {

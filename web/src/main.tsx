@@ -1,3 +1,5 @@
+// Where the app starts: everything that runs without a face, then the page.
+
 import { render } from 'preact'
 import './style.css'
 import './list/list.css'
@@ -7,6 +9,7 @@ import './ui/text.css'
 import { App } from './app'
 import { startBoard } from './lib/board'
 import { startTheme } from './lib/choices'
+import { startKeeping } from './lib/keep'
 import { startLine } from './lib/line'
 import { startOutbox } from './lib/outbox'
 import { place, startRouter } from './lib/router'
@@ -22,6 +25,7 @@ if (root) {
   startScreen()
   startRouter()
   startClock()
+  startKeeping()
   startBoard()
   startSessions()
   startOutbox()

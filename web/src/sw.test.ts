@@ -181,6 +181,13 @@ describe('the shell', () => {
     expect((await world.get('/other.js', { destination: 'script' }))?.type).toBe('error')
   })
 
+  test('has what a page loaded before the worker was there, and nothing else', async () => {
+    const world = new World()
+    await world.send('message', { data: { keep: ['/markdown.js', '/ui/x.js', 'https://evil.example/a.js', '/../a.js', 7] } })
+    await world.send('message', { data: null })
+    expect([...world.cache.keys()]).toEqual(['/markdown.js'])
+  })
+
   test('comes from the network first, and what came is kept', async () => {
     const world = new World()
     world.network = (path) => new Response(`new ${path}`, { headers: { 'content-type': 'text/html' } })

@@ -24,13 +24,20 @@ export function startWorker(): void {
   })
   addEventListener('beforeinstallprompt', (event) => { installer.value = event as Installer })
   addEventListener('appinstalled', () => { installer.value = null })
-  const register = () => void registerWorker().then(again, () => {})
+  const register = () => void registerWorker().then(keepLoaded).then(again).catch(() => {})
   if (document.readyState === 'complete') register()
   else addEventListener('load', register, { once: true })
 }
 
 export async function registerWorker(): Promise<ServiceWorkerRegistration> {
   return navigator.serviceWorker.register(scriptAddress(WORKER), { updateViaCache: 'none' })
+}
+
+/** The first visit came before the worker: what it loaded is kept now, so that the app opens offline after it. */
+async function keepLoaded(): Promise<void> {
+  const { active } = await navigator.serviceWorker.ready
+  const loaded = performance.getEntriesByType('resource').map(({ name }) => new URL(name))
+  active?.postMessage({ keep: loaded.filter(({ origin }) => origin === location.origin).map(({ pathname }) => pathname) })
 }
 
 /** A server that has lost its devices' subscriptions, or has another key, is told anew. */

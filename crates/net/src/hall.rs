@@ -23,10 +23,11 @@ mod words;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use engine::{Clock, Principal, Timestamp};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use wire::native::{Device, Knock, Role, Subscription, Wrong};
 
@@ -41,6 +42,9 @@ pub(crate) use enter::Arrival;
 pub use enter::{Denial, Entered};
 pub use eyes::Seat;
 pub use tickets::{Code, TICKET_LIFE};
+
+/// How often it is looked whether another server has written the file.
+const KEEP_UP_EVERY: Duration = Duration::from_secs(2);
 
 /// Somebody who uses our own clients.
 #[derive(Debug, Clone)]
@@ -272,6 +276,16 @@ impl Hall {
             Ok(Ok((book, stamp))) => self.adopt(book, stamp),
             Ok(Err(error)) => tracing::warn!(%error, "the list of devices cannot be read again"),
             Err(broken) => tracing::error!(%broken, "the list of devices was not read"),
+        }
+    }
+
+    /// Holds to what other servers write, until it is told to stop: a device that is revoked there loses
+    /// its lines here too.
+    pub async fn keep_up(&self, stop: CancellationToken) {
+        let mut looks = tokio::time::interval(KEEP_UP_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(looks.tick()).await.is_some() {
+            self.refresh().await;
         }
     }
 

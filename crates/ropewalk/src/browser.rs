@@ -20,18 +20,6 @@ const OPENING_MAX: Duration = Duration::from_secs(10);
 /// It begins a session of its own, so that the browser stays when we end, and gets none of our pipes.
 const DETACHED: &str = "exec setsid -f xdg-open \"$1\" </dev/null >/dev/null 2>&1";
 
-/// The file that leads to the link. Dropped, it is gone.
-pub struct Opened {
-    path: PathBuf,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        // The link in it works once, and not for long.
-        drop(fs::remove_file(&self.path));
-    }
-}
-
 /// Whether there is a screen.
 pub fn has_screen() -> bool {
     cfg!(target_os = "macos")
@@ -39,18 +27,15 @@ pub fn has_screen() -> bool {
 }
 
 /// Opens the link. The person has it on the terminal too, so a failure is only logged.
-pub async fn open(link: &str) -> Option<Opened> {
-    let opened = match lead(link) {
-        Ok(opened) => opened,
-        Err(trouble) => {
-            tracing::info!(reason = trouble.in_short(), "the browser is not opened");
-            return None;
+pub async fn open(link: &str) {
+    match lead(link) {
+        Ok(file) => {
+            if tokio::time::timeout(OPENING_MAX, start(&file)).await.is_err() {
+                tracing::info!("opening the browser took too long");
+            }
         }
-    };
-    if tokio::time::timeout(OPENING_MAX, start(&opened.path)).await.is_err() {
-        tracing::info!("opening the browser took too long");
+        Err(trouble) => tracing::info!(reason = trouble.in_short(), "the browser is not opened"),
     }
-    Some(opened)
 }
 
 async fn start(file: &Path) {
@@ -75,20 +60,23 @@ async fn start(file: &Path) {
     }
 }
 
-fn lead(link: &str) -> Result<Opened, Trouble> {
+/// The file that leads to the link. Nobody says when the browser has read it, so it stays until the next
+/// one is made; its link is worth nothing by then.
+fn lead(link: &str) -> Result<PathBuf, Trouble> {
     let folder = paths::state()?.join("run");
-    let written = || -> io::Result<PathBuf> {
+    let write = || -> io::Result<PathBuf> {
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let path = folder.join(format!("open-{}.html", url_safe(&random()?[..9])));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let path = folder.join("open.html");
+        let unfinished = folder.join(format!(".open-{}", url_safe(&random()?[..9])));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         // The link has nothing in it that means something to HTML.
         let page = format!(
             "<!doctype html>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"0;url={link}\">\n\
              <title>Ropewalk</title>\n<a href=\"{link}\">Open Ropewalk</a>\n"
         );
         file.write_all(page.as_bytes())?;
+        fs::rename(&unfinished, &path)?;
         Ok(path)
     };
-    let path = written().map_err(|error| Trouble::failed("the browser cannot be led").because(error))?;
-    Ok(Opened { path })
+    write().map_err(|error| Trouble::failed("the browser cannot be led").because(error))
 }

@@ -1,9 +1,11 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
 mod audit;
+mod chat;
 mod http;
 mod mcp;
 mod models;
+mod permissions;
 mod up;
 
 use std::ffi::OsString;
@@ -22,9 +24,14 @@ pub use audit::{
     AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat, AuditQueryOptions, AuditSealOptions,
     AuditShowOptions, AuditVerifyOptions,
 };
+pub use chat::{AttachOptions, ChatOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
+pub use permissions::{
+    PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
+    PermissionsWhyOptions, RulePlace, RuleWord,
+};
 pub use up::{
     DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
     UpOptions,
@@ -53,17 +60,6 @@ Environment:
   OTTER_LOG       Set to 1, a server logs every JSON-RPC message on standard error, as with -v
   NO_COLOR        Set to anything, there are no colours";
 
-const PERMISSIONS_HELP: &str = "\
-A rule is Tool or Tool(pattern). Deny beats ask, ask beats the approval preset, that beats allow.
-
-  shell(cargo test:*)   every command that begins with these words
-  shell(npm run *)      a pattern for one command
-  shell(make all)       exactly this
-  edit(src/**)          files, from the workspace, from / or from ~/
-  read(.env)            a file; denied or asked, in every folder
-  fetch(url:https://docs.*)  an argument of the tool
-  mcp__github           every tool of a server";
-
 #[derive(Debug, Parser)]
 #[command(
     name = "ropewalk",
@@ -91,6 +87,10 @@ pub struct Cli {
 pub enum Command {
     /// Start here: serve the web app on this machine, and open it
     Up(Box<UpOptions>),
+    /// Talk to the agent in this terminal
+    Chat(Box<ChatOptions>),
+    /// Take part in a session, in this terminal
+    Attach(AttachOptions),
     /// Print a link that signs a browser in to the server that runs
     Link(LinkOptions),
     /// Let a phone or another computer in, by a QR code
@@ -537,106 +537,6 @@ pub struct DeleteOptions {
 }
 
 #[derive(Debug, Clone, Subcommand)]
-#[command(after_help = PERMISSIONS_HELP)]
-pub enum PermissionsCommand {
-    /// Show every file of rules, what is wrong with it, and its rules
-    #[command(alias = "ls")]
-    List(PermissionsListOptions),
-    /// Write a rule down; the same rule with another effect is replaced
-    Add(PermissionsAddOptions),
-    /// Take a rule out
-    #[command(alias = "rm")]
-    Remove(PermissionsRemoveOptions),
-    /// Say what would come of a wish, and which rules decide it
-    Why(PermissionsWhyOptions),
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsListOptions {
-    /// The folder whose rules to show; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which file, and for which folder.
-#[derive(Debug, Clone, Args)]
-pub struct RulePlace {
-    /// The rule holds in this folder only
-    #[arg(long)]
-    pub here: bool,
-
-    /// The rule holds in this folder only
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// In the file of the project, .ropewalk/permissions.toml, which may deny and ask
-    #[arg(long, alias = "project", conflicts_with = "here")]
-    pub project_file: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsAddOptions {
-    /// What the rule does
-    #[arg(value_enum)]
-    pub effect: RuleWord,
-
-    /// The rule: shell(cargo test:*), edit(src/**), read(.env), mcp__server
-    pub rule: String,
-
-    #[command(flatten)]
-    pub place: RulePlace,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RuleWord {
-    Allow,
-    Ask,
-    Deny,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsRemoveOptions {
-    /// The rule as `permissions list` shows it
-    pub rule: String,
-
-    #[command(flatten)]
-    pub place: RulePlace,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct PermissionsWhyOptions {
-    /// The tool: shell, read, edit, write, search, list, or any other
-    pub tool: String,
-
-    /// What it would be used on: a command, a path
-    pub subject: String,
-
-    /// The folder to work in; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// The approval preset to judge by: read-only, strict, suggest, auto, full
-    #[arg(long, value_name = "PRESET", default_value = "auto")]
-    pub approval: String,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Subcommand)]
 pub enum AgentsCommand {
     /// Show which agents there are in a folder, and where they are written
     #[command(alias = "ls")]
@@ -708,6 +608,15 @@ impl Cli {
 }
 
 impl Command {
+    /// Whether it may take the whole screen, where nothing else can be written.
+    pub fn draws(&self) -> bool {
+        match self {
+            Self::Chat(options) => !options.plain,
+            Self::Attach(options) => !options.plain,
+            _ => false,
+        }
+    }
+
     pub fn serves(&self) -> bool {
         matches!(self, Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_))
     }

@@ -1,5 +1,7 @@
 //! How commands ask a server that runs: over its own HTTP door, with its token.
 
+mod pinned;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,7 +10,9 @@ use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use net::http::Digest;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use wire::native::{Answered, Invitation};
 
@@ -19,12 +23,16 @@ use crate::trouble::Trouble;
 
 /// From the connection to the last byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two questions to a server that starts.
+const START_PAUSE: Duration = Duration::from_millis(50);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// A server that can be asked.
 pub struct Server {
     address: SocketAddr,
     token: Option<String>,
+    /// The certificate that it must show.
+    certificate: Option<Digest>,
 }
 
 impl Server {
@@ -47,14 +55,17 @@ impl Server {
     }
 
     pub fn of(server: &Found) -> Result<Self, Trouble> {
-        let Some(address) = server.address().strip_prefix("http://") else {
-            return Err(Trouble::failed(format!("{} speaks TLS only", server.address()))
-                .because("commands ask a server on loopback")
-                .fix("start it with `ropewalk up --lan`, which listens on loopback too"));
-        };
+        let (scheme, address) = server.address().split_once("://").unwrap_or_default();
         let address: SocketAddr = address
             .parse()
-            .map_err(|_| Trouble::failed(format!("{address} is no address that can be asked")))?;
+            .map_err(|_| Trouble::failed(format!("{} is no address that can be asked", server.address())))?;
+        let certificate = server.certificate_digest();
+        if scheme != "http" && certificate.is_none() {
+            return Err(Trouble::failed(format!(
+                "the server at {address} does not say how it is recognised"
+            ))
+            .fix("start it again: ropewalk serve stop, then as before"));
+        }
         let address = match address.ip().is_unspecified() {
             true => SocketAddr::from(([127, 0, 0, 1], address.port())),
             false => address,
@@ -66,7 +77,15 @@ impl Server {
                     .fix("set ROPEWALK_SERVER_TOKEN to the one that it was started with")
             })?),
         };
-        Ok(Self { address, token })
+        Ok(Self { address, token, certificate })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
     }
 
     /// A link that signs a browser in.
@@ -98,24 +117,30 @@ impl Server {
         let broken = |reason: String| {
             Trouble::failed(format!("the server at {} cannot be asked", self.address)).because(reason)
         };
-        match tokio::time::timeout(PATIENCE, self.send(path, body)).await {
-            Err(_) => Err(broken("it did not answer in time".into())),
-            Ok(Err(error)) => Err(broken(error.to_string())),
-            Ok(Ok((status, bytes))) => {
-                let value: Value =
-                    serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
-                if status.is_success() {
-                    return Ok(value);
-                }
-                let message = value["message"].as_str().unwrap_or("it said no more than that");
-                Err(Trouble::failed(message.to_owned()).because(format!("the server answered {status}")))
+        let (status, bytes) = match tokio::time::timeout(PATIENCE, self.send_when_ready(path, body)).await {
+            Err(_) => return Err(broken("it did not answer in time".into())),
+            Ok(sent) => sent.map_err(|error| broken(error.to_string()))?,
+        };
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+        if status.is_success() {
+            return Ok(value);
+        }
+        let message = value["message"].as_str().unwrap_or("it said no more than that");
+        Err(Trouble::failed(message.to_owned()).because(format!("the server answered {status}")))
+    }
+
+    /// A server that starts asks for a moment.
+    async fn send_when_ready(&self, path: &str, body: String) -> anyhow::Result<(StatusCode, Bytes)> {
+        loop {
+            let answer = self.send(path, body.clone()).await?;
+            if answer.0 != StatusCode::SERVICE_UNAVAILABLE {
+                return Ok(answer);
             }
+            tokio::time::sleep(START_PAUSE).await;
         }
     }
 
     async fn send(&self, path: &str, body: String) -> anyhow::Result<(StatusCode, Bytes)> {
-        let stream = TcpStream::connect(self.address).await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -125,22 +150,37 @@ impl Server {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(Full::new(Bytes::from(body)))?;
-        let asking = async {
-            let answer = sender.send_request(request).await?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
-            anyhow::Ok((status, body.to_bytes()))
-        };
-        tokio::pin!(connection);
-        tokio::pin!(asking);
-        tokio::select! {
-            answer = &mut asking => answer,
-            ended = &mut connection => {
-                // What was read before the end may be all that there is to read.
-                ended?;
-                asking.await
+        let stream = TcpStream::connect(self.address).await?;
+        match self.certificate {
+            Some(certificate) => {
+                exchange(pinned::connect(stream, self.address.ip(), certificate).await?, request).await
             }
+            None => exchange(stream, request).await,
+        }
+    }
+}
+
+/// One request and its answer.
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let asking = async {
+        let answer = sender.send_request(request).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+        anyhow::Ok((status, body.to_bytes()))
+    };
+    tokio::pin!(connection);
+    tokio::pin!(asking);
+    tokio::select! {
+        answer = &mut asking => answer,
+        ended = &mut connection => {
+            // What was read before the end may be all that there is to read.
+            ended?;
+            asking.await
         }
     }
 }

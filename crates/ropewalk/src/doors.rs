@@ -89,6 +89,8 @@ pub struct Open {
     doors: Arc<Doors>,
     outside: Option<String>,
     fingerprint: Option<String>,
+    /// Cancelled when whoever comes is let in.
+    ready: CancellationToken,
     pushes: Option<Pushes>,
     _running: Running,
 }
@@ -195,13 +197,16 @@ impl Door {
             started_at: shared.started.0,
             folder: shared.rules.home_dir.clone(),
             token_sha256: self.master.digest().as_ref().map(Digest::hex),
+            certificate_sha256: self.tls.as_ref().map(|tls| tls.fingerprint().hex()),
         })?;
         if !self.quiet {
             announce(&listening, &self.master);
         }
-        open_when_ready(&shared.registry, &gate);
+        let ready = open_when_ready(&shared.registry, &gate);
         let pushes = self.pushes.take().map(|pushes| pushes.start(&shared.hall));
         let doors = Arc::new(self.doors(shared, gate));
+        let (hall, stopped) = (Arc::clone(&shared.hall), doors.stop.clone());
+        drop(doors.tasks.spawn(async move { hall.keep_up(stopped).await }));
         let serve = |listening: Listening| {
             let router = router(Arc::clone(&doors));
             shared.registry.tracker().spawn(listening.serve(router, doors.stop.clone()))
@@ -210,7 +215,7 @@ impl Door {
         let serving = std::iter::once(listening).chain(lan).map(serve).collect();
         let stop = doors.stop.clone();
         let fingerprint = fingerprint.flatten();
-        Ok(Open { stop, serving, doors, outside, fingerprint, pushes, _running: running })
+        Ok(Open { stop, serving, doors, outside, fingerprint, ready, pushes, _running: running })
     }
 
     fn gate(&mut self, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
@@ -276,6 +281,11 @@ impl Open {
     /// Where others find it, if they can.
     pub fn outside(&self) -> Option<&str> {
         self.outside.as_deref()
+    }
+
+    /// Waits until whoever comes is let in.
+    pub async fn ready(&self) {
+        self.ready.cancelled().await;
     }
 
     /// Of the certificate that we signed ourselves.
@@ -350,15 +360,19 @@ fn warn(text: &str) {
 }
 
 /// Whoever comes is let in when the sessions have answered once.
-fn open_when_ready(registry: &Arc<Registry>, gate: &Arc<Gate>) {
+fn open_when_ready(registry: &Arc<Registry>, gate: &Arc<Gate>) -> CancellationToken {
     let (asked, gate) = (Arc::clone(registry), Arc::clone(gate));
+    let ready = CancellationToken::new();
+    let opened = ready.clone();
     registry.tracker().spawn(async move {
         let query = ListQuery { limit: 1, ..ListQuery::all(Principal::local()) };
         if let Err(error) = asked.list(query).await {
             tracing::warn!(%error, "the sessions cannot be listed");
         }
         gate.open();
+        opened.cancel();
     });
+    ready
 }
 
 /// As many open files as many connections need, where the system lets us; and how many connections

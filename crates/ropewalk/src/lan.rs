@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use engine::{Clock, Timestamp};
 use net::http::Tls;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
-use sha2::{Digest as _, Sha256};
 
 use crate::cli::UpOptions;
 use crate::clock::SystemClock;
@@ -53,7 +52,7 @@ impl Lan {
         }
         let (certificate, key) = own(address)?;
         let tls = Tls::read(&certificate, &key).map_err(doors::no_tls)?;
-        let fingerprint = fingerprint(&certificate).ok();
+        let fingerprint = Some(colons(&tls.fingerprint().hex()));
         Ok(Some(Self { address, tls, fingerprint }))
     }
 }
@@ -131,11 +130,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// As browsers show it.
-fn fingerprint(certificate: &Path) -> io::Result<String> {
-    use base64::Engine as _;
-    let text = fs::read_to_string(certificate)?;
-    let body: String = text.lines().filter(|line| !line.starts_with("-----")).collect();
-    let bytes = base64::engine::general_purpose::STANDARD.decode(body.trim()).map_err(io::Error::other)?;
-    let hex = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>();
-    Ok(hex.join(":"))
+fn colons(hex: &str) -> String {
+    let hex = hex.to_uppercase();
+    let pairs = (0..hex.len()).step_by(2).filter_map(|at| hex.get(at..at + 2));
+    pairs.collect::<Vec<_>>().join(":")
 }

@@ -4,6 +4,7 @@ mod agents;
 mod audit;
 mod backends;
 mod browser;
+mod chat;
 mod cli;
 mod client;
 mod clock;
@@ -53,9 +54,13 @@ fn main() -> ExitCode {
     };
     let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = cli.command(std::io::stdin().is_terminal());
-    logging::start(verbose, command.serves());
+    if !command.draws() || !std::io::stderr().is_terminal() {
+        logging::start(verbose, command.serves());
+    }
     let outcome = match command {
         Command::Up(options) => up::run(&options),
+        Command::Chat(options) => chat::run(&options),
+        Command::Attach(options) => chat::attach(&options.chat()),
         Command::Link(options) => Ok(up::link(&options)),
         Command::Pair(options) => Ok(pair::run(&options)),
         Command::Devices(command) => Ok(devices::run(&command)),

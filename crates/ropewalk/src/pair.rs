@@ -35,7 +35,7 @@ async fn pair(options: &PairOptions) -> Result<ExitCode, Trouble> {
             .fix("run it on a terminal, or with --yes"));
     }
     let server = Server::find(&options.server)?;
-    let (before, _) = guests(&server).await?;
+    let (before, waiting) = guests(&server).await?;
     let invitation = server.invite(options.role.role()).await?;
     if is_loopback(&invitation.url) {
         return Err(Trouble::failed("the server can be reached from this machine only")
@@ -43,7 +43,7 @@ async fn pair(options: &PairOptions) -> Result<ExitCode, Trouble> {
             .fix("start it for the network: ropewalk serve stop, then ropewalk up --lan"));
     }
     show(&invitation, options.server.json)?;
-    let knock = knocked(&server, &invitation).await?;
+    let knock = knocked(&server, &invitation, &waiting).await?;
     let name = terminal::one_line(&knock.name);
     let word = role(options.role.role());
     if !options.yes && !says_yes(&format!("Let «{name}» in as {word} (words: {})? [y/N] ", knock.words))? {
@@ -70,12 +70,13 @@ async fn guests(server: &Server) -> Result<(Vec<Device>, Vec<Knock>), Trouble> {
     }
 }
 
-/// Waits for somebody who has not knocked before.
-async fn knocked(server: &Server, invitation: &Invitation) -> Result<Knock, Trouble> {
+/// Waits for somebody who was not there before.
+async fn knocked(server: &Server, invitation: &Invitation, before: &[Knock]) -> Result<Knock, Trouble> {
     let deadline = Instant::now() + TICKET_LIFE;
     while Instant::now() < deadline {
         let (_, knocks) = guests(server).await?;
-        if let Some(knock) = knocks.into_iter().next_back() {
+        let new = |knock: &Knock| before.iter().all(|known| known.id != knock.id);
+        if let Some(knock) = knocks.into_iter().find(new) {
             return Ok(knock);
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -89,9 +90,13 @@ async fn entered(server: &Server, before: &[Device]) -> Result<Device, Trouble> 
     let deadline = Instant::now() + ENTER_WAIT;
     while Instant::now() < deadline {
         let (devices, _) = guests(server).await?;
-        let new = |device: &Device| before.iter().all(|known| known.id != device.id);
-        if let Some(device) = devices.into_iter().find(new) {
-            return Ok(device);
+        // A browser that was in before stays the same device, and was seen just now.
+        let here = |device: &&Device| {
+            let known = before.iter().find(|known| known.id == device.id);
+            known.is_none_or(|known| known.seen_at != device.seen_at)
+        };
+        if let Some(device) = devices.iter().rfind(here) {
+            return Ok(device.clone());
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -38,6 +38,8 @@ pub struct Facts {
     pub folder: PathBuf,
     /// Never the token: this tells whether a token is the right one, and nothing else.
     pub token_sha256: Option<String>,
+    /// By which its own commands know it, where it speaks TLS.
+    pub certificate_sha256: Option<String>,
 }
 
 /// The file of this process. Dropped, it is gone.
@@ -76,6 +78,7 @@ pub fn claim(facts: &Facts) -> Result<Running, Trouble> {
         "started_at": facts.started_at,
         "folder": facts.folder.to_string_lossy(),
         "token_sha256": facts.token_sha256,
+        "certificate_sha256": facts.certificate_sha256,
         "version": env!("CARGO_PKG_VERSION"),
     });
     let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{text}"));
@@ -139,6 +142,11 @@ impl Found {
     /// The digest of its token; nothing if it asks for none.
     pub fn token_digest(&self) -> Option<Digest> {
         self.facts["token_sha256"].as_str().and_then(Digest::parse)
+    }
+
+    /// The digest of its certificate, if it speaks TLS.
+    pub fn certificate_digest(&self) -> Option<Digest> {
+        self.facts["certificate_sha256"].as_str().and_then(Digest::parse)
     }
 
     fn is_alive(&self) -> bool {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{BoxFuture, Limits, Principal, Registry};
+use engine::{BoxFuture, Limits, Principal, Registry, Timestamp};
 use net::hall::Hall;
 use net::{Connection, ConnectionParts, Greeted, Rules};
 use store::audit::Audit;
@@ -16,7 +16,7 @@ use wire::{Backends, Dialect, Identity};
 use crate::cli::ServeOptions;
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::doors::{Door, Shared};
+use crate::doors::{Door, Open, Shared};
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::models::Models;
@@ -81,6 +81,30 @@ impl Prepared {
         self.up = Some(up);
         self
     }
+
+    /// What every door uses, and the HTTP door if there is to be one.
+    async fn open(&mut self, started: Timestamp) -> Result<(Shared, Option<Open>), Trouble> {
+        let (registry, audit) = (&self.registry, self.audit.as_ref());
+        if let Some(audit) = audit {
+            server::audit_devices(&self.hall, registry, audit);
+        }
+        let shared = Shared {
+            registry: Arc::clone(registry),
+            rules: self.rules.clone(),
+            identity: self.identity.clone(),
+            dialect: self.dialect,
+            greeted: Some(greeted(registry, audit, &self.identity.sandbox_backends)),
+            metrics: Arc::clone(&self.meters.metrics),
+            started,
+            hall: Arc::clone(&self.hall),
+            extras: server::extras(registry, audit, &self.rules.home_dir)?,
+        };
+        let http = match self.door.take() {
+            Some(door) => Some(door.open(&shared).await?),
+            None => None,
+        };
+        Ok((shared, http))
+    }
 }
 
 /// What can be wrong with the options is said before an editor is listened to.
@@ -144,75 +168,35 @@ fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {
     Ok(models)
 }
 
-async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
-    let Prepared {
-        registry,
-        audit,
-        mut meters,
-        rules,
-        identity,
-        dialect,
-        stdio,
-        door,
-        probe,
-        hall,
-        model,
-        up,
-    } = prepared;
+async fn serve(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
+    let registry = Arc::clone(&prepared.registry);
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     registry.start_reaper();
-    meters.start();
-    if probe {
+    prepared.meters.start();
+    if prepared.probe {
         registry.tracker().spawn(Models::refresh_local());
     }
-    let catching_up = audit.clone().map(|audit| {
+    let catching_up = prepared.audit.clone().map(|audit| {
         registry.tracker().spawn(async move { audit.catch_up(Principal::local(), started).await })
     });
-    if let Some(audit) = &audit {
-        server::audit_devices(&hall, &registry, audit);
-    }
-    let extras = match server::extras(&registry, audit.as_ref(), &rules.home_dir) {
-        Ok(extras) => extras,
+    let (shared, http) = match prepared.open(started).await {
+        Ok(opened) => opened,
         Err(trouble) => {
             registry.shutdown().await;
             return Ok(Err(trouble));
         }
     };
-    let greeted = Some(greeted(&registry, audit.as_ref(), &identity.sandbox_backends));
-    let shared = Shared {
-        registry: Arc::clone(&registry),
-        rules,
-        identity,
-        dialect,
-        greeted,
-        metrics: Arc::clone(&meters.metrics),
-        started,
-        hall,
-        extras,
-    };
-    let http = match door {
-        Some(door) => match door.open(&shared).await {
-            Ok(open) => Some(open),
-            Err(trouble) => {
-                registry.shutdown().await;
-                return Ok(Err(trouble));
-            }
-        },
-        None => None,
-    };
-    let mut shown = None;
-    if let (Some(up), Some(open)) = (&up, &http) {
-        shown = Some(up.show(&shared, open, model.as_deref()).await);
+    if let (Some(up), Some(open)) = (&prepared.up, &http) {
+        up.show(&shared, open, prepared.model.as_deref()).await;
     }
-    let mut editor = if stdio { Some(Editor::listen(&shared)?) } else { None };
+    let mut editor = if prepared.stdio { Some(Editor::listen(&shared)?) } else { None };
     tokio::select! {
         () = hung_up(&mut editor, http.is_some()) => tracing::info!("the client hung up"),
         _ = terminate.recv() => tracing::info!("asked to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted"),
     }
-    drop(shown);
     if let Some(editor) = &editor {
         editor.connection.stop_reading();
     }
@@ -230,7 +214,7 @@ async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     if let Some(editor) = editor {
         editor.finish().await;
     }
-    meters.finish().await;
+    prepared.meters.finish().await;
     Ok(Ok(()))
 }
 

@@ -40,7 +40,7 @@ pub fn stderr_paint() -> Paint {
     Paint { on: io::stderr().is_terminal() && wants_colour() }
 }
 
-fn wants_colour() -> bool {
+pub fn wants_colour() -> bool {
     paths::variable("NO_COLOR").is_none() && paths::variable("TERM").is_none_or(|term| term != "dumb")
 }
 

@@ -9,14 +9,13 @@ use net::hall::Visitor;
 use serde_json::json;
 use wire::native::Role;
 
-use crate::browser::{self, Opened};
 use crate::cli::{LinkOptions, UpOptions};
 use crate::client::{self, Server};
 use crate::doors::{Door, Open, Shared};
 use crate::lan::Lan;
 use crate::running::{self, Found};
 use crate::trouble::Trouble;
-use crate::{paths, run, serve, terminal};
+use crate::{browser, paths, run, serve, terminal};
 
 /// Ports that are tried after the usual one.
 const PORTS_MORE: u16 = 20;
@@ -47,10 +46,12 @@ fn prepare(options: &UpOptions) -> Result<Option<Up>, Trouble> {
 
 /// A server of this person runs: it is enough to sign in there.
 fn greet_again(server: &Found, folder: &Path, options: &UpOptions) -> Result<(), Trouble> {
-    let (link, _opened) = client::run(async {
+    let link = client::run(async {
         let link = Server::of(server)?.link().await?;
-        let opened = if wants_browser(options.no_open) { browser::open(&link).await } else { None };
-        Ok((link, opened))
+        if wants_browser(options.no_open) {
+            browser::open(&link).await;
+        }
+        Ok(link)
     })?;
     let mut text =
         format!("Ropewalk runs already. This link signs in, once, within five minutes:\n\n  {link}\n\n");
@@ -83,20 +84,23 @@ impl Up {
         door.quiet().or_next_ports(self.ports_more).with_lan(self.lan.take())
     }
 
-    /// Says what to do next, and opens the browser. What is returned is for as long as the server runs.
-    pub async fn show(&self, shared: &Shared, open: &Open, model: Option<&str>) -> Option<Opened> {
+    /// Says what to do next, and opens the browser.
+    pub async fn show(&self, shared: &Shared, open: &Open, model: Option<&str>) {
         let owner =
             Visitor { principal: Principal::local(), name: "up".into(), role: Role::Owner, device: None };
+        // A browser may be quicker than the disk.
+        open.ready().await;
         let link = match shared.hall.login(&owner) {
             Ok(invitation) => invitation.url,
             Err(wrong) => {
-                terminal::say(&format!("there is no link to sign in: {}", wrong.message));
-                return None;
+                return terminal::say(&format!("there is no link to sign in: {}", wrong.message));
             }
         };
         // Whoever closed the output reads no link.
         drop(terminal::put(&welcome(&link, shared, open, model)));
-        if wants_browser(self.no_open) { browser::open(&link).await } else { None }
+        if wants_browser(self.no_open) {
+            browser::open(&link).await;
+        }
     }
 }
 
@@ -109,7 +113,10 @@ fn welcome(link: &str, shared: &Shared, open: &Open, model: Option<&str>) -> Str
     line("folder", &shared.rules.home_dir.to_string_lossy());
     match model {
         Some(model) if !model.starts_with("offline:") => line("model", model),
-        _ => line("model", "offline, which only plays; `ropewalk models list` says how to get another"),
+        _ => line(
+            "model",
+            "offline: it needs no key and knows little; `ropewalk models list` says how to get another",
+        ),
     }
     if let Ok(sessions) = paths::sessions() {
         line("sessions", &sessions.to_string_lossy());

@@ -3,6 +3,7 @@
 // Both show one decision of the queue at a time. One that is settled by somebody else says so and goes.
 
 import { useSignalEffect } from '@preact/signals'
+import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { AskView } from '../wire'
 import { go, place, sessionPath } from '../lib/router'
@@ -24,16 +25,16 @@ export function Shelf({ watched }: { watched: Watched }) {
   useEffect(() => { if (linked !== null) setChosen(linked) }, [linked])
   const current = asks.find((one) => one.ask === chosen) ?? asks[0]
   if (!current) return linked !== null ? <LinkedIsGone watched={watched} /> : null
-  const place_ = asks.indexOf(current)
-  const next = () => setChosen(asks[(place_ + 1) % asks.length]?.ask ?? null)
+  const at = asks.indexOf(current)
+  const next = () => setChosen(asks[(at + 1) % asks.length]?.ask ?? null)
   const title = titleOf({ title: watched.state.value?.title ?? null, folder: watched.state.value?.folder ?? '' })
-  const card = <AskCard key={current.ask} ask={current} place={place_ + 1} of={asks.length} session={title} onNext={next} />
+  const card = <AskCard key={current.ask} ask={current} place={at + 1} of={asks.length} session={title} onNext={next} />
   if (!phone.value) return <DesktopShelf ask={current}>{card}</DesktopShelf>
   if (hidden === current.ask) return <WaitingBar ask={current} count={asks.length} onOpen={() => setHidden(null)} />
   return <BottomSheet label={askTitle(current)} onClose={() => setHidden(current.ask)}>{card}</BottomSheet>
 }
 
-function DesktopShelf({ ask, children }: { ask: AskView; children: preact.ComponentChildren }) {
+function DesktopShelf({ ask, children }: { ask: AskView; children: ComponentChildren }) {
   const box = useRef<HTMLElement>(null)
   // Keys act only while the shelf has the focus: nobody allows a command by typing in the composer.
   const keys = (event: KeyboardEvent) => {
@@ -52,7 +53,7 @@ function DesktopShelf({ ask, children }: { ask: AskView; children: preact.Compon
   )
 }
 
-function BottomSheet({ label, onClose, children }: { label: string; onClose: () => void; children: preact.ComponentChildren }) {
+function BottomSheet({ label, onClose, children }: { label: string; onClose: () => void; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null)
   useEffect(() => {
     const mine = dialog.current

@@ -55,11 +55,13 @@ function useDesk(session: string): Desk {
     const watched = watch(session)
     const deeds = computed(() => deedsOf(watched))
     const busy = computed(() => watched.state.value !== null && (watched.state.value.busy || watched.state.value.queue.length > 0))
+    const folder = computed(() => watched.state.value?.folder ?? '')
     let first = true
     const stop = effect(() => {
       // Any of these can mean that a file is another one: a tool ended, a turn began or ended, somebody came back.
       void deeds.value
       desk.busy.value = busy.value
+      desk.folder.value = folder.value
       const live = state.value.is === 'live'
       if (first) void desk.load()
       else if (live) desk.stir()
@@ -86,9 +88,9 @@ function deedsOf({ rows }: Watched): number {
   }).length
 }
 
-/** The file of the address; the server may name files from the root, and an address has no place for that. */
-function chosen(files: MarkedFile[], path: string | null): MarkedFile | null {
-  return files.find(({ diff }) => diff.path === path || diff.path === `/${path}`) ?? null
+/** The file of the address. One outside of the session's folder is named from the root there, without the slash. */
+function chosen(files: MarkedFile[], name: string | null): MarkedFile | null {
+  return files.find((file) => file.name === name || file.name === `/${name}`) ?? null
 }
 
 /** `isFile`: one file fills the screen, and the way back leads to the others. */
@@ -141,14 +143,14 @@ function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
   const last = useRef<string | null>(null)
   const usual = () => chosen(files, last.current) ?? files.find(({ mark }) => mark === 'open') ?? files[0] ?? null
   const shown = open ?? (phone.value ? null : usual())
-  last.current = shown?.diff.path ?? null
+  last.current = shown?.name ?? null
   const current = useKeys(desk, shown)
   if (desk.files.value === null) return <p class="changes-empty" role="status">Loading…</p>
   if (files.length === 0) return <Nothing desk={desk} />
   return (
     <main class="changes-body" id="main">
       <nav class="changes-files" aria-label="Changed files">
-        <FileList files={files} open={shown?.diff.path ?? null} href={(path) => changesPath(desk.session, path)} />
+        <FileList files={files} open={shown} href={(file) => changesPath(desk.session, file.name)} />
         <KeepAll desk={desk} />
       </nav>
       <div class="changes-file" key={shown?.diff.path}>
@@ -197,10 +199,11 @@ function KeepAll({ desk }: { desk: Desk }) {
   return <button type="button" class="changes-keep-all" onClick={() => void desk.keepAll()}>Keep all ({total - reviewed})</button>
 }
 
-/** At the end of a file: on to the next one that is open. */
+/** At the end of a file: on to the next one that is open, or back. */
 function Onward({ desk, file }: { desk: Desk; file: MarkedFile }) {
   const last = file.hunks.at(-1)?.hunk ?? null
-  const next = neighbour(desk.laid.value, file.diff.path, last, 1)
-  if (!next || next.path === file.diff.path) return null
-  return <a class="changes-onward" href={changesPath(desk.session, next.path)}>Next file: {visible(next.path)}</a>
+  const next = neighbour(desk.laid.value, file, last, 1)?.file
+  if (!next) return <a class="changes-onward" href={sessionPath(desk.session)}>Everything is reviewed. Back to the session</a>
+  if (next.diff.path === file.diff.path) return null
+  return <a class="changes-onward" href={changesPath(desk.session, next.name)}>Next file: {visible(next.name)}</a>
 }

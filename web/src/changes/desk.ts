@@ -29,7 +29,9 @@ export class Desk {
   readonly word = signal<Word | null>(null)
   /** A turn runs, or waits: what is undone now is undone after it. */
   readonly busy = signal(false)
-  readonly laid = computed(() => lay(this.files.value ?? [], this.decisions.value))
+  /** The session's; files below it are named from there. */
+  readonly folder = signal('')
+  readonly laid = computed(() => lay(this.files.value ?? [], this.decisions.value, this.folder.value))
   readonly progress = computed(() => progress(this.laid.value))
   private timer: ReturnType<typeof setTimeout> | undefined
   /** When the list is asked for next; what is stirred meanwhile does not put it off. */
@@ -80,7 +82,7 @@ export class Desk {
     this.decisions.value = decisions
     if (this.saysNoList) this.word.value = null
     this.saysNoList = false
-    for (const { path } of failed) this.word.value = { tone: 'bad', text: `${path} was not undone; the session says why.` }
+    if (failed.length > 0) this.word.value = { tone: 'bad', text: 'A change was not undone; the session says why.' }
     if (decisions.some(({ mark }) => mark === 'undoing')) this.stir(this.busy.value ? 4 * UNDO_GRACE_MS : UNDO_GRACE_MS)
   }
 

@@ -34,7 +34,7 @@ export function FileReview({ desk, file, current, split, bare = false }: FileRev
   return (
     <>
       <div class={`file-head${bare ? ' file-head-bare' : ''}`}>
-        {!bare && <DiffTitle diff={file.diff} />}
+        {!bare && <DiffTitle diff={{ ...file.diff, path: file.name }} />}
         <FileButtons desk={desk} file={file} />
       </div>
       <Diff
@@ -44,7 +44,7 @@ export function FileReview({ desk, file, current, split, bare = false }: FileRev
         frame={(hunk) => ({ id: bare ? undefined : hunkElementId(file.diff.path, hunk), class: `hunk-${markOf(hunk)}${isCurrent(hunk) ? ' hunk-current' : ''}` })}
         folded={(hunk) => markOf(hunk) === 'kept' || markOf(hunk) === 'undone'}
         head={(hunk) => <HunkButtons desk={desk} path={file.diff.path} hunk={hunk} mark={markOf(hunk)} onRemark={() => setRemarking(hunk)} />}
-        foot={(hunk) => isRemarked(hunk) && <Remark desk={desk} path={file.diff.path} hunk={hunk} onDone={done} />}
+        foot={(hunk) => isRemarked(hunk) && <Remark desk={desk} path={file.name} hunk={hunk} onDone={done} />}
       />
       {file.diff.more > 0 && <p class="diff-note">{several(file.diff.more, 'line')} of this file not shown: too much has changed. Look at it on the computer before you keep it.</p>}
     </>
@@ -59,7 +59,7 @@ function FileButtons({ desk, file }: { desk: Desk; file: MarkedFile }) {
   if (!mayDecide()) return null
   if (sure) {
     return (
-      <div class="file-buttons" role="group" aria-label={`Undo all of ${path}?`}>
+      <div class="file-buttons" role="group" aria-label={`Undo all of ${file.name}?`}>
         <span class="file-sure">Undo the whole file?</span>
         <button type="button" class="button-undo" onClick={() => { setSure(false); void desk.revert(path, null) }}>Undo file</button>
         <button type="button" onClick={() => setSure(false)}>Cancel</button>

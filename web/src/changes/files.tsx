@@ -7,9 +7,9 @@ import type { MarkedFile } from './review'
 interface FileListProps {
   files: MarkedFile[]
   /** The one that is read. */
-  open: string | null
+  open: MarkedFile | null
   /** Without it the entries are no links: whoever shows them opens them. */
-  href?: (path: string) => string
+  href?: (file: MarkedFile) => string
 }
 
 export function FileList({ files, open, href }: FileListProps) {
@@ -17,20 +17,20 @@ export function FileList({ files, open, href }: FileListProps) {
     const path = file.diff.path
     const inside = <Entry file={file} />
     if (!href) return <div class="file-entry" key={path}>{inside}</div>
-    return <li key={path}><a class="file-entry" href={href(path)} aria-current={path === open ? 'true' : undefined}>{inside}</a></li>
+    return <li key={path}><a class="file-entry" href={href(file)} aria-current={path === open?.diff.path ? 'true' : undefined}>{inside}</a></li>
   })
   return href ? <ul class="file-list">{entries}</ul> : <>{entries}</>
 }
 
 /** The name first: its folder is only needed where two are alike. */
 function Entry({ file }: { file: MarkedFile }) {
-  const cut = file.diff.path.lastIndexOf('/') + 1
+  const cut = file.name.lastIndexOf('/') + 1
   const word = markWord(file)
   return (
     <>
       <span class="file-name">
-        <bdi>{visible(file.diff.path.slice(cut))}</bdi>
-        {cut > 0 && <span class="file-folder"><bdi>{visible(file.diff.path.slice(0, cut - 1))}</bdi></span>}
+        <bdi>{visible(file.name.slice(cut))}</bdi>
+        {cut > 0 && <span class="file-folder"><bdi>{visible(file.name.slice(0, cut - 1))}</bdi></span>}
       </span>
       <span class="file-side">
         <Counts diff={file.diff} />

@@ -44,13 +44,13 @@ function act(key: string, desk: Desk, shown: MarkedFile, current: Signal<Current
   switch (key) {
     case 'n':
     case 'p':
-      step(desk, path, here, key === 'n' ? 1 : -1, current)
+      step(desk, shown, here, key === 'n' ? 1 : -1, current)
       return true
     case 'k':
     case 'u':
       if (!hunk || !mayDecide()) return false
       void (key === 'k' ? desk.keep(path, hunk) : desk.revert(path, hunk))
-      step(desk, path, hunk, 1, current)
+      step(desk, shown, hunk, 1, current)
       return true
     case 'm':
       if (hunk) current.value = { path, hunk, remarking: true }
@@ -63,11 +63,12 @@ function act(key: string, desk: Desk, shown: MarkedFile, current: Signal<Current
   }
 }
 
-function step(desk: Desk, path: string, from: Hunk | null, direction: 1 | -1, current: Signal<Current | null>): void {
-  const next = neighbour(desk.laid.value, path, from, direction)
+function step(desk: Desk, from: MarkedFile, hunk: Hunk | null, direction: 1 | -1, current: Signal<Current | null>): void {
+  const next = neighbour(desk.laid.value, from, hunk, direction)
   if (!next) return
-  current.value = { path: next.path, hunk: next.hunk, remarking: false }
-  if (next.path !== path) go(changesPath(desk.session, next.path), { replace: true })
+  const path = next.file.diff.path
+  current.value = { path, hunk: next.hunk, remarking: false }
+  if (path !== from.diff.path) go(changesPath(desk.session, next.file.name), { replace: true })
 }
 
 function reach({ path, hunk }: Current): void {

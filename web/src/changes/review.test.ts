@@ -1,7 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import type { Answered, Diff, Hunk, Request } from '../wire'
 import { Desk } from './desk'
-import { lay, neighbour, progress, remark, settle, UNDO_GRACE_MS, type Decision } from './review'
+import { lay, neighbour, progress, remark, settle, UNDO_GRACE_MS, type Decision, type MarkedFile } from './review'
 
 const hunk = (id: string, at = 1, text = id): Hunk => ({ id, old: at, new: at, lines: [`+${text}`] })
 const file = (path: string, ...hunks: Hunk[]): Diff => ({ path, status: 'changed', added: hunks.length, removed: 0, hunks, more: 0 })
@@ -10,7 +10,7 @@ const decided = (path: string, of: Hunk, mark: Decision['mark'], at = 0): Decisi
 
 /** What is shown, in short. */
 function view(files: Diff[], decisions: Decision[]): string[] {
-  return lay(files, decisions).map(({ diff, hunks, mark }) => `${diff.path} ${mark}: ${hunks.map((one) => `${one.hunk.id}=${one.mark}`).join(' ')}`)
+  return lay(files, decisions, '').map(({ diff, hunks, mark }) => `${diff.path} ${mark}: ${hunks.map((one) => `${one.hunk.id}=${one.mark}`).join(' ')}`)
 }
 
 describe('a review', () => {
@@ -25,7 +25,7 @@ describe('a review', () => {
   })
 
   test('counts a file of which nothing is shown as one', () => {
-    expect(progress(lay([picture, file('a', hunk('1'), hunk('2', 9))], [decided('a', hunk('1'), 'kept')]))).toEqual({ reviewed: 1, total: 3 })
+    expect(progress(lay([picture, file('a', hunk('1'), hunk('2', 9))], [decided('a', hunk('1'), 'kept')], ''))).toEqual({ reviewed: 1, total: 3 })
   })
 
   test('takes an undo for done when it is no longer listed, and for failed when it is listed after its turn', () => {
@@ -42,12 +42,21 @@ describe('a review', () => {
   })
 
   test('walks through what is open, across files and around the end', () => {
-    const laid = lay([file('a', hunk('1', 1), hunk('2', 5)), file('b', hunk('3'))], [decided('a', hunk('2', 5), 'kept')])
-    expect(neighbour(laid, 'a', null, 1)?.hunk.id).toBe('1')
-    expect(neighbour(laid, 'a', hunk('1', 1), 1)?.hunk.id).toBe('3')
-    expect(neighbour(laid, 'b', hunk('3'), 1)?.hunk.id).toBe('1')
-    expect(neighbour(laid, 'a', hunk('1', 1), -1)?.hunk.id).toBe('3')
-    expect(neighbour(lay([], []), 'a', null, 1)).toBeNull()
+    const laid = lay([file('a', hunk('1', 1), hunk('2', 5)), file('b', hunk('3'))], [decided('a', hunk('2', 5), 'kept')], '')
+    const [a, b] = laid as [MarkedFile, MarkedFile]
+    expect(neighbour(laid, a, null, 1)?.hunk.id).toBe('1')
+    expect(neighbour(laid, a, hunk('1', 1), 1)?.hunk.id).toBe('3')
+    expect(neighbour(laid, b, hunk('3'), 1)?.hunk.id).toBe('1')
+    expect(neighbour(laid, a, hunk('1', 1), -1)?.hunk.id).toBe('3')
+    expect(neighbour([], a, null, 1)).toBeNull()
+  })
+
+  test('names files from the session’s folder, and others from the root', () => {
+    const files = [file('/work/app/src/a.rs', hunk('1')), file('/work/application/b.rs', hunk('2'))]
+    expect(lay(files, [], '/work/app').map(({ name, diff }) => [name, diff.path])).toEqual([
+      ['/work/application/b.rs', '/work/application/b.rs'],
+      ['src/a.rs', '/work/app/src/a.rs'],
+    ])
   })
 
   test('a remark names the line that changed', () => {

@@ -23,6 +23,8 @@ export interface MarkedHunk {
 }
 
 export interface MarkedFile {
+  /** Its path below the session's folder, for people and addresses; `diff.path` is the server's. */
+  name: string
   /** With all hunks that are shown, the decided ones among them. */
   diff: Diff
   hunks: MarkedHunk[]
@@ -42,12 +44,18 @@ export function hunksOf(diff: Diff): Hunk[] {
   return diff.hunks.length > 0 ? diff.hunks : [{ id: null, old: 0, new: 0, lines: [] }]
 }
 
-/** The files as they are shown: what is listed, and what was decided since. */
-export function lay(files: Diff[], decisions: Decision[]): MarkedFile[] {
+/** The files as they are shown: what is listed, and what was decided since. `folder` is the session's. */
+export function lay(files: Diff[], decisions: Decision[], folder: string): MarkedFile[] {
   const listed = files.map((diff) => layFile(diff, decisions.filter((one) => one.path === diff.path)))
   const paths = new Set(files.map((diff) => diff.path))
   const settled = [...new Set(decisions.map((one) => one.path))].filter((path) => !paths.has(path))
-  return [...listed, ...settled.map((path) => settledFile(path, decisions))].sort((a, b) => (a.diff.path < b.diff.path ? -1 : 1))
+  const all = [...listed, ...settled.map((path) => settledFile(path, decisions))]
+  return all.map((file) => ({ ...file, name: nameIn(folder, file.diff.path) })).sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function nameIn(folder: string, path: string): string {
+  const below = folder.endsWith('/') ? folder : `${folder}/`
+  return folder !== '' && path.startsWith(below) ? path.slice(below.length) : path
 }
 
 function layFile(diff: Diff, decisions: Decision[]): MarkedFile {
@@ -73,7 +81,7 @@ function marked(diff: Diff, hunks: MarkedHunk[]): MarkedFile {
   hunks.sort((a, b) => a.hunk.new - b.hunk.new || a.hunk.old - b.hunk.old)
   const marks = new Set(hunks.map(({ mark }) => mark))
   const mark = marks.has('open') ? 'open' : marks.size === 1 ? hunks[0]!.mark : 'mixed'
-  return { diff: { ...diff, hunks: hunks.map(({ hunk }) => hunk).filter((hunk) => hunk.lines.length > 0) }, hunks, mark }
+  return { name: diff.path, diff: { ...diff, hunks: hunks.map(({ hunk }) => hunk).filter((hunk) => hunk.lines.length > 0) }, hunks, mark }
 }
 
 /** The decisions after the server's list is here again. `idle`: no turn runs or waits. */
@@ -98,10 +106,9 @@ export function progress(files: MarkedFile[]): Progress {
 }
 
 /** The next or the previous hunk that waits for a decision, seen from one; all of them in a ring. */
-export function neighbour(files: MarkedFile[], path: string, hunk: Hunk | null, step: 1 | -1): { path: string; hunk: Hunk } | null {
-  const all = files.flatMap((file) => file.hunks.map(({ hunk, mark }) => ({ path: file.diff.path, hunk, mark })))
-  if (all.length === 0) return null
-  const here = all.findIndex((one) => one.path === path && (hunk === null || isSame(one.hunk, hunk)))
+export function neighbour(files: MarkedFile[], from: MarkedFile, hunk: Hunk | null, step: 1 | -1): { file: MarkedFile; hunk: Hunk } | null {
+  const all = files.flatMap((file) => file.hunks.map(({ hunk, mark }) => ({ file, hunk, mark })))
+  const here = all.findIndex(({ file, hunk: one }) => file.diff.path === from.diff.path && (hunk === null || isSame(one, hunk)))
   const start = hunk === null && step === 1 ? here - 1 : here
   for (let count = 1; count <= all.length; count++) {
     const one = all[(((start + step * count) % all.length) + all.length) % all.length]!

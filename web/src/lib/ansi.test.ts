@@ -71,9 +71,8 @@ describe('what is not style does nothing', () => {
 
 test('a flood is bounded', () => {
   expect(parseAnsi('x\n'.repeat(CHARS_MAX)).length).toBeLessThanOrEqual(LINES_MAX)
-  const started = performance.now()
-  parseAnsi('\x1b]'.repeat(CHARS_MAX))
-  parseAnsi('\x1b['.repeat(CHARS_MAX))
-  parseAnsi('y'.repeat(CHARS_MAX * 2))
-  expect(performance.now() - started).toBeLessThan(5_000)
+  expect(parseAnsi('y'.repeat(CHARS_MAX * 2)).length).toBeLessThanOrEqual(LINES_MAX)
+  // Endings that never come: each would look through all that follows if the search went on at the next.
+  expect(parseAnsi('\x1b]'.repeat(CHARS_MAX))).toEqual([])
+  expect(plainText('\x1b['.repeat(CHARS_MAX))).toMatch(/^\[*$/)
 })

@@ -3,11 +3,10 @@
 import { computed, signal } from '@preact/signals'
 import type { AskView, Card } from '../wire'
 import { atFlush } from './flush'
-import { keep, kept } from './keep'
+import { keepSoon, kept } from './keep'
 import { ask, onTold } from './line'
 
 const KEPT_CARDS_MAX = 60
-const KEEP_AFTER_MS = 2_000
 
 export const cards = signal<ReadonlyMap<string, Card>>(new Map(kept<[string, Card][]>('cards') ?? []))
 /** What continues the list; nothing if all of it is here. */
@@ -61,13 +60,5 @@ function put(changed: Card[], gone: string[]): void {
   for (const session of gone) next.delete(session)
   for (const card of changed) next.set(card.session, card)
   cards.value = next
-  keepSoon()
-}
-
-let keeping: ReturnType<typeof setTimeout> | undefined
-function keepSoon(): void {
-  keeping ??= setTimeout(() => {
-    keeping = undefined
-    keep('cards', sorted.value.slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
-  }, KEEP_AFTER_MS)
+  keepSoon('cards', () => sorted.value.slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
 }

@@ -1,4 +1,5 @@
-// Code blocks get their colours when they are seen, from a worker that is started for the first one.
+// Code blocks get their colours when they are seen, from a worker that is started for the first one, and
+// lose them when they are out of sight: colours are most of a code block's nodes, and a page has few.
 
 import workerAddress from './highlight.worker.ts?worker&url'
 import type { Coloured } from './highlight.worker'
@@ -8,6 +9,8 @@ const CHARS_MAX = 20_000
 /** A block with more pieces stays plain: the page has a budget of nodes. */
 const PIECES_MAX = 700
 const WAITING_MAX = 50
+/** So close to the window counts as seen. */
+const MARGIN_PX = 300
 
 let worker: Worker | null = null
 let broken = false
@@ -17,11 +20,12 @@ const languages = new WeakMap<Element, string>()
 
 const seen = typeof IntersectionObserver === 'undefined' ? null : new IntersectionObserver((entries) => {
   for (const entry of entries) {
-    if (!entry.isIntersecting) continue
-    seen?.unobserve(entry.target)
-    colour(entry.target as HTMLElement)
+    const code = entry.target as HTMLElement
+    if (entry.isIntersecting) colour(code)
+    // The text stays the same, and so does its height.
+    else if (code.childElementCount > 0) code.textContent = code.textContent
   }
-})
+}, { rootMargin: `${MARGIN_PX}px` })
 
 /** Colours this `code` element some time after it has come into view. */
 export function colourWhenSeen(code: HTMLElement, language: string): void {
@@ -32,7 +36,7 @@ export function colourWhenSeen(code: HTMLElement, language: string): void {
 
 function colour(code: HTMLElement): void {
   const language = languages.get(code)
-  if (!language || waiting.size >= WAITING_MAX || !start()) return
+  if (!language || code.childElementCount > 0 || waiting.size >= WAITING_MAX || !start()) return
   const id = nextId++
   waiting.set(id, code)
   worker?.postMessage({ id, code: code.textContent ?? '', language })

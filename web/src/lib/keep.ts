@@ -4,6 +4,7 @@
 const PREFIX = 'ropewalk.'
 /** Longer values are not kept at all. */
 const VALUE_CHARS_MAX = 1_000_000
+const KEEP_AFTER_MS = 2_000
 
 export function kept<T>(name: string): T | null {
   try {
@@ -26,11 +27,33 @@ export function keep(name: string, value: unknown): void {
   }
 }
 
+const soon = new Map<string, () => unknown>()
+let timer: ReturnType<typeof setTimeout> | undefined
+
+/** Keeps what changes often: after a moment, and at the latest when the page goes. */
+export function keepSoon(name: string, value: () => unknown): void {
+  soon.set(name, value)
+  timer ??= setTimeout(keepAll, KEEP_AFTER_MS)
+}
+
+export function startKeeping(): void {
+  addEventListener('pagehide', keepAll)
+  document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'hidden') keepAll() })
+}
+
+function keepAll(): void {
+  clearTimeout(timer)
+  timer = undefined
+  for (const [name, value] of soon) keep(name, value())
+  soon.clear()
+}
+
 /** Forgets everything that came from the server or was written for it; choices of appearance stay. */
 export function forgetContent(): void {
+  soon.clear()
   try {
     for (const name of Object.keys(localStorage)) {
-      if (/^ropewalk\.(cards|view|outbox|draft\.)/.test(name)) localStorage.removeItem(name)
+      if (/^ropewalk\.(cards|view|heard|outbox|draft\.)/.test(name)) localStorage.removeItem(name)
     }
   } catch {
     // Nothing is kept where nothing can be read.

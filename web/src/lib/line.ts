@@ -6,11 +6,13 @@
 
 import { signal } from '@preact/signals'
 import type { Answered, Envelope, Hello, Reply, Request, Told } from '../wire'
+import { keepSoon, kept } from './keep'
 
 const PROTOCOL = 'ropewalk.v1'
 /** Requests that may wait for the connection; one more is refused. */
 const WAITING_MAX = 64
 const ANSWER_MS = 30_000
+const SUSPECT_MS = 4_000
 /** The first wait after a lost connection, and the longest. */
 const BACKOFF_MS = [500, 30_000] as const
 /** The code of a close with which the server shows somebody the door. */
@@ -70,7 +72,7 @@ export const outdated = signal(false)
 let socket: WebSocket | null = null
 let nextId = 1
 let tries = 0
-let heardAt: number | null = null
+let heardAt: number | null = kept<number>('heard')
 let retry: ReturnType<typeof setTimeout> | undefined
 const inFlight = new Map<number, Pending>()
 const waiting: Pending[] = []
@@ -103,7 +105,11 @@ export function onLive(listener: () => void): () => void {
 
 export function startLine(): void {
   connect()
-  document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible') reconnectNow() })
+  document.addEventListener('visibilitychange', () => {
+    if (document.visibilityState !== 'visible') return
+    reconnectNow()
+    suspect()
+  })
   addEventListener('online', reconnectNow)
   addEventListener('pageshow', reconnectNow)
   addEventListener('offline', () => { if (state.value.is !== 'signedOut') socket?.close() })
@@ -114,6 +120,21 @@ export function reconnectNow(): void {
   if (socket || state.value.is === 'signedOut') return
   tries = 0
   connect()
+}
+
+/**
+ * A device that slept may hold a socket whose other end is long gone, and be told so minutes later. What
+ * is asked on waking (`looking`) must be answered soon, or the socket is given up.
+ */
+function suspect(): void {
+  const [mine, woke] = [socket, Date.now()]
+  setTimeout(() => {
+    if (socket !== mine || !mine || (heardAt ?? 0) >= woke || inFlight.size === 0) return
+    mine.onclose = null
+    mine.close()
+    closed(false)
+    reconnectNow()
+  }, SUSPECT_MS)
 }
 
 /** After a sign-in in this page. */
@@ -141,6 +162,7 @@ function connect(): void {
 function receive(data: unknown): void {
   if (typeof data !== 'string') return
   heardAt = Date.now()
+  keepSoon('heard', () => heardAt)
   let frame: Record<string, unknown>
   try {
     frame = JSON.parse(data) as Record<string, unknown>

@@ -36,6 +36,7 @@ export class MarkdownView {
   private text = ''
   /** Everything before this is settled. */
   private done = 0
+  private ended = false
   private tail: Block[] = []
 
   constructor(private readonly host: HTMLElement, private readonly hooks: Hooks = {}) {}
@@ -43,8 +44,10 @@ export class MarkdownView {
   /** Shows this text. `whole` says that no more will come. */
   update(given: string, whole = false): void {
     const text = given.includes('\r') ? given.replace(/\r\n?/g, '\n') : given
-    if (!text.startsWith(this.text.slice(0, this.done))) this.clear()
+    // A text that was said to be whole has no tail that could grow: its last block may go on differently.
+    if (this.ended ? text !== this.text : !text.startsWith(this.text.slice(0, this.done))) this.clear()
     this.text = text
+    this.ended = whole
     const rest = text.slice(this.done)
     this.show(rest.length > TAIL_CHARS_MAX && !whole ? [plain(rest)] : tokens(rest))
     this.settle(rest, whole)

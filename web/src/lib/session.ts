@@ -7,13 +7,13 @@
 import { signal, type Signal } from '@preact/signals'
 import type { Row, SessionState, View } from '../wire'
 import { atFlush } from './flush'
-import { keep, kept } from './keep'
+import { keepSoon, kept } from './keep'
 import { ask, Lost, onLive, onTold, Refused } from './line'
 import { Rows } from './rows'
 
 const LET_GO_MS = 30_000
 const KEPT_ROWS_MAX = 40
-const KEEP_AFTER_MS = 2_000
+const KEPT_CHARS_MAX = 400_000
 
 interface Kept {
   session: string
@@ -122,16 +122,22 @@ function apply(view: View): void {
   one.upto = view.upto
   one.fresh.value = true
   one.told.value = Date.now()
-  keepSoon(one)
+  if (one.holders > 0) keepSoon('view', () => keptOf(one))
 }
 
-let keeping: ReturnType<typeof setTimeout> | undefined
-function keepSoon(one: Watched): void {
-  if (one.holders === 0) return
-  keeping ??= setTimeout(() => {
-    keeping = undefined
-    const rows = one.rows.ids.peek().slice(-KEPT_ROWS_MAX).flatMap((id) => one.rows.get(id)?.peek() ?? [])
-    const value: Kept = { session: one.session, rows, state: one.state.peek(), at: Date.now() }
-    keep('view', value)
-  }, KEEP_AFTER_MS)
+function keptOf(one: Watched): Kept {
+  return { session: one.session, rows: lastRows(one), state: one.state.peek(), at: one.told.peek() ?? Date.now() }
+}
+
+/** The last rows, as many as the browser can keep. */
+function lastRows(one: Watched): Row[] {
+  const rows: Row[] = []
+  let chars = 0
+  for (const id of one.rows.ids.peek().slice(-KEPT_ROWS_MAX).reverse()) {
+    const row = one.rows.get(id)?.peek()
+    chars += row ? JSON.stringify(row).length : 0
+    if (chars > KEPT_CHARS_MAX) break
+    if (row) rows.unshift(row)
+  }
+  return rows
 }

@@ -7,8 +7,16 @@ import { skew } from './line'
 /** The time, for everything that counts. Ticks only while somebody can see it. */
 export const now = signal(Date.now())
 
+/** The same for what is counted in minutes: a long list need not be painted every second. */
+const slowNow = signal(Date.now())
+const SLOW_MS = 15_000
+
 export function startClock(): void {
-  setInterval(() => { if (document.visibilityState === 'visible') now.value = Date.now() }, 1_000)
+  setInterval(() => {
+    if (document.visibilityState !== 'visible') return
+    now.value = Date.now()
+    if (now.value - slowNow.value >= SLOW_MS) slowNow.value = now.value
+  }, 1_000)
 }
 
 export function duration(ms: number): string {
@@ -22,7 +30,7 @@ export function duration(ms: number): string {
 
 /** How long ago the server says it was. */
 export function age(at: number): string {
-  const seconds = Math.max(0, Math.floor((now.value + skew.value - at) / 1_000))
+  const seconds = Math.max(0, Math.floor((slowNow.value + skew.value - at) / 1_000))
   if (seconds < 60) return 'now'
   if (seconds < 3_600) return `${Math.floor(seconds / 60)} min`
   if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h`

@@ -1,7 +1,6 @@
 // What somebody sees who has no session yet.
 
-import { copy } from '../lib/toast'
-import { Icon } from '../ui/icons'
+import { CommandLine } from '../ui/button'
 
 const COMMANDS = [
   ['Ask something from a terminal', 'ropewalk run "what does this project do?"'],
@@ -16,10 +15,7 @@ export function EmptyList() {
       {COMMANDS.map(([what, command]) => (
         <div key={command} class="command">
           <p class="soft">{what}</p>
-          <div class="command-line">
-            <code>{command}</code>
-            <button type="button" class="icon-button" aria-label={`Copy the command ${command}`} onClick={() => void copy(command)}><Icon name="copy" size={18} /></button>
-          </div>
+          <CommandLine command={command} />
         </div>
       ))}
     </div>

@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import type { Setting, SlashCommand } from '../wire'
 import { may } from '../ask/answer'
-import { appendDraft } from '../lib/draft'
+import { setDraft } from '../lib/draft'
 import { keep, kept } from '../lib/keep'
 import { ask, hello, onLive } from '../lib/line'
 import { post } from '../lib/outbox'
@@ -41,15 +41,13 @@ export function NewPage() {
     ask({ do: 'open', folder, settings: Object.fromEntries(changed.map((setting) => [setting.id, setting.value])) }).then(
       ({ session }) => {
         post(session, text, pictures)
+        setDraft('new', '')
         go(sessionPath(session))
       },
-      (error: unknown) => {
-        toast(wordsOf(error), true)
-        // The composer has let go of the text; it must not be lost.
-        appendDraft('new', text)
-      },
+      (error: unknown) => toast(wordsOf(error), true),
     ).finally(() => setBusy(false))
-    return true
+    // The text stays where it is until there is a session for it.
+    return false
   }
   return (
     <main class="new" id="main">
@@ -61,9 +59,16 @@ export function NewPage() {
         {!may('driver') ? <p class="empty">You are looking only, and cannot start a session.</p> : <>
           <h2 class="new-question">What should be done?</h2>
           {folders.length > 1
-            ? <label class="field">Project<select value={folder ?? home} onChange={(event) => setFolder(event.currentTarget.value === home ? null : event.currentTarget.value)}>{folders.map((one) => <option key={one} value={one}>{one}</option>)}</select></label>
+            ? (
+              <label class="field">Project
+                <select value={folder ?? home} onChange={(event) => setFolder(event.currentTarget.value === home ? null : event.currentTarget.value)}>
+                  {folders.map((one) => <option key={one} value={one}>{one}</option>)}
+                </select>
+              </label>
+            )
             : home && <p class="soft">In <code>{home}</code></p>}
-          <Composer draftOf="new" session={null} commands={offer?.commands ?? []} placeholder="Describe it; the agent asks before it does anything risky" onSend={start} busy={false} sendLabel={busy ? 'Starting…' : 'Start'}
+          <Composer draftOf="new" session={null} commands={offer?.commands ?? []} placeholder="Describe it; the agent asks before it does anything risky"
+            onSend={start} busy={false} sendLabel={busy ? 'Starting…' : 'Start'}
             chips={<SettingChips settings={settings} disabled={busy} onSet={(setting, value) => { set(setting, value); return Promise.resolve() }} />} />
         </>}
       </div>

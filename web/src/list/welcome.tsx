@@ -1,7 +1,6 @@
 // Pages without a session: signed out, and addresses that lead nowhere.
 
-import { copy } from '../lib/toast'
-import { Icon } from '../ui/icons'
+import { CommandLine } from '../ui/button'
 
 export function SignedOut() {
   return (
@@ -9,9 +8,9 @@ export function SignedOut() {
       <h1>You are signed out</h1>
       <p>This browser is not, or no longer, one of the devices that may come in.</p>
       <p>On the computer where Ropewalk runs, this prints a link that signs you in:</p>
-      <div class="command-line"><code>ropewalk up</code><button type="button" class="icon-button" aria-label="Copy the command" onClick={() => void copy('ropewalk up')}><Icon name="copy" size={18} /></button></div>
+      <CommandLine command="ropewalk up" />
       <p>For a phone or another computer, this shows a code to scan:</p>
-      <div class="command-line"><code>ropewalk pair</code><button type="button" class="icon-button" aria-label="Copy the command" onClick={() => void copy('ropewalk pair')}><Icon name="copy" size={18} /></button></div>
+      <CommandLine command="ropewalk pair" />
       <p><a class="button primary" href="/pair">Enter a code</a></p>
     </main>
   )

@@ -7,6 +7,7 @@ import type { Picture, SlashCommand } from '../wire'
 import { sendKey } from '../lib/choices'
 import { draft, setDraft } from '../lib/draft'
 import { toast } from '../lib/toast'
+import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { phone, touch } from '../ui/screen'
 import { usePicking } from './picking'
@@ -63,8 +64,8 @@ export function Composer({ draftOf, session, commands, placeholder, onSend, stop
       <div class="composer-bar">
         <div class="composer-chips">
           <Attach onFiles={add} />
-          <button type="button" class="icon-button" aria-label="Commands" title="Commands" onClick={() => picking.begin('/')}><Icon name="slash" size={18} /></button>
-          {session !== null && <button type="button" class="icon-button" aria-label="Mention a file" title="Mention a file" onClick={() => picking.begin('@')}><Icon name="at" size={18} /></button>}
+          <IconButton label="Commands" icon="slash" size={18} onPress={() => picking.begin('/')} />
+          {session !== null && <IconButton label="Mention a file" icon="at" size={18} onPress={() => picking.begin('@')} />}
           {chips}
         </div>
         {empty && stop ? stop : (
@@ -85,7 +86,7 @@ function Thumbs({ chosen, onRemove }: { chosen: Chosen[]; onRemove: (one: Chosen
       {chosen.map((one) => (
         <li key={one.address}>
           <img src={one.address} alt={one.name} />
-          <button type="button" class="icon-button tiny" aria-label={`Remove ${one.name}`} onClick={() => onRemove(one)}><Icon name="close" size={14} /></button>
+          <IconButton tiny label={`Remove ${one.name}`} icon="close" size={14} onPress={() => onRemove(one)} />
         </li>
       ))}
     </ul>

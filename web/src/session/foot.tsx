@@ -8,6 +8,7 @@ import { ask } from '../lib/line'
 import { post } from '../lib/outbox'
 import type { Watched } from '../lib/session'
 import { toast, tried } from '../lib/toast'
+import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Composer } from './composer'
 import { setIn, SettingChips } from './settings'
@@ -43,8 +44,8 @@ function Queue({ session, queue }: { session: string; queue: readonly Waiting[] 
       {queue.map((one) => (
         <li key={one.turn} class="queued">
           <span class="soft">Next</span><span class="queued-text">{one.text}</span>
-          <button type="button" class="icon-button tiny" aria-label="Take it back and edit it" onClick={() => void take(one.turn).then((done) => { if (done) appendDraft(session, one.text) })}><Icon name="pencil" size={15} /></button>
-          <button type="button" class="icon-button tiny" aria-label="Take it back" onClick={() => void take(one.turn)}><Icon name="close" size={15} /></button>
+          <IconButton tiny label="Take it back and edit it" icon="pencil" size={15} onPress={() => void take(one.turn).then((done) => { if (done) appendDraft(session, one.text) })} />
+          <IconButton tiny label="Take it back" icon="close" size={15} onPress={() => void take(one.turn)} />
         </li>
       ))}
     </ul>

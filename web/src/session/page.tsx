@@ -100,8 +100,8 @@ function StateWords({ watched }: { watched: Watched }) {
 function Meter({ state }: { state: SessionState }) {
   const share = state.contextSize > 0 && state.contextUsed > 0 ? Math.min(100, Math.round((state.contextUsed / state.contextSize) * 100)) : null
   const cost = state.costUsd === null || (state.costUsd === 0 && !state.unpriced) ? null : `${money(state.costUsd)}${state.unpriced ? ' or more' : ''}`
-  if (share === null && cost === null) return null
-  const parts = [share !== null && `${share} % context`, cost]
+  if (!share && cost === null) return null
+  const parts = [share !== null && share > 0 && `${share} % context`, cost]
   return <span class="meter soft" title={share === null ? undefined : `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens`}>{parts.filter(Boolean).join(' · ')}</span>
 }
 

@@ -6,6 +6,7 @@ import { hello } from '../lib/line'
 import type { Watched } from '../lib/session'
 import { copy } from '../lib/toast'
 import { clock, money } from '../lib/words'
+import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Output } from '../ui/text'
 import { PlanSteps } from './plan'
@@ -75,7 +76,7 @@ export function Details({ watched }: { watched: Watched }) {
   return (
     <dl class="details">
       {facts.flatMap(([name, value]) => value === null ? [] : [
-        <div key={name}><dt>{name}</dt><dd>{value}{(name === 'Session' || name === 'Folder') && <button type="button" class="icon-button tiny" aria-label={`Copy the ${name.toLowerCase()}`} onClick={() => void copy(value)}><Icon name="copy" size={15} /></button>}</dd></div>,
+        <div key={name}><dt>{name}</dt><dd>{value}{(name === 'Session' || name === 'Folder') && <IconButton tiny label={`Copy the ${name.toLowerCase()}`} icon="copy" size={15} onPress={() => void copy(value)} />}</dd></div>,
       ])}
     </dl>
   )

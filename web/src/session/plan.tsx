@@ -12,11 +12,22 @@ export function PlanSteps({ plan }: { plan: Plan }) {
     <ol class="bare steps">
       {plan.steps.map((step, place) => (
         <li key={place} class={`step is-${step.state}`}>
-          <span class="step-mark">{step.state === 'done' ? <Icon name="check" size={15} /> : step.state === 'running' ? <span class="spinner" /> : <Icon name="dot" size={15} />}</span>
+          <span class="step-mark">{step.state === 'running' ? <span class="spinner" /> : <Icon name={step.state === 'done' ? 'check' : 'dot'} size={15} />}</span>
           <span><span class="off-screen">{WORDS[step.state] ?? step.state}: </span>{step.text}</span>
         </li>
       ))}
     </ol>
+  )
+}
+
+/** The plan in the conversation, folded to how far it is. */
+export function PlanRow({ plan }: { plan: Plan }) {
+  const done = plan.steps.filter((step) => step.state === 'done').length
+  return (
+    <details class="plan-row">
+      <summary><Icon name="plan" size={16} />Plan, {done} of {plan.steps.length} done</summary>
+      <PlanSteps plan={plan} />
+    </details>
   )
 }
 

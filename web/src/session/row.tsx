@@ -1,15 +1,17 @@
 // One row: what somebody asked, what the agent said, thought or did, and how a turn ended.
 
+import { useComputed } from '@preact/signals'
 import { useState } from 'preact/hooks'
 import type { Ended, Row } from '../wire'
 import { sessionPath } from '../lib/router'
 import { type Watched, whole } from '../lib/session'
 import { copy, toast, tried, wordsOf } from '../lib/toast'
 import { bytes, clock, duration, money, several } from '../lib/words'
+import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Markdown } from '../ui/text'
 import { openedByHand } from './opened'
-import { PlanSteps } from './plan'
+import { PlanRow } from './plan'
 import { ToolRow } from './tool'
 
 export interface RowProps {
@@ -36,7 +38,7 @@ export function RowView({ id, watched, inside }: RowProps) {
     case 'tool':
       return <ToolRow row={row} watched={watched} inside={inside} />
     case 'plan':
-      return <details class="plan-row"><summary><Icon name="plan" size={16} />Plan, {row.steps.filter((step) => step.state === 'done').length} of {row.steps.length} done</summary><PlanSteps plan={row} /></details>
+      return <PlanRow plan={row} />
     case 'question':
       return <QuestionRow row={row} />
     case 'notice':
@@ -68,7 +70,8 @@ function PromptRow({ row, watched }: { row: Of<'prompt'>; watched: Watched }) {
 function SaidRow({ row, watched }: { row: Of<'said'>; watched: Watched }) {
   const full = useFull(row, watched)
   const text = full.row?.is === 'said' ? full.row.text : row.text
-  const running = watched.state.value?.turn === row.turn && row.turn !== null && watched.rows.last === row.id
+  // Computed by itself, so that a change of the state does not touch every row that was ever said.
+  const running = useComputed(() => row.turn !== null && watched.state.value?.turn === row.turn && watched.rows.ids.value.at(-1) === row.id).value
   return (
     <div class="said">
       {text.length > MARKDOWN_CHARS_MAX ? <pre class="long" tabIndex={0}>{text}</pre> : <Markdown text={text} whole={!running} />}
@@ -102,7 +105,13 @@ function QuestionRow({ row }: { row: Of<'question'> }) {
 }
 
 const STOPS: Record<string, string> = {
-  endTurn: 'Done', maxTokens: 'Stopped: the answer reached its longest length', maxTurnRequests: 'Stopped: the turn took too many steps', refusal: 'The model refused to go on', cancelled: 'Stopped', failed: 'Failed', interrupted: 'Interrupted: the server stopped in the middle',
+  endTurn: 'Done',
+  maxTokens: 'Stopped: the answer reached its longest length',
+  maxTurnRequests: 'Stopped: the turn took too many steps',
+  refusal: 'The model refused to go on',
+  cancelled: 'Stopped',
+  failed: 'Failed',
+  interrupted: 'Interrupted: the server stopped in the middle',
 }
 
 function EndedRow({ row, watched }: { row: Of<'ended'>; watched: Watched }) {
@@ -125,7 +134,13 @@ function turnText(watched: Watched, turn: number | null): string {
 }
 
 function summary(row: Ended): string {
-  const parts = [STOPS[row.stop] ?? row.stop, row.tools > 0 && several(row.tools, 'action'), row.files > 0 && several(row.files, 'file'), duration(row.elapsedMs), row.costUsd ? money(row.costUsd) : null]
+  const parts = [
+    STOPS[row.stop] ?? row.stop,
+    row.tools > 0 && several(row.tools, 'action'),
+    row.files > 0 && several(row.files, 'file'),
+    duration(row.elapsedMs),
+    row.costUsd ? money(row.costUsd) : null,
+  ]
   return parts.filter(Boolean).join(' · ')
 }
 
@@ -153,10 +168,10 @@ export function useFull(row: Row, watched: Watched): { row: Row | null; load: ()
 }
 
 export function CopyButton({ text, what }: { text: string | (() => string); what: string }) {
-  return <button type="button" class="icon-button tiny" aria-label={`Copy the ${what}`} title="Copy" onClick={() => void tried(copy(typeof text === 'string' ? text : text()))}><Icon name="copy" size={16} /></button>
+  return <IconButton tiny label={`Copy the ${what}`} icon="copy" size={16} onPress={() => void tried(copy(typeof text === 'string' ? text : text()))} />
 }
 
 function LinkButton({ watched, row }: { watched: Watched; row: number }) {
   const address = () => `${location.origin}${sessionPath(watched.session)}#r${row}`
-  return <button type="button" class="icon-button tiny" aria-label="Copy a link to this place" title="Copy link" onClick={() => void tried(copy(address()))}><Icon name="link" size={16} /></button>
+  return <IconButton tiny label="Copy a link to this place" icon="link" size={16} onPress={() => void tried(copy(address()))} />
 }

@@ -5,6 +5,7 @@ import { useState } from 'preact/hooks'
 import type { Setting } from '../wire'
 import { ask } from '../lib/line'
 import { tried } from '../lib/toast'
+import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Sheet } from '../ui/sheet'
 
@@ -24,7 +25,7 @@ export function SettingChips({ settings, disabled, onSet }: ChipsProps) {
   return (
     <>
       {choosable.filter((setting) => CHIPS.includes(setting.id)).map((setting) => <Chip key={setting.id} setting={setting} disabled={disabled} onSet={onSet} />)}
-      <button type="button" class="icon-button" aria-label="All settings of the session" title="All settings of the session" onClick={() => setOpen(true)}><Icon name="mode" size={18} /></button>
+      <IconButton label="All settings of the session" icon="mode" size={18} onPress={() => setOpen(true)} />
       {open && (
         <Sheet label="Session settings" onClose={() => setOpen(false)}>
           <div class="all-settings">{choosable.map((setting) => <Field key={setting.id} setting={setting} disabled={disabled} onSet={onSet} />)}</div>

@@ -55,7 +55,12 @@ function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within:
     <div class="tool-body">
       {row.reason && <p class="reason">{row.reason}</p>}
       {row.decided && <p class="soft">{row.decided}</p>}
-      {input && <div class="tool-input"><pre tabIndex={0} aria-label="Input" class={command === null ? '' : 'command'}>{command ?? pretty(row.input)}</pre><CopyButton text={command ?? pretty(row.input)} what="input" /></div>}
+      {input && (
+        <div class="tool-input">
+          <pre tabIndex={0} aria-label="Input" class={command === null ? '' : 'command'}>{command ?? pretty(row.input)}</pre>
+          <CopyButton text={command ?? pretty(row.input)} what="input" />
+        </div>
+      )}
       {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} compact={row.diffs.length === 1} />)}
       {within.length > 0 && <Within ids={within} watched={watched} inside={inside} />}
       {shown.more > 0 && !full.row && <ShowAll more={shown.more} onShow={full.load} />}
@@ -67,7 +72,13 @@ function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within:
 }
 
 function Facts({ row }: { row: ToolRowData }) {
-  const facts = [row.tool, row.exit !== null && row.exit !== 0 && `exit code ${row.exit}`, row.signal && `ended by ${row.signal}`, row.places.length > 0 && row.places.slice(0, 8).join(', '), row.more > 0 && `${bytes(row.more)} of output before this`]
+  const facts = [
+    row.tool,
+    row.exit !== null && row.exit !== 0 && `exit code ${row.exit}`,
+    row.signal && `ended by ${row.signal}`,
+    row.places.length > 0 && row.places.slice(0, 8).join(', '),
+    row.more > 0 && `${bytes(row.more)} of output before this`,
+  ]
   return <p class="tool-facts soft">{facts.filter(Boolean).join(' · ')}</p>
 }
 

@@ -1,10 +1,8 @@
 // Who can come in: devices and what they may do, those who knock, and a way for one more.
 
 import { useSignal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
 import { forgetContent } from '../lib/keep'
-import { ask, hello, state } from '../lib/line'
-import { tried } from '../lib/toast'
+import { ask, hello } from '../lib/line'
 import { age, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
@@ -15,10 +13,6 @@ import { ROLES, roleWord } from './roles'
 
 export function Devices() {
   const isOwner = hello.value?.role === 'owner'
-  const live = state.value.is === 'live'
-  useEffect(() => {
-    if (isOwner && live) void tried(loadGuests())
-  }, [isOwner, live])
   return (
     <Section id="devices" title="Devices">
       {knocks.value.map((knock) => <KnockEntry key={knock.id} knock={knock} />)}

@@ -1,7 +1,7 @@
 // Who can come in, and who knocks: told to owners by the server, for every screen that shows it.
 
 import { signal } from '@preact/signals'
-import { ask, onTold } from '../lib/line'
+import { ask, hello, onLive, onTold } from '../lib/line'
 import type { Device, Knock } from '../wire'
 
 /** Nothing until the server has told it; devices that are no owners are never told. */
@@ -13,6 +13,8 @@ export function startGuests(): void {
     if (told.on === 'hello' && told.role !== 'owner') setGuests(null, [])
     if (told.on === 'devices') setGuests(told.devices, told.knocks)
   })
+  // Owners are told of changes; who knocked before they came is asked for.
+  onLive(() => { if (hello.value?.role === 'owner') loadGuests().catch(() => {}) })
 }
 
 function setGuests(list: readonly Device[] | null, waiting: readonly Knock[]): void {
@@ -20,7 +22,6 @@ function setGuests(list: readonly Device[] | null, waiting: readonly Knock[]): v
   knocks.value = waiting
 }
 
-/** Asked for when somebody looks, and after what was done here. */
 export async function loadGuests(): Promise<void> {
   const told = await ask({ do: 'devices' })
   setGuests(told.devices, told.knocks)

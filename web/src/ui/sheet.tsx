@@ -3,7 +3,7 @@
 
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
-import { Icon } from './icons'
+import { IconButton } from './button'
 
 interface SheetProps {
   label: string
@@ -34,7 +34,7 @@ export function Sheet({ label, onClose, children, firm = false, class: extra = '
       <div class="sheet-inside">
         <header class="sheet-head">
           <h2>{label}</h2>
-          <button type="button" class="icon-button" aria-label="Close" onClick={onClose}><Icon name="close" /></button>
+          <IconButton label="Close" icon="close" onPress={onClose} />
         </header>
         <div class="sheet-body" tabIndex={-1}>{children}</div>
       </div>

@@ -4,17 +4,13 @@ import { cards } from '../lib/board'
 import { hello, outdated, reconnectNow, state } from '../lib/line'
 import { dismiss, toasts } from '../lib/toast'
 import { clock, now } from '../lib/words'
-import { watched } from '../lib/session'
-import { sessionAt } from '../lib/router'
-import { Icon } from './icons'
+import { IconButton } from './button'
 
 /** A line above everything while there is no connection; nothing while there is. */
 export function ConnectionBanner() {
   const line = state.value
   if (line.is === 'live' || line.is === 'signedOut') return null
-  const since = 'since' in line ? line.since : null
-  const told = sessionAt.value ? watched(sessionAt.value)?.told.value : null
-  const last = since ?? told ?? null
+  const last = 'since' in line ? line.since : null
   if (line.is === 'connecting') {
     return cards.value.size > 0 || hello.value ? <p class="banner" role="status">Connecting…</p> : null
   }
@@ -43,7 +39,7 @@ export function Toasts() {
       {toasts.value.map((one) => (
         <div key={one.id} class={one.bad ? 'toast bad' : 'toast'}>
           <span>{one.text}</span>
-          <button type="button" class="icon-button" aria-label="Dismiss" onClick={() => dismiss(one.id)}><Icon name="close" size={16} /></button>
+          <IconButton label="Dismiss" icon="close" size={16} onPress={() => dismiss(one.id)} />
         </div>
       ))}
       {outdated.value && (

@@ -34,8 +34,6 @@ pub(super) struct Base {
     pub(super) state: State,
     /// The turn that first changed it.
     pub(super) turn: u64,
-    /// A person has kept a part of what was changed.
-    pub(super) kept: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +117,10 @@ impl Journal {
     pub(super) fn note(&mut self, turn: u64, path: &Path, before: State, after: State) {
         let Some(path) = path.to_str() else { return };
         self.compare_with(turn, path, &before);
+        // What a turn undoes itself is nothing to review, and was nobody's to begin with.
+        self.bases
+            .get_or_insert_default()
+            .retain(|base| base.path != path || base.turn != turn || !base.state.same_bytes(&after));
         self.turns.truncate(self.done);
         if self.turns.last().is_none_or(|last| last.turn != turn) {
             self.turns.push(Turn { turn, files: Vec::new() });
@@ -133,10 +135,6 @@ impl Journal {
                 None => {}
             }
             last.files.retain(|entry| entry.before != entry.after);
-            let undone = !last.files.iter().any(|entry| entry.path == path);
-            if let (true, Some(bases)) = (undone, &mut self.bases) {
-                bases.retain(|base| base.path != path || base.turn != turn || base.kept);
-            }
         }
         self.turns.retain(|turn| !turn.files.is_empty());
         if self.turns.len() > TURNS_MAX {
@@ -181,7 +179,7 @@ impl Journal {
             None => bases.retain(|base| Path::new(&base.path) != path),
             Some(state) => {
                 for base in bases.iter_mut().filter(|base| Path::new(&base.path) == path) {
-                    (base.state, base.kept) = (state.clone(), true);
+                    base.state = state.clone();
                 }
             }
         }
@@ -191,7 +189,7 @@ impl Journal {
     fn compare_with(&mut self, turn: u64, path: &str, before: &State) {
         let bases = self.bases.get_or_insert_default();
         if bases.len() < FILES_MAX && !bases.iter().any(|base| base.path == path) {
-            bases.push(Base { path: path.to_owned(), state: before.clone(), turn, kept: false });
+            bases.push(Base { path: path.to_owned(), state: before.clone(), turn });
         }
     }
 
@@ -272,10 +270,15 @@ mod tests {
         // Whatever was kept, the next change is seen.
         journal.note(3, Path::new("/b"), file("b"), file("c"));
         assert_eq!(compared(&journal), "/a:k /b:b");
-        // What a turn makes and undoes itself is no change, unless a part was kept in between.
+        // What a turn makes and undoes itself is no change.
         journal.note(4, Path::new("/c"), State::Absent, file("x"));
         journal.note(4, Path::new("/c"), file("x"), State::Absent);
         assert_eq!(compared(&journal), "/a:k /b:b");
+        // It is one if it was kept in between.
+        journal.note(4, Path::new("/c"), State::Absent, file("x"));
+        journal.keep(Path::new("/c"), None);
+        journal.note(4, Path::new("/c"), file("x"), State::Absent);
+        assert_eq!(compared(&journal), "/a:k /b:b /c:x");
         assert_eq!(Journal::read(&journal.bytes()), Some(journal));
     }
 

@@ -107,10 +107,12 @@ impl Undo {
             None => None,
             Some(hunk) => part_kept(&base, store, journal, files, hunk)?,
         };
+        let former = journal.clone();
         journal.keep(path, part);
-        store
-            .write_journal(journal)
-            .map_err(|error| format!("the list of changes cannot be written: {error}"))
+        store.write_journal(journal).map_err(|error| {
+            *journal = former;
+            format!("the list of changes cannot be written: {error}")
+        })
     }
 
     /// Puts a hunk of a file, or all of it, back to what it was, as a change of this turn.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::{Clock, Principal, Timestamp};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 use wire::native::{Answered, Invitation, Request, Role, Subscription};
 
 use super::book::{ABSENCE_MAX_MS, DEVICES_MAX};
@@ -262,6 +263,21 @@ async fn devices_outlive_the_server_and_other_servers_know_them() {
     assert!(other.arrival(&key).await.is_none());
     assert!(seat.ended().is_cancelled());
     assert!(other.arrival(&second).await.is_some());
+}
+
+#[tokio::test]
+async fn a_device_that_another_server_revokes_loses_its_lines_here() {
+    let house = House::new();
+    let (_, phone) = house.enter("phone").await;
+    let (other, stop) = (house.again(), CancellationToken::new());
+    let seat = other.seat(&phone);
+    let work = async {
+        let device = phone.device.clone().unwrap().to_string();
+        house.hall.answer(&master(), Request::Revoke { device }).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), seat.ended().cancelled()).await.unwrap();
+        stop.cancel();
+    };
+    tokio::join!(other.keep_up(stop.clone()), work);
 }
 
 #[tokio::test(start_paused = true)]

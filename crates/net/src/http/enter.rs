@@ -47,7 +47,10 @@ async fn enter(
     }
     let entered = match (code, text("knock")) {
         (Some(code), None) => doors.hall.enter(&code, text("name").unwrap_or_default(), key).await,
-        (None, Some(knock)) => doors.hall.wait(knock, key).await,
+        (None, Some(knock)) => {
+            let waited = doors.stop.run_until_cancelled(doors.hall.wait(knock, key)).await;
+            waited.ok_or_else(|| stopping().into_response())?
+        }
         (Some(_), Some(_)) | (None, None) => {
             let message = "send {\"code\": ..., \"name\": ...}, or {\"knock\": ...}";
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message).into_response());
@@ -69,6 +72,14 @@ async fn enter(
             Err(denied(denial).into_response())
         }
     }
+}
+
+fn stopping() -> Refusal {
+    Refusal::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "stopping",
+        "the server is stopping; ask again when it is back",
+    )
 }
 
 fn denied(denial: Denial) -> Refusal {

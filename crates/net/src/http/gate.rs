@@ -5,7 +5,9 @@
 //! the caller is, or for our own clients the cookie of a device; both are taken out of the request when
 //! they have done their work.
 
+mod caller;
 mod cookie;
+mod denied;
 mod request;
 #[cfg(test)]
 pub(super) mod tests;
@@ -19,14 +21,13 @@ use axum::extract::{Request, State};
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, CACHE_CONTROL,
-    ORIGIN, RETRY_AFTER, SET_COOKIE, VARY, X_CONTENT_TYPE_OPTIONS,
+    ORIGIN, SET_COOKIE, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::{Principal, SessionId};
 use tokio::time::Instant;
-use wire::native::Role;
 
 use super::Doors;
 use super::body::{self, REST_BYTES_MAX, RPC_BYTES_MAX};
@@ -36,8 +37,13 @@ use super::refusal::Refusal;
 use super::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
 use super::web;
 use super::wrong::WrongTokens;
-use crate::hall::{Arrival, Visitor};
+use crate::hall::Arrival;
 use crate::metrics::Reason;
+use caller::{by_device, by_token};
+use denied::Denied;
+
+pub use caller::{Caller, Scope};
+pub(super) use caller::{Guest, Jar};
 
 /// The WebSocket sub-protocol that we answer with.
 pub const WS_PROTOCOL: &str = "acp.v1";
@@ -54,64 +60,6 @@ const ENTRANCE_BYTES_MAX: usize = 8 << 10;
 const CORS_METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const CORS_SENDS: &str = "authorization, content-type, accept, last-event-id, acp-connection-id, acp-session-id, acp-protocol-version";
 const CORS_READS: &str = "acp-connection-id, acp-session-id, acp-protocol-version, retry-after";
-
-/// Who sent a request. Every request that passed the gate has one in its extensions, but for the
-/// public routes.
-#[derive(Debug, Clone)]
-pub struct Caller {
-    pub principal: Principal,
-    /// `local` for the master token, else the client's id.
-    pub name: Arc<str>,
-    pub scope: Scope,
-    /// Who came by the cookie of a device; such a caller is on the routes of our own clients only.
-    device: Option<Arc<Visitor>>,
-}
-
-impl Caller {
-    /// The same as one of our own clients is known.
-    pub fn visitor(&self) -> Visitor {
-        if let Some(visitor) = &self.device {
-            return Visitor::clone(visitor);
-        }
-        Visitor {
-            principal: self.principal.clone(),
-            name: Arc::clone(&self.name),
-            role: Role::Owner,
-            device: None,
-        }
-    }
-}
-
-/// Somebody at the entrance: not known, but countable.
-#[derive(Debug, Clone)]
-pub(super) struct Guest {
-    pub address: IpAddr,
-    /// The key of the cookie they have, if they have one.
-    pub key: Option<String>,
-}
-
-/// How the cookie is sent on this connection.
-#[derive(Debug, Clone)]
-pub(super) struct Jar {
-    name: Arc<str>,
-    secure: bool,
-}
-
-impl Jar {
-    /// With a key, or with nothing to forget it.
-    pub fn cookie(&self, key: Option<&str>) -> Option<HeaderValue> {
-        cookie::set(&self.name, key, self.secure)
-    }
-}
-
-/// What a token opens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// Everything of its principal.
-    All,
-    /// One session and nothing beside it.
-    Session(SessionId),
-}
 
 pub struct GateParts {
     pub keys: Keys,
@@ -237,44 +185,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A refusal, what it is counted as, and how long to wait before the next try.
-#[derive(Debug)]
-struct Denied {
-    refusal: Refusal,
-    reason: Reason,
-    wait: Option<Duration>,
-    /// Sent along.
-    cookie: Option<HeaderValue>,
-}
-
-impl Denied {
-    /// For `map_err`.
-    fn by(reason: Reason) -> impl FnOnce(Refusal) -> Self {
-        move |refusal| Self { refusal, reason, wait: None, cookie: None }
-    }
-
-    fn unauthorized(reason: Reason, message: &str) -> Self {
-        Self::by(reason)(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message))
-    }
-
-    fn too_often(wait: Duration) -> Self {
-        let message = "too many wrong tokens from this address; wait, then use the right one";
-        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message);
-        Self { wait: Some(wait), ..Self::by(Reason::Rate)(refusal) }
-    }
-}
-
-impl IntoResponse for Denied {
-    fn into_response(self) -> Response {
-        let mut response = self.refusal.into_response();
-        if let Some(wait) = self.wait {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        with_cookie(response, self.cookie)
-    }
-}
-
 /// The route is there, but not with this method.
 pub(super) async fn wrong_method() -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "see the header `Allow`")
@@ -387,7 +297,7 @@ async fn arrived(doors: &Doors, key: &str, jar: &Jar) -> Result<Option<Arrival>,
     }
     let message = "this device is signed out; `ropewalk link` prints a link that signs in";
     let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "signed_out", message);
-    Err(Denied { cookie: jar.cookie(None), ..Denied::by(Reason::BadToken)(refusal) })
+    Err(Denied::by(Reason::BadToken)(refusal).with(jar.cookie(None)))
 }
 
 /// Whether a caller may be on this path.
@@ -419,31 +329,6 @@ fn prepare(gate: &Gate, request: &mut Request, max: usize) -> Result<(), Denied>
     let inner = std::mem::take(request.body_mut());
     *request.body_mut() = body::limited(inner, max);
     Ok(())
-}
-
-fn by_device(visitor: Visitor) -> Caller {
-    Caller {
-        principal: visitor.principal.clone(),
-        name: Arc::clone(&visitor.name),
-        scope: Scope::All,
-        device: Some(Arc::new(visitor)),
-    }
-}
-
-fn by_token(holder: Holder) -> Caller {
-    let device = None;
-    match holder {
-        Holder::Master => {
-            let principal = Principal::local();
-            Caller { name: Arc::clone(&principal.0), principal, scope: Scope::All, device }
-        }
-        Holder::Client(id) => {
-            Caller { principal: Principal(Arc::clone(&id)), name: id, scope: Scope::All, device }
-        }
-        Holder::Session(owner, id) => {
-            Caller { name: Arc::clone(&owner.0), principal: owner, scope: Scope::Session(id), device }
-        }
-    }
 }
 
 /// Whose wrong tokens are counted. A proxy adds the address it speaks for at the end; what stands

@@ -215,7 +215,7 @@ impl Connection {
 
     async fn talk(self, stream: TcpStream, tls: Option<Tls>, stop: CancellationToken) {
         match tls {
-            Some(Tls(acceptor)) => match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+            Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => self.serve(stream, stop).await,
                 Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
                 Err(_) => tracing::debug!("a handshake took too long"),

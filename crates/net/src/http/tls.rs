@@ -9,6 +9,8 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
+use super::tokens::Digest;
+
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("the certificate in {0} cannot be read")]
@@ -22,7 +24,10 @@ pub enum TlsError {
 }
 
 #[derive(Clone)]
-pub struct Tls(pub(super) TlsAcceptor);
+pub struct Tls {
+    pub(super) acceptor: TlsAcceptor,
+    fingerprint: Digest,
+}
 
 impl Tls {
     /// Files in PEM form: the certificate with what it is signed by, and its private key.
@@ -30,9 +35,8 @@ impl Tls {
         let wrong = |error| TlsError::Certificate(certificate.to_owned(), error);
         let chain = CertificateDer::pem_file_iter(certificate).map_err(wrong)?;
         let chain = chain.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-        if chain.is_empty() {
-            return Err(TlsError::NoCertificate(certificate.to_owned()));
-        }
+        let fingerprint = chain.first().map(|first| Digest::of_bytes(first));
+        let fingerprint = fingerprint.ok_or_else(|| TlsError::NoCertificate(certificate.to_owned()))?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Key(key.to_owned(), error))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -41,6 +45,11 @@ impl Tls {
             .with_single_cert(chain, key)
             .map_err(TlsError::Unusable)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), fingerprint })
+    }
+
+    /// SHA-256 of the certificate.
+    pub fn fingerprint(&self) -> Digest {
+        self.fingerprint
     }
 }

@@ -110,7 +110,7 @@ pub(super) fn is_public(path: &str) -> bool {
 
 fn is_place(path: &str) -> bool {
     let below = |place: &&str| place.len() > 1 && place.ends_with('/') && path.starts_with(*place);
-    PLACES.iter().any(|place| *place == path || below(&place))
+    PLACES.iter().any(|place| *place == path || below(place))
 }
 
 fn file(path: &str) -> Option<&'static File> {

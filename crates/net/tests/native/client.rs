@@ -72,7 +72,6 @@ pub struct Shown {
     pub state: Option<SessionState>,
     pub over: Option<String>,
     pub resets: u32,
-    pub appends: u32,
 }
 
 pub struct Client {
@@ -252,7 +251,6 @@ impl Shown {
     }
 
     fn append(&mut self, Append { row, rev, text }: Append) {
-        self.appends += 1;
         let row = self.rows.get_mut(&row).expect("text is added to a row that is there");
         row.rev = rev;
         match &mut row.what {

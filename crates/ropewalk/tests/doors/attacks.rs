@@ -48,6 +48,10 @@ const ROUTES: &[(&str, &str)] = &[
     ("GET", "/tools"),
     ("POST", "/deep-link"),
     ("GET", "/metrics"),
+    ("GET", "/ui/socket"),
+    ("POST", "/ui/leave"),
+    ("POST", "/ui/link"),
+    ("POST", "/ui/hall"),
     ("GET", "/no/such/route"),
 ];
 

@@ -8,6 +8,7 @@ mod ended;
 mod five;
 mod gate;
 mod http;
+mod people;
 mod push;
 mod same_log;
 mod ways;

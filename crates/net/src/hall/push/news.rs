@@ -3,9 +3,9 @@
 //! An ask that waits for a person; an ask that does so no longer; a turn that ended and either failed or
 //! took long enough for a person to have gone away. Who is told, and whether, is decided elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use engine::{Body, Event, SessionId, Stop, Timestamp, TurnId};
+use engine::{AskId, Body, Event, SessionId, Stop, Timestamp, TurnId};
 
 use super::note::Note;
 
@@ -16,20 +16,23 @@ const LONG_TURN_MS: i64 = 10_000;
 pub(super) struct Seen {
     session: SessionId,
     started: HashMap<TurnId, Timestamp>,
+    asks: HashSet<AskId>,
 }
 
 impl Seen {
     pub(super) fn new(session: SessionId) -> Self {
-        Self { session, started: HashMap::new() }
+        Self { session, started: HashMap::new(), asks: HashSet::new() }
     }
 
     pub(super) fn event(&mut self, event: &Event) -> Option<Note> {
         let session = || self.session.clone();
         if let Body::Asked { ask, .. } = &event.body {
+            self.asks.insert(*ask);
             return Some(Note::Ask { session: session(), ask: *ask });
         }
         if let Body::Resolved { ask, .. } = &event.body {
-            return Some(Note::Clear { session: session(), ask: *ask });
+            // Most are settled by rules, and nobody was asked.
+            return self.asks.remove(ask).then(|| Note::Clear { session: session(), ask: *ask });
         }
         if let Body::TurnStarted = &event.body {
             self.started.extend(event.turn.map(|turn| (turn, event.at)));
@@ -52,7 +55,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use engine::{Origin, Seq};
+    use engine::{Origin, Resolution, Resolver, Seq};
 
     use super::*;
 
@@ -71,6 +74,21 @@ mod tests {
         let again = seen.event(&event(99_000, Body::TurnEnded { stop, error: None }));
         assert_eq!(again, None, "a turn that nobody saw begin");
         note.map(|note| String::from_utf8(note.payload()).unwrap())
+    }
+
+    #[test]
+    fn what_a_rule_settles_is_not_worth_a_word() {
+        let mut seen = Seen::new(SessionId::parse("s").unwrap());
+        let body = Body::Resolved {
+            ask: AskId(1),
+            call: None,
+            resolution: Resolution::AllowedOnce,
+            by: Resolver::Policy { reason: "it only reads".into() },
+            reply: None,
+        };
+        let event =
+            Event { seq: Seq(1), at: Timestamp(1), origin: Origin::Engine, turn: Some(TurnId(1)), body };
+        assert_eq!(seen.event(&event), None);
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! The engine in this process, for a client in this process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::terminal::{Dial, Dialing, Line, NAME};
+use engine::{Limits, Principal, Registry};
+use net::Rules;
+use net::hall::{Hall, Visitor};
+use net::native::{self, Desk, DeskParts, Extras};
+use store::audit::Audit;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::native::Role;
+use wire::{Backends, Identity};
+
+use crate::cli::ChatOptions;
+use crate::guards::Guards;
+use crate::models::Models;
+use crate::trouble::Trouble;
+use crate::{server, terminal};
+
+/// How long lines may take to end.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+pub struct Here {
+    registry: Arc<Registry>,
+    audit: Option<Arc<Audit>>,
+    desk: Arc<Desk>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Here {
+    pub async fn start(options: &ChatOptions, folder: &Path) -> Result<Self, Trouble> {
+        let mut guards = Guards::of(&options.guard)?;
+        guards.must_hold_here(&options.guard).await?;
+        guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+        guards.models.limit(&options.budget);
+        guards.models.budget.session_usd = options.budget.max_cost.or(guards.models.budget.session_usd);
+        let ask_timeout = guards.config.ask_timeout.map(Duration::from_secs);
+        let limits = Limits { ask_timeout, ..Limits::default() };
+        let (registry, audit) = server::audited(limits, true, &guards)?;
+        registry.start_reaper();
+        let rules = Rules { home_dir: folder.to_owned(), source: NAME.into(), ..Rules::default() };
+        let identity = Identity {
+            name: "ropewalk".into(),
+            title: "Ropewalk".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            sandbox: guards.reach.mode.name().into(),
+            sandbox_backends: Backends::default(),
+            adapters: vec!["ropewalk".into()],
+        };
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let desk = Desk::new(DeskParts {
+            registry: Arc::clone(&registry),
+            rules,
+            identity,
+            hall: Arc::new(Hall::default()),
+            gate: None,
+            extras: Extras::default(),
+            tasks: tasks.clone(),
+            stop: stop.clone(),
+        });
+        Ok(Self { registry, audit, desk, tasks, stop })
+    }
+
+    /// Ends what runs, and leaves nothing unwritten.
+    pub async fn finish(self) {
+        self.stop.cancel();
+        self.registry.shutdown().await;
+        self.tasks.close();
+        if tokio::time::timeout(END_WAIT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("the client's line did not end");
+        }
+        if let Some(trouble) = self.audit.and_then(|audit| audit.trouble()) {
+            let paint = terminal::stderr_paint();
+            terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
+        }
+    }
+}
+
+impl Dial for Here {
+    fn dial(&self) -> Dialing {
+        let visitor =
+            Visitor { principal: Principal::local(), name: NAME.into(), role: Role::Owner, device: None };
+        let native::Line { requests, frames } = native::open(&self.desk, visitor, self.stop.child_token());
+        Box::pin(async move { Ok(Line { requests, frames }) })
+    }
+}

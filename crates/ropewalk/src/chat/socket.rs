@@ -1,0 +1,149 @@
+//! A server that runs, for a client in this process: its WebSocket, with its token.
+
+use std::time::Duration;
+
+use ::terminal::{Dial, Dialing, Line};
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::native::{Envelope, Frame};
+
+use crate::client::Server;
+use crate::running;
+
+/// From the connection to the first frame.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one request may take to leave.
+const WRITE_WAIT: Duration = Duration::from_secs(30);
+const END_WAIT: Duration = Duration::from_secs(1);
+/// A server that is silent for this long, although it says something twice a minute, is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(80);
+/// A view of a session, however long its rows are.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+const QUEUE_MAX: usize = 64;
+
+/// The sub-protocol of our own clients.
+const PROTOCOL: HeaderValue = HeaderValue::from_static("ropewalk.v1");
+
+pub struct Socket {
+    port: u16,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Socket {
+    pub fn new(port: u16) -> Self {
+        Self { port, tasks: TaskTracker::new(), stop: CancellationToken::new() }
+    }
+
+    pub async fn finish(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        // A server that does not say goodbye is not waited for.
+        drop(tokio::time::timeout(END_WAIT, self.tasks.wait()).await);
+    }
+}
+
+impl Dial for Socket {
+    fn dial(&self) -> Dialing {
+        let (port, tasks, stop) = (self.port, self.tasks.clone(), self.stop.clone());
+        Box::pin(async move {
+            let late = |_| "the server did not answer in time".to_owned();
+            let stream = tokio::time::timeout(PATIENCE, connect(port)).await.map_err(late)??;
+            let (requests, asked) = mpsc::channel(QUEUE_MAX);
+            let (told, frames) = mpsc::channel(QUEUE_MAX);
+            drop(tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = carry(stream, asked, told) => {}
+                }
+            }));
+            Ok(Line { requests, frames })
+        })
+    }
+}
+
+/// The server may have been started anew, with another token, so it is looked for every time.
+async fn connect(port: u16) -> Result<WebSocketStream<TcpStream>, String> {
+    let servers = running::all().map_err(|trouble| trouble.in_short())?;
+    let found = servers.iter().find(|server| server.port == port);
+    let server = Server::of(found.ok_or("the server has ended")?).map_err(|trouble| trouble.in_short())?;
+    let address = server.address();
+    let mut request =
+        format!("ws://{address}/ui/socket").into_client_request().map_err(|error| error.to_string())?;
+    request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, PROTOCOL);
+    if let Some(token) = server.token() {
+        let bearer = format!("Bearer {token}").parse();
+        request.headers_mut().insert(AUTHORIZATION, bearer.map_err(|_| "the token is no header".to_owned())?);
+    }
+    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(FRAME_BYTES_MAX))
+        .max_frame_size(Some(FRAME_BYTES_MAX));
+    let connected = client_async_with_config(request, stream, Some(config)).await;
+    connected.map(|(stream, _)| stream).map_err(|error| match error {
+        Error::Http(answer) => format!("the server answered {}", answer.status()),
+        error => error.to_string(),
+    })
+}
+
+enum Wake {
+    Request(Option<Envelope>),
+    Message(Option<Message>),
+}
+
+/// Requests out, frames in, until one side ends.
+async fn carry(
+    mut stream: WebSocketStream<TcpStream>,
+    mut asked: mpsc::Receiver<Envelope>,
+    told: mpsc::Sender<Frame>,
+) {
+    loop {
+        let wake = tokio::select! {
+            biased;
+            request = asked.recv() => Wake::Request(request),
+            message = heard(&mut stream) => Wake::Message(message),
+        };
+        match wake {
+            Wake::Request(Some(envelope)) => {
+                let Ok(text) = serde_json::to_string(&envelope) else { continue };
+                let sent = tokio::time::timeout(WRITE_WAIT, stream.send(Message::text(text))).await;
+                if !matches!(sent, Ok(Ok(()))) {
+                    return;
+                }
+            }
+            Wake::Request(None) => {
+                // Whoever is gone needs no goodbye.
+                drop(tokio::time::timeout(END_WAIT, stream.close(None)).await);
+                return;
+            }
+            Wake::Message(Some(Message::Text(text))) => match serde_json::from_str(&text) {
+                Ok(frame) => {
+                    if told.send(frame).await.is_err() {
+                        return;
+                    }
+                }
+                // A newer server may say more than this client understands.
+                Err(error) => tracing::debug!(%error, "a frame is not understood"),
+            },
+            Wake::Message(Some(Message::Close(_)) | None) => return,
+            Wake::Message(Some(_)) => {}
+        }
+    }
+}
+
+/// The next message, or nothing if there will be none.
+async fn heard(stream: &mut WebSocketStream<TcpStream>) -> Option<Message> {
+    match tokio::time::timeout(SILENCE_MAX, stream.next()).await {
+        Ok(Some(Ok(message))) => Some(message),
+        Ok(Some(Err(_)) | None) | Err(_) => None,
+    }
+}

@@ -1,0 +1,68 @@
+//! Sessions to choose from.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
+use wire::native::{Card, CardState};
+
+use super::put;
+use crate::app::App;
+use crate::clean::one_line;
+use crate::picker::{Picker, needs_somebody, state_word, title_of};
+use crate::words;
+use crate::wrap::cut;
+
+const STATE_CELLS: usize = 10;
+
+pub fn draw(app: &App, picker: &Picker, area: Rect, buffer: &mut Buffer) {
+    let look = app.manner.look;
+    let listed = picker.listed(&app.cards);
+    let head = match (picker.filter.is_empty(), listed.is_empty()) {
+        (true, true) => "No sessions yet".to_owned(),
+        (true, false) => {
+            let waiting = listed.iter().filter(|card| needs_somebody(card)).count();
+            if waiting > 0 { format!("Needs you: {waiting}") } else { "Sessions, the latest first".into() }
+        }
+        (false, _) => format!("Filter: {}", one_line(&picker.filter)),
+    };
+    put(&[Line::styled(head, look.strong())], area, buffer);
+    let rows = usize::from(area.height.saturating_sub(1)) / 2;
+    let chosen = picker.chosen.min(listed.len().saturating_sub(1));
+    let first = (chosen + 1).saturating_sub(rows.max(1));
+    for (at, card) in listed.iter().enumerate().skip(first).take(rows) {
+        let y = area.y + 1 + u16::try_from((at - first) * 2).unwrap_or(0);
+        let place = Rect { y, height: 2, ..area };
+        put(&lines(app, card), place, buffer);
+        if at == chosen {
+            buffer.set_style(Rect { height: 1, ..place }, look.chosen());
+        }
+    }
+}
+
+fn lines(app: &App, card: &Card) -> [Line<'static>; 2] {
+    let look = app.manner.look;
+    let width = usize::from(app.areas.transcript.width);
+    let style = match card.state {
+        CardState::Waiting => look.warn(),
+        CardState::Working | CardState::Elsewhere => look.accent(),
+        CardState::Done | CardState::Empty => look.quiet(),
+        CardState::Failed => look.bad(),
+    };
+    let age = words::age(app.server_now().saturating_sub(card.updated_at));
+    let word = state_word(card.state);
+    let title = cut(&title_of(card), width.saturating_sub(STATE_CELLS + age.width() + 2));
+    let gap = width.saturating_sub(STATE_CELLS + title.width() + age.width() + 1);
+    let first = Line::from(vec![
+        Span::styled(format!("{word:<STATE_CELLS$}"), style),
+        Span::raw(title),
+        Span::raw(" ".repeat(gap)),
+        Span::styled(age, look.quiet()),
+    ]);
+    let about = match card.asks.first() {
+        Some(ask) => format!("asks: {}", one_line(&ask.title)),
+        None => one_line(&card.folder),
+    };
+    let second = format!("{}{}", " ".repeat(STATE_CELLS), cut(&about, width.saturating_sub(STATE_CELLS)));
+    [first, Line::styled(second, look.quiet())]
+}

@@ -1,0 +1,446 @@
+//! The client without a screen: prompts are lines of standard input, answers go to standard output.
+//!
+//! Standard output has what was said and nothing else; tools, questions and how it ended are lines on
+//! standard error. Who sits at a terminal is asked what needs a person; a script is not, and what would
+//! need one is refused. Input is read and output written by threads, so that neither a reader that does
+//! not read nor a pipe that does not end keeps an interrupt from being heard.
+
+mod pipes;
+mod printer;
+
+use std::collections::VecDeque;
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use wire::native::{
+    Answered, AskView, Decision, Ended as TurnEnded, Envelope, Frame, Reply, Request, SessionState, Told,
+    View,
+};
+
+use self::pipes::{LINES_MAX, reader, writer};
+use self::printer::{Printer, Put};
+use crate::clean::one_line;
+use crate::line::{Dial, Line, Patience, later};
+use crate::opening::{Failure, Opening, Step, Wish};
+
+/// How often a server that is gone is tried again.
+const TRIES_MAX: usize = 20;
+
+const DONE: u8 = 0;
+const FAILED: u8 = 1;
+const LIMITED: u8 = 2;
+const INTERRUPTED: u8 = 130;
+
+/// How line mode is used.
+#[derive(Debug, Clone, Copy)]
+pub struct LineManner {
+    /// Somebody sits at standard input.
+    pub attended: bool,
+    /// Both outputs are on the same screen.
+    pub one_screen: bool,
+    pub colour: bool,
+    /// Makes the keys of our prompts differ from those of others.
+    pub seed: u64,
+}
+
+/// How it ended: with an exit code, or without a session.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LineEnd {
+    Code(u8),
+    Failed(Failure),
+    /// The server cannot be reached, or does not come back.
+    Gone(String),
+}
+
+enum Wake {
+    Stop,
+    Frame(Option<Frame>),
+    Read(Option<String>),
+}
+
+struct Lines<'a> {
+    manner: LineManner,
+    dial: &'a dyn Dial,
+    line: Line,
+    opening: Option<Opening>,
+    wish: Wish,
+    session: Option<String>,
+    upto: Option<u64>,
+    printer: Printer,
+    writer: mpsc::Sender<Put>,
+    reads: mpsc::Receiver<String>,
+    read_all: bool,
+    prompts: VecDeque<String>,
+    /// The prompt that was sent, with its key, until its turn has ended.
+    running: Option<(String, String)>,
+    turn: Option<u64>,
+    /// The turn has ended; its last words are fetched.
+    finishing: Option<TurnEnded>,
+    /// What waits for an answer of the person at the terminal.
+    asked: Option<AskView>,
+    /// Asks that were answered or refused from here.
+    answered: Vec<u64>,
+    next_id: u64,
+    prompt_id: u64,
+    next_key: u64,
+    code: u8,
+    stopping: bool,
+    stops: [Signal; 2],
+}
+
+/// Runs until the input has ended and everything in it was answered.
+pub async fn lines(wish: Wish, manner: LineManner, dial: &dyn Dial) -> io::Result<LineEnd> {
+    let stops = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    let line = match dial.dial().await {
+        Ok(line) => line,
+        Err(why) => return Ok(LineEnd::Gone(why)),
+    };
+    let (writer, written) = writer()?;
+    let mut lines = Lines {
+        manner,
+        dial,
+        line,
+        opening: Some(Opening::new(&wish)),
+        prompts: wish.prompt.clone().into_iter().collect(),
+        wish,
+        session: None,
+        upto: None,
+        printer: Printer::new(manner.one_screen, manner.colour),
+        writer,
+        reads: reader()?,
+        read_all: false,
+        running: None,
+        turn: None,
+        finishing: None,
+        asked: None,
+        answered: Vec::new(),
+        next_id: 1,
+        prompt_id: 0,
+        next_key: 1,
+        code: DONE,
+        stopping: false,
+        stops,
+    };
+    let end = lines.run().await;
+    drop(lines);
+    // What was said is written before the program ends; nobody waits for a reader that is gone.
+    drop(written.await);
+    Ok(end)
+}
+
+impl Lines<'_> {
+    async fn run(&mut self) -> LineEnd {
+        loop {
+            if let Some(code) = self.go_on().await {
+                return LineEnd::Code(code);
+            }
+            let end = match self.next().await {
+                Wake::Stop => self.stop().await,
+                Wake::Frame(Some(frame)) => self.frame(frame).await,
+                Wake::Frame(None) => self.redial().await,
+                Wake::Read(Some(text)) => {
+                    self.read(text).await;
+                    None
+                }
+                Wake::Read(None) => {
+                    self.read_all = true;
+                    None
+                }
+            };
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Wake {
+        let [interrupt, terminate] = &mut self.stops;
+        let reads = !self.read_all && (self.prompts.len() < LINES_MAX || self.asked.is_some());
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => Wake::Stop,
+            _ = terminate.recv() => Wake::Stop,
+            frame = self.line.frames.recv() => Wake::Frame(frame),
+            text = self.reads.recv(), if reads => Wake::Read(text),
+        }
+    }
+
+    /// Sends the next prompt, if it is its turn. Answers the exit code when there is none left.
+    async fn go_on(&mut self) -> Option<u8> {
+        if self.running.is_some() || self.upto.is_none() {
+            return None;
+        }
+        match self.prompts.pop_front() {
+            Some(text) => {
+                let key = format!("{:016x}-{}", self.manner.seed, self.next_key);
+                self.next_key += 1;
+                self.running = Some((key, text));
+                self.send_prompt().await;
+                None
+            }
+            None => self.read_all.then_some(self.code),
+        }
+    }
+
+    async fn send_prompt(&mut self) {
+        let Some(((key, text), session)) = self.running.clone().zip(self.session.clone()) else { return };
+        let request = Request::Prompt { session, key, text, pictures: Vec::new() };
+        self.prompt_id = self.ask(request).await;
+    }
+
+    async fn ask(&mut self, request: Request) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        // A line that is closed says so through its frames.
+        drop(self.line.requests.send(Envelope { id, request }).await);
+        id
+    }
+
+    async fn frame(&mut self, frame: Frame) -> Option<LineEnd> {
+        match frame {
+            Frame::Reply(reply) => self.reply(reply).await,
+            Frame::Told(told) => match *told {
+                Told::Hello(_) => {
+                    let session = self.session.clone()?;
+                    let after = self.upto;
+                    self.ask(Request::Watch { session, after }).await;
+                    self.send_prompt().await;
+                    None
+                }
+                Told::Cards { cards, older, .. } => {
+                    let step = self.opening.as_mut()?.cards(&cards, older.as_deref());
+                    self.step(step).await
+                }
+                Told::View(view) => self.view(view).await,
+                Told::Over { session, message } => {
+                    (self.session.as_ref() == Some(&session)).then(|| LineEnd::Gone(one_line(&message)))
+                }
+                Told::Devices { .. } => None,
+            },
+        }
+    }
+
+    async fn step(&mut self, step: Step) -> Option<LineEnd> {
+        match step {
+            Step::Wait => {}
+            Step::Ask(request) => drop(self.ask(request).await),
+            Step::Watch(session) => {
+                let is_new = self.wish.start == crate::opening::Start::New;
+                self.opening = None;
+                self.session = Some(session.clone());
+                self.ask(Request::Watch { session: session.clone(), after: None }).await;
+                for (setting, value) in self.wish.settings.clone().into_iter().filter(|_| !is_new) {
+                    self.ask(Request::Set { session: session.clone(), setting, value }).await;
+                }
+            }
+            Step::Pick => {
+                let what = "several sessions wait for somebody".to_owned();
+                return Some(LineEnd::Failed(Failure::NotFound {
+                    what,
+                    fix: "ropewalk attach SESSION".into(),
+                }));
+            }
+            Step::Fail(failure) => return Some(LineEnd::Failed(failure)),
+        }
+        None
+    }
+
+    async fn reply(&mut self, reply: Reply) -> Option<LineEnd> {
+        if let Some(wrong) = reply.error {
+            let message = one_line(&wrong.message);
+            if self.opening.is_some() || self.upto.is_none() {
+                return Some(LineEnd::Failed(Failure::Refused(message)));
+            }
+            self.put(Put::bad(format!("error: {message}"))).await;
+            if reply.re == self.prompt_id {
+                self.running = None;
+                self.code = FAILED;
+            }
+            if let Some(ended) = self.finishing.take() {
+                self.finish(&ended).await;
+            }
+            return None;
+        }
+        match reply.ok {
+            Some(Answered::Taken { turn }) => self.turn = Some(turn),
+            Some(Answered::Rows { rows, .. }) => {
+                self.printer.shortened.clear();
+                let puts = self.printer.rows(rows);
+                self.put_all(puts).await;
+                if let Some(ended) = self.finishing.take() {
+                    self.finish(&ended).await;
+                }
+            }
+            Some(answered) => {
+                if let Some(opening) = &mut self.opening {
+                    let step = opening.reply(Ok(answered));
+                    return self.step(step).await;
+                }
+            }
+            None => {}
+        }
+        None
+    }
+
+    async fn view(&mut self, view: View) -> Option<LineEnd> {
+        if self.session.as_ref() != Some(&view.session) {
+            return None;
+        }
+        if self.upto.is_none() {
+            // What was said before this client began is not said again.
+            self.printer.skip(&view.rows);
+            self.upto = Some(view.upto);
+            if let Some(state) = view.state {
+                self.asks(&state).await;
+            }
+            return None;
+        }
+        self.upto = Some(view.upto);
+        let puts = self.printer.view(view.rows, &view.appends);
+        self.put_all(puts).await;
+        if let Some(state) = view.state {
+            self.asks(&state).await;
+        }
+        if let Some((turn, ended)) = self.printer.ended.take() {
+            self.ended(turn, ended).await;
+        }
+        None
+    }
+
+    /// The turn has ended. What a message was shortened by is fetched before the next prompt.
+    async fn ended(&mut self, turn: Option<u64>, ended: TurnEnded) {
+        if self.turn.is_some() && turn != self.turn {
+            return;
+        }
+        match (self.printer.shortened.last().copied(), self.session.clone()) {
+            (Some(row), Some(session)) => {
+                self.finishing = Some(ended);
+                self.ask(Request::Whole { session, row }).await;
+            }
+            _ => self.finish(&ended).await,
+        }
+    }
+
+    async fn finish(&mut self, ended: &TurnEnded) {
+        (self.running, self.turn) = (None, None);
+        self.code = match ended.stop.as_str() {
+            "endTurn" => DONE,
+            "cancelled" => INTERRUPTED,
+            "maxTurnRequests" => LIMITED,
+            _ => FAILED,
+        };
+        let session = self.session.clone().unwrap_or_default();
+        let puts = self.printer.end(ended, &session);
+        self.put_all(puts).await;
+        if self.stopping {
+            self.read_all = true;
+            self.prompts.clear();
+        }
+    }
+
+    /// Whoever sits here is asked; without anybody, what needs a person is refused.
+    async fn asks(&mut self, state: &SessionState) {
+        if let Some(asked) = &self.asked
+            && !state.asks.iter().any(|ask| ask.ask == asked.ask)
+        {
+            self.asked = None;
+            self.put(Put::quiet("answered elsewhere")).await;
+        }
+        for ask in &state.asks {
+            if self.answered.contains(&ask.ask)
+                || self.asked.as_ref().is_some_and(|asked| asked.ask == ask.ask)
+            {
+                continue;
+            }
+            if self.manner.attended {
+                if self.asked.is_none() {
+                    let puts = printer::question(ask);
+                    self.put_all(puts).await;
+                    self.asked = Some(ask.clone());
+                }
+            } else if self.running.is_some() {
+                self.put(Put::bad(format!("refused, nobody can be asked here: {}", one_line(&ask.title))))
+                    .await;
+                self.decide(ask.clone(), Decision::DenyOnce, Some("nobody can be asked here".into())).await;
+            }
+        }
+    }
+
+    async fn decide(&mut self, ask: AskView, decision: Decision, text: Option<String>) {
+        self.answered.push(ask.ask);
+        let text = text.filter(|_| decision != Decision::DenyOnce || ask.question.is_none());
+        self.ask(Request::Answer { session: ask.session, ask: ask.ask, decision, text }).await;
+    }
+
+    /// A line of input answers what is asked, or is a prompt.
+    async fn read(&mut self, text: String) {
+        let Some(ask) = self.asked.take() else {
+            if !text.trim().is_empty() {
+                self.prompts.push_back(text);
+            }
+            return;
+        };
+        match printer::understood(&ask, text.trim()) {
+            Some((decision, text)) => self.decide(ask, decision, text).await,
+            None => {
+                let puts = printer::question(&ask);
+                self.put_all(puts).await;
+                self.asked = Some(ask);
+            }
+        }
+    }
+
+    async fn stop(&mut self) -> Option<LineEnd> {
+        let session = self.session.clone().filter(|_| self.running.is_some() && !self.stopping);
+        let Some(session) = session else { return Some(LineEnd::Code(INTERRUPTED)) };
+        self.stopping = true;
+        self.put(Put::quiet("stopping")).await;
+        let turn = self.turn;
+        self.ask(Request::Cancel { session, turn }).await;
+        None
+    }
+
+    /// The server is gone: it is tried a while, and then the session goes on where it was.
+    async fn redial(&mut self) -> Option<LineEnd> {
+        self.put(Put::quiet("reconnecting")).await;
+        let mut patience = Patience::default();
+        let mut why = String::new();
+        for _ in 0..TRIES_MAX {
+            let [interrupt, terminate] = &mut self.stops;
+            let dialed = tokio::select! {
+                biased;
+                _ = interrupt.recv() => return Some(LineEnd::Code(INTERRUPTED)),
+                _ = terminate.recv() => return Some(LineEnd::Code(INTERRUPTED)),
+                dialed = later(self.dial, patience.wait()) => dialed,
+            };
+            match dialed {
+                Ok(line) => {
+                    self.line = line;
+                    if self.session.is_none() {
+                        self.opening = Some(Opening::new(&self.wish));
+                    }
+                    return None;
+                }
+                Err(error) => why = error,
+            }
+        }
+        Some(LineEnd::Gone(why))
+    }
+
+    async fn put_all(&mut self, puts: Vec<Put>) {
+        for put in puts {
+            self.put(put).await;
+        }
+    }
+
+    async fn put(&mut self, put: Put) {
+        let put = self.printer.painted(put);
+        let [interrupt, _] = &mut self.stops;
+        tokio::select! {
+            // Whoever reads is gone; the turn goes on to its end all the same.
+            sent = self.writer.send(put) => drop(sent),
+            _ = interrupt.recv() => self.stopping = true,
+        }
+    }
+}

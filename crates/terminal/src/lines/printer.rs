@@ -1,0 +1,322 @@
+//! What is written of a session's rows, and what the answers that people type mean.
+
+use std::collections::HashMap;
+
+use wire::native::{Append, AskView, Decision, Ended, Level, Row, Tool, ToolState, What};
+
+use crate::clean::{clean, one_line};
+use crate::words;
+use crate::wrap::cut;
+
+const LINE_CELLS_MAX: usize = 160;
+/// Characters of a session's id that are shown: enough to name it.
+const ID_CHARS: usize = 8;
+
+/// Something to write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Said by the agent, to standard output.
+    Out(String),
+    /// A line about it, to standard error.
+    Err { text: String, colour: Option<&'static str> },
+}
+
+impl Put {
+    pub fn quiet(text: impl Into<String>) -> Self {
+        Self::Err { text: text.into(), colour: Some("2") }
+    }
+
+    pub fn bad(text: impl Into<String>) -> Self {
+        Self::Err { text: text.into(), colour: Some("31") }
+    }
+
+    fn warn(text: impl Into<String>) -> Self {
+        Self::Err { text: text.into(), colour: Some("33") }
+    }
+}
+
+#[derive(Debug)]
+pub struct Printer {
+    one_screen: bool,
+    colour: bool,
+    /// Of messages: how many bytes are written. Of others: that they were told.
+    told: HashMap<u64, usize>,
+    states: HashMap<u64, ToolState>,
+    speaking: Option<u64>,
+    mid_line: bool,
+    /// Messages of which the server has more than it showed.
+    pub shortened: Vec<u64>,
+    /// A turn that ended, and how.
+    pub ended: Option<(Option<u64>, Ended)>,
+}
+
+impl Printer {
+    pub fn new(one_screen: bool, colour: bool) -> Self {
+        Self {
+            one_screen,
+            colour,
+            told: HashMap::new(),
+            states: HashMap::new(),
+            speaking: None,
+            mid_line: false,
+            shortened: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// These were there before.
+    pub fn skip(&mut self, rows: &[Row]) {
+        for row in rows {
+            let length = if let What::Said { text, .. } = &row.what { text.len() } else { 0 };
+            self.told.insert(row.id, length);
+            if let What::Tool(tool) = &row.what {
+                self.states.insert(row.id, tool.state);
+            }
+        }
+    }
+
+    pub fn view(&mut self, rows: Vec<Row>, appends: &[Append]) -> Vec<Put> {
+        let mut puts = self.rows(rows);
+        for append in appends {
+            let told = self.told.get_mut(&append.row);
+            if let Some(told) = told.filter(|_| self.speaking == Some(append.row)) {
+                *told += append.text.len();
+                puts.extend(self.say(append.row, &append.text));
+            }
+        }
+        puts
+    }
+
+    pub fn rows(&mut self, rows: Vec<Row>) -> Vec<Put> {
+        rows.into_iter().flat_map(|row| self.row(row)).collect()
+    }
+
+    fn row(&mut self, row: Row) -> Vec<Put> {
+        let is_new = !self.told.contains_key(&row.id);
+        let told = *self.told.entry(row.id).or_default();
+        match row.what {
+            // What a sub-agent says is for the agent.
+            What::Said { text, more } if row.under.is_none() => {
+                self.shortened.retain(|id| *id != row.id);
+                if more > 0 {
+                    self.shortened.push(row.id);
+                }
+                let more = text.get(told..).unwrap_or_default().to_owned();
+                self.told.insert(row.id, text.len().max(told));
+                self.say(row.id, &more)
+            }
+            What::Tool(tool) => self.tool(row.id, row.under.is_some(), &tool),
+            What::Notice { level, text } if is_new => {
+                let text = line(&text);
+                vec![match level {
+                    Level::Info => Put::quiet(text),
+                    Level::Warning => Put::warn(format!("warning: {text}")),
+                    Level::Error => Put::bad(format!("error: {text}")),
+                }]
+            }
+            What::Ended(ended) if is_new => {
+                self.ended = Some((row.turn, ended));
+                Vec::new()
+            }
+            What::Said { .. }
+            | What::Prompt { .. }
+            | What::Thought { .. }
+            | What::Plan(_)
+            | What::Question { .. }
+            | What::Notice { .. }
+            | What::Note { .. }
+            | What::Ended(_) => Vec::new(),
+        }
+    }
+
+    fn say(&mut self, row: u64, text: &str) -> Vec<Put> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let mut out = String::new();
+        if self.speaking.replace(row).is_some_and(|last| last != row) {
+            out.push_str(if self.mid_line { "\n\n" } else { "\n" });
+        }
+        out.push_str(&clean(text));
+        self.mid_line = !out.ends_with('\n');
+        vec![Put::Out(out)]
+    }
+
+    fn tool(&mut self, id: u64, below: bool, tool: &Tool) -> Vec<Put> {
+        let step = if below { "  " } else { "" };
+        let before = self.states.insert(id, tool.state);
+        let mut puts = Vec::new();
+        if before.is_none() {
+            puts.push(Put::quiet(format!("{step}• {}", line(&tool.title))));
+        }
+        if before != Some(tool.state) && matches!(tool.state, ToolState::Failed | ToolState::Refused) {
+            let why = match (&tool.reason, tool.exit) {
+                (Some(reason), _) => one_line(reason),
+                (None, Some(code)) => format!("exit {code}"),
+                (None, None) => "failed".into(),
+            };
+            puts.push(Put::bad(line(&format!("{step}✗ {}: {why}", tool.title))));
+        }
+        puts
+    }
+
+    /// How the turn ended, after the line that was being written.
+    pub fn end(&mut self, ended: &Ended, session: &str) -> Vec<Put> {
+        let mut parts = vec![match (&ended.error, ended.stop.as_str()) {
+            (Some(error), _) => line(error),
+            (None, "endTurn") => format!("done in {}", words::elapsed(ended.elapsed_ms)),
+            (None, "cancelled") => "stopped".into(),
+            (None, other) => one_line(other),
+        }];
+        if ended.tools > 0 {
+            parts.push(words::counted(ended.tools, "action"));
+        }
+        parts.extend(ended.cost_usd.map(words::money));
+        parts.push(format!("session {}", session.get(..ID_CHARS).unwrap_or(session)));
+        let text = parts.join(" · ");
+        self.speaking = None;
+        let mut puts = Vec::new();
+        if std::mem::take(&mut self.mid_line) {
+            puts.push(Put::Out("\n".into()));
+        }
+        puts.push(if ended.stop == "endTurn" { Put::quiet(text) } else { Put::bad(text) });
+        puts
+    }
+
+    /// As it is written: in colours if there are any, and after the line that was being written.
+    pub fn painted(&mut self, put: Put) -> Put {
+        let Put::Err { text, colour } = put else { return put };
+        let open = self.mid_line && self.one_screen;
+        self.mid_line &= !open;
+        let before = if open { "\n" } else { "" };
+        let text = match colour.filter(|_| self.colour) {
+            Some(code) => format!("{before}\u{1b}[{code}m{text}\u{1b}[0m"),
+            None => format!("{before}{text}"),
+        };
+        Put::Err { text, colour: None }
+    }
+}
+
+/// What a person is asked.
+pub fn question(ask: &AskView) -> Vec<Put> {
+    let mut puts = Vec::new();
+    if let Some(question) = &ask.question {
+        puts.push(Put::warn(format!("? {}", one_line(&question.text))));
+        for (at, choice) in question.choices.iter().enumerate() {
+            puts.push(Put::warn(format!("  {} {}", at + 1, one_line(choice))));
+        }
+        puts.push(Put::quiet("a number, or an answer in words"));
+        return puts;
+    }
+    puts.push(Put::warn(format!(
+        "? {} ({} risk: {})",
+        line(&ask.title),
+        one_line(&ask.risk),
+        line(&ask.reason)
+    )));
+    for text in clean(&ask.subject).split('\n') {
+        puts.push(Put::warn(format!("  {text}")));
+    }
+    for diff in &ask.diffs {
+        puts.push(Put::warn(format!("  {} +{} −{}", one_line(&diff.path), diff.added, diff.removed)));
+    }
+    puts.push(Put::quiet("y allow once, a always, n deny, or n and why"));
+    puts
+}
+
+/// What a typed answer means. What is risky needs the whole word.
+pub fn understood(ask: &AskView, text: &str) -> Option<(Decision, Option<String>)> {
+    if let Some(question) = &ask.question {
+        let number =
+            text.parse::<usize>().ok().and_then(|number| question.choices.get(number.checked_sub(1)?));
+        return match (number, text) {
+            (Some(choice), _) => Some((Decision::Reply, Some(choice.clone()))),
+            (None, "") => None,
+            (None, text) => question.free_text.then(|| (Decision::Reply, Some(text.to_owned()))),
+        };
+    }
+    let risky = !matches!(ask.risk.as_str(), "low" | "medium");
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match word {
+        "yes" => Some((Decision::AllowOnce, None)),
+        "y" if !risky => Some((Decision::AllowOnce, None)),
+        "a" if !risky => Some((Decision::AllowAlways, None)),
+        "always" => Some((Decision::AllowAlways, None)),
+        "n" | "d" | "no" => {
+            Some((Decision::DenyOnce, Some(rest.trim().to_owned()).filter(|reason| !reason.is_empty())))
+        }
+        _ => None,
+    }
+}
+
+fn line(text: &str) -> String {
+    cut(&one_line(text), LINE_CELLS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(id: u64, text: &str, more: u64) -> Row {
+        row(json!({"id": id, "is": "said", "text": text, "more": more}))
+    }
+
+    fn row(different: Value) -> Row {
+        let mut row = json!({"rev": 1, "at": 1, "turn": 1, "under": null});
+        row.as_object_mut().unwrap().append(&mut different.as_object().unwrap().clone());
+        serde_json::from_value(row).unwrap()
+    }
+
+    fn out(puts: Vec<Put>) -> String {
+        let text = |put| if let Put::Out(text) = put { text } else { String::new() };
+        puts.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn what_grows_is_written_once() {
+        let mut printer = Printer::new(false, false);
+        let mut written = out(printer.view(vec![said(1, "one", 0)], &[]));
+        let more = Append { row: 1, rev: 2, text: " two\x1b".into() };
+        written += &out(printer.view(Vec::new(), &[more]));
+        written += &out(printer.view(vec![said(1, "one two\x1b three", 0)], &[]));
+        written += &out(printer.view(vec![said(5, "four", 0)], &[]));
+        assert_eq!(written, "one two␛ three\n\nfour");
+    }
+
+    #[test]
+    fn a_message_that_was_shortened_is_completed() {
+        let mut printer = Printer::new(false, false);
+        let mut written = out(printer.rows(vec![said(1, "beginning", 4)]));
+        assert_eq!(printer.shortened, [1]);
+        written += &out(printer.rows(vec![said(1, "beginning end", 0)]));
+        assert_eq!((written.as_str(), printer.shortened.len()), ("beginning end", 0));
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_said_again() {
+        let mut printer = Printer::new(false, false);
+        let rows = vec![said(1, "old", 0)];
+        printer.skip(&rows);
+        assert_eq!(printer.view(rows, &[]), []);
+    }
+
+    #[test]
+    fn answers_are_understood_and_risk_takes_the_whole_word() {
+        let ask = |risk: &str| -> AskView {
+            serde_json::from_value(json!({"session": "s", "ask": 1, "at": 1, "row": null, "tool": "shell",
+                "title": "t", "kind": "execute", "risk": risk, "reason": "", "subject": "rm", "folder": "/",
+                "input": "", "diffs": [], "text": "", "question": null}))
+            .unwrap()
+        };
+        let decided = |risk: &str, text: &str| understood(&ask(risk), text).map(|(decision, _)| decision);
+        assert_eq!(decided("low", "y"), Some(Decision::AllowOnce));
+        assert_eq!(decided("high", "y"), None);
+        assert_eq!(decided("high", "yes"), Some(Decision::AllowOnce));
+        assert_eq!(decided("low", "a"), Some(Decision::AllowAlways));
+        assert_eq!(decided("low", "perhaps"), None);
+        let (_, reason) = understood(&ask("low"), "n not yet").unwrap();
+        assert_eq!(reason.unwrap(), "not yet");
+    }
+}

@@ -1,0 +1,136 @@
+//! The real terminal: the other screen while the client runs, and back to what it was however it ends.
+
+use std::io::{self, Stdout, Write, stdout};
+use std::panic;
+use std::sync::Once;
+use std::thread;
+use std::time::Duration;
+
+use crossterm::event::{
+    DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste, EnableFocusChange,
+    EnableMouseCapture, Event, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
+    PushKeyboardEnhancementFlags, poll, read,
+};
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute};
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use tokio::sync::mpsc;
+
+use crate::app::App;
+use crate::clean::one_line;
+use crate::draw::draw;
+use crate::wrap::cut;
+
+/// Keys that nobody has taken yet. A person cannot type faster than they are taken.
+const EVENTS_MAX: usize = 256;
+/// How often the reading thread looks whether anybody still listens.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const NOTICE_CELLS_MAX: usize = 120;
+
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+}
+
+impl Screen {
+    pub fn open() -> io::Result<Self> {
+        restore_on_panic();
+        enable_raw_mode()?;
+        let opened = execute!(
+            stdout(),
+            EnterAlternateScreen,
+            EnableBracketedPaste,
+            EnableMouseCapture,
+            EnableFocusChange,
+            PushKeyboardEnhancementFlags(KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES)
+        );
+        let terminal = opened.and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        match terminal {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(error) => {
+                restore();
+                Err(error)
+            }
+        }
+    }
+
+    pub fn draw(&mut self, app: &mut App) -> io::Result<()> {
+        self.terminal.autoresize()?;
+        let size = self.terminal.size()?;
+        app.prepare(size.width, size.height);
+        execute!(stdout(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(|frame| {
+            if let Some(at) = draw(app, frame.buffer_mut()) {
+                frame.set_cursor_position(at);
+            }
+        })?;
+        execute!(stdout(), EndSynchronizedUpdate)
+    }
+
+    pub fn repaint(&mut self) -> io::Result<()> {
+        self.terminal.clear()
+    }
+
+    /// Rings, and says why where the terminal shows such things.
+    pub fn notify(&self, text: &str) -> io::Result<()> {
+        // Only the text is foreign, and it can hold nothing that would end the sequence.
+        let text = cut(&one_line(text), NOTICE_CELLS_MAX);
+        let mut out = stdout();
+        write!(out, "\x1b]9;{text}\x1b\\\x07")?;
+        out.flush()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Leaves the terminal as it was. What fails is tried no further: there is nobody left to tell.
+fn restore() {
+    drop(execute!(
+        stdout(),
+        PopKeyboardEnhancementFlags,
+        DisableFocusChange,
+        DisableMouseCapture,
+        DisableBracketedPaste,
+        LeaveAlternateScreen,
+        cursor::Show
+    ));
+    drop(disable_raw_mode());
+}
+
+/// A panic is told on the usual screen, where it can be read.
+fn restore_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            restore();
+            before(info);
+        }));
+    });
+}
+
+/// What the terminal sends, until it is gone or nobody listens. Reading blocks, so it has a thread.
+pub fn events() -> io::Result<mpsc::Receiver<Event>> {
+    let (sender, receiver) = mpsc::channel(EVENTS_MAX);
+    thread::Builder::new().name("terminal".into()).spawn(move || {
+        while !sender.is_closed() {
+            let event = match poll(LOOK_EVERY) {
+                Ok(false) => continue,
+                Ok(true) => read(),
+                Err(error) => Err(error),
+            };
+            let Ok(event) = event else { return };
+            if sender.blocking_send(event).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(receiver)
+}

@@ -1,0 +1,155 @@
+//! Questions: who is asked, which keys answer, and what happens when somebody else was faster.
+
+use serde_json::{Value, json};
+
+use super::stage::{SESSION, Stage, ask, prompt, state, tool};
+use crate::app::{Effect, Focus, Input};
+
+fn asked(risk: &str) -> Stage {
+    let mut stage = Stage::open();
+    stage.view(
+        false,
+        json!([prompt(1, "go")]),
+        state(&json!({"busy": true, "asks": [ask(9, risk, "make install")]})),
+    );
+    stage.now += 1_000;
+    stage
+}
+
+fn answer(decision: &str, text: Value) -> Value {
+    json!({"do": "answer", "session": SESSION, "ask": 9, "decision": decision, "text": text})
+}
+
+#[test]
+fn one_key_answers_what_is_harmless() {
+    for (key, decision) in [("y", "allowOnce"), ("a", "allowOnce"), ("n", "denyOnce"), ("d", "denyOnce")] {
+        let mut stage = asked("low");
+        stage.keys(key);
+        assert_eq!(stage.last(), answer(decision, Value::Null), "{key}");
+        assert!(stage.screen(60, 20).contains("sent…"));
+        // It is answered once, however often the key is pressed.
+        stage.keys(key);
+        assert_eq!(stage.requests().len(), 1);
+    }
+}
+
+#[test]
+fn what_is_risky_takes_the_key_twice() {
+    let mut stage = asked("high");
+    stage.keys("y");
+    assert!(stage.requests().is_empty());
+    assert!(stage.screen(80, 20).contains("y again allows it: high risk"));
+    stage.keys("y");
+    assert_eq!(stage.last(), answer("allowOnce", Value::Null));
+}
+
+#[test]
+fn another_key_in_between_disarms() {
+    let mut stage = asked("high");
+    stage.keys("y x y");
+    assert!(stage.requests().is_empty());
+}
+
+#[test]
+fn what_is_critical_takes_the_word() {
+    let mut stage = asked("critical");
+    stage.keys("y y enter");
+    assert!(stage.requests().is_empty());
+    stage.keys("y y e s enter");
+    assert_eq!(stage.last(), answer("allowOnce", Value::Null));
+}
+
+#[test]
+fn for_good_says_first_what_is_remembered() {
+    let mut stage = asked("low");
+    stage.keys("A");
+    assert!(stage.requests().is_empty());
+    assert!(stage.screen(80, 20).contains("A again: never ask again for shell make install"));
+    stage.keys("A");
+    assert_eq!(stage.last(), answer("allowAlways", Value::Null));
+}
+
+#[test]
+fn a_refusal_can_have_a_reason() {
+    let mut stage = asked("low");
+    stage.keys("D");
+    stage.write("not yet");
+    stage.keys("enter");
+    assert_eq!(stage.last(), answer("denyOnce", "not yet".into()));
+}
+
+#[test]
+fn who_is_writing_answers_nothing() {
+    let mut stage = Stage::open();
+    stage.write("also ");
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [ask(9, "low", "ls")]})));
+    stage.now += 5_000;
+    stage.write("yes, and");
+    assert_eq!(stage.app.composer.text(), "also yes, and");
+    assert!(stage.requests().is_empty());
+    assert!(stage.screen(60, 20).contains("Tab or F2 answers the question"));
+    stage.keys("f2 y");
+    assert_eq!(stage.last(), answer("allowOnce", Value::Null));
+}
+
+#[test]
+fn a_key_that_was_on_its_way_answers_nothing() {
+    let mut stage = Stage::open();
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [ask(9, "low", "ls")]})));
+    stage.keys("y");
+    assert!(stage.requests().is_empty());
+    assert!(stage.screen(80, 20).contains("That key was not taken"));
+    stage.now += 1_000;
+    stage.keys("y");
+    assert_eq!(stage.last(), answer("allowOnce", Value::Null));
+}
+
+#[test]
+fn a_question_is_answered_by_number_or_in_writing() {
+    let question = |choices: Value, free: bool| {
+        let mut ask = ask(9, "low", "");
+        ask["question"] = json!({"text": "Which rope?", "choices": choices, "freeText": free});
+        let mut stage = Stage::open();
+        stage.view(false, json!([]), state(&json!({"busy": true, "asks": [ask]})));
+        stage.now += 1_000;
+        stage
+    };
+    let mut stage = question(json!(["hemp", "wire"]), true);
+    stage.keys("3 2");
+    assert_eq!(stage.last(), answer("reply", "wire".into()));
+    let mut stage = question(json!([]), true);
+    stage.keys("enter");
+    stage.write("silk");
+    stage.keys("enter");
+    assert_eq!(stage.last(), answer("reply", "silk".into()));
+}
+
+#[test]
+fn answered_elsewhere_it_goes_and_says_by_whom() {
+    let mut stage = Stage::open();
+    let mut waiting = ask(9, "low", "make");
+    waiting["row"] = 4.into();
+    let call = |decided: Value| tool(4, &json!({"title": "make", "state": "running", "decided": decided}));
+    stage.view(false, json!([call(Value::Null)]), state(&json!({"busy": true, "asks": [waiting]})));
+    assert_eq!(stage.app.focus, Focus::Shelf);
+    stage.view(false, json!([call("allowed by iPhone".into())]), state(&json!({"busy": true})));
+    assert_eq!(stage.app.focus, Focus::Composer);
+    let screen = stage.screen(80, 20);
+    assert!(screen.contains("make: allowed by iPhone") && !screen.contains("allow once"), "{screen}");
+}
+
+#[test]
+fn a_late_answer_is_told_so() {
+    let mut stage = asked("low");
+    stage.keys("y");
+    stage.refuse("answered", "denied by iPhone");
+    assert!(stage.screen(80, 20).contains("denied by iPhone"));
+}
+
+#[test]
+fn who_looks_elsewhere_is_called() {
+    let mut stage = Stage::open();
+    stage.input(Input::Focus(false));
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [ask(9, "low", "ls")]})));
+    assert_eq!(stage.effects, [Effect::Notify("Weave the net: Run a command waits for you".into())]);
+}

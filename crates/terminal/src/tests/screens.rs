@@ -1,0 +1,422 @@
+use expect_test::{Expect, expect};
+use serde_json::json;
+
+use super::stage::{Stage, ask, card, diff, prompt, row, said, state, tool};
+use crate::Start;
+
+fn check(stage: &mut Stage, width: u16, height: u16, expected: &Expect) {
+    expected.assert_eq(&stage.screen(width, height));
+}
+
+/// A turn in the middle: everything that a session can show.
+fn busy() -> Stage {
+    let mut stage = Stage::open();
+    let plan = json!({"steps": [{"text": "Look", "state": "done"}, {"text": "Make the change", "state": "running"},
+        {"text": "Check", "state": "pending"}]});
+    stage.view(
+        false,
+        json!([
+            prompt(1, "weave it"),
+            row(2, json!({"is": "thought", "text": "Let me see.\nThere is a knot.", "more": 0})),
+            said(3, "I will look at **src** first:\n\n- the net\n- the rope"),
+            tool(4, &json!({"title": "Read src/net.rs", "kind": "read", "tool": "read", "elapsedMs": 12})),
+            tool(5, &json!({"title": "Edit src/net.rs", "kind": "edit", "diffs": [diff()], "elapsedMs": 3})),
+            tool(6, &json!({"state": "failed", "exit": 101, "output": "\u{1b}[31merror\u{1b}[0m: the knot is loose\ntest failed"})),
+            tool(7, &json!({"title": "make", "state": "running", "output": "one\ntwo\nthree\nfour", "exit": null, "elapsedMs": null})),
+        ]),
+        state(&json!({"busy": true, "turn": 1, "turnAt": 1_699_999_988_000_i64, "plan": plan,
+            "queue": [{"turn": 2, "from": "terminal", "text": "then push it"}]})),
+    );
+    stage
+}
+
+#[test]
+fn a_turn_is_seen_as_it_goes() {
+    check(
+        &mut busy(),
+        80,
+        30,
+        &expect![[r#"
+        Weave the net                                                    Working 12 s ●
+        ~/loom · offline · code · auto · 38 % context · $0.42
+        › weave it
+
+        ∴ Let me see. There is a knot.
+
+        I will look at src first:
+
+        • the net
+        • the rope
+
+        ✓ R Read src/net.rs  12 ms
+        ✓ E Edit src/net.rs  +1 −1 · 3 ms
+            src/net.rs  +1 −1
+             9   fn knot() {
+            10 -     loose();
+            10 +     tight();
+            11   }
+        ✗ $ cargo test  exit 101 · 1.2 s
+            error: the knot is loose
+            test failed
+        ◌ $ make  running
+            two
+            three
+            four
+        Plan 1/3: Make the change  Ctrl-P unfolds
+        waits: then push it
+        ────────────────────────────────────────────────────────────────────────────────
+        › What comes next waits for its turn
+        Enter queues · Esc Esc stops · Tab looks back · Ctrl-X takes back · ? help
+    "#]],
+    );
+}
+
+#[test]
+fn a_narrow_terminal_shows_the_same() {
+    check(
+        &mut busy(),
+        40,
+        20,
+        &expect![[r#"
+        Weave the net            Working 12 s ●
+        offline · code · auto · 38 % context · …
+        ✓ E Edit src/net.rs  +1 −1 · 3 ms
+            src/net.rs  +1 −1
+             9   fn knot() {
+            10 -     loose();
+            10 +     tight();
+            11   }
+        ✗ $ cargo test  exit 101 · 1.2 s
+            error: the knot is loose
+            test failed
+        ◌ $ make  running
+            two
+            three
+            four
+        Plan 1/3: Make the chan…  Ctrl-P unfolds
+        waits: then push it
+        ────────────────────────────────────────
+        › What comes next waits for its turn
+        Enter queues · Esc Esc stops
+    "#]],
+    );
+}
+
+#[test]
+fn a_plan_unfolds() {
+    let mut stage = busy();
+    stage.keys("ctrl-p");
+    check(
+        &mut stage,
+        60,
+        16,
+        &expect![[r#"
+        Weave the net                                Working 12 s ●
+        ~/loom · offline · code · auto · 38 % context · $0.42
+            error: the knot is loose
+            test failed
+        ◌ $ make  running
+            two
+            three
+            four
+        Plan 1/3: Make the change  Ctrl-P folds
+          ☑ Look
+          ▸ Make the change
+          ☐ Check
+        waits: then push it
+        ────────────────────────────────────────────────────────────
+        › What comes next waits for its turn
+        Enter queues · Esc Esc stops · Tab looks back
+    "#]],
+    );
+}
+
+#[test]
+fn a_permission_shows_exactly_what_would_be_done() {
+    let mut stage = Stage::open();
+    let asks =
+        json!([ask(9, "high", "rm -rf target && \\\n  git push --force origin main"), ask(10, "low", "ls")]);
+    stage.view(false, json!([prompt(1, "clean up")]), state(&json!({"busy": true, "asks": asks})));
+    check(
+        &mut stage,
+        80,
+        24,
+        &expect![[r#"
+        Weave the net                                                   Waits for you ●
+        ~/loom · offline · code · auto · 38 % context · $0.42
+
+
+
+
+
+
+
+
+
+
+
+
+        › clean up
+        ▌ Run a command 1 of 2  high risk
+        │ it changes files
+        │ rm -rf target && \
+        │   git push --force origin main
+        │ in /home/ada/loom
+        │ y allow once  A always  n deny  D deny, say why
+        ────────────────────────────────────────────────────────────────────────────────
+        › Tab writes here
+        Tab writes · ↑↓ scroll · ←→ other questions · ? help
+    "#]],
+    );
+    check(
+        &mut stage,
+        40,
+        20,
+        &expect![[r#"
+            Weave the net           Waits for you ●
+            offline · code · auto · 38 % context · …
+
+
+
+
+
+
+
+
+            › clean up
+            ▌ Run a command 1 of 2  high risk
+            │ it changes files
+            │ rm -rf target && \
+            │   git push --force origin main
+            │ in /home/ada/loom
+            │ y once  A always  n deny  D say why
+            ────────────────────────────────────────
+            › Tab writes here
+            Tab writes · ↑↓ scroll
+        "#]],
+    );
+}
+
+#[test]
+fn an_edit_is_asked_with_its_difference() {
+    let mut stage = Stage::open();
+    let mut edit = ask(9, "medium", "src/net.rs");
+    edit["title"] = "Edit a file".into();
+    edit["diffs"] = json!([diff()]);
+    stage.view(false, json!([prompt(1, "tighten")]), state(&json!({"busy": true, "asks": [edit]})));
+    check(
+        &mut stage,
+        60,
+        18,
+        &expect![[r#"
+            Weave the net                               Waits for you ●
+            ~/loom · offline · code · auto · 38 % context · $0.42
+
+
+
+            › tighten
+            ▌ Edit a file  medium risk
+            │ it changes files
+            │ src/net.rs  +1 −1
+            │  9   fn knot() {
+            │ 10 -     loose();
+            │ 10 +     tight();
+            │ 11   }
+            │ in /home/ada/loom
+            │ y allow once  A always  n deny  D deny, say why
+            ────────────────────────────────────────────────────────────
+            › Tab writes here
+            Tab writes · ↑↓ scroll · ←→ other questions · ? help
+        "#]],
+    );
+}
+
+#[test]
+fn commands_are_offered_as_they_are_typed() {
+    let mut stage = Stage::open();
+    stage.write("/mo");
+    check(
+        &mut stage,
+        60,
+        14,
+        &expect![[r#"
+        Weave the net                                       Ready ●
+        ~/loom · offline · code · auto · 38 % context · $0.42
+
+          Say what is to be done.
+          / shows commands, @ names a file, ? explains the keys
+
+
+
+
+          /model  Model (is offline)
+          /mode   Mode (is code)
+        ────────────────────────────────────────────────────────────
+        › /mo
+        Enter takes it · ↑↓ choose · Esc closes
+    "#]],
+    );
+    stage.keys("enter");
+    check(
+        &mut stage,
+        60,
+        14,
+        &expect![[r#"
+        Weave the net                                       Ready ●
+        ~/loom · offline · code · auto · 38 % context · $0.42
+
+          Say what is to be done.
+          / shows commands, @ names a file, ? explains the keys
+
+
+
+
+          offline        Offline
+          offline-terse  says less
+        ────────────────────────────────────────────────────────────
+        › /model
+        Enter takes it · ↑↓ choose · Esc closes
+    "#]],
+    );
+}
+
+#[test]
+fn sessions_that_need_somebody_stand_first() {
+    let mut stage = Stage::new(Start::Any, true);
+    let mut waiting = card("bbbb", "Mend the sail", "/home/ada/sail", "waiting", 1_699_999_000_000);
+    waiting["asks"] = json!([ask(1, "high", "rm x")]);
+    let mut other = card("cccc", "Tar the deck", "/home/ada/deck", "waiting", 1_699_900_000_000);
+    other["asks"] = json!([ask(2, "low", "ls")]);
+    let done = card("aaaa", "Weave the net", "/home/ada/loom", "done", 1_699_999_990_000);
+    stage.greet(json!([done, waiting, other]));
+    check(
+        &mut stage,
+        60,
+        12,
+        &expect![[r#"
+            Sessions                                                  ●
+            Needs you: 2
+            Waiting   Mend the sail                              16 min
+                      asks: Run a command
+            Waiting   Tar the deck                                  1 d
+                      asks: Run a command
+            Done      Weave the net                                 now
+                      /home/ada/loom
+
+
+
+            Enter opens · ↑↓ choose · letters filter · Esc goes back
+        "#]],
+    );
+}
+
+#[test]
+fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
+    let mut stage = Stage::open();
+    check(
+        &mut stage,
+        60,
+        10,
+        &expect![[r#"
+        Weave the net                                       Ready ●
+
+          Say what is to be done.
+          / shows commands, @ names a file, ? explains the keys
+
+
+
+        ────────────────────────────────────────────────────────────
+        › Ask, or say what to do
+        Enter sends · Alt-Enter new line · / commands · @ files
+    "#]],
+    );
+    stage.keys("?");
+    check(
+        &mut stage,
+        80,
+        24,
+        &expect![[r#"
+            Weave the net                                                           Ready ●
+            ~/loom · offline · code · auto · 38 % context · $0.42
+            Enter               send; while a turn runs, it waits for its turn
+            Alt-Enter, Ctrl-J   new line
+            Up, Down            what was sent before
+            / and @             commands and settings; files
+            Esc Esc, Ctrl-C     stop the turn
+            Ctrl-X              take back the last prompt that waits
+            PgUp, PgDn, wheel   look back; Ctrl-Home, Ctrl-End: first, last
+            Tab                 to the question, to the rows, back to writing
+            e, Enter            open or fold the chosen row; Ctrl-O the last
+            w, [ and ]          all of a shortened row; previous and next prompt
+            Ctrl-P              open or fold the plan
+            o                   the address of this session for a browser
+            y or a              allow once (twice where it is risky)
+            A                   allow for good; shows what, then once more
+            n or d, D           deny; deny and say why
+            1 to 9              a question's choice; Enter writes another
+            Ctrl-L              draw everything anew
+            Ctrl-D              leave; a turn on a server goes on
+            Shift and the mouse select text, as the terminal does
+            ────────────────────────────────────────────────────────────────────────────────
+            › Ask, or say what to do
+            any key goes back
+        "#]],
+    );
+}
+
+#[test]
+fn what_an_ended_turn_came_to_is_one_line() {
+    let mut stage = Stage::open();
+    let ended = |id: u64, stop: &str, error: Option<&str>| {
+        row(
+            id,
+            json!({"is": "ended", "stop": stop, "error": error, "elapsedMs": 48_000, "tools": 12, "files": 3, "costUsd": 0.031}),
+        )
+    };
+    stage.view(
+        false,
+        json!([
+            prompt(1, "a"),
+            ended(2, "endTurn", None),
+            prompt(3, "b"),
+            ended(4, "failed", Some("the provider has no room")),
+            row(5, json!({"is": "notice", "level": "warning", "text": "the budget is nearly spent"})),
+            row(6, json!({"is": "note", "text": "the model is offline-terse"})),
+            row(7, json!({"is": "question", "text": "Which rope?", "reply": "hemp", "by": "iPhone"})),
+            tool(8, &json!({"title": "sub", "kind": "other"})),
+            json!({"id": 9, "rev": 9, "at": 1, "turn": 1, "under": 8, "is": "said", "text": "below", "more": 2048}),
+        ]),
+        state(&json!({"others": ["iPhone"]})),
+    );
+    check(
+        &mut stage,
+        70,
+        24,
+        &expect![[r#"
+        Weave the net                                                 Ready ●
+        ~/loom · offline · code · auto · 38 % context · $0.42 · with iPhone
+
+        › a
+
+        ✓ done · 48 s · 12 actions · 3 files · $0.03
+
+        › b
+
+        ✗ failed: the provider has no room · 48 s · 12 actions · 3 files · $0…
+
+        ! the budget is nearly spent
+        · the model is offline-terse
+
+        ? Which rope?
+        → hemp (iPhone)
+
+        ✓ * sub  1.2 s
+
+        │ below
+        │ … 2 KB more (w shows all)
+        ──────────────────────────────────────────────────────────────────────
+        › Ask, or say what to do
+        Enter sends · Alt-Enter new line · / commands · @ files
+    "#]],
+    );
+}
