@@ -76,9 +76,14 @@ check("names of files and what is in them are inert, in asks and in diffs", { sc
   await person.hears("they are all written");
   await person.expandAll();
   await inert(person);
-  await person.goto(`/s/${session}/diff`);
-  await until("changes are shown", async () => (await person.page.locator("main").innerText()).includes("more/0.html"));
-  await inert(person);
+  await person.goto(`/s/${session}/changes`);
+  const files = person.page.getByRole("navigation", { name: "Changed files" }).getByRole("link");
+  await until("changes are listed", async () => (await files.count()) === shown);
+  for (let file = 0; file < shown; file += 1) {
+    await files.nth(file).click();
+    await until("it is open", async () => (await files.nth(file).getAttribute("aria-current")) !== null);
+    await inert(person);
+  }
 });
 
 check("titles, prompts and names of devices are inert", { scripted: true }, async (scene) => {

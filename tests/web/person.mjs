@@ -113,7 +113,7 @@ export class Person {
   }
 
   async picture(file) {
-    await this.page.screenshot({ path: file, animations: "disabled", caret: "hide" });
+    return this.page.screenshot({ path: file, animations: "disabled", caret: "hide" });
   }
 
   /** Speaks to the server as the page does, but says what the page would not. */

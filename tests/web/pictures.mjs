@@ -2,10 +2,11 @@
 //
 // The same sessions every time, with a model that says the same; only the times on the screen differ.
 
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { reduced } from "./palette.mjs";
 import { SCREENS, stage } from "./screens.mjs";
 import { closeBrowser, Scene, SIZES } from "./scene.mjs";
 
@@ -29,7 +30,7 @@ for (const size of SIZES) {
         try {
           const person = await show(set);
           await person.settled();
-          await person.picture(file);
+          writeFileSync(file, reduced(await person.picture()));
           await leave(set);
           console.log(path.basename(file));
         } catch (error) {

@@ -116,7 +116,7 @@ export const SCREENS = [
     await owner.goto(`/s/${rich}`);
     await owner.hears("unties");
     await owner.transcript().evaluate((log) => log.scrollTo(0, 0));
-  }),
+  }, async () => {}, ({ size }) => size.name === "phone"),
   screen("working", async ({ owner, working }) => {
     await owner.goto(`/s/${working}`);
     await owner.hears("still at it");
@@ -166,6 +166,7 @@ export const SCREENS = [
   }),
   screen("devices", async ({ owner }) => {
     await owner.invite("driver");
+    await owner.page.getByRole("button", { name: "Dismiss" }).click();
   }),
   screen("help", async ({ owner }) => {
     await owner.home();
