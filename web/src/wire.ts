@@ -148,7 +148,11 @@ more: number,
 /**
  * What else was in it, in words: `screen.png, 12 KB`.
  */
-attached: Array<string>, } | { "is": "said", text: string, more: number, } | { "is": "thought", text: string, more: number, } | { "is": "tool" } & Tool | { "is": "plan" } & Plan | { "is": "question", text: string, reply: string | null, by: string | null, } | { "is": "notice", level: Level, text: string, } | { "is": "note", text: string, } | { "is": "ended" } & Ended;
+attached: Array<string>, } | { "is": "said", text: string, more: number, } | { "is": "thought", text: string, more: number, } | { "is": "tool" } & Tool | { "is": "plan" } & Plan | { "is": "question", text: string, reply: string | null, 
+/**
+ * Who settled it, `nobody` if nobody did.
+ */
+by: string | null, } | { "is": "notice", level: Level, text: string, } | { "is": "note", text: string, } | { "is": "ended" } & Ended;
 
 export type Row = { 
 /**
@@ -178,7 +182,11 @@ more: number,
 /**
  * What else was in it, in words: `screen.png, 12 KB`.
  */
-attached: Array<string>, } | { "is": "said", text: string, more: number, } | { "is": "thought", text: string, more: number, } | { "is": "tool" } & Tool | { "is": "plan" } & Plan | { "is": "question", text: string, reply: string | null, by: string | null, } | { "is": "notice", level: Level, text: string, } | { "is": "note", text: string, } | { "is": "ended" } & Ended);
+attached: Array<string>, } | { "is": "said", text: string, more: number, } | { "is": "thought", text: string, more: number, } | { "is": "tool" } & Tool | { "is": "plan" } & Plan | { "is": "question", text: string, reply: string | null, 
+/**
+ * Who settled it, `nobody` if nobody did.
+ */
+by: string | null, } | { "is": "notice", level: Level, text: string, } | { "is": "note", text: string, } | { "is": "ended" } & Ended);
 
 export type Append = { row: number, rev: number, text: string, };
 

@@ -4,7 +4,7 @@
 //! `--check`, which CI runs, builds the app anew beside it and compares every byte. It also keeps the first
 //! load small, because a phone on a bad line waits for all of it.
 //!
-//! **Invariant:** building is the only thing here that writes to `web/dist`.
+//! **Invariant:** only building writes to `web/dist`, and to the list of its files that the binary has.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +19,11 @@ use crate::setup;
 const FOLDER: &str = "web";
 /// JavaScript of the first load, compressed.
 const FIRST_LOAD_BYTES_MAX: u64 = 60 * 1024;
+
+/// Where the binary's list of the app's files is, and how it begins.
+const TABLE: &str = "crates/net/src/http/web/table.rs";
+const TABLE_HEAD: &str =
+    "//! The files of the app. Made by `cargo xtask web`.\n\nuse super::File;\n\n#[rustfmt::skip]\n";
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
     match arguments {
@@ -35,7 +40,23 @@ fn make() -> anyhow::Result<()> {
     npm(&["run", "check"])?;
     npm(&["test"])?;
     npm(&["run", "build"])?;
-    say_sizes(&command::root().join(FOLDER).join("dist"))
+    let dist = command::root().join(FOLDER).join("dist");
+    write_table(&dist)?;
+    say_sizes(&dist)
+}
+
+/// The list of files that the binary embeds. Made here because the crate that has it cannot be compiled, nor
+/// its tests, while a file of the list is missing.
+fn write_table(dist: &Path) -> anyhow::Result<()> {
+    let names: Vec<String> = files(dist)?.into_keys().collect();
+    let mut text = format!("{TABLE_HEAD}pub(super) static FILES: [File; {}] = [\n", names.len());
+    for name in names {
+        text.push_str(&format!(
+            "    File::new({name:?}, include_bytes!(\"../../../../../web/dist/{name}\")),\n"
+        ));
+    }
+    text.push_str("];\n");
+    fs::write(command::root().join(TABLE), text).with_context(|| format!("writing {TABLE}"))
 }
 
 /// Types, unit tests, and whether `web/dist` is what the sources make.

@@ -52,10 +52,10 @@ describe('a review', () => {
   })
 
   test('names files from the session’s folder, and others from the root', () => {
-    const files = [file('/work/app/src/a.rs', hunk('1')), file('/work/application/b.rs', hunk('2'))]
-    expect(lay(files, [], '/work/app').map(({ name, diff }) => [name, diff.path])).toEqual([
-      ['/work/application/b.rs', '/work/application/b.rs'],
-      ['src/a.rs', '/work/app/src/a.rs'],
+    const files = [file('/home/ada/app/src/a.rs', hunk('1')), file('/home/ada/application/b.rs', hunk('2'))]
+    expect(lay(files, [], '/home/ada/app').map(({ name, diff }) => [name, diff.path])).toEqual([
+      ['/home/ada/application/b.rs', '/home/ada/application/b.rs'],
+      ['src/a.rs', '/home/ada/app/src/a.rs'],
     ])
   })
 

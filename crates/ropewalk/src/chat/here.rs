@@ -85,7 +85,7 @@ impl Dial for Here {
     fn dial(&self) -> Dialing {
         let visitor =
             Visitor { principal: Principal::local(), name: NAME.into(), role: Role::Owner, device: None };
-        let native::Line { requests, frames } = native::open(&self.desk, visitor, self.stop.child_token());
+        let native::Line { requests, frames } = native::open(&self.desk, visitor);
         Box::pin(async move { Ok(Line { requests, frames }) })
     }
 }

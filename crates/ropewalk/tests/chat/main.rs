@@ -1,5 +1,5 @@
 //! The terminal client of the real binary: on a terminal that `tmux` plays, and line by line.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod lines;
 mod screen;

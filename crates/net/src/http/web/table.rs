@@ -1,12 +1,13 @@
-//! The files of the app. Made by the test of `web.rs`.
+//! The files of the app. Made by `cargo xtask web`.
 
 use super::File;
 
 #[rustfmt::skip]
-pub(super) static FILES: [File; 20] = [
+pub(super) static FILES: [File; 21] = [
     File::new("app.js", include_bytes!("../../../../../web/dist/app.js")),
     File::new("apple-touch-icon.png", include_bytes!("../../../../../web/dist/apple-touch-icon.png")),
     File::new("badge.png", include_bytes!("../../../../../web/dist/badge.png")),
+    File::new("base.js", include_bytes!("../../../../../web/dist/base.js")),
     File::new("changes.css", include_bytes!("../../../../../web/dist/changes.css")),
     File::new("changes.js", include_bytes!("../../../../../web/dist/changes.js")),
     File::new("enter.css", include_bytes!("../../../../../web/dist/enter.css")),
@@ -19,9 +20,9 @@ pub(super) static FILES: [File; 20] = [
     File::new("index.css", include_bytes!("../../../../../web/dist/index.css")),
     File::new("index.html", include_bytes!("../../../../../web/dist/index.html")),
     File::new("manifest.webmanifest", include_bytes!("../../../../../web/dist/manifest.webmanifest")),
+    File::new("markdown.js", include_bytes!("../../../../../web/dist/markdown.js")),
     File::new("push.js", include_bytes!("../../../../../web/dist/push.js")),
     File::new("settings.css", include_bytes!("../../../../../web/dist/settings.css")),
     File::new("settings.js", include_bytes!("../../../../../web/dist/settings.js")),
-    File::new("signals.module.js", include_bytes!("../../../../../web/dist/signals.module.js")),
     File::new("sw.js", include_bytes!("../../../../../web/dist/sw.js")),
 ];
