@@ -6,6 +6,7 @@ import { hello } from '../lib/line'
 import { age, askTitle, isGrave, riskWord, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
 import { answer, may, progressOf, type Progress } from './answer'
+import { isCut } from './brief'
 import { HoldButton } from './hold'
 import { Preview } from './preview'
 import { QuestionForm } from './question'
@@ -22,7 +23,7 @@ interface AskCardProps {
 }
 
 export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
-  const armed = useArmed(ask)
+  const armed = useArmed(`${ask.session} ${ask.ask}`)
   const progress = progressOf(ask)
   const busy = progress !== undefined && progress.is !== 'failed'
   return (
@@ -40,6 +41,7 @@ export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
         {ask.question ? <p class="question-text">{visible(ask.question.text)}</p> : <>
           {ask.title !== '' && ask.title !== ask.subject && <p class="ask-what">{visible(ask.title)}</p>}
           <Preview ask={ask} />
+          {isCut(ask) && <p class="cut">This is longer than what can be shown, and the rest is not here. Look at it on the computer before you allow it.</p>}
         </>}
       </div>
       {!may('approver') ? <p class="soft ask-foot">You are looking only. Somebody who may approve has to answer.</p>
@@ -59,6 +61,9 @@ function Risk({ ask }: { ask: AskView }) {
   )
 }
 
+/** What is grave, or not wholly seen, is allowed by no slip of a finger. */
+const mustHold = (ask: AskView) => isGrave(ask.risk) || isCut(ask)
+
 type Extra = 'always' | 'why' | null
 
 function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
@@ -68,7 +73,7 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   if (extra === 'why') return <Why ask={ask} disabled={disabled} onBack={() => setExtra(null)} />
   return (
     <div class="decisions">
-      {isGrave(ask.risk)
+      {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={allow}>Allow once</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={allow} data-key="y">Allow once</button>}
       <button type="button" class="decision" disabled={disabled} onClick={() => setExtra('always')} data-key="Y">Allow always…</button>
@@ -86,7 +91,7 @@ function Always({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; on
       <p>From now on <strong>{ask.tool}</strong> may do exactly this in <code>{visible(ask.folder)}</code> without asking:</p>
       <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
       <p class="soft">Settings lists what is remembered, and forgets it again.</p>
-      {isGrave(ask.risk)
+      {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={done}>{label}</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={done}>{label}</button>}
       <button type="button" class="decision" onClick={onBack}>Back</button>
@@ -114,9 +119,9 @@ export function ProgressLine({ progress }: { progress: Progress | undefined }) {
   return <p class={`progress ${progress?.is ?? ''}`} role="status">{words}</p>
 }
 
-function useArmed(ask: AskView): boolean {
+/** Whether what is shown has stood there for a moment. `key` says what it is, and where. */
+export function useArmed(key: string): boolean {
   const [armed, setArmed] = useState<string | null>(null)
-  const key = `${ask.session} ${ask.ask}`
   useEffect(() => {
     const timer = setTimeout(() => setArmed(key), ARM_MS)
     return () => clearTimeout(timer)

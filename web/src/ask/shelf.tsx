@@ -38,6 +38,8 @@ function DesktopShelf({ ask, children }: { ask: AskView; children: ComponentChil
   const box = useRef<HTMLElement>(null)
   // Keys act only while the shelf has the focus: nobody allows a command by typing in the composer.
   const keys = (event: KeyboardEvent) => {
+    // A key that is held would answer the next one, unseen.
+    if (event.repeat) return
     const from = event.target as HTMLElement
     if (/^(TEXTAREA|INPUT|SELECT)$/.test(from.tagName) || event.ctrlKey || event.metaKey || event.altKey) return
     const button = box.current?.querySelector<HTMLButtonElement>(`[data-key="${CSS.escape(event.key)}"]`)

@@ -16,7 +16,7 @@ export function InboxPage() {
       <div class="room-scroll"><div class="column">
         {waiting.length === 0
           ? <p class="empty"><Icon name="check" size={28} />{listed.value ? 'Nothing waits for you. Agents that need you are shown here, from all sessions.' : 'Loading…'}</p>
-          : <ul class="bare inbox-list">{waiting.map((one) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} /></li>)}</ul>}
+          : <ul class="bare inbox-list">{waiting.map((one, place) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} place={place} /></li>)}</ul>}
       </div></div>
     </main>
   )

@@ -6,7 +6,7 @@ import { may } from '../ask/answer'
 import { appendDraft } from '../lib/draft'
 import { ask } from '../lib/line'
 import { post } from '../lib/outbox'
-import type { Watched } from '../lib/session'
+import { type Watched, watched as watchedAs } from '../lib/session'
 import { toast, tried } from '../lib/toast'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
@@ -52,8 +52,10 @@ function Queue({ session, queue }: { session: string; queue: readonly Waiting[] 
   )
 }
 
-export async function stop(session: string): Promise<void> {
-  await tried(ask({ do: 'cancel', session, turn: null }))
+/** Stops the turn that runs, by its id: without one the prompts behind it would go too. */
+export function stop(session: string): Promise<boolean> {
+  const turn = watchedAs(session)?.state.peek()?.turn ?? null
+  return tried(ask({ do: 'cancel', session, turn }))
 }
 
 function StopButton({ session, turn }: { session: string; turn: number | null }) {
@@ -62,7 +64,7 @@ function StopButton({ session, turn }: { session: string; turn: number | null })
   const press = () => {
     if (asked) return toast('It was asked to stop already, and stops as soon as it can.')
     setAsked(true)
-    void tried(ask({ do: 'cancel', session, turn: null })).then((done) => { if (!done) setAsked(false) })
+    void stop(session).then((done) => { if (!done) setAsked(false) })
   }
   return <button type="button" class="send stop" aria-label="Stop" onClick={press}><Icon name="stop" /><span class="send-word">{asked ? 'Stopping…' : 'Stop'}</span></button>
 }
