@@ -11,7 +11,7 @@ export function InboxPage() {
     <main class="inbox" id="main">
       <header class="head">
         {phone.value && <a class="icon-button" href="/" aria-label="All sessions"><Icon name="back" /></a>}
-        <div class="head-title"><h1>Inbox</h1><p class="soft">{waiting.length === 0 ? 'Nothing waits' : `${waiting.length} waiting for you`}</p></div>
+        <div class="head-title"><h1>Inbox</h1><p class="soft">{!listed.value ? 'Loading…' : waiting.length === 0 ? 'Nothing waits' : `${waiting.length} waiting for you`}</p></div>
       </header>
       <div class="room-scroll"><div class="column">
         {waiting.length === 0

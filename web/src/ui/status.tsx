@@ -15,7 +15,12 @@ export function ConnectionBanner() {
     return cards.value.size > 0 || hello.value ? <p class="banner" role="status">Connecting…</p> : null
   }
   if (line.is === 'offline') {
-    return <p class="banner off" role="status">Offline{last !== null && ` – last update ${clock(last)}`}</p>
+    return (
+      <p class="banner off" role="status">
+        <span>Offline{last !== null && ` – last update ${clock(last)}`}</span>
+        <button type="button" onClick={reconnectNow}>Now</button>
+      </p>
+    )
   }
   const seconds = Math.max(0, Math.ceil((line.until - now.value) / 1_000))
   return (
