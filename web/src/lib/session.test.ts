@@ -63,7 +63,7 @@ test('nothing of a deleted session is kept', async () => {
 test('a line that is silent is asked, and given up if nobody answers', async () => {
   const { line } = await start()
   last().greet()
-  vi.advanceTimersByTime(30_000)
+  vi.advanceTimersByTime(26_000)
   expect(asked('looking')).toHaveLength(1)
   last().say({ re: asked('looking')[0]?.id, ok: { is: 'done' } })
   vi.advanceTimersByTime(10_000)
