@@ -53,14 +53,16 @@ export function RowView({ id, watched, inside }: RowProps) {
 }
 
 function PromptRow({ row, watched }: { row: Of<'prompt'>; watched: Watched }) {
+  const full = useFull(row, watched)
+  const text = full.row?.is === 'prompt' ? full.row.text : row.text
   return (
     <div class="bubble" data-prompt>
-      <p class="bubble-text">{row.text}</p>
+      <p class="bubble-text">{text}</p>
       {row.attached.length > 0 && <p class="attached soft">{row.attached.join(', ')}</p>}
-      <More row={row} watched={watched} />
+      {row.more > 0 && !full.row && <ShowAll more={row.more} onShow={full.load} />}
       <footer class="row-foot soft">
         <span>{row.from}</span> <time dateTime={new Date(row.at).toISOString()}>{clock(row.at)}</time>
-        <CopyButton text={row.text} what="prompt" />
+        <CopyButton text={text} what="prompt" />
         <LinkButton watched={watched} row={row.id} />
       </footer>
     </div>
@@ -84,13 +86,18 @@ function SaidRow({ row, watched }: { row: Of<'said'>; watched: Watched }) {
 function ThoughtRow({ row, watched }: { row: Of<'thought'>; watched: Watched }) {
   const opened = openedByHand(watched.session, `row ${row.id}`)
   const open = opened.value ?? false
+  const full = useFull(row, watched)
+  const text = full.row?.is === 'thought' ? full.row.text : row.text
   const first = row.text.trim().split('\n', 1)[0] ?? ''
   return (
     <div class="thought">
       <button type="button" class="fold" aria-expanded={open} onClick={() => { opened.value = !open }}>
         <Icon name="thought" size={16} /><span class="fold-name">Thought</span>{!open && <span class="fold-line">{first.replace(/[*_`#]/g, '')}</span>}
       </button>
-      {open && <><Markdown text={row.text} whole={false} /><More row={row} watched={watched} /></>}
+      {open && <>
+        {text.length > MARKDOWN_CHARS_MAX ? <pre class="long" tabIndex={0}>{text}</pre> : <Markdown text={text} whole={false} />}
+        {row.more > 0 && !full.row && <ShowAll more={row.more} onShow={full.load} />}
+      </>}
     </div>
   )
 }
@@ -144,14 +151,6 @@ function summary(row: Ended): string {
   return parts.filter(Boolean).join(' · ')
 }
 
-/** Text that the server has and did not send. */
-function More({ row, watched }: { row: Of<'prompt'> | Of<'thought'>; watched: Watched }) {
-  const full = useFull(row, watched)
-  if (row.more === 0) return null
-  if (full.row && 'text' in full.row) return <pre class="long" tabIndex={0}>{full.row.text}</pre>
-  return <ShowAll more={row.more} onShow={full.load} />
-}
-
 export function ShowAll({ more, onShow }: { more: number; onShow: () => void }) {
   return <button type="button" class="plain" onClick={onShow}>Show all ({bytes(more)} more)</button>
 }
@@ -164,7 +163,8 @@ export function useFull(row: Row, watched: Watched): { row: Row | null; load: ()
       (error: unknown) => toast(wordsOf(error), true),
     )
   }
-  return { row: full, load }
+  // What was loaded while it still grew is old when more has come; then it can be loaded again.
+  return { row: full && full.rev >= row.rev ? full : null, load }
 }
 
 export function CopyButton({ text, what }: { text: string | (() => string); what: string }) {
