@@ -1,12 +1,13 @@
 // One row: what somebody asked, what the agent said, thought or did, and how a turn ended.
 
-import { useComputed } from '@preact/signals'
+import { type ReadonlySignal, useComputed } from '@preact/signals'
 import { useState } from 'preact/hooks'
 import type { Ended, Row } from '../wire'
 import { sessionPath } from '../lib/router'
 import { type Watched, whole } from '../lib/session'
 import { copy, toast, tried, wordsOf } from '../lib/toast'
 import { bytes, clock, duration, money, several } from '../lib/words'
+import { Boundary } from '../ui/boundary'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Markdown } from '../ui/text'
@@ -14,10 +15,13 @@ import { openedByHand } from './opened'
 import { PlanRow } from './plan'
 import { ToolRow } from './tool'
 
+/** Rows inside the row of a call. A signal, so that only the call is painted that has another one inside. */
+export type Inside = ReadonlySignal<ReadonlyMap<number, readonly number[]>>
+
 export interface RowProps {
   id: number
   watched: Watched
-  inside: ReadonlyMap<number, readonly number[]>
+  inside: Inside
 }
 
 type Of<K extends Row['is']> = Extract<Row, { is: K }>
@@ -28,6 +32,10 @@ const MARKDOWN_CHARS_MAX = 120_000
 export function RowView({ id, watched, inside }: RowProps) {
   const row = watched.rows.get(id)?.value
   if (!row) return null
+  return <Boundary again={row.rev} words="This could not be shown."><Kind row={row} watched={watched} inside={inside} /></Boundary>
+}
+
+function Kind({ row, watched, inside }: Omit<RowProps, 'id'> & { row: Row }) {
   switch (row.is) {
     case 'prompt':
       return <PromptRow row={row} watched={watched} />

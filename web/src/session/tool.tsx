@@ -1,5 +1,6 @@
 // A tool call: one line, which opens. A running one shows the end of its output; a failed one is open.
 
+import { useComputed } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
 import type { Row } from '../wire'
 import { pretty } from '../ask/preview'
@@ -11,7 +12,7 @@ import { bytes, duration, now, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
 import { Output } from '../ui/text'
 import { openedByHand } from './opened'
-import { CopyButton, RowView, ShowAll, useFull } from './row'
+import { CopyButton, type Inside, RowView, ShowAll, useFull } from './row'
 
 type ToolRowData = Extract<Row, { is: 'tool' }>
 
@@ -23,13 +24,15 @@ const STATES = { running: 'Running', done: 'Done', failed: 'Failed', refused: 'R
 interface ToolProps {
   row: ToolRowData
   watched: Watched
-  inside: ReadonlyMap<number, readonly number[]>
+  inside: Inside
 }
+
+const NONE: readonly number[] = []
 
 export function ToolRow({ row, watched, inside }: ToolProps) {
   const opened = openedByHand(watched.session, `row ${row.id}`)
   const open = opened.value ?? row.state === 'failed'
-  const within = inside.get(row.id) ?? []
+  const within = useComputed(() => inside.value.get(row.id) ?? NONE).value
   const running = row.state === 'running'
   return (
     <div class={`tool is-${row.state}`} data-tool={row.tool} data-state={row.state}>
@@ -83,7 +86,7 @@ function Facts({ row }: { row: ToolRowData }) {
   return <p class="tool-facts soft">{facts.filter(Boolean).join(' · ')}</p>
 }
 
-function Within({ ids, watched, inside }: { ids: readonly number[]; watched: Watched; inside: ReadonlyMap<number, readonly number[]> }) {
+function Within({ ids, watched, inside }: { ids: readonly number[]; watched: Watched; inside: Inside }) {
   return <ol class="bare rows within">{ids.map((id) => <li key={id} id={`r${id}`} data-row={id}><RowView id={id} watched={watched} inside={inside} /></li>)}</ol>
 }
 
