@@ -64,12 +64,13 @@ function Risk({ ask }: { ask: AskView }) {
 /** What is grave, or not wholly seen, is allowed by no slip of a finger. */
 const mustHold = (ask: AskView) => isGrave(ask.risk) || isCut(ask)
 
-type Extra = 'always' | 'why' | null
+type Extra = 'always' | 'never' | 'why' | null
 
 function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   const [extra, setExtra] = useState<Extra>(null)
   const allow = () => void answer(ask, 'allowOnce')
-  if (extra === 'always') return <Always ask={ask} disabled={disabled} onBack={() => setExtra(null)} />
+  if (extra === 'always') return <Always ask={ask} disabled={disabled} onNever={() => setExtra('never')} onBack={() => setExtra(null)} />
+  if (extra === 'never') return <Never ask={ask} disabled={disabled} onBack={() => setExtra('always')} />
   if (extra === 'why') return <Why ask={ask} disabled={disabled} onBack={() => setExtra(null)} />
   return (
     <div class="decisions">
@@ -83,17 +84,32 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   )
 }
 
-function Always({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBack: () => void }) {
+function Always({ ask, disabled, onNever, onBack }: { ask: AskView; disabled: boolean; onNever: () => void; onBack: () => void }) {
   const done = () => void answer(ask, 'allowAlways')
   const label = 'Allow, and do not ask again'
+  const box = useFirstFocus()
   return (
-    <div class="decisions extra">
+    <div class="decisions extra" ref={box}>
       <p>From now on <strong>{ask.tool}</strong> may do exactly this in <code>{visible(ask.folder)}</code> without asking:</p>
       <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
       <p class="soft">Settings lists what is remembered, and forgets it again.</p>
       {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={done}>{label}</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={done}>{label}</button>}
+      <button type="button" class="decision" onClick={onNever}>Never allow it instead…</button>
+      <button type="button" class="decision" onClick={onBack}>Back</button>
+    </div>
+  )
+}
+
+function Never({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBack: () => void }) {
+  const box = useFirstFocus()
+  return (
+    <div class="decisions extra" ref={box}>
+      <p>From now on <strong>{ask.tool}</strong> is refused exactly this in <code>{visible(ask.folder)}</code>, and nobody is asked:</p>
+      <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
+      <p class="soft">Settings lists what is remembered, and forgets it again.</p>
+      <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyAlways')}>Deny, and do not ask again</button>
       <button type="button" class="decision" onClick={onBack}>Back</button>
     </div>
   )
@@ -112,6 +128,13 @@ function Why({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBac
       <button type="button" class="decision" onClick={onBack}>Back</button>
     </form>
   )
+}
+
+/** Whoever opened this by a key goes on here: the button that they pressed is gone. */
+function useFirstFocus() {
+  const box = useRef<HTMLDivElement>(null)
+  useEffect(() => box.current?.querySelector<HTMLElement>('[tabindex], button')?.focus(), [])
+  return box
 }
 
 export function ProgressLine({ progress }: { progress: Progress | undefined }) {

@@ -8,6 +8,9 @@ import { signal } from '@preact/signals'
 import type { Answered, Envelope, Hello, Reply, Request, Told } from '../wire'
 import { keepSoon, kept } from './keep'
 
+/** The version that this page was built for; set by the build. */
+declare const __VERSION__: string
+
 const PROTOCOL = 'ropewalk.v1'
 /** Requests that may wait for the connection; one more is refused. */
 const WAITING_MAX = 64
@@ -188,7 +191,7 @@ function receive(data: unknown): void {
 function told(frame: Told): void {
   if (frame.on === 'hello') {
     tries = 0
-    if (hello.value && hello.value.version !== frame.version) outdated.value = true
+    if (frame.version !== __VERSION__) outdated.value = true
     hello.value = frame
     skew.value = frame.now - Date.now()
     state.value = { is: 'live' }
