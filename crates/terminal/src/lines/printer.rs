@@ -4,11 +4,14 @@ use std::collections::HashMap;
 
 use wire::native::{Append, AskView, Decision, Ended, Level, Row, Tool, ToolState, What};
 
-use crate::clean::{clean, one_line};
+use super::LineManner;
+use crate::clean::{clean, clean_but_tabs, one_line};
 use crate::words;
 use crate::wrap::cut;
 
 const LINE_CELLS_MAX: usize = 160;
+/// Ends of turns that are kept until it is known which is ours.
+const ENDED_MAX: usize = 64;
 /// Characters of a session's id that are shown: enough to name it.
 const ID_CHARS: usize = 8;
 
@@ -37,6 +40,7 @@ impl Put {
 
 #[derive(Debug)]
 pub struct Printer {
+    screen: bool,
     one_screen: bool,
     colour: bool,
     /// Of messages: how many bytes are written. Of others: that they were told.
@@ -46,21 +50,22 @@ pub struct Printer {
     mid_line: bool,
     /// Messages of which the server has more than it showed.
     pub shortened: Vec<u64>,
-    /// A turn that ended, and how.
-    pub ended: Option<(Option<u64>, Ended)>,
+    /// Turns that ended and were not looked at yet, and how.
+    pub ended: Vec<(Option<u64>, Ended)>,
 }
 
 impl Printer {
-    pub fn new(one_screen: bool, colour: bool) -> Self {
+    pub fn new(manner: &LineManner) -> Self {
         Self {
-            one_screen,
-            colour,
+            screen: manner.screen,
+            one_screen: manner.one_screen,
+            colour: manner.colour,
             told: HashMap::new(),
             states: HashMap::new(),
             speaking: None,
             mid_line: false,
             shortened: Vec::new(),
-            ended: None,
+            ended: Vec::new(),
         }
     }
 
@@ -115,7 +120,9 @@ impl Printer {
                 }]
             }
             What::Ended(ended) if is_new => {
-                self.ended = Some((row.turn, ended));
+                self.ended.push((row.turn, ended));
+                let first = self.ended.len().saturating_sub(ENDED_MAX);
+                self.ended.drain(..first);
                 Vec::new()
             }
             What::Said { .. }
@@ -137,7 +144,8 @@ impl Printer {
         if self.speaking.replace(row).is_some_and(|last| last != row) {
             out.push_str(if self.mid_line { "\n\n" } else { "\n" });
         }
-        out.push_str(&clean(text));
+        // A file or another program gets what was said, and not what a terminal would be shown of it.
+        out.push_str(&if self.screen { clean_but_tabs(text) } else { text.into() });
         self.mid_line = !out.ends_with('\n');
         vec![Put::Out(out)]
     }
@@ -259,6 +267,11 @@ mod tests {
 
     use super::*;
 
+    fn printer(screen: bool) -> Printer {
+        let manner = LineManner { attended: false, screen, one_screen: false, colour: false, seed: 1 };
+        Printer::new(&manner)
+    }
+
     fn said(id: u64, text: &str, more: u64) -> Row {
         row(json!({"id": id, "is": "said", "text": text, "more": more}))
     }
@@ -276,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_grows_is_written_once() {
-        let mut printer = Printer::new(false, false);
+        let mut printer = printer(true);
         let mut written = out(printer.view(vec![said(1, "one", 0)], &[]));
         let more = Append { row: 1, rev: 2, text: " two\x1b".into() };
         written += &out(printer.view(Vec::new(), &[more]));
@@ -286,8 +299,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_gets_what_was_said_and_a_terminal_only_what_it_can_show() {
+        let text = "\u{feff}all:\n\tcc\u{200b} \x1b[1mx\r\n";
+        assert_eq!(out(printer(false).rows(vec![said(1, text, 0)])), text);
+        let shown = "\u{fffd}all:\n\tcc\u{fffd} ␛[1mx\n";
+        assert_eq!(out(printer(true).rows(vec![said(1, text, 0)])), shown);
+    }
+
+    #[test]
     fn a_message_that_was_shortened_is_completed() {
-        let mut printer = Printer::new(false, false);
+        let mut printer = printer(false);
         let mut written = out(printer.rows(vec![said(1, "beginning", 4)]));
         assert_eq!(printer.shortened, [1]);
         written += &out(printer.rows(vec![said(1, "beginning end", 0)]));
@@ -296,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_was_there_before_is_not_said_again() {
-        let mut printer = Printer::new(false, false);
+        let mut printer = printer(false);
         let rows = vec![said(1, "old", 0)];
         printer.skip(&rows);
         assert_eq!(printer.view(rows, &[]), []);
