@@ -177,10 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 pub type Connection = Box<dyn Duplex>;
 
 /// One request and its answer.
-async fn exchange(
-    stream: Connection,
-    request: Request<Full<Bytes>>,
-) -> anyhow::Result<(StatusCode, Bytes)> {
+async fn exchange(stream: Connection, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let asking = async {
         let answer = sender.send_request(request).await?;

@@ -52,6 +52,8 @@ pub struct Printer {
     pub shortened: Vec<u64>,
     /// Turns that ended and were not looked at yet, and how.
     pub ended: Vec<(Option<u64>, Ended)>,
+    /// Turns about which the session noted something: one that never began has no other end.
+    pub noted: Vec<u64>,
 }
 
 impl Printer {
@@ -66,6 +68,7 @@ impl Printer {
             mid_line: false,
             shortened: Vec::new(),
             ended: Vec::new(),
+            noted: Vec::new(),
         }
     }
 
@@ -121,8 +124,12 @@ impl Printer {
             }
             What::Ended(ended) if is_new => {
                 self.ended.push((row.turn, ended));
-                let first = self.ended.len().saturating_sub(ENDED_MAX);
-                self.ended.drain(..first);
+                keep_last(&mut self.ended);
+                Vec::new()
+            }
+            What::Note { .. } if is_new => {
+                self.noted.extend(row.turn);
+                keep_last(&mut self.noted);
                 Vec::new()
             }
             What::Said { .. }
@@ -255,6 +262,10 @@ pub fn understood(ask: &AskView, text: &str) -> Option<(Decision, Option<String>
         }
         _ => None,
     }
+}
+
+fn keep_last<T>(list: &mut Vec<T>) {
+    list.drain(..list.len().saturating_sub(ENDED_MAX));
 }
 
 fn line(text: &str) -> String {

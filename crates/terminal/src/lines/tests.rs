@@ -150,6 +150,20 @@ async fn an_end_that_was_told_before_the_confirmation_is_not_missed() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_waited_and_was_taken_back_is_not_waited_for() {
+    let note =
+        json!([row(3, json!({"is": "note", "turn": 2, "text": "a prompt that waited was cancelled"}))]);
+    let queue = json!([{"turn": 2, "from": "terminal", "text": "weave"}]);
+    let mut script = Script::start().await;
+    script.taken(2).await;
+    script.view(json!([]), state(&json!({"busy": true, "turn": 1, "queue": queue}))).await;
+    assert!(script.lines.turn.is_some());
+    script.view(note, state(&json!({"busy": true, "turn": 1}))).await;
+    assert!(script.lines.turn.is_none());
+    assert_eq!(script.lines.code, INTERRUPTED);
+}
+
+#[tokio::test]
 async fn all_that_was_shortened_is_fetched_also_when_the_line_breaks() {
     let short = |id: u64, text: &str| row(id, json!({"is": "said", "text": text, "more": 4}));
     let mut script = Script::start().await;

@@ -1,7 +1,7 @@
 //! The turn of the prompt that was sent: others may use the session too, and what is theirs is neither
 //! refused, nor stopped, nor taken for the end of ours.
 
-use wire::native::{AskView, Decision, Ended, Request};
+use wire::native::{AskView, Decision, Ended, Request, SessionState};
 
 use super::printer::{self, Put};
 use super::{DONE, FAILED, INTERRUPTED, LIMITED, LineEnd, Lines};
@@ -69,7 +69,17 @@ impl Lines<'_> {
         turn.ended = ended.into_iter().find(|(number, _)| *number == turn.number).map(|(_, ended)| ended);
         if turn.ended.is_some() {
             self.fetch_or_finish().await;
+        } else if self.is_withdrawn() {
+            self.put(Put::bad("the prompt was taken back before its turn began")).await;
+            self.leave_turn(INTERRUPTED);
         }
+    }
+
+    /// A prompt that waited and was taken back neither runs nor waits, and is noted.
+    fn is_withdrawn(&self) -> bool {
+        let Some(number) = self.turn.as_ref().and_then(|turn| turn.number) else { return false };
+        let waits = |state: &SessionState| state.queue.iter().any(|queued| queued.turn == number);
+        self.printer.noted.contains(&number) && !self.is_ours() && !self.state.as_ref().is_some_and(waits)
     }
 
     /// What messages were shortened by is fetched, one after the other, before the next prompt.
