@@ -274,6 +274,7 @@ fn late_answers_of_one_session_do_not_reach_the_next() {
         "rows": [said(50, "here")], "appends": [], "state": null}));
     stage.screen(60, 20);
     stage.keys("ctrl-home");
+    assert_eq!(stage.last()["do"], "earlier");
     let earlier = stage.sent.last().unwrap().id;
     stage.write("/sessions");
     stage.keys("esc enter enter");
