@@ -2,7 +2,8 @@
 //!
 //! Its keys act only while it has the focus. It takes that by itself only where nothing is being written,
 //! and then waits a moment before it listens, as it does when another ask comes into view: who was about
-//! to type must not have answered. What is risky needs a second press, what is critical the word `yes`.
+//! to type must not have answered. What is risky needs a second press; what is critical, or cannot be
+//! shown whole, needs the word `yes`.
 
 use wire::native::{AskView, Decision};
 
@@ -118,7 +119,8 @@ impl Shelf {
         if self.is_sent() {
             return Outcome::Nothing;
         }
-        let (id, risk) = (ask.ask, ask.risk.clone());
+        let id = ask.ask;
+        let risk = if ask.more > 0 { "critical" } else { ask.risk.as_str() }.to_owned();
         if let Some(question) = &ask.question {
             let choice =
                 key.to_digit(10).and_then(|digit| question.choices.get((digit as usize).checked_sub(1)?));

@@ -235,8 +235,17 @@ pub fn question(ask: &AskView) -> Vec<Put> {
     for diff in &ask.diffs {
         puts.push(Put::warn(format!("  {} +{} −{}", one_line(&diff.path), diff.added, diff.removed)));
     }
-    puts.push(Put::quiet("y allow once, a always, n deny, or n and why"));
+    puts.extend((ask.more > 0).then(|| Put::bad(format!("  {}", words::unshown(ask.more)))));
+    puts.push(Put::quiet(match needs_words(ask) {
+        true => "yes allow once, always, n deny, or n and why",
+        false => "y allow once, a always, n deny, or n and why",
+    }));
     puts
+}
+
+/// What is risky, or cannot be shown whole, is not allowed with one letter.
+fn needs_words(ask: &AskView) -> bool {
+    ask.more > 0 || !matches!(ask.risk.as_str(), "low" | "medium")
 }
 
 /// What a typed answer means. What is risky needs the whole word.
@@ -250,7 +259,7 @@ pub fn understood(ask: &AskView, text: &str) -> Option<(Decision, Option<String>
             (None, text) => question.free_text.then(|| (Decision::Reply, Some(text.to_owned()))),
         };
     }
-    let risky = !matches!(ask.risk.as_str(), "low" | "medium");
+    let risky = needs_words(ask);
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     match word {
         "yes" => Some((Decision::AllowOnce, None)),
@@ -339,9 +348,12 @@ mod tests {
         let ask = |risk: &str| -> AskView {
             serde_json::from_value(json!({"session": "s", "ask": 1, "at": 1, "row": null, "tool": "shell",
                 "title": "t", "kind": "execute", "risk": risk, "reason": "", "subject": "rm", "folder": "/",
-                "input": "", "diffs": [], "text": "", "question": null}))
+                "input": "", "diffs": [], "text": "", "more": 0, "question": null}))
             .unwrap()
         };
+        let cut = AskView { more: 1, ..ask("low") };
+        assert_eq!(understood(&cut, "y"), None);
+        assert!(question(&cut).contains(&Put::bad("  … 1 byte is not shown")));
         let decided = |risk: &str, text: &str| understood(&ask(risk), text).map(|(decision, _)| decision);
         assert_eq!(decided("low", "y"), Some(Decision::AllowOnce));
         assert_eq!(decided("high", "y"), None);

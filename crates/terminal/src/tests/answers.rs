@@ -61,6 +61,20 @@ fn what_is_critical_takes_the_word() {
 }
 
 #[test]
+fn what_cannot_be_shown_whole_takes_the_word() {
+    let mut cut = ask(9, "low", "make install");
+    cut["more"] = 70_000.into();
+    let mut stage = Stage::open();
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [cut]})));
+    stage.now += 1_000;
+    assert!(stage.screen(80, 20).contains("… 70000 bytes are not shown"));
+    stage.keys("y y enter");
+    assert!(stage.requests().is_empty());
+    stage.keys("y y e s enter");
+    assert_eq!(stage.last(), answer("allowOnce", Value::Null));
+}
+
+#[test]
 fn for_good_says_first_what_is_remembered() {
     let mut stage = asked("low");
     stage.keys("A");
