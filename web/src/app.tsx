@@ -14,6 +14,7 @@ import { place, sessionAt } from './lib/router'
 import { titleOf } from './lib/words'
 import { SessionPage } from './session/page'
 import { Knocks } from './settings/knocks'
+import { Boundary } from './ui/boundary'
 import { Help, useKeys } from './ui/keys'
 import { phone } from './ui/screen'
 import { ConnectionBanner, Toasts } from './ui/status'
@@ -38,7 +39,7 @@ export function App() {
       <Knocks />
       <div class={`frame at-${here.at}`}>
         {!phone.value && <Rail />}
-        {phone.value && here.at === 'list' ? <main class="list-page" id="main"><h1 class="off-screen">Sessions</h1><Rail /></main> : <Room />}
+        {phone.value && here.at === 'list' ? <main class="list-page" id="main"><h1 class="off-screen">Sessions</h1><Rail /></main> : <Boundary again={here} words="This page could not be shown. Reload it, or go to another one."><Room /></Boundary>}
       </div>
       <Toasts />
       <Help />

@@ -9,6 +9,7 @@ import './ui/text.css'
 import { App } from './app'
 import { startBoard } from './lib/board'
 import { startTheme } from './lib/choices'
+import { startFlush } from './lib/flush'
 import { startKeeping } from './lib/keep'
 import { startLine } from './lib/line'
 import { startOutbox } from './lib/outbox'
@@ -26,6 +27,7 @@ if (root) {
   startRouter()
   startClock()
   startKeeping()
+  startFlush()
   startBoard()
   startSessions()
   startOutbox()

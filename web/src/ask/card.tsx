@@ -6,6 +6,7 @@ import { hello } from '../lib/line'
 import { age, askTitle, isGrave, riskWord, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
 import { answer, may, progressOf, type Progress } from './answer'
+import { isCut } from './brief'
 import { HoldButton } from './hold'
 import { Preview } from './preview'
 import { QuestionForm } from './question'
@@ -22,7 +23,7 @@ interface AskCardProps {
 }
 
 export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
-  const armed = useArmed(ask)
+  const armed = useArmed(`${ask.session} ${ask.ask}`)
   const progress = progressOf(ask)
   const busy = progress !== undefined && progress.is !== 'failed'
   return (
@@ -40,6 +41,7 @@ export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
         {ask.question ? <p class="question-text">{visible(ask.question.text)}</p> : <>
           {ask.title !== '' && ask.title !== ask.subject && <p class="ask-what">{visible(ask.title)}</p>}
           <Preview ask={ask} />
+          {isCut(ask) && <p class="cut">This is longer than what can be shown, and the rest is not here. Look at it on the computer before you allow it.</p>}
         </>}
       </div>
       {!may('approver') ? <p class="soft ask-foot">You are looking only. Somebody who may approve has to answer.</p>
@@ -59,16 +61,20 @@ function Risk({ ask }: { ask: AskView }) {
   )
 }
 
-type Extra = 'always' | 'why' | null
+/** What is grave, or not wholly seen, is allowed by no slip of a finger. */
+const mustHold = (ask: AskView) => isGrave(ask.risk) || isCut(ask)
+
+type Extra = 'always' | 'never' | 'why' | null
 
 function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   const [extra, setExtra] = useState<Extra>(null)
   const allow = () => void answer(ask, 'allowOnce')
-  if (extra === 'always') return <Always ask={ask} disabled={disabled} onBack={() => setExtra(null)} />
+  if (extra === 'always') return <Always ask={ask} disabled={disabled} onNever={() => setExtra('never')} onBack={() => setExtra(null)} />
+  if (extra === 'never') return <Never ask={ask} disabled={disabled} onBack={() => setExtra('always')} />
   if (extra === 'why') return <Why ask={ask} disabled={disabled} onBack={() => setExtra(null)} />
   return (
     <div class="decisions">
-      {isGrave(ask.risk)
+      {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={allow}>Allow once</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={allow} data-key="y">Allow once</button>}
       <button type="button" class="decision" disabled={disabled} onClick={() => setExtra('always')} data-key="Y">Allow always…</button>
@@ -78,17 +84,32 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   )
 }
 
-function Always({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBack: () => void }) {
+function Always({ ask, disabled, onNever, onBack }: { ask: AskView; disabled: boolean; onNever: () => void; onBack: () => void }) {
   const done = () => void answer(ask, 'allowAlways')
   const label = 'Allow, and do not ask again'
+  const box = useFirstFocus()
   return (
-    <div class="decisions extra">
+    <div class="decisions extra" ref={box}>
       <p>From now on <strong>{ask.tool}</strong> may do exactly this in <code>{visible(ask.folder)}</code> without asking:</p>
       <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
       <p class="soft">Settings lists what is remembered, and forgets it again.</p>
-      {isGrave(ask.risk)
+      {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={done}>{label}</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={done}>{label}</button>}
+      <button type="button" class="decision" onClick={onNever}>Never allow it instead…</button>
+      <button type="button" class="decision" onClick={onBack}>Back</button>
+    </div>
+  )
+}
+
+function Never({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBack: () => void }) {
+  const box = useFirstFocus()
+  return (
+    <div class="decisions extra" ref={box}>
+      <p>From now on <strong>{ask.tool}</strong> is refused exactly this in <code>{visible(ask.folder)}</code>, and nobody is asked:</p>
+      <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
+      <p class="soft">Settings lists what is remembered, and forgets it again.</p>
+      <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyAlways')}>Deny, and do not ask again</button>
       <button type="button" class="decision" onClick={onBack}>Back</button>
     </div>
   )
@@ -109,14 +130,21 @@ function Why({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onBac
   )
 }
 
+/** Whoever opened this by a key goes on here: the button that they pressed is gone. */
+function useFirstFocus() {
+  const box = useRef<HTMLDivElement>(null)
+  useEffect(() => box.current?.querySelector<HTMLElement>('[tabindex], button')?.focus(), [])
+  return box
+}
+
 export function ProgressLine({ progress }: { progress: Progress | undefined }) {
   const words = !progress ? '' : progress.is === 'sending' ? 'Sending…' : progress.is === 'accepted' ? 'Accepted' : progress.message
   return <p class={`progress ${progress?.is ?? ''}`} role="status">{words}</p>
 }
 
-function useArmed(ask: AskView): boolean {
+/** Whether what is shown has stood there for a moment. `key` says what it is, and where. */
+export function useArmed(key: string): boolean {
   const [armed, setArmed] = useState<string | null>(null)
-  const key = `${ask.session} ${ask.ask}`
   useEffect(() => {
     const timer = setTimeout(() => setArmed(key), ARM_MS)
     return () => clearTimeout(timer)

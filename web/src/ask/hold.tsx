@@ -56,7 +56,11 @@ export function HoldButton({ onDone, disabled, children, class: extra = '' }: Ho
   const isPress = (event: KeyboardEvent) => event.key === 'Enter' || event.key === ' '
   return (
     <button type="button" class={`hold ${holding ? 'holding' : ''} ${extra}`} disabled={disabled} data-hold
-      onPointerDown={(event) => { if (event.button === 0) begin() }} onPointerUp={end} onPointerLeave={end} onPointerCancel={end}
+      onPointerDown={(event) => {
+        // A touch is captured by what it begins on, and would never be seen to slide off.
+        if (event.currentTarget.hasPointerCapture(event.pointerId)) event.currentTarget.releasePointerCapture(event.pointerId)
+        if (event.button === 0) begin()
+      }} onPointerUp={end} onPointerLeave={end} onPointerCancel={end}
       onKeyDown={(event) => {
         if (!isPress(event)) return
         event.preventDefault()

@@ -7,30 +7,33 @@ import { askPath } from '../lib/router'
 import { askTitle, riskWord, titleOf, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
 import { answer, may, progressOf } from './answer'
-import { ProgressLine } from './card'
+import { briefOf, isWhole } from './brief'
+import { ProgressLine, useArmed } from './card'
 
-const BRIEF_CHARS = 160
-
-export function AskLine({ ask }: { ask: AskView }) {
+/** `place` is its place in the list: one that moves takes no press for a moment, it was meant for another. */
+export function AskLine({ ask, place }: { ask: AskView; place: number }) {
   const card = cards.value.get(ask.session)
-  const brief = ask.question?.text ?? (ask.subject || ask.title)
-  const here = ask.risk === 'low' && !ask.question && ask.diffs.length === 0 && brief.length <= BRIEF_CHARS && may('approver')
+  const whole = isWhole(ask)
+  const here = whole && ask.risk === 'low' && may('approver')
+  const armed = useArmed(`${place} ${ask.session} ${ask.ask}`)
+  const progress = progressOf(ask)
+  const disabled = !armed || (progress !== undefined && progress.is !== 'failed')
   return (
     <div class={`ask-line risk-${ask.question ? 'none' : ask.risk}`} data-ask={ask.ask}>
       <a href={askPath(ask.session, ask.ask)} class="ask-link">
         <span class="ask-line-head"><Icon name={ask.question ? 'question' : kindIcon(ask.kind)} size={17} /><strong>{askTitle(ask)}</strong>
           {!ask.question && <span class="risk-word">{riskWord(ask.risk)}</span>}</span>
-        <span class={ask.question ? 'ask-brief' : 'ask-brief exactly'}>{visible(brief.length > BRIEF_CHARS ? `${brief.slice(0, BRIEF_CHARS)}…` : brief)}</span>
+        <span class={`ask-brief ${ask.question ? '' : 'exactly'} ${whole ? 'whole' : ''}`}>{visible(briefOf(ask))}</span>
         <span class="soft">{card ? titleOf(card) : ask.folder}</span>
       </a>
       <div class="ask-line-buttons">
         {here && <>
-          <button type="button" class="small allow" onClick={() => void answer(ask, 'allowOnce')}>Allow once</button>
-          <button type="button" class="small" onClick={() => void answer(ask, 'denyOnce')}>Deny</button>
+          <button type="button" class="small allow" disabled={disabled} onClick={() => void answer(ask, 'allowOnce')}>Allow once</button>
+          <button type="button" class="small" disabled={disabled} onClick={() => void answer(ask, 'denyOnce')}>Deny</button>
         </>}
         {!here && <a class="button small" href={askPath(ask.session, ask.ask)}>{ask.question ? 'Answer' : 'Review'}</a>}
       </div>
-      <ProgressLine progress={progressOf(ask)} />
+      <ProgressLine progress={progress} />
     </div>
   )
 }

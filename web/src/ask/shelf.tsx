@@ -16,15 +16,17 @@ import { wasMine } from './answer'
 import { AskCard } from './card'
 
 export function Shelf({ watched }: { watched: Watched }) {
-  const asks = watched.state.value?.asks ?? []
+  const asks = asksOf(watched)
   const [chosen, setChosen] = useState<number | null>(null)
   const [hidden, setHidden] = useState<number | null>(null)
   useSettledElsewhere(watched)
   const here = place.value
   const linked = here.at === 'ask' ? here.ask : null
   useEffect(() => { if (linked !== null) setChosen(linked) }, [linked])
+  const isGone = linked !== null && watched.fresh.value && !asks.some((one) => one.ask === linked) && !wasMine({ session: watched.session, ask: linked })
   const current = asks.find((one) => one.ask === chosen) ?? asks[0]
-  if (!current) return linked !== null ? <LinkedIsGone watched={watched} /> : null
+  // Somebody who came for one thing does not decide on another before they know that it is another.
+  if (!current || isGone) return linked !== null ? <LinkedIsGone watched={watched} /> : null
   const at = asks.indexOf(current)
   const next = () => setChosen(asks[(at + 1) % asks.length]?.ask ?? null)
   const title = titleOf({ title: watched.state.value?.title ?? null, folder: watched.state.value?.folder ?? '' })
@@ -34,10 +36,17 @@ export function Shelf({ watched }: { watched: Watched }) {
   return <BottomSheet label={askTitle(current)} onClose={() => setHidden(current.ask)}>{card}</BottomSheet>
 }
 
+/** What the browser kept may be answered long since: nothing is asked before the server has said so. */
+function asksOf(watched: Watched): readonly AskView[] {
+  return watched.fresh.value ? (watched.state.value?.asks ?? []) : []
+}
+
 function DesktopShelf({ ask, children }: { ask: AskView; children: ComponentChildren }) {
   const box = useRef<HTMLElement>(null)
   // Keys act only while the shelf has the focus: nobody allows a command by typing in the composer.
   const keys = (event: KeyboardEvent) => {
+    // A key that is held would answer the next one, unseen.
+    if (event.repeat) return
     const from = event.target as HTMLElement
     if (/^(TEXTAREA|INPUT|SELECT)$/.test(from.tagName) || event.ctrlKey || event.metaKey || event.altKey) return
     const button = box.current?.querySelector<HTMLButtonElement>(`[data-key="${CSS.escape(event.key)}"]`)
@@ -94,7 +103,7 @@ function LinkedIsGone({ watched }: { watched: Watched }) {
 function useSettledElsewhere(watched: Watched): void {
   const before = useRef<readonly AskView[]>([])
   useSignalEffect(() => {
-    const asks = watched.state.value?.asks ?? []
+    const asks = asksOf(watched)
     const open = new Set(asks.map((one) => one.ask))
     for (const gone of before.current) if (!open.has(gone.ask) && !wasMine(gone)) announce(watched, gone)
     before.current = asks

@@ -11,14 +11,13 @@ import { changesPath, sessionPath } from '../lib/router'
 import { letGo, watch, type Watched } from '../lib/session'
 import { visible } from '../lib/words'
 import { Icon } from '../ui/icons'
-import { phone } from '../ui/screen'
+import { phone, twoSides } from '../ui/screen'
 import { Desk } from './desk'
 import { FileList } from './files'
 import { FileReview } from './file'
 import { useKeys } from './keys'
 import { mayDecide } from './rights'
 import { neighbour, type MarkedFile } from './review'
-import { useWide } from './wide'
 import './changes.css'
 
 export interface ChangesProps {
@@ -95,7 +94,7 @@ function chosen(files: MarkedFile[], name: string | null): MarkedFile | null {
 
 /** `isFile`: one file fills the screen, and the way back leads to the others. */
 function Head({ desk, isFile }: { desk: Desk; isFile: boolean }) {
-  const wide = useWide('(min-width: 1100px)')
+  const wide = twoSides.value
   const { reviewed, total } = desk.progress.value
   return (
     <header class="changes-head">
@@ -138,7 +137,7 @@ function Words({ desk }: { desk: Desk }) {
 
 function Page({ desk, open }: { desk: Desk; open: MarkedFile | null }) {
   const files = desk.laid.value
-  const split = useWide('(min-width: 1100px)') && splitDiffs.value
+  const split = twoSides.value && splitDiffs.value
   // Where both fit there is always something to read, and it stays when its last hunk is decided.
   const last = useRef<string | null>(null)
   const usual = () => chosen(files, last.current) ?? files.find(({ mark }) => mark === 'open') ?? files[0] ?? null

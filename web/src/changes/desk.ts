@@ -86,28 +86,39 @@ export class Desk {
     if (decisions.some(({ mark }) => mark === 'undoing')) this.stir(this.busy.value ? 4 * UNDO_GRACE_MS : UNDO_GRACE_MS)
   }
 
-  /** A hunk, or with none the whole file, is as it should be. */
+  /** A hunk, or with none everything that is listed of the file, is as it should be. */
   async keep(path: string, hunk: Hunk | null): Promise<void> {
     const taken = this.decide(path, hunk, 'keeping')
-    if (taken.length === 0) return
-    try {
-      await this.ask({ do: 'keep', session: this.session, path, hunk: hunk?.id ?? null })
-      this.remark(taken, 'kept')
-    } catch (error) {
-      this.refused(taken, error)
-    }
-    this.stir()
+    await this.oneByOne(taken, async (one) => {
+      await this.ask({ do: 'keep', session: this.session, path, hunk: await this.idOf(one, taken[0] !== one) })
+      this.remark([one], 'kept')
+    })
   }
 
   async revert(path: string, hunk: Hunk | null): Promise<void> {
     const taken = this.decide(path, hunk, 'undoing')
-    if (taken.length === 0) return
-    try {
-      await this.ask({ do: 'revert', session: this.session, path, hunk: hunk?.id ?? null })
-    } catch (error) {
-      this.refused(taken, error)
+    await this.oneByOne(taken, async (one) => void await this.ask({ do: 'revert', session: this.session, path, hunk: one.hunk.id }))
+  }
+
+  /** Each by its own id: the file as a whole may have more by now than anybody was shown. */
+  private async oneByOne(taken: Decision[], act: (one: Decision) => Promise<void>): Promise<void> {
+    for (const [at, one] of taken.entries()) {
+      try {
+        await act(one)
+      } catch (error) {
+        this.refused(taken.slice(at), error)
+        break
+      }
     }
-    this.stir()
+    if (taken.length > 0) this.stir()
+  }
+
+  /** Hunks that say the same have ids that hold only until one of them is decided; then the list has new ones. */
+  private async idOf({ path, hunk }: Decision, mayDiffer: boolean): Promise<string | null> {
+    const alike = this.files.value?.find((diff) => diff.path === path)?.hunks.filter(({ lines }) => lines.join('\n') === hunk.lines.join('\n')) ?? []
+    if (!mayDiffer || alike.length < 2) return hunk.id
+    const { files } = (await this.ask({ do: 'changes', session: this.session })) as Changes
+    return files.find((diff) => diff.path === path)?.hunks.find((one) => isSame(one, hunk))?.id ?? hunk.id
   }
 
   /** One file after the other, so that a refusal is about one file. */

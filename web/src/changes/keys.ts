@@ -26,6 +26,7 @@ export function useKeys(desk: Desk, shown: MarkedFile | null): Signal<Current | 
   const current = useSignal<Current | null>(null)
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
+      if (event.repeat || document.querySelector('dialog[open]')) return
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return
       if (shown && act(event.key.toLowerCase(), desk, shown, current)) event.preventDefault()
     }

@@ -74,6 +74,7 @@ describe('lines', () => {
 
   test('characters that hide or turn others are named', () => {
     expect(reveal('a\u202eb\u200b')).toEqual([{ text: 'a' }, { hidden: 'U+202E' }, { text: 'b' }, { hidden: 'U+200B' }])
+    expect(reveal('a\u3164')).toEqual([{ text: 'a' }, { hidden: 'U+3164' }])
     expect(reveal('\ttab and ünïcode ✓')).toEqual([{ text: '\ttab and ünïcode ✓' }])
   })
 })

@@ -3,6 +3,7 @@
 // The server sends hunks as text; this is where they become rows. It knows nothing of the page, so that what
 // a person is shown before they decide can be tested as data.
 
+import { HIDDEN, numberOf } from '../lib/hidden'
 import type { Diff, Hunk } from '../wire'
 import { compareWords, type Piece } from './words'
 
@@ -141,9 +142,6 @@ function emphasise(gone: Line[], added: Line[], matches: Match[]): void {
   }
 }
 
-/** Characters that move or hide others: whoever decides on a change has to see them. */
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu
-
 /** Text as it is, and hidden characters by their number. */
 export type Part = { text: string } | { hidden: string }
 
@@ -152,7 +150,7 @@ export function reveal(text: string): Part[] {
   let at = 0
   for (const match of text.matchAll(HIDDEN)) {
     if (match.index > at) parts.push({ text: text.slice(at, match.index) })
-    parts.push({ hidden: `U+${match[0].codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0')}` })
+    parts.push({ hidden: numberOf(match[0]) })
     at = match.index + match[0].length
   }
   if (at < text.length) parts.push({ text: text.slice(at) })

@@ -70,7 +70,7 @@ function world(refuse: string | null = null) {
   let files = [file('a', hunk('1', 1), hunk('2', 5))]
   const asked: string[] = []
   const ask = async (request: Request): Promise<Answered> => {
-    asked.push(request.do)
+    asked.push('hunk' in request ? `${request.do} ${request.hunk}` : request.do)
     if (request.do === 'changes') return { is: 'changes', files }
     if (refuse) throw new Error(refuse)
     if (request.do === 'keep') files = files.map((one) => ({ ...one, hunks: one.hunks.filter(({ id }) => request.hunk !== null && id !== request.hunk) })).filter((one) => one.hunks.length > 0)
@@ -91,7 +91,7 @@ describe('a desk', () => {
     await desk.load()
     expect(shown(desk)).toEqual(['a open: 1=kept 2=open'])
     expect(desk.progress.value).toEqual({ reviewed: 1, total: 2 })
-    expect(asked).toEqual(['changes', 'keep', 'changes'])
+    expect(asked).toEqual(['changes', 'keep 1', 'changes'])
     desk.close()
   })
 
@@ -103,6 +103,18 @@ describe('a desk', () => {
     await old
     expect(shown(desk)).toEqual(['a kept: 1=kept 2=kept'])
     desk.close()
+  })
+
+  test('keeps and undoes of a file only what it was shown of it', async () => {
+    const { desk, asked } = world()
+    await desk.load()
+    await desk.keepAll()
+    desk.close()
+    const other = world()
+    await other.desk.load()
+    await other.desk.revert('a', null)
+    other.desk.close()
+    expect([asked, other.asked]).toEqual([['changes', 'keep 1', 'keep 2'], ['changes', 'revert 1', 'revert 2']])
   })
 
   test('asks once for a burst of changes, and a burst that goes on does not put it off', async () => {

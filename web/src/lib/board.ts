@@ -13,6 +13,8 @@ export const cards = signal<ReadonlyMap<string, Card>>(new Map(kept<[string, Car
 export const older = signal<string | null>(null)
 /** The server has told its list at least once since this page was loaded. */
 export const listed = signal(false)
+/** The next list is the first after a greeting. */
+let isNew = true
 
 const URGENCY: Record<Card['state'], number> = { waiting: 0, working: 1, elsewhere: 1, failed: 2, done: 2, empty: 2 }
 
@@ -22,8 +24,8 @@ export const sorted = computed<Card[]>(() =>
 
 const urgency = (card: Card) => URGENCY[card.state] ?? 2
 
-/** Everything that waits for a person, in all sessions, oldest first. */
-export const asks = computed<AskView[]>(() =>
+/** Everything that waits for a person, in all sessions, oldest first; nothing of what the browser only kept. */
+export const asks = computed<AskView[]>(() => !listed.value ? [] :
   [...cards.value.values()].flatMap((card) => card.asks).sort((a, b) => a.at - b.at))
 
 export async function loadOlder(): Promise<void> {
@@ -40,12 +42,14 @@ export async function search(text: string): Promise<Card[]> {
 
 export function startBoard(): void {
   onTold((told) => {
-    if (told.on === 'hello') listed.value = false
+    // In turn with the lists: one of the connection before may still wait to be shown.
+    if (told.on === 'hello') atFlush(() => { isNew = true })
     if (told.on !== 'cards') return
     atFlush(() => {
       // The first list after a greeting is the newest page, whole: what it lacks and is newer than its
       // end is gone. Cards of older pages are asked for anew.
-      if (!listed.value) {
+      if (isNew) {
+        isNew = false
         cards.value = new Map()
         older.value = told.older
         listed.value = true

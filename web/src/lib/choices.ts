@@ -10,7 +10,7 @@ export type SendKey = 'auto' | 'enter' | 'modifierEnter'
 function choice<T extends string | boolean>(name: string, usual: T, allowed: readonly T[]): Signal<T> {
   const found = kept<T>(`choice.${name}`)
   const value = signal<T>(found !== null && allowed.includes(found) ? found : usual)
-  effect(() => keep(`choice.${name}`, value.value === usual ? null : value.value))
+  effect(() => void keep(`choice.${name}`, value.value === usual ? null : value.value))
   return value
 }
 

@@ -29,12 +29,18 @@ export function atFlush(change: Change): void {
   else requestAnimationFrame(flush)
 }
 
+/** A frame that was asked for does not come any more once the page is hidden. */
+export function startFlush(): void {
+  document.addEventListener('visibilitychange', () => { if (planned && document.visibilityState === 'hidden') setTimeout(flush) })
+}
+
 export function aroundFlush(around: Around): () => void {
   arounds.add(around)
   return () => arounds.delete(around)
 }
 
 function flush(): void {
+  if (!planned) return
   planned = false
   last = performance.now()
   for (const around of arounds) around.before()

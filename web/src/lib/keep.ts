@@ -4,7 +4,12 @@
 const PREFIX = 'ropewalk.'
 /** Longer values are not kept at all. */
 const VALUE_CHARS_MAX = 1_000_000
-const KEEP_AFTER_MS = 2_000
+/** What changes often is kept when it has been quiet for the first, or at the latest after the second. */
+const QUIET_MS = 2_000
+const LATEST_MS = 30_000
+
+/** The device was signed out: what still arrives, or is still to be written, must not come back. */
+let forgotten = false
 
 export function kept<T>(name: string): T | null {
   try {
@@ -15,25 +20,55 @@ export function kept<T>(name: string): T | null {
   }
 }
 
-/** Nothing (`null`) forgets it. A browser that refuses, or is full, keeps nothing. */
-export function keep(name: string, value: unknown): void {
+/** The names that begin so. */
+export function keptNames(beginning: string): string[] {
+  const names: string[] = []
   try {
-    if (value === null) return localStorage.removeItem(PREFIX + name)
-    const text = JSON.stringify(value)
-    if (text.length > VALUE_CHARS_MAX) localStorage.removeItem(PREFIX + name)
-    else localStorage.setItem(PREFIX + name, text)
+    for (let place = 0; place < localStorage.length; place += 1) names.push(localStorage.key(place) ?? '')
+  } catch {
+    // Nothing is kept where nothing can be read.
+  }
+  return names.filter((name) => name.startsWith(PREFIX + beginning)).map((name) => name.slice(PREFIX.length))
+}
+
+/** Nothing (`null`) forgets it. A browser that refuses, or is full, keeps nothing. Gives whether it is kept. */
+export function keep(name: string, value: unknown): boolean {
+  try {
+    const text = value === null || (forgotten && !name.startsWith('choice.')) ? null : JSON.stringify(value)
+    const kept = text !== null && text.length <= VALUE_CHARS_MAX
+    if (kept) localStorage.setItem(PREFIX + name, text)
+    else localStorage.removeItem(PREFIX + name)
+    return kept
   } catch {
     // Private windows and full disks: the page works, it only forgets.
+    return false
   }
+}
+
+/** The name under which another tab has dropped something, for whoever has the same. */
+export function onDropped(listener: (name: string) => void): void {
+  globalThis.addEventListener('storage', (event: StorageEvent) => {
+    if (event.newValue === null && event.key?.startsWith(PREFIX)) listener(event.key.slice(PREFIX.length))
+  })
 }
 
 const soon = new Map<string, () => unknown>()
 let timer: ReturnType<typeof setTimeout> | undefined
+let first = 0
 
-/** Keeps what changes often: after a moment, and at the latest when the page goes. */
+/** Keeps what changes often: when it is quiet, and at the latest when the page goes. */
 export function keepSoon(name: string, value: () => unknown): void {
+  if (forgotten) return
+  if (soon.size === 0) first = Date.now()
   soon.set(name, value)
-  timer ??= setTimeout(keepAll, KEEP_AFTER_MS)
+  clearTimeout(timer)
+  timer = setTimeout(keepAll, Math.max(0, Math.min(QUIET_MS, first + LATEST_MS - Date.now())))
+}
+
+/** Does not keep what was to be kept soon. */
+export function keepNot(name: string): void {
+  soon.delete(name)
+  keep(name, null)
 }
 
 export function startKeeping(): void {
@@ -50,12 +85,7 @@ function keepAll(): void {
 
 /** Forgets everything that came from the server or was written for it; choices of appearance stay. */
 export function forgetContent(): void {
+  forgotten = true
   soon.clear()
-  try {
-    for (const name of Object.keys(localStorage)) {
-      if (/^ropewalk\.(cards|view|heard|outbox|draft\.)/.test(name)) localStorage.removeItem(name)
-    }
-  } catch {
-    // Nothing is kept where nothing can be read.
-  }
+  for (const name of keptNames('')) if (!name.startsWith('choice.')) keep(name, null)
 }

@@ -8,11 +8,16 @@ import { signal } from '@preact/signals'
 import type { Answered, Envelope, Hello, Reply, Request, Told } from '../wire'
 import { keepSoon, kept } from './keep'
 
+/** The version that this page was built for; set by the build. */
+declare const __VERSION__: string
+
 const PROTOCOL = 'ropewalk.v1'
 /** Requests that may wait for the connection; one more is refused. */
 const WAITING_MAX = 64
 const ANSWER_MS = 30_000
 const SUSPECT_MS = 4_000
+/** Somebody who looks learns this soon that nobody is at the other end. */
+const SILENT_MS = 25_000
 /** The first wait after a lost connection, and the longest. */
 const BACKOFF_MS = [500, 30_000] as const
 /** The code of a close with which the server shows somebody the door. */
@@ -60,6 +65,7 @@ interface Pending {
   resolve(answered: Answered): void
   reject(error: Error): void
   timer: ReturnType<typeof setTimeout>
+  sentAt: number
 }
 
 export const state = signal<LineState>({ is: 'connecting' })
@@ -72,6 +78,8 @@ export const outdated = signal(false)
 let socket: WebSocket | null = null
 let nextId = 1
 let tries = 0
+/** What was last said of where somebody looks. */
+let looking: Extract<Request, { do: 'looking' }> = { do: 'looking', at: null, visible: true }
 let heardAt: number | null = kept<number>('heard')
 let retry: ReturnType<typeof setTimeout> | undefined
 const inFlight = new Map<number, Pending>()
@@ -82,7 +90,7 @@ const openings = new Set<() => void>()
 /** Asks the server. While there is no connection the request waits for one, for a while. */
 export function ask<R extends Request>(request: R): Promise<AnswerTo<R>> {
   return new Promise<Answered>((resolve, reject) => {
-    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS) }
+    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity }
     if (state.value.is === 'live') send(pending)
     else if (state.value.is === 'signedOut') fail(pending, new Refused('forbidden', 'You are signed out.'))
     else if (waiting.length >= WAITING_MAX) fail(pending, new Lost('There is no connection. Try again when there is one.'))
@@ -112,7 +120,9 @@ export function startLine(): void {
   })
   addEventListener('online', reconnectNow)
   addEventListener('pageshow', reconnectNow)
-  addEventListener('offline', () => { if (state.value.is !== 'signedOut') socket?.close() })
+  // The browser knows only whether there is some network: a server on this machine needs none.
+  addEventListener('offline', probe)
+  setInterval(() => { if (document.visibilityState === 'visible' && Date.now() - (heardAt ?? 0) >= SILENT_MS) probe() }, SILENT_MS / 5)
 }
 
 /** Skips the rest of the wait. */
@@ -128,19 +138,23 @@ export function reconnectNow(): void {
  */
 function suspect(): void {
   const [mine, woke] = [socket, Date.now()]
-  setTimeout(() => {
-    if (socket !== mine || !mine || (heardAt ?? 0) >= woke || inFlight.size === 0) return
-    mine.onclose = null
-    mine.close()
-    closed(false)
-    reconnectNow()
-  }, SUSPECT_MS)
+  setTimeout(() => { if (socket === mine && (heardAt ?? 0) < woke && inFlight.size > 0) giveUp() }, SUSPECT_MS)
 }
 
-/** After a sign-in in this page. */
-export function startOver(): void {
-  state.value = { is: 'connecting' }
-  socket?.close()
+/** Asks something that costs nothing, to hear whether somebody is there. */
+function probe(): void {
+  if (state.value.is !== 'live') return
+  if (inFlight.size === 0) ask({ ...looking, visible: document.visibilityState === 'visible' }).catch(() => {})
+  suspect()
+}
+
+/** The socket seems to stand, and leads nowhere. */
+function giveUp(): void {
+  const mine = socket
+  if (!mine) return
+  mine.onclose = null
+  mine.close()
+  closed(false)
   reconnectNow()
 }
 
@@ -177,7 +191,7 @@ function receive(data: unknown): void {
 function told(frame: Told): void {
   if (frame.on === 'hello') {
     tries = 0
-    if (hello.value && hello.value.version !== frame.version) outdated.value = true
+    if (frame.version !== __VERSION__) outdated.value = true
     hello.value = frame
     skew.value = frame.now - Date.now()
     state.value = { is: 'live' }
@@ -208,6 +222,8 @@ function settle(reply: Reply): void {
 
 function send(pending: Pending): void {
   const id = nextId++
+  if (pending.request.do === 'looking') looking = pending.request
+  pending.sentAt = Date.now()
   inFlight.set(id, pending)
   const envelope: Envelope = { id, ...pending.request }
   socket?.send(JSON.stringify(envelope))
@@ -218,6 +234,7 @@ function expire(pending: Pending): void {
   if (place >= 0) waiting.splice(place, 1)
   for (const [id, other] of inFlight) if (other === pending) inFlight.delete(id)
   pending.reject(new Lost('The server did not answer in time.'))
+  if ((heardAt ?? 0) < pending.sentAt && pending.sentAt < Infinity) giveUp()
 }
 
 function fail(pending: Pending, error: Error): void {
@@ -247,14 +264,10 @@ function signOut(): void {
 
 function later(): void {
   if (socket) return
-  if (!navigator.onLine) {
-    state.value = { is: 'offline', since: heardAt }
-    return
-  }
   const [first, longest] = BACKOFF_MS
   const wait = Math.min(longest, first * 2 ** tries) * (0.5 + Math.random() / 2)
   tries += 1
-  state.value = { is: 'waiting', until: Date.now() + wait, since: heardAt }
+  state.value = navigator.onLine ? { is: 'waiting', until: Date.now() + wait, since: heardAt } : { is: 'offline', since: heardAt }
   clearTimeout(retry)
   retry = setTimeout(connect, wait)
 }

@@ -325,7 +325,7 @@ const NAMED: Record<string, string> = { amp: '&', lt: '<', gt: '>', quot: '"', a
 function decode(given: string): string {
   if (!given.includes('&')) return given
   return given.replace(/&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(\w{2,8}));/g, (all, decimal, hex, name) => {
-    if (name) return NAMED[name as string] ?? all
+    if (name) return Object.hasOwn(NAMED, name as string) ? NAMED[name as string]! : all
     const code = decimal ? Number(decimal) : parseInt(hex as string, 16)
     return code > 0 && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff) ? String.fromCodePoint(code) : '\ufffd'
   })

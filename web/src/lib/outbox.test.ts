@@ -1,34 +1,9 @@
 import { beforeEach, expect, test, vi } from 'vitest'
-
-/** A server at the other end of a socket, as far as the outbox can tell. */
-class FakeSocket {
-  static all: FakeSocket[] = []
-  onopen: (() => void) | null = null
-  onmessage: ((event: { data: string }) => void) | null = null
-  onclose: (() => void) | null = null
-  readonly sent: Record<string, unknown>[] = []
-
-  constructor() { FakeSocket.all.push(this) }
-  send(text: string): void { this.sent.push(JSON.parse(text) as Record<string, unknown>) }
-  close(): void { this.onclose?.() }
-  say(frame: unknown): void { this.onmessage?.({ data: JSON.stringify(frame) }) }
-  greet(): void { this.say({ on: 'hello', version: '', host: '', role: 'owner', device: null, folder: '', folders: [], sandbox: '', pushKey: null, now: Date.now() }) }
-  get prompts(): Record<string, unknown>[] { return this.sent.filter((one) => one.do === 'prompt') }
-}
-
-const store = new Map<string, string>()
+import { fakeBrowser, FakeSocket, last, store } from '../testing/socket'
 
 beforeEach(() => {
   vi.resetModules()
-  FakeSocket.all = []
-  store.clear()
-  vi.stubGlobal('WebSocket', FakeSocket)
-  vi.stubGlobal('localStorage', { getItem: (key: string) => store.get(key) ?? null, setItem: (key: string, value: string) => store.set(key, value), removeItem: (key: string) => store.delete(key) })
-  vi.stubGlobal('location', { protocol: 'http:', host: 'here', pathname: '/', search: '', hash: '' })
-  vi.stubGlobal('document', { addEventListener: () => {}, visibilityState: 'visible' })
-  vi.stubGlobal('addEventListener', () => {})
-  vi.stubGlobal('navigator', { onLine: true })
-  vi.stubGlobal('fetch', () => Promise.resolve({ status: 426 }))
+  fakeBrowser()
 })
 
 async function start() {
@@ -39,7 +14,6 @@ async function start() {
   return { line, ...outbox }
 }
 
-const last = () => FakeSocket.all.at(-1) ?? new FakeSocket()
 const turn = () => new Promise((done) => setTimeout(done, 0))
 
 test('a prompt without a connection is sent when there is one', async () => {
@@ -68,11 +42,11 @@ test('an acknowledged prompt goes when its turn is on the screen, and is not kep
   const { post, outbox, arrived } = await start()
   last().greet()
   post('s', 'hello', [])
-  expect(store.get('ropewalk.outbox')).toContain('hello')
+  expect([...store.values()].join()).toContain('hello')
   last().say({ re: last().prompts[0]?.id, ok: { is: 'taken', turn: 4 } })
   await turn()
   expect(outbox.value).toMatchObject([{ turn: 4 }])
-  expect(store.get('ropewalk.outbox')).toBe('[]')
+  expect([...store.values()].join()).not.toContain('hello')
   arrived('s', new Set([3]))
   expect(outbox.value).toHaveLength(1)
   arrived('s', new Set([4]))
@@ -103,6 +77,59 @@ test('a reload keeps what was not acknowledged', async () => {
   await start()
   last().greet()
   expect(last().prompts).toMatchObject([{ text: 'hello' }])
+})
+
+test('two tabs keep the prompts of both', async () => {
+  const one = await start()
+  vi.resetModules()
+  const other = await start()
+  one.post('s', 'from one', [])
+  other.post('s', 'from the other', [])
+  vi.resetModules()
+  const later = await start()
+  expect(later.outbox.value.map(({ text }) => text).sort()).toEqual(['from one', 'from the other'])
+})
+
+test('a prompt that was on its way may have arrived, also after a reload', async () => {
+  const { post, outbox } = await start()
+  post('s', 'hello', [])
+  expect(outbox.value).toMatchObject([{ sent: false }])
+  last().greet()
+  expect(outbox.value).toMatchObject([{ sent: true }])
+  last().close()
+  vi.resetModules()
+  expect((await start()).outbox.value).toMatchObject([{ sent: true, turn: null }])
+})
+
+test('a prompt whose turn is over is no longer shown as accepted', async () => {
+  const { post, outbox, arrived, letterOf } = await start()
+  last().greet()
+  post('s', 'hello', [])
+  last().say({ re: last().prompts[0]?.id, ok: { is: 'taken', turn: 4 } })
+  await turn()
+  arrived('s', new Set(), 3)
+  expect(outbox.value).toHaveLength(1)
+  arrived('s', new Set(), 5)
+  expect(outbox.value).toEqual([])
+  expect(letterOf('s', 4)).toMatchObject({ text: 'hello' })
+})
+
+test('what is too large to keep says so', async () => {
+  const { post, outbox } = await start()
+  post('s', 'look', [{ mime: 'image/png', data: 'A'.repeat(1_000_001) }])
+  expect(outbox.value).toMatchObject([{ unkept: true }])
+})
+
+test('nothing is kept after a sign-out but choices', async () => {
+  const { post } = await start()
+  const { forgetContent, keep, keepSoon } = await import('./keep')
+  post('s', 'hello', [])
+  keep('choice.theme', 'dark')
+  forgetContent()
+  post('s', 'more', [])
+  keepSoon('view', () => 'late')
+  keep('choice.wrap', false)
+  expect([...store.keys()].sort()).toEqual(['ropewalk.choice.theme', 'ropewalk.choice.wrap'])
 })
 
 test('a full outbox takes no more', async () => {

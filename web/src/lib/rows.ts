@@ -41,8 +41,9 @@ export class Rows {
     this.put(rows)
   }
 
-  /** New and changed rows. Rows newer than a cut are not taken: there would be a gap before them. */
-  put(rows: readonly Row[]): void {
+  /** New and changed rows. Rows newer than a cut are not taken, nor, but for a page of them, older ones: there would be a gap. */
+  put(rows: readonly Row[], isPage = false): void {
+    const begin = isPage || !this.earlier.peek() ? 0 : (this.ids.peek()[0] ?? 0)
     const fresh: number[] = []
     let reshaped = false
     for (const row of rows) {
@@ -51,7 +52,7 @@ export class Rows {
         if (row.rev < known.peek().rev) continue
         reshaped ||= shapeOf(known.peek()) !== shapeOf(row)
         known.value = row
-      } else if (!(this.cut.peek() && row.id > this.last)) {
+      } else if (row.id >= begin && !(this.cut.peek() && row.id > this.last)) {
         this.byId.set(row.id, signal(row))
         fresh.push(row.id)
       }
@@ -71,8 +72,13 @@ export class Rows {
 
   /** A page of rows before the first one. */
   prepend(rows: readonly Row[], earlier: boolean): void {
-    this.put(rows)
+    this.put(rows, true)
     this.earlier.value = earlier
+    this.bound()
+  }
+
+  /** Lets the newest rows go, for a reader far from the end. */
+  bound(): void {
     const ids = this.ids.peek()
     if (ids.length <= HELD_MAX) return
     for (const id of ids.slice(HELD_MAX)) this.byId.delete(id)

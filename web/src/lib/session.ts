@@ -6,9 +6,11 @@
 
 import { signal, type Signal } from '@preact/signals'
 import type { Row, SessionState, View } from '../wire'
+import { setDraft } from './draft'
 import { atFlush } from './flush'
-import { keepSoon, kept } from './keep'
-import { ask, Lost, onLive, onTold, Refused } from './line'
+import { keepNot, keepSoon, kept } from './keep'
+import { ask, Lost, onLive, onTold, Refused, state } from './line'
+import { withdrawAll } from './outbox'
 import { Rows } from './rows'
 
 const LET_GO_MS = 30_000
@@ -54,7 +56,9 @@ export function watched(session: string): Watched | undefined {
 /** Starts to watch, or joins who does. Give it back with [`letGo`]. */
 export function watch(session: string): Watched {
   let found = watches.get(session)
-  if (!found) {
+  // One that has ended says nothing more: whoever comes back asks again.
+  if (!found || (found.over.peek() !== null && found.holders === 0)) {
+    if (found) clearTimeout(found.ending)
     found = new Watched(session)
     watches.set(session, found)
     void request(found)
@@ -68,6 +72,7 @@ export function letGo(one: Watched): void {
   one.holders -= 1
   if (one.holders > 0) return
   one.ending = setTimeout(() => {
+    if (watches.get(one.session) !== one) return
     watches.delete(one.session)
     ask({ do: 'unwatch', session: one.session }).catch(() => {})
   }, LET_GO_MS)
@@ -83,11 +88,22 @@ export async function loadEarlier(one: Watched): Promise<void> {
   const first = one.rows.ids.peek()[0]
   if (first === undefined) return
   const page = await ask({ do: 'earlier', session: one.session, before: first })
+  // Rows were told anew meanwhile: between these and those there would be a gap.
+  if (one.rows.ids.peek()[0] !== first) return
   one.rows.prepend(page.rows, page.earlier)
 }
 
 export async function whole(session: string, row: number): Promise<Row | null> {
   return (await ask({ do: 'whole', session, row })).rows[0] ?? null
+}
+
+/** A session is deleted: nothing of it stays in this browser. */
+export function forgetSession(session: string): void {
+  watches.delete(session)
+  withdrawAll(session)
+  setDraft(session, '')
+  // What is to be kept may be of this session too, and the next frame of another one brings that back.
+  keepNot('view')
 }
 
 export function startSessions(): void {
@@ -102,6 +118,8 @@ export function startSessions(): void {
 }
 
 async function request(one: Watched): Promise<void> {
+  // Every connection begins with a watch; what waited for it would be a second one.
+  if (state.peek().is !== 'live') return
   try {
     await ask({ do: 'watch', session: one.session, after: one.fresh.peek() ? one.upto : null })
     one.over.value = null

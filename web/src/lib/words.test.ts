@@ -7,6 +7,8 @@ test.each([
   ['a\u200bb\u00adc', 'a⟨U+200B⟩b⟨U+00AD⟩c'],
   ['\x1b[2Jhidden\r', '⟨U+001B⟩[2Jhidden⟨U+000D⟩'],
   ['tag\u{e0041}', 'tag⟨U+E0041⟩'],
+  ['a\u3164b\u2800\uffa0\u115f', 'a⟨U+3164⟩b⟨U+2800⟩⟨U+FFA0⟩⟨U+115F⟩'],
+  ['ls\ufe0f\u{e0100}', 'ls⟨U+FE0F⟩⟨U+E0100⟩'],
   ['grüße 😀', 'grüße 😀'],
 ])('every character of %j can be seen', (text, expected) => expect(visible(text)).toBe(expected))
 

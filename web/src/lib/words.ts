@@ -4,6 +4,8 @@ import { signal } from '@preact/signals'
 import type { AskView, Card } from '../wire'
 import { skew } from './line'
 
+export { visible } from './hidden'
+
 /** The time, for everything that counts. Ticks only while somebody can see it. */
 export const now = signal(Date.now())
 
@@ -107,13 +109,4 @@ export function riskWord(risk: string): string {
 /** High and critical risk, and any word that this page does not know. */
 export function isGrave(risk: string): boolean {
   return risk !== 'low' && risk !== 'medium'
-}
-
-/**
- * Text whose every character can be seen: what somebody allows must be what is written. Characters
- * that hide, or turn the direction of others, are written as their number.
- */
-export function visible(text: string): string {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]/gu,
-    (char) => `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`)
 }

@@ -40,7 +40,11 @@ export function NewPage() {
     const changed = settings.filter((setting, place) => setting.value !== offer?.settings[place]?.value)
     ask({ do: 'open', folder, settings: Object.fromEntries(changed.map((setting) => [setting.id, setting.value])) }).then(
       ({ session }) => {
-        post(session, text, pictures)
+        // What the outbox does not take stays as a draft, where it can be sent from.
+        if (!post(session, text, pictures)) {
+          setDraft(session, text)
+          toast('Too many prompts wait to be sent. This one is a draft of the session.', true)
+        }
         setDraft('new', '')
         go(sessionPath(session))
       },

@@ -84,7 +84,7 @@ function NeedsYou() {
   return (
     <section class="needs-you" aria-labelledby="needs-you">
       <h2 id="needs-you">Needs you ({waiting.length})</h2>
-      <ul class="bare">{waiting.slice(0, SHOWN_ASKS).map((one) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} /></li>)}</ul>
+      <ul class="bare">{waiting.slice(0, SHOWN_ASKS).map((one, place) => <li key={`${one.session} ${one.ask}`}><AskLine ask={one} place={place} /></li>)}</ul>
       {waiting.length > SHOWN_ASKS && <a class="more" href="/inbox">All {waiting.length}</a>}
     </section>
   )

@@ -5,13 +5,16 @@ import type { SessionState, Waiting } from '../wire'
 import { may } from '../ask/answer'
 import { appendDraft } from '../lib/draft'
 import { ask } from '../lib/line'
-import { post } from '../lib/outbox'
-import type { Watched } from '../lib/session'
+import { letterOf, post } from '../lib/outbox'
+import { type Watched, watched as watchedAs } from '../lib/session'
 import { toast, tried } from '../lib/toast'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Composer } from './composer'
 import { setIn, SettingChips } from './settings'
+
+/** The server tells so much of a prompt that waits; what is as long has been cut. */
+const WAITING_BYTES = 6_140
 
 const EMPTY_SETTINGS: SessionState['settings'] = []
 const EMPTY_COMMANDS: SessionState['commands'] = []
@@ -39,21 +42,34 @@ export function Foot({ watched }: { watched: Watched }) {
 
 function Queue({ session, queue }: { session: string; queue: readonly Waiting[] }) {
   const take = (turn: number) => tried(ask({ do: 'cancel', session, turn }))
+  const edit = (turn: number, text: string) => void take(turn).then((done) => { if (done) appendDraft(session, text) })
   return (
     <ul class="bare queue" aria-label="Waiting prompts">
-      {queue.map((one) => (
-        <li key={one.turn} class="queued">
-          <span class="soft">Next</span><span class="queued-text">{one.text}</span>
-          <IconButton tiny label="Take it back and edit it" icon="pencil" size={15} onPress={() => void take(one.turn).then((done) => { if (done) appendDraft(session, one.text) })} />
-          <IconButton tiny label="Take it back" icon="close" size={15} onPress={() => void take(one.turn)} />
-        </li>
-      ))}
+      {queue.map((one) => {
+        const text = editable(session, one)
+        return (
+          <li key={one.turn} class="queued">
+            <span class="soft">Next</span><span class="queued-text">{one.text}</span>
+            {text !== null && <IconButton tiny label="Take it back and edit it" icon="pencil" size={15} onPress={() => edit(one.turn, text)} />}
+            <IconButton tiny label="Take it back" icon="close" size={15} onPress={() => void take(one.turn)} />
+          </li>
+        )
+      })}
     </ul>
   )
 }
 
-export async function stop(session: string): Promise<void> {
-  await tried(ask({ do: 'cancel', session, turn: null }))
+/** All of a prompt that waits; nothing if some of it, or its pictures, would be lost by editing it. */
+function editable(session: string, { turn, text }: Waiting): string | null {
+  const mine = letterOf(session, turn)
+  if (mine) return mine.pictures.length > 0 ? null : mine.text
+  return new TextEncoder().encode(text).length < WAITING_BYTES ? text : null
+}
+
+/** Stops the turn that runs, by its id: without one the prompts behind it would go too. */
+export function stop(session: string): Promise<boolean> {
+  const turn = watchedAs(session)?.state.peek()?.turn ?? null
+  return tried(ask({ do: 'cancel', session, turn }))
 }
 
 function StopButton({ session, turn }: { session: string; turn: number | null }) {
@@ -62,7 +78,7 @@ function StopButton({ session, turn }: { session: string; turn: number | null })
   const press = () => {
     if (asked) return toast('It was asked to stop already, and stops as soon as it can.')
     setAsked(true)
-    void tried(ask({ do: 'cancel', session, turn: null })).then((done) => { if (!done) setAsked(false) })
+    void stop(session).then((done) => { if (!done) setAsked(false) })
   }
   return <button type="button" class="send stop" aria-label="Stop" onClick={press}><Icon name="stop" /><span class="send-word">{asked ? 'Stopping…' : 'Stop'}</span></button>
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Row } from '../wire'
-import { layout } from './layout'
+import { layout, settled } from './layout'
 
 const base = { rev: 0, at: 0, under: null }
 
@@ -36,3 +36,11 @@ test('one action needs no fold', () => check('p t s T s e', '1 2 3 4 5 6'))
 test('what a sub-agent did is inside its call', () => check('p t t>2 s>2 t e', '1 (2 5: 2 actions, 2 files, 0 failed) 6 2<3 4'))
 test('rows whose call is not here stand for themselves', () => check('p s>99 t', '1 2 3'))
 test('turns do not fold into each other', () => check('p t t e p t t', '1 (2 3: 2 actions, 2 files, 0 failed) 4 5 6 7'))
+
+test('what has not changed stays the same object', () => {
+  const before = layout(rows('p t t>2 e p t'))
+  const after = settled(before, layout(rows('p t t>2 e p t t>6')))
+  expect(after.blocks.every((block, place) => block === before.blocks[place])).toBe(true)
+  expect(after.inside.get(2)).toBe(before.inside.get(2))
+  expect(after.inside.get(6)).toEqual([7])
+})

@@ -60,3 +60,16 @@ function push(map: Map<number, number[]>, key: number, value: number): void {
   if (list) list.push(value)
   else map.set(key, [value])
 }
+
+/** The same layout, with everything of the one before that has not changed: who shows it need not be asked again. */
+export function settled(before: Layout | null, next: Layout): Layout {
+  if (!before) return next
+  const known = new Map(before.blocks.map((block) => [keyOf(block), block]))
+  const inside = new Map([...next.inside].map(([id, ids]) => {
+    const was = before.inside.get(id)
+    return [id, was && `${was}` === `${ids}` ? was : ids]
+  }))
+  return { blocks: next.blocks.map((block) => known.get(keyOf(block)) ?? block), inside }
+}
+
+const keyOf = (block: Block) => JSON.stringify(block)

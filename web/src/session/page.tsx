@@ -9,7 +9,7 @@ import { Shelf } from '../ask/shelf'
 import { cards } from '../lib/board'
 import { ask, skew, state as line } from '../lib/line'
 import { changesPath, go, sessionPath } from '../lib/router'
-import { letGo, watch, type Watched } from '../lib/session'
+import { forgetSession, letGo, watch, type Watched } from '../lib/session'
 import { copy, tried } from '../lib/toast'
 import { clock, duration, money, now, titleOf } from '../lib/words'
 import { Icon } from '../ui/icons'
@@ -140,6 +140,7 @@ function Delete({ session, title, onClose }: { session: string; title: string; o
     const done = await tried(ask({ do: 'delete', session }))
     setBusy(false)
     if (!done) return
+    forgetSession(session)
     onClose()
     go('/', { replace: true })
   }

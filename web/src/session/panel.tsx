@@ -5,7 +5,7 @@ import { lazy } from '../lib/lazy'
 import { hello } from '../lib/line'
 import type { Watched } from '../lib/session'
 import { copy } from '../lib/toast'
-import { clock, money } from '../lib/words'
+import { clock, money, visible } from '../lib/words'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Output } from '../ui/text'
@@ -56,7 +56,7 @@ function OutputTab({ watched }: { watched: Watched }) {
   })
   const row = id === undefined ? undefined : watched.rows.get(id)?.value
   if (row?.is !== 'tool') return <p class="empty">No command has run yet.</p>
-  return <><p class="output-title"><Icon name="terminal" size={16} />{row.title}</p>{row.output === '' ? <p class="soft">Nothing was written.</p> : <Output text={row.output} lines={1_000} label="Output" />}</>
+  return <><p class="output-title"><Icon name="terminal" size={16} />{visible(row.title)}</p>{row.output === '' ? <p class="soft">Nothing was written.</p> : <Output text={row.output} lines={1_000} label="Output" />}</>
 }
 
 export function Details({ watched }: { watched: Watched }) {

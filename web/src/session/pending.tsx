@@ -3,17 +3,20 @@
 import { useSignalEffect } from '@preact/signals'
 import { appendDraft } from '../lib/draft'
 import { state } from '../lib/line'
-import { again, arrived, outbox, withdraw } from '../lib/outbox'
+import { again, arrived, type Letter, outbox, withdraw } from '../lib/outbox'
 import type { Watched } from '../lib/session'
 
 export function Pending({ watched }: { watched: Watched }) {
   useSignalEffect(() => {
+    if (outbox.value.length === 0 || !watched.fresh.value) return
+    let newest = watched.state.value?.turn ?? -1
     const turns = new Set(watched.state.value?.queue.map((one) => one.turn))
     for (const id of watched.rows.ids.value.slice(-80)) {
       const row = watched.rows.get(id)?.peek()
+      if (row?.turn != null) newest = Math.max(newest, row.turn)
       if (row?.turn != null && row.is === 'prompt') turns.add(row.turn)
     }
-    arrived(watched.session, turns)
+    arrived(watched.session, turns, newest)
   })
   const letters = outbox.value.filter((letter) => letter.session === watched.session)
   return (
@@ -26,11 +29,19 @@ export function Pending({ watched }: { watched: Watched }) {
               <button type="button" class="plain" onClick={() => again(letter)}>Try again</button>
               <button type="button" class="plain" onClick={() => { withdraw(letter.key); appendDraft(watched.session, letter.text) }}>Edit</button>
             </p>
-            : <p class="pending-state soft">{letter.turn !== null ? 'Accepted' : state.value.is === 'live' ? 'Sending…' : 'Will be sent when there is a connection'}
-              {letter.turn === null && state.value.is !== 'live' && <button type="button" class="plain" onClick={() => { withdraw(letter.key); appendDraft(watched.session, letter.text) }}>Edit</button>}
+            : <p class="pending-state soft"><span>{progressOf(letter)}</span>
+              {letter.turn === null && !letter.sent && state.value.is !== 'live' && <button type="button" class="plain" onClick={() => { withdraw(letter.key); appendDraft(watched.session, letter.text) }}>Edit</button>}
             </p>}
         </div>
       ))}
     </>
   )
+}
+
+/** Words for how far it is. One that was on its way cannot be edited any more: it would be done twice. */
+function progressOf(letter: Letter): string {
+  if (letter.turn !== null) return 'Accepted'
+  if (state.value.is === 'live') return 'Sending…'
+  const loses = letter.unkept ? ' Keep this page open until then: the browser has no room to keep it.' : ''
+  return letter.sent ? `May have arrived. It is sent again when there is a connection, and done once.${loses}` : `Will be sent when there is a connection.${loses}`
 }

@@ -1,12 +1,13 @@
 // One row: what somebody asked, what the agent said, thought or did, and how a turn ended.
 
-import { useComputed } from '@preact/signals'
+import { type ReadonlySignal, useComputed } from '@preact/signals'
 import { useState } from 'preact/hooks'
 import type { Ended, Row } from '../wire'
 import { sessionPath } from '../lib/router'
 import { type Watched, whole } from '../lib/session'
 import { copy, toast, tried, wordsOf } from '../lib/toast'
 import { bytes, clock, duration, money, several } from '../lib/words'
+import { Boundary } from '../ui/boundary'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Markdown } from '../ui/text'
@@ -14,10 +15,13 @@ import { openedByHand } from './opened'
 import { PlanRow } from './plan'
 import { ToolRow } from './tool'
 
+/** Rows inside the row of a call. A signal, so that only the call is painted that has another one inside. */
+export type Inside = ReadonlySignal<ReadonlyMap<number, readonly number[]>>
+
 export interface RowProps {
   id: number
   watched: Watched
-  inside: ReadonlyMap<number, readonly number[]>
+  inside: Inside
 }
 
 type Of<K extends Row['is']> = Extract<Row, { is: K }>
@@ -28,6 +32,10 @@ const MARKDOWN_CHARS_MAX = 120_000
 export function RowView({ id, watched, inside }: RowProps) {
   const row = watched.rows.get(id)?.value
   if (!row) return null
+  return <Boundary again={row.rev} words="This could not be shown."><Kind row={row} watched={watched} inside={inside} /></Boundary>
+}
+
+function Kind({ row, watched, inside }: Omit<RowProps, 'id'> & { row: Row }) {
   switch (row.is) {
     case 'prompt':
       return <PromptRow row={row} watched={watched} />
@@ -53,14 +61,16 @@ export function RowView({ id, watched, inside }: RowProps) {
 }
 
 function PromptRow({ row, watched }: { row: Of<'prompt'>; watched: Watched }) {
+  const full = useFull(row, watched)
+  const text = full.row?.is === 'prompt' ? full.row.text : row.text
   return (
     <div class="bubble" data-prompt>
-      <p class="bubble-text">{row.text}</p>
+      <p class="bubble-text">{text}</p>
       {row.attached.length > 0 && <p class="attached soft">{row.attached.join(', ')}</p>}
-      <More row={row} watched={watched} />
+      {row.more > 0 && !full.row && <ShowAll more={row.more} onShow={full.load} />}
       <footer class="row-foot soft">
         <span>{row.from}</span> <time dateTime={new Date(row.at).toISOString()}>{clock(row.at)}</time>
-        <CopyButton text={row.text} what="prompt" />
+        <CopyButton text={text} what="prompt" />
         <LinkButton watched={watched} row={row.id} />
       </footer>
     </div>
@@ -84,13 +94,18 @@ function SaidRow({ row, watched }: { row: Of<'said'>; watched: Watched }) {
 function ThoughtRow({ row, watched }: { row: Of<'thought'>; watched: Watched }) {
   const opened = openedByHand(watched.session, `row ${row.id}`)
   const open = opened.value ?? false
+  const full = useFull(row, watched)
+  const text = full.row?.is === 'thought' ? full.row.text : row.text
   const first = row.text.trim().split('\n', 1)[0] ?? ''
   return (
     <div class="thought">
       <button type="button" class="fold" aria-expanded={open} onClick={() => { opened.value = !open }}>
         <Icon name="thought" size={16} /><span class="fold-name">Thought</span>{!open && <span class="fold-line">{first.replace(/[*_`#]/g, '')}</span>}
       </button>
-      {open && <><Markdown text={row.text} whole={false} /><More row={row} watched={watched} /></>}
+      {open && <>
+        {text.length > MARKDOWN_CHARS_MAX ? <pre class="long" tabIndex={0}>{text}</pre> : <Markdown text={text} whole={false} />}
+        {row.more > 0 && !full.row && <ShowAll more={row.more} onShow={full.load} />}
+      </>}
     </div>
   )
 }
@@ -144,14 +159,6 @@ function summary(row: Ended): string {
   return parts.filter(Boolean).join(' · ')
 }
 
-/** Text that the server has and did not send. */
-function More({ row, watched }: { row: Of<'prompt'> | Of<'thought'>; watched: Watched }) {
-  const full = useFull(row, watched)
-  if (row.more === 0) return null
-  if (full.row && 'text' in full.row) return <pre class="long" tabIndex={0}>{full.row.text}</pre>
-  return <ShowAll more={row.more} onShow={full.load} />
-}
-
 export function ShowAll({ more, onShow }: { more: number; onShow: () => void }) {
   return <button type="button" class="plain" onClick={onShow}>Show all ({bytes(more)} more)</button>
 }
@@ -164,7 +171,8 @@ export function useFull(row: Row, watched: Watched): { row: Row | null; load: ()
       (error: unknown) => toast(wordsOf(error), true),
     )
   }
-  return { row: full, load }
+  // What was loaded while it still grew is old when more has come; then it can be loaded again.
+  return { row: full && full.rev >= row.rev ? full : null, load }
 }
 
 export function CopyButton({ text, what }: { text: string | (() => string); what: string }) {

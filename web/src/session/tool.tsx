@@ -1,16 +1,18 @@
 // A tool call: one line, which opens. A running one shows the end of its output; a failed one is open.
 
+import { useComputed } from '@preact/signals'
+import { useMemo } from 'preact/hooks'
 import type { Row } from '../wire'
 import { pretty } from '../ask/preview'
 import { Diff } from '../changes/diff'
 import { plainText } from '../lib/ansi'
 import type { Watched } from '../lib/session'
 import { skew } from '../lib/line'
-import { bytes, duration, now } from '../lib/words'
+import { bytes, duration, now, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
 import { Output } from '../ui/text'
 import { openedByHand } from './opened'
-import { CopyButton, RowView, ShowAll, useFull } from './row'
+import { CopyButton, type Inside, RowView, ShowAll, useFull } from './row'
 
 type ToolRowData = Extract<Row, { is: 'tool' }>
 
@@ -22,19 +24,21 @@ const STATES = { running: 'Running', done: 'Done', failed: 'Failed', refused: 'R
 interface ToolProps {
   row: ToolRowData
   watched: Watched
-  inside: ReadonlyMap<number, readonly number[]>
+  inside: Inside
 }
+
+const NONE: readonly number[] = []
 
 export function ToolRow({ row, watched, inside }: ToolProps) {
   const opened = openedByHand(watched.session, `row ${row.id}`)
   const open = opened.value ?? row.state === 'failed'
-  const within = inside.get(row.id) ?? []
+  const within = useComputed(() => inside.value.get(row.id) ?? NONE).value
   const running = row.state === 'running'
   return (
     <div class={`tool is-${row.state}`} data-tool={row.tool} data-state={row.state}>
       <button type="button" class="tool-head" aria-expanded={open} onClick={() => { opened.value = !open }}>
         <Icon name={kindIcon(row.kind)} size={17} />
-        <span class="tool-title">{row.title || row.tool}</span>
+        <span class="tool-title">{visible(row.title || row.tool)}</span>
         {row.diffs.length > 0 && <Counts row={row} />}
         <span class="tool-state"><StateMark state={row.state} /><Elapsed row={row} /></span>
       </button>
@@ -49,7 +53,7 @@ function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within:
   const full = useFull(shown, watched)
   const row = full.row?.is === 'tool' ? full.row : shown
   const missing = row.diffs.reduce((sum, diff) => sum + diff.more, 0)
-  const command = commandOf(row)
+  const [command, given] = useMemo(() => [commandOf(row.input), pretty(row.input)], [row.input])
   const input = row.input !== '' && row.input !== '{}' && row.input !== 'null'
   return (
     <div class="tool-body">
@@ -57,15 +61,15 @@ function ToolBody({ row: shown, watched, inside, within }: ToolProps & { within:
       {row.decided && <p class="soft">{row.decided}</p>}
       {input && (
         <div class="tool-input">
-          <pre tabIndex={0} aria-label="Input" class={command === null ? '' : 'command'}>{command ?? pretty(row.input)}</pre>
-          <CopyButton text={command ?? pretty(row.input)} what="input" />
+          <pre tabIndex={0} aria-label="Input" class={command === null ? '' : 'command'}>{visible(command ?? given)}</pre>
+          <CopyButton text={command ?? given} what="input" />
         </div>
       )}
       {row.diffs.map((diff) => <Diff key={diff.path} diff={diff} compact={row.diffs.length === 1} />)}
       {within.length > 0 && <Within ids={within} watched={watched} inside={inside} />}
       {shown.more > 0 && !full.row && <ShowAll more={shown.more} onShow={full.load} />}
       {missing > 0 && shown.more === 0 && !full.row && <button type="button" class="plain" onClick={full.load}>Show all of the change ({missing} more lines)</button>}
-      {row.output !== '' && <div class="tool-output"><Output text={row.output} lines={OPEN_LINES} label="Output" /><CopyButton text={plainText(row.output)} what="output" /></div>}
+      {row.output !== '' && <div class="tool-output"><Output text={row.output} lines={OPEN_LINES} label="Output" /><CopyButton text={() => plainText(row.output)} what="output" /></div>}
       <Facts row={row} />
     </div>
   )
@@ -82,7 +86,7 @@ function Facts({ row }: { row: ToolRowData }) {
   return <p class="tool-facts soft">{facts.filter(Boolean).join(' · ')}</p>
 }
 
-function Within({ ids, watched, inside }: { ids: readonly number[]; watched: Watched; inside: ReadonlyMap<number, readonly number[]> }) {
+function Within({ ids, watched, inside }: { ids: readonly number[]; watched: Watched; inside: Inside }) {
   return <ol class="bare rows within">{ids.map((id) => <li key={id} id={`r${id}`} data-row={id}><RowView id={id} watched={watched} inside={inside} /></li>)}</ol>
 }
 
@@ -106,9 +110,9 @@ function Elapsed({ row }: { row: ToolRowData }) {
 }
 
 /** The command's own text, where it is all of the input. */
-function commandOf(row: ToolRowData): string | null {
+function commandOf(given: string): string | null {
   try {
-    const input = JSON.parse(row.input) as Record<string, unknown>
+    const input = JSON.parse(given) as Record<string, unknown>
     return typeof input.command === 'string' && Object.keys(input).length === 1 ? input.command : null
   } catch {
     return null

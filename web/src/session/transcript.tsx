@@ -12,7 +12,7 @@ import type { Block } from './layout'
 import { openedByHand } from './opened'
 import { Pending } from './pending'
 import { Reader } from './reader'
-import { RowView } from './row'
+import { type Inside, RowView } from './row'
 import { Window } from './window'
 
 /** Elements of the transcript; with its texts the page stays below 6,000 nodes. */
@@ -27,7 +27,7 @@ export function Transcript({ watched }: { watched: Watched }) {
   const window = useMemo(() => new Window(watched), [watched])
   const reader = useReader(scroller, list, window)
   useLinkedRow(watched, window, reader, list)
-  const { blocks, inside } = window.layout.value
+  const { blocks } = window.layout.value
   return (
     <div class="transcript-frame">
       <div class="transcript" ref={scroller} onScroll={() => { reader.current?.moved(); if (!reader.current?.following.peek()) window.hold() }}
@@ -38,7 +38,7 @@ export function Transcript({ watched }: { watched: Watched }) {
             : watched.fresh.value && blocks.length === 0 && <p class="empty">Nothing was said yet. Write what you want done.</p>}
           {!watched.fresh.value && blocks.length === 0 && !watched.over.value && <p class="empty" role="status">Loading the conversation…</p>}
           <ol class="bare rows" ref={list}>
-            {blocks.map((block) => <BlockView key={`${block.is}${block.id}`} block={block} watched={watched} inside={inside} />)}
+            {blocks.map((block) => <BlockView key={`${block.is}${block.id}`} block={block} watched={watched} inside={window.inside} />)}
           </ol>
           {window.after.value && <button type="button" class="plain earlier" onClick={() => window.later()}>Load later</button>}
           <Pending watched={watched} />
@@ -58,7 +58,7 @@ function Pill({ reader, onPress, beyond }: { reader: Reader | null; onPress: () 
 interface BlockProps {
   block: Block
   watched: Watched
-  inside: ReadonlyMap<number, readonly number[]>
+  inside: Inside
 }
 
 function BlockView({ block, watched, inside }: BlockProps) {
@@ -89,7 +89,7 @@ function useReader(scroller: { current: HTMLElement | null }, list: { current: H
       before: () => mine.before(),
       after: () => {
         mine.after()
-        if (!mine.following.peek()) return
+        if (!mine.following.peek()) return window.hold()
         flushes += 1
         const crowded = flushes % COUNT_EVERY === 0 && (list.current?.getElementsByTagName('*').length ?? 0) > ELEMENTS_MAX
         if (window.follow(crowded)) queueMicrotask(() => mine.toEnd())

@@ -4,8 +4,9 @@
 import { computed, signal } from '@preact/signals'
 import type { Row } from '../wire'
 import { atFlush } from '../lib/flush'
+import { HELD_MAX } from '../lib/rows'
 import { loadEarlier, rewatch, type Watched } from '../lib/session'
-import { layout } from './layout'
+import { type Layout, layout, settled } from './layout'
 
 /** Rows in the page at most, and what is left when the oldest go. */
 export const SHOWN_MAX = 300
@@ -20,7 +21,10 @@ export class Window {
   private readonly first = signal<number | null>(null)
   /** The last row shown; nothing shows to the end. */
   private readonly last = signal<number | null>(null)
+  /** Somebody reads: what is shown stays, and what is too much waits below. */
+  private readonly holding = signal(false)
   readonly loading = signal(false)
+  private laid: Layout | null = null
 
   constructor(private readonly watched: Watched) {}
 
@@ -28,7 +32,7 @@ export class Window {
     const all = this.watched.rows.ids.value
     const from = this.first.value === null ? Math.max(0, all.length - FIRST_SHOWN) : lowerBound(all, this.first.value)
     const to = this.last.value === null ? all.length : lowerBound(all, this.last.value + 1)
-    return all.slice(Math.max(from, to - SHOWN_MAX), to)
+    return this.holding.value ? all.slice(from, Math.min(to, from + SHOWN_MAX)) : all.slice(Math.max(from, to - SHOWN_MAX), to)
   })
 
   readonly layout = computed(() => {
@@ -37,8 +41,10 @@ export class Window {
       const row = this.watched.rows.get(id)
       return row ? [row.peek()] : []
     })
-    return layout(rows)
+    this.laid = settled(this.laid, layout(rows))
+    return this.laid
   })
+  readonly inside = computed(() => this.layout.value.inside)
 
   /** There is something before what is shown. */
   readonly before = computed(() => this.watched.rows.earlier.value || (this.ids.value[0] ?? 0) > (this.watched.rows.ids.value[0] ?? 0))
@@ -80,6 +86,7 @@ export class Window {
   }
 
   toEnd(): void {
+    this.holding.value = false
     this.last.value = null
     this.first.value = null
     if (this.watched.rows.cut.peek()) rewatch(this.watched)
@@ -87,8 +94,9 @@ export class Window {
 
   /** The reader follows the end: the oldest rows may go. Gives whether some did. */
   follow(crowded: boolean): boolean {
+    if (this.last.peek() !== null || this.after.peek()) return false
+    this.holding.value = false
     const shown = this.ids.peek()
-    if (this.last.peek() !== null) return false
     if (this.first.peek() === null && shown.length > 0) this.first.value = shown[0] ?? null
     const keep = crowded ? Math.max(20, Math.floor(shown.length / 2)) : SHOWN_AFTER_TRIM
     if (shown.length <= (crowded ? 20 : SHOWN_MAX - 1)) return false
@@ -101,7 +109,18 @@ export class Window {
   hold(): void {
     const shown = this.ids.peek()
     if (this.first.peek() === null && shown.length > 0) this.first.value = shown[0] ?? null
-    if (shown.length >= SHOWN_MAX && this.last.peek() === null) this.last.value = shown.at(-1) ?? null
+    this.holding.value = true
+    this.bound()
+  }
+
+  /** What comes while somebody reads is not held without end: it is asked for when they go there. */
+  private bound(): void {
+    const { rows } = this.watched
+    const all = rows.ids.peek()
+    if (all.length <= HELD_MAX) return
+    const before = lowerBound(all, this.ids.peek()[0] ?? 0) - STEP
+    if (before > 0) rows.trim(all.length - before)
+    rows.bound()
   }
 
   /** Shows a row somewhere in the middle. Gives whether it is there. */

@@ -44,7 +44,7 @@ export function useKeys(): void {
   useEffect(() => {
     let escaped = 0
     const pressed = (event: KeyboardEvent) => {
-      if (event.defaultPrevented || event.isComposing) return
+      if (event.defaultPrevented || event.isComposing || event.repeat || document.querySelector('dialog[open]')) return
       const session = sessionAt.value
       if (event.key === 'Escape') {
         const twice = event.timeStamp - escaped < ESCAPE_TWICE_MS
@@ -54,7 +54,7 @@ export function useKeys(): void {
       }
       const from = event.target as HTMLElement
       const typing = /^(TEXTAREA|INPUT|SELECT)$/.test(from.tagName) || from.isContentEditable
-      if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return
+      if (typing || event.ctrlKey || event.metaKey || event.altKey) return
       const action = ACTIONS[event.key]
       if (!action) return
       event.preventDefault()

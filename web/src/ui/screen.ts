@@ -13,6 +13,8 @@ function media(query: string): Signal<boolean> {
 export const phone = media('(max-width: 759px)')
 /** Three columns. */
 export const wide = media('(min-width: 1200px)')
+/** Before and after of a change fit beside each other. */
+export const twoSides = media('(min-width: 1100px)')
 /** There is no mouse or touchpad, and probably no keyboard. */
 export const touch = media('(pointer: coarse)')
 

@@ -9,12 +9,10 @@ interface SheetProps {
   label: string
   onClose: () => void
   children: ComponentChildren
-  /** Stays where it is when the ground beside it is touched. */
-  firm?: boolean
   class?: string
 }
 
-export function Sheet({ label, onClose, children, firm = false, class: extra = '' }: SheetProps) {
+export function Sheet({ label, onClose, children, class: extra = '' }: SheetProps) {
   const dialog = useRef<HTMLDialogElement>(null)
   useEffect(() => {
     const before = document.activeElement as HTMLElement | null
@@ -30,7 +28,7 @@ export function Sheet({ label, onClose, children, firm = false, class: extra = '
   return (
     <dialog ref={dialog} class={`sheet ${extra}`} aria-label={label}
       onCancel={(event) => { event.preventDefault(); onClose() }}
-      onClick={(event) => { if (!firm && event.target === dialog.current) onClose() }}>
+      onClick={(event) => { if (event.target === dialog.current) onClose() }}>
       <div class="sheet-inside">
         <header class="sheet-head">
           <h2>{label}</h2>

@@ -1,5 +1,6 @@
 // The connection in words and a dot, and what is said at the edge of the page.
 
+import { useLayoutEffect, useRef } from 'preact/hooks'
 import { cards } from '../lib/board'
 import { hello, outdated, reconnectNow, state } from '../lib/line'
 import { dismiss, toasts } from '../lib/toast'
@@ -15,7 +16,12 @@ export function ConnectionBanner() {
     return cards.value.size > 0 || hello.value ? <p class="banner" role="status">Connecting…</p> : null
   }
   if (line.is === 'offline') {
-    return <p class="banner off" role="status">Offline{last !== null && ` – last update ${clock(last)}`}</p>
+    return (
+      <p class="banner off" role="status">
+        <span>Offline{last !== null && ` – last update ${clock(last)}`}</span>
+        <button type="button" onClick={reconnectNow}>Now</button>
+      </p>
+    )
   }
   const seconds = Math.max(0, Math.ceil((line.until - now.value) / 1_000))
   return (
@@ -34,9 +40,12 @@ export function ConnectionDot() {
 }
 
 export function Toasts() {
+  const box = useRef<HTMLDivElement>(null)
+  const shown = toasts.value
+  useLayoutEffect(() => raise(box.current), [shown])
   return (
-    <div class="toasts" aria-live="polite" role="status">
-      {toasts.value.map((one) => (
+    <div ref={box} popover="manual" class="toasts" aria-live="polite" role="status">
+      {shown.map((one) => (
         <div key={one.id} class={one.bad ? 'toast bad' : 'toast'}>
           <span>{one.text}</span>
           <IconButton label="Dismiss" icon="close" size={16} onPress={() => dismiss(one.id)} />
@@ -50,4 +59,14 @@ export function Toasts() {
       )}
     </div>
   )
+}
+
+/** Above everything, a sheet that was opened later included. Browsers without popovers show it where it is. */
+function raise(box: HTMLElement | null): void {
+  if (!box?.showPopover) return
+  if (box.matches(':popover-open')) {
+    if (!document.querySelector('dialog[open]')) return
+    box.hidePopover()
+  }
+  box.showPopover()
 }

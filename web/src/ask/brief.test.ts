@@ -1,0 +1,25 @@
+import { expect, test } from 'vitest'
+import type { AskView } from '../wire'
+import { briefOf, isCut, isWhole } from './brief'
+
+const ask = (given: Partial<AskView>): AskView => ({
+  session: 's', ask: 1, at: 0, row: null, tool: 'shell', title: '', kind: 'execute', risk: 'low', reason: '', subject: 'ls', folder: '/', input: '', diffs: [], text: '', question: null, ...given,
+})
+
+test('a line answers only what it shows wholly', () => {
+  expect(isWhole(ask({}))).toBe(true)
+  expect(isWhole(ask({ text: ' ls\n' }))).toBe(true)
+  expect(isWhole(ask({ text: 'ls; rm -rf /' }))).toBe(false)
+  expect(isWhole(ask({ subject: 'x'.repeat(161) }))).toBe(false)
+  expect(isWhole(ask({ subject: 'a\n\n\n\n\n\n\nrm -rf /' }))).toBe(false)
+  expect(isWhole(ask({ question: { text: 'Which?', choices: [], freeText: true } }))).toBe(false)
+  expect(isWhole(ask({ diffs: [{ path: 'a', status: 'changed', added: 1, removed: 0, hunks: [], more: 0 }] }))).toBe(false)
+  expect(briefOf(ask({ subject: 'x'.repeat(161) }))).toBe(`${'x'.repeat(160)}…`)
+})
+
+test('a text as long as the server lets it be counts as cut, in bytes', () => {
+  expect(isCut(ask({ subject: 'x'.repeat(65_000) }))).toBe(false)
+  expect(isCut(ask({ subject: 'x'.repeat(65_536) }))).toBe(true)
+  expect(isCut(ask({ input: '€'.repeat(21_845) }))).toBe(true)
+  expect(isWhole(ask({ input: 'x'.repeat(65_536) }))).toBe(false)
+})
