@@ -32,7 +32,13 @@ pub fn run(options: &UpOptions) -> anyhow::Result<ExitCode> {
 fn prepare(options: &UpOptions) -> Result<Option<Up>, Trouble> {
     let folder = run::folder(options.cwd.as_deref())?;
     let meant = |server: &Found| options.port.is_none_or(|port| port == server.port);
-    if let Some(server) = running::all()?.iter().find(|server| meant(server)) {
+    let servers = running::all()?;
+    let nearest = |server: &&Found| {
+        let its = server.folder().filter(|its| folder.starts_with(its));
+        its.map_or(0, |its| its.components().count())
+    };
+    // Of several the one that works here, or nearest above.
+    if let Some(server) = servers.iter().filter(|server| meant(server)).max_by_key(nearest) {
         greet_again(server, &folder, options)?;
         return Ok(None);
     }

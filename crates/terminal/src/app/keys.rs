@@ -125,6 +125,11 @@ impl App {
                     self.focus_shelf()
                 }
             }
+            KeyCode::Esc if key.modifiers.contains(KeyModifiers::ALT) => {
+                // Two that come at once are read as one with Alt.
+                self.escape();
+                return self.escape();
+            }
             KeyCode::Esc => return self.escape(),
             KeyCode::Char('?') if self.composer.is_empty() => self.help = true,
             KeyCode::Up if self.recalls() && self.composer.is_on_first_line() => self.composer.recall(true),
