@@ -160,25 +160,6 @@ export class User extends Person {
     return this.page.getByRole("main").locator(".ask-line");
   }
 
-  /** The state of a session as the server tells it to this person. */
-  async state(session) {
-    return this.page.evaluate(
-      (session) =>
-        new Promise((done, fail) => {
-          const socket = new WebSocket(`ws://${location.host}/ui/socket`, "ropewalk.v1");
-          socket.onerror = () => fail(new Error("the socket failed"));
-          socket.onopen = () => socket.send(JSON.stringify({ id: 1, do: "watch", session, after: null }));
-          socket.onmessage = ({ data }) => {
-            const frame = JSON.parse(data);
-            if (frame.on !== "view" || !frame.state) return;
-            done(frame.state);
-            socket.close();
-          };
-        }),
-      session,
-    );
-  }
-
   // Reviewing.
 
   /** The changes of a file, found in the list of all. */

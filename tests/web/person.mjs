@@ -116,27 +116,67 @@ export class Person {
     return this.page.screenshot({ path: file, animations: "disabled", caret: "hide" });
   }
 
-  /** Speaks to the server as the page does, but says what the page would not. */
+  /** Speaks to the server as the page does, but says what the page would not. Gives the replies in their order. */
   async raw(...requests) {
-    return this.page.evaluate(
-      (requests) =>
-        new Promise((done, fail) => {
-          const socket = new WebSocket(`ws://${location.host}/ui/socket`, "ropewalk.v1");
-          const replies = [];
-          socket.onerror = () => fail(new Error("the socket failed"));
-          socket.onclose = () => done(replies);
-          socket.onopen = () => requests.forEach((request, id) => socket.send(JSON.stringify({ id: id + 1, ...request })));
-          socket.onmessage = ({ data }) => {
-            const frame = JSON.parse(data);
-            if (frame.re) replies.push(frame);
-            if (replies.length === requests.length) socket.close();
-          };
-        }),
-      requests,
-    );
+    return this.online((line, requests) => line.ask(requests), requests);
+  }
+
+  /** The state of a session as the server tells it to this person. */
+  async state(session) {
+    return this.online((line, session) => line.state(session), session);
+  }
+
+  /** Does something with a line of our own, beside the page's: kept for as long as the page is. */
+  async online(what, value) {
+    for (const last of [false, true]) {
+      try {
+        this.line ??= await this.page.evaluateHandle(openLine);
+        return await this.line.evaluate(what, value);
+      } catch (error) {
+        this.line = undefined;
+        if (last) throw error;
+      }
+    }
   }
 
   async leave() {
     await this.context.close();
   }
+}
+
+/** Runs in the page. */
+function openLine() {
+  return new Promise((opened, fail) => {
+    const socket = new WebSocket(`ws://${location.host}/ui/socket`, "ropewalk.v1");
+    const waiting = new Map();
+    const views = new Map();
+    let last = 0;
+    const send = (request) =>
+      new Promise((done) => {
+        last += 1;
+        waiting.set(last, done);
+        socket.send(JSON.stringify({ id: last, ...request }));
+      });
+    const line = {
+      ask: (requests) => {
+        if (socket.readyState !== WebSocket.OPEN) throw new Error("the line is closed");
+        return Promise.all(requests.map(send));
+      },
+      state: async (session) => {
+        const view = new Promise((told) => views.set(session, told));
+        const [reply] = await line.ask([{ do: "watch", session, after: null }]);
+        if (reply.error) throw new Error(reply.error.message);
+        const state = await view;
+        await line.ask([{ do: "unwatch", session }]);
+        return state;
+      },
+    };
+    socket.onerror = () => fail(new Error("the socket failed"));
+    socket.onopen = () => opened(line);
+    socket.onmessage = ({ data }) => {
+      const frame = JSON.parse(data);
+      if (frame.re) waiting.get(frame.re)?.(frame);
+      if (frame.on === "view" && frame.state) views.get(frame.session)?.(frame.state);
+    };
+  });
 }

@@ -125,8 +125,13 @@ async fn show(
     let seed = seed.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
     if options.plain || !reads || !writes {
         let paint = io::stderr().is_terminal();
-        let manner =
-            LineManner { attended: reads, one_screen: writes && paint, colour: colour && paint, seed };
+        let manner = LineManner {
+            attended: reads,
+            screen: writes,
+            one_screen: writes && paint,
+            colour: colour && paint,
+            seed,
+        };
         return line_by_line(wish, manner, dial).await;
     }
     let shared = address.is_some();

@@ -84,6 +84,10 @@ impl Server {
         self.address
     }
 
+    pub fn is_secure(&self) -> bool {
+        self.certificate.is_some()
+    }
+
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
@@ -150,21 +154,30 @@ impl Server {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(Full::new(Bytes::from(body)))?;
+        exchange(self.connect().await?, request).await
+    }
+
+    /// A connection on which the token may be told: a server with a certificate has shown it.
+    pub async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = TcpStream::connect(self.address).await?;
-        match self.certificate {
+        Ok(match self.certificate {
             Some(certificate) => {
-                exchange(pinned::connect(stream, self.address.ip(), certificate).await?, request).await
+                Box::new(pinned::connect(stream, self.address.ip(), certificate).await?) as Connection
             }
-            None => exchange(stream, request).await,
-        }
+            None => Box::new(stream),
+        })
     }
 }
 
+/// Bytes both ways, with TLS or without.
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
+pub type Connection = Box<dyn Duplex>;
+
 /// One request and its answer.
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn exchange(stream: Connection, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let asking = async {
         let answer = sender.send_request(request).await?;

@@ -27,6 +27,8 @@ use crate::words;
 
 /// How long something is said below.
 const REMARK_MS: u64 = 6_000;
+/// Who writes on without a pause of this length has not seen that the text is in the composer now.
+const UNAWARE_MS: u64 = 600;
 
 /// How this client is used.
 #[derive(Debug, Clone)]
@@ -94,6 +96,8 @@ pub struct App {
     pub focus: Focus,
     /// Somebody went away from the shelf to write.
     shelf_left: bool,
+    /// Until then nothing is sent: the text was moved here while somebody wrote it.
+    unaware_until: u64,
     pub picker: Option<Picker>,
     pub help: bool,
     pub plan_open: bool,
@@ -183,6 +187,7 @@ impl App {
             shelf: Shelf::default(),
             focus: Focus::Composer,
             shelf_left: false,
+            unaware_until: 0,
             picker: None,
             help: false,
             plan_open: false,

@@ -10,12 +10,22 @@ use std::borrow::Cow;
 
 use ratatui_core::buffer::Buffer;
 
-const TAB: &str = "    ";
+/// What a tab is shown as.
+pub const TAB: &str = "    ";
 /// What stands for a character that cannot be shown.
 const INSTEAD: char = '\u{fffd}';
 
 /// The text with its line ends, and with nothing that a terminal would obey.
 pub fn clean(text: &str) -> Cow<'_, str> {
+    cleaned(text, TAB)
+}
+
+/// The same with its tabs: where a terminal sets them, or where they are part of what somebody writes.
+pub fn clean_but_tabs(text: &str) -> Cow<'_, str> {
+    cleaned(text, "\t")
+}
+
+fn cleaned<'a>(text: &'a str, tab: &str) -> Cow<'a, str> {
     if !text.chars().any(|c| c != '\n' && is_harmful(c)) {
         return Cow::Borrowed(text);
     }
@@ -24,7 +34,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     while let Some(c) = rest.next() {
         match c {
             '\n' => out.push('\n'),
-            '\t' => out.push_str(TAB),
+            '\t' => out.push_str(tab),
             '\r' if rest.peek() == Some(&'\n') => {}
             c if is_harmful(c) => out.push(visible(c)),
             c => out.push(c),

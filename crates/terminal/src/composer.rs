@@ -4,7 +4,7 @@
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use crate::clean::clean;
+use crate::clean::{TAB, clean_but_tabs};
 
 /// What is pasted beyond this is left out: it belongs in a file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -63,7 +63,7 @@ impl Composer {
     }
 
     pub fn set(&mut self, text: &str) {
-        self.text = clean(text).into_owned();
+        self.text = clean_but_tabs(text).into_owned();
         self.cursor = self.text.len();
     }
 
@@ -95,13 +95,13 @@ impl Composer {
     /// Something that was sent before this client began, in the order in which it is learnt.
     pub fn remember_earlier(&mut self, text: &str) {
         if !self.history.iter().any(|known| known == text) && self.recalled.is_none() {
-            self.remember(&clean(text));
+            self.remember(&clean_but_tabs(text));
         }
     }
 
     /// False if there is no room for it.
     pub fn insert(&mut self, text: &str) -> bool {
-        let text = clean(text);
+        let text = clean_but_tabs(text);
         if self.text.len() + text.len() > TEXT_BYTES_MAX {
             return false;
         }
@@ -109,6 +109,13 @@ impl Composer {
         self.cursor += text.len();
         self.recalled = None;
         true
+    }
+
+    /// Adds a text below what is written.
+    pub fn append(&mut self, text: &str) {
+        self.cursor = self.text.len();
+        let gap = if self.text.is_empty() || text.is_empty() { "" } else { "\n" };
+        self.insert(&format!("{gap}{text}"));
     }
 
     /// Puts a text in the place of what stands between there and the cursor.
@@ -192,16 +199,17 @@ impl Composer {
                 cells = 0;
                 continue;
             }
-            if cells + grapheme.width() >= width {
+            let shown = if grapheme == "\t" { &TAB[..TAB.len().min(width - 1)] } else { grapheme };
+            if cells + shown.width() >= width {
                 laid.lines.push(String::new());
                 cells = 0;
                 if at - grapheme.len() == self.cursor {
                     (laid.row, laid.column) = (laid.lines.len() - 1, 0);
                 }
             }
-            cells += grapheme.width();
+            cells += shown.width();
             if let Some(line) = laid.lines.last_mut() {
-                line.push_str(grapheme);
+                line.push_str(shown);
             }
         }
         if self.cursor >= self.text.len() {
@@ -317,7 +325,9 @@ mod tests {
     #[test]
     fn a_paste_brings_text_and_nothing_else() {
         let composer = with("a\x1b[201~\r\nb\tc");
-        assert_eq!(composer.text(), "a␛[201~\nb    c");
+        assert_eq!(composer.text(), "a␛[201~\nb\tc");
+        assert_eq!(composer.lay(20).lines, ["a␛[201~", "b    c"]);
+        assert_eq!((composer.lay(20).row, composer.lay(20).column), (1, 6));
         assert!(!with("x").insert(&"x".repeat(TEXT_BYTES_MAX)));
     }
 

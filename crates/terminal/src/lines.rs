@@ -7,19 +7,20 @@
 
 mod pipes;
 mod printer;
+#[cfg(test)]
+mod tests;
+mod turn;
 
 use std::collections::VecDeque;
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use wire::native::{
-    Answered, AskView, Decision, Ended as TurnEnded, Envelope, Frame, Reply, Request, SessionState, Told,
-    View,
-};
+use wire::native::{Answered, AskView, Envelope, Frame, Reply, Request, SessionState, Told, View};
 
 use self::pipes::{LINES_MAX, reader, writer};
 use self::printer::{Printer, Put};
+use self::turn::Turn;
 use crate::clean::one_line;
 use crate::line::{Dial, Line, Patience, later};
 use crate::opening::{Failure, Opening, Step, Wish};
@@ -37,6 +38,8 @@ const INTERRUPTED: u8 = 130;
 pub struct LineManner {
     /// Somebody sits at standard input.
     pub attended: bool,
+    /// Standard output is a terminal, which would obey what it is told.
+    pub screen: bool,
     /// Both outputs are on the same screen.
     pub one_screen: bool,
     pub colour: bool,
@@ -72,17 +75,15 @@ struct Lines<'a> {
     reads: mpsc::Receiver<String>,
     read_all: bool,
     prompts: VecDeque<String>,
-    /// The prompt that was sent, with its key, until its turn has ended.
-    running: Option<(String, String)>,
-    turn: Option<u64>,
-    /// The turn has ended; its last words are fetched.
-    finishing: Option<TurnEnded>,
+    /// Of the prompt that was sent, until that turn has ended.
+    turn: Option<Turn>,
+    /// As it was told last.
+    state: Option<SessionState>,
     /// What waits for an answer of the person at the terminal.
     asked: Option<AskView>,
     /// Asks that were answered or refused from here.
     answered: Vec<u64>,
     next_id: u64,
-    prompt_id: u64,
     next_key: u64,
     code: u8,
     stopping: bool,
@@ -91,37 +92,14 @@ struct Lines<'a> {
 
 /// Runs until the input has ended and everything in it was answered.
 pub async fn lines(wish: Wish, manner: LineManner, dial: &dyn Dial) -> io::Result<LineEnd> {
-    let stops = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    let stops = stops()?;
     let line = match dial.dial().await {
         Ok(line) => line,
         Err(why) => return Ok(LineEnd::Gone(why)),
     };
     let (writer, written) = writer()?;
-    let mut lines = Lines {
-        manner,
-        dial,
-        line,
-        opening: Some(Opening::new(&wish)),
-        prompts: wish.prompt.clone().into_iter().collect(),
-        wish,
-        session: None,
-        upto: None,
-        printer: Printer::new(manner.one_screen, manner.colour),
-        writer,
-        reads: reader()?,
-        read_all: false,
-        running: None,
-        turn: None,
-        finishing: None,
-        asked: None,
-        answered: Vec::new(),
-        next_id: 1,
-        prompt_id: 0,
-        next_key: 1,
-        code: DONE,
-        stopping: false,
-        stops,
-    };
+    let pipes = Pipes { writer, reads: reader()? };
+    let mut lines = Lines::new(wish, manner, dial, line, pipes, stops);
     let end = lines.run().await;
     drop(lines);
     // What was said is written before the program ends; nobody waits for a reader that is gone.
@@ -129,7 +107,50 @@ pub async fn lines(wish: Wish, manner: LineManner, dial: &dyn Dial) -> io::Resul
     Ok(end)
 }
 
-impl Lines<'_> {
+fn stops() -> io::Result<[Signal; 2]> {
+    Ok([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?])
+}
+
+/// What is read and what is written.
+struct Pipes {
+    reads: mpsc::Receiver<String>,
+    writer: mpsc::Sender<Put>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(
+        wish: Wish,
+        manner: LineManner,
+        dial: &'a dyn Dial,
+        line: Line,
+        pipes: Pipes,
+        stops: [Signal; 2],
+    ) -> Self {
+        Self {
+            manner,
+            dial,
+            line,
+            opening: Some(Opening::new(&wish)),
+            prompts: wish.prompt.clone().into_iter().collect(),
+            wish,
+            session: None,
+            upto: None,
+            printer: Printer::new(&manner),
+            writer: pipes.writer,
+            reads: pipes.reads,
+            read_all: false,
+            turn: None,
+            state: None,
+            asked: None,
+            answered: Vec::new(),
+            next_id: 1,
+            next_key: 1,
+            code: DONE,
+            stopping: false,
+            stops,
+        }
+    }
+
     async fn run(&mut self) -> LineEnd {
         loop {
             if let Some(code) = self.go_on().await {
@@ -168,25 +189,19 @@ impl Lines<'_> {
 
     /// Sends the next prompt, if it is its turn. Answers the exit code when there is none left.
     async fn go_on(&mut self) -> Option<u8> {
-        if self.running.is_some() || self.upto.is_none() {
+        if self.turn.is_some() || self.upto.is_none() {
             return None;
         }
         match self.prompts.pop_front() {
             Some(text) => {
                 let key = format!("{:016x}-{}", self.manner.seed, self.next_key);
                 self.next_key += 1;
-                self.running = Some((key, text));
+                self.turn = Some(Turn::new(key, text));
                 self.send_prompt().await;
                 None
             }
             None => self.read_all.then_some(self.code),
         }
-    }
-
-    async fn send_prompt(&mut self) {
-        let Some(((key, text), session)) = self.running.clone().zip(self.session.clone()) else { return };
-        let request = Request::Prompt { session, key, text, pictures: Vec::new() };
-        self.prompt_id = self.ask(request).await;
     }
 
     async fn ask(&mut self, request: Request) -> u64 {
@@ -205,7 +220,7 @@ impl Lines<'_> {
                     let session = self.session.clone()?;
                     let after = self.upto;
                     self.ask(Request::Watch { session, after }).await;
-                    self.send_prompt().await;
+                    self.go_on_with_turn().await;
                     None
                 }
                 Told::Cards { cards, older, .. } => {
@@ -253,24 +268,18 @@ impl Lines<'_> {
                 return Some(LineEnd::Failed(Failure::Refused(message)));
             }
             self.put(Put::bad(format!("error: {message}"))).await;
-            if reply.re == self.prompt_id {
-                self.running = None;
-                self.code = FAILED;
+            if self.turn.as_ref().is_some_and(|turn| turn.prompt_id == reply.re) {
+                self.leave_turn(FAILED);
             }
-            if let Some(ended) = self.finishing.take() {
-                self.finish(&ended).await;
-            }
+            self.fetched(reply.re).await;
             return None;
         }
         match reply.ok {
-            Some(Answered::Taken { turn }) => self.turn = Some(turn),
+            Some(Answered::Taken { turn }) => self.taken(reply.re, turn).await,
             Some(Answered::Rows { rows, .. }) => {
-                self.printer.shortened.clear();
                 let puts = self.printer.rows(rows);
                 self.put_all(puts).await;
-                if let Some(ended) = self.finishing.take() {
-                    self.finish(&ended).await;
-                }
+                self.fetched(reply.re).await;
             }
             Some(answered) => {
                 if let Some(opening) = &mut self.opening {
@@ -292,7 +301,8 @@ impl Lines<'_> {
             self.printer.skip(&view.rows);
             self.upto = Some(view.upto);
             if let Some(state) = view.state {
-                self.asks(&state).await;
+                self.state = Some(state);
+                self.asks().await;
             }
             return None;
         }
@@ -300,77 +310,11 @@ impl Lines<'_> {
         let puts = self.printer.view(view.rows, &view.appends);
         self.put_all(puts).await;
         if let Some(state) = view.state {
-            self.asks(&state).await;
+            self.state = Some(state);
+            self.asks().await;
         }
-        if let Some((turn, ended)) = self.printer.ended.take() {
-            self.ended(turn, ended).await;
-        }
+        self.ended().await;
         None
-    }
-
-    /// The turn has ended. What a message was shortened by is fetched before the next prompt.
-    async fn ended(&mut self, turn: Option<u64>, ended: TurnEnded) {
-        if self.turn.is_some() && turn != self.turn {
-            return;
-        }
-        match (self.printer.shortened.last().copied(), self.session.clone()) {
-            (Some(row), Some(session)) => {
-                self.finishing = Some(ended);
-                self.ask(Request::Whole { session, row }).await;
-            }
-            _ => self.finish(&ended).await,
-        }
-    }
-
-    async fn finish(&mut self, ended: &TurnEnded) {
-        (self.running, self.turn) = (None, None);
-        self.code = match ended.stop.as_str() {
-            "endTurn" => DONE,
-            "cancelled" => INTERRUPTED,
-            "maxTurnRequests" => LIMITED,
-            _ => FAILED,
-        };
-        let session = self.session.clone().unwrap_or_default();
-        let puts = self.printer.end(ended, &session);
-        self.put_all(puts).await;
-        if self.stopping {
-            self.read_all = true;
-            self.prompts.clear();
-        }
-    }
-
-    /// Whoever sits here is asked; without anybody, what needs a person is refused.
-    async fn asks(&mut self, state: &SessionState) {
-        if let Some(asked) = &self.asked
-            && !state.asks.iter().any(|ask| ask.ask == asked.ask)
-        {
-            self.asked = None;
-            self.put(Put::quiet("answered elsewhere")).await;
-        }
-        for ask in &state.asks {
-            if self.answered.contains(&ask.ask)
-                || self.asked.as_ref().is_some_and(|asked| asked.ask == ask.ask)
-            {
-                continue;
-            }
-            if self.manner.attended {
-                if self.asked.is_none() {
-                    let puts = printer::question(ask);
-                    self.put_all(puts).await;
-                    self.asked = Some(ask.clone());
-                }
-            } else if self.running.is_some() {
-                self.put(Put::bad(format!("refused, nobody can be asked here: {}", one_line(&ask.title))))
-                    .await;
-                self.decide(ask.clone(), Decision::DenyOnce, Some("nobody can be asked here".into())).await;
-            }
-        }
-    }
-
-    async fn decide(&mut self, ask: AskView, decision: Decision, text: Option<String>) {
-        self.answered.push(ask.ask);
-        let text = text.filter(|_| decision != Decision::DenyOnce || ask.question.is_none());
-        self.ask(Request::Answer { session: ask.session, ask: ask.ask, decision, text }).await;
     }
 
     /// A line of input answers what is asked, or is a prompt.
@@ -389,16 +333,6 @@ impl Lines<'_> {
                 self.asked = Some(ask);
             }
         }
-    }
-
-    async fn stop(&mut self) -> Option<LineEnd> {
-        let session = self.session.clone().filter(|_| self.running.is_some() && !self.stopping);
-        let Some(session) = session else { return Some(LineEnd::Code(INTERRUPTED)) };
-        self.stopping = true;
-        self.put(Put::quiet("stopping")).await;
-        let turn = self.turn;
-        self.ask(Request::Cancel { session, turn }).await;
-        None
     }
 
     /// The server is gone: it is tried a while, and then the session goes on where it was.

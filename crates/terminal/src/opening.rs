@@ -60,6 +60,8 @@ pub struct Opening {
     /// Seen so far, newest first.
     cards: Vec<Card>,
     pages: usize,
+    /// The newest page was looked at. What is told of cards after it is news about them.
+    begun: bool,
 }
 
 impl Opening {
@@ -70,11 +72,22 @@ impl Opening {
             settings: wish.settings.clone(),
             cards: Vec::new(),
             pages: 0,
+            begun: false,
         }
     }
 
-    /// The newest page of cards came.
+    /// The connection is gone: what was asked will not be answered, and the newest page comes again.
+    pub fn restart(&mut self) {
+        self.cards.clear();
+        self.pages = 0;
+        self.begun = false;
+    }
+
+    /// Cards came: the newest page first, and then those that changed.
     pub fn cards(&mut self, cards: &[Card], older: Option<&str>) -> Step {
+        if std::mem::replace(&mut self.begun, true) {
+            return Step::Wait;
+        }
         if self.start == Start::New {
             let folder = Some(self.folder.clone());
             return Step::Ask(Request::Open { folder, settings: self.settings.clone() });
@@ -92,6 +105,8 @@ impl Opening {
     }
 
     fn page(&mut self, cards: &[Card], older: Option<&str>) -> Step {
+        // A session that changed between two pages can be on both.
+        self.cards.retain(|card| !cards.iter().any(|new| new.session == card.session));
         self.cards.extend_from_slice(cards);
         self.pages += 1;
         let more = older.filter(|_| self.pages < PAGES_MAX);

@@ -1,14 +1,15 @@
 //! What waits for a person, above the composer.
 //!
 //! Its keys act only while it has the focus. It takes that by itself only where nothing is being written,
-//! and then waits a moment before it listens: who was about to type must not have answered. What is
-//! risky needs a second press, what is critical the word `yes`.
+//! and then waits a moment before it listens, as it does when another ask comes into view: who was about
+//! to type must not have answered. What is risky needs a second press; what is critical, or cannot be
+//! shown whole, needs the word `yes`.
 
 use wire::native::{AskView, Decision};
 
 use crate::composer::Composer;
 
-/// How long it does not listen after it took the focus by itself.
+/// How long it does not listen after it took the focus by itself, or showed another ask by itself.
 const DEAF_MS: u64 = 600;
 
 #[derive(Debug, Default)]
@@ -43,31 +44,48 @@ pub enum Outcome {
     Answer { ask: u64, decision: Decision, text: Option<String> },
 }
 
+/// What is different when the server tells what waits.
+#[derive(Debug, Default)]
+pub struct Changed {
+    pub settled: Vec<AskView>,
+    /// What was being written to one that is settled; empty if it was only the word `yes`.
+    pub unfinished: Option<String>,
+}
+
 impl Shelf {
     pub fn current(&self) -> Option<&AskView> {
         self.asks.get(self.at)
     }
 
-    /// What waits changed. Answers those that are settled.
-    pub fn update(&mut self, asks: &[AskView]) -> Vec<AskView> {
+    /// What waits changed.
+    pub fn update(&mut self, asks: &[AskView], now: u64) -> Changed {
         let shown = self.current().map(|ask| ask.ask);
         let is_open = |ask: &AskView| asks.iter().any(|open| open.ask == ask.ask);
         let settled: Vec<AskView> = self.asks.iter().filter(|ask| !is_open(ask)).cloned().collect();
         self.asks = asks.to_vec();
         self.sent.retain(|sent| self.asks.iter().any(|ask| ask.ask == *sent));
         let still = shown.and_then(|shown| self.asks.iter().position(|ask| ask.ask == shown));
-        match still {
-            Some(at) => self.at = at,
-            None => self.show(0),
+        if let Some(at) = still {
+            self.at = at;
+            return Changed { settled, unfinished: None };
         }
-        settled
+        let unfinished = match std::mem::take(&mut self.stage) {
+            Stage::Writing(field, _) => Some(field.text().to_owned()),
+            Stage::Typing(..) => Some(String::new()),
+            Stage::Choosing | Stage::Armed(_) => None,
+        };
+        self.show(0);
+        if !self.asks.is_empty() {
+            self.turn_deaf(now);
+        }
+        Changed { settled, unfinished }
     }
 
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// It took the focus by itself.
+    /// Nobody can have meant what is shown now.
     pub fn turn_deaf(&mut self, now: u64) {
         self.deaf_until = now + DEAF_MS;
     }
@@ -101,7 +119,8 @@ impl Shelf {
         if self.is_sent() {
             return Outcome::Nothing;
         }
-        let (id, risk) = (ask.ask, ask.risk.clone());
+        let id = ask.ask;
+        let risk = if ask.more > 0 { "critical" } else { ask.risk.as_str() }.to_owned();
         if let Some(question) = &ask.question {
             let choice =
                 key.to_digit(10).and_then(|digit| question.choices.get((digit as usize).checked_sub(1)?));

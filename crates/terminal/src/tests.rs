@@ -4,4 +4,4 @@ mod answers;
 mod hostile;
 mod screens;
 mod session;
-mod stage;
+pub mod stage;

@@ -36,6 +36,14 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// Who decides must know that what is shown is not all.
+pub fn unshown(bytes: u64) -> String {
+    match bytes {
+        1 => "… 1 byte is not shown".into(),
+        _ => format!("… {bytes} bytes are not shown"),
+    }
+}
+
 pub fn money(usd: f64) -> String {
     if usd > 0.0 && usd < 0.01 { format!("${usd:.4}") } else { format!("${usd:.2}") }
 }

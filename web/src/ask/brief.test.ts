@@ -3,7 +3,7 @@ import type { AskView } from '../wire'
 import { briefOf, isCut, isWhole } from './brief'
 
 const ask = (given: Partial<AskView>): AskView => ({
-  session: 's', ask: 1, at: 0, row: null, tool: 'shell', title: '', kind: 'execute', risk: 'low', reason: '', subject: 'ls', folder: '/', input: '', diffs: [], text: '', question: null, ...given,
+  session: 's', ask: 1, at: 0, row: null, tool: 'shell', title: '', kind: 'execute', risk: 'low', reason: '', subject: 'ls', folder: '/', input: '', diffs: [], text: '', more: 0, question: null, ...given,
 })
 
 test('a line answers only what it shows wholly', () => {
@@ -17,9 +17,8 @@ test('a line answers only what it shows wholly', () => {
   expect(briefOf(ask({ subject: 'x'.repeat(161) }))).toBe(`${'x'.repeat(160)}…`)
 })
 
-test('a text as long as the server lets it be counts as cut, in bytes', () => {
-  expect(isCut(ask({ subject: 'x'.repeat(65_000) }))).toBe(false)
-  expect(isCut(ask({ subject: 'x'.repeat(65_536) }))).toBe(true)
-  expect(isCut(ask({ input: '€'.repeat(21_845) }))).toBe(true)
-  expect(isWhole(ask({ input: 'x'.repeat(65_536) }))).toBe(false)
+test('what is not shown whole counts as cut, and is not answered in a line', () => {
+  expect(isCut(ask({}))).toBe(false)
+  expect(isCut(ask({ more: 1 }))).toBe(true)
+  expect(isWhole(ask({ more: 1 }))).toBe(false)
 })

@@ -5,9 +5,6 @@ import type { AskView } from '../wire'
 const BRIEF_CHARS = 160
 const BRIEF_LINES = 6
 
-/** The server cuts longer texts of a decision without a mark; so close to its limit they count as cut. */
-const CUT_BYTES = 65_530
-
 const exact = (ask: AskView) => ask.question?.text ?? (ask.subject || ask.title)
 
 export function briefOf(ask: AskView): string {
@@ -24,6 +21,5 @@ export function isWhole(ask: AskView): boolean {
 
 /** Some of what is asked never came here. */
 export function isCut(ask: AskView): boolean {
-  const size = new TextEncoder()
-  return [ask.subject, ask.text, ask.input].some((text) => text.length * 3 >= CUT_BYTES && size.encode(text).length >= CUT_BYTES)
+  return ask.more > 0
 }

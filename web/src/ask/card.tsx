@@ -84,13 +84,18 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   )
 }
 
+// A rule for a command covers its kind: what is allowed of `git log -1` is `git log` with whatever follows.
+function alike(ask: AskView): string {
+  return ask.kind === 'execute' ? ', and commands of the same kind,' : ''
+}
+
 function Always({ ask, disabled, onNever, onBack }: { ask: AskView; disabled: boolean; onNever: () => void; onBack: () => void }) {
   const done = () => void answer(ask, 'allowAlways')
   const label = 'Allow, and do not ask again'
   const box = useFirstFocus()
   return (
     <div class="decisions extra" ref={box}>
-      <p>From now on <strong>{ask.tool}</strong> may do exactly this in <code>{visible(ask.folder)}</code> without asking:</p>
+      <p>From now on <strong>{ask.tool}</strong> may do this{alike(ask)} in <code>{visible(ask.folder)}</code> without asking:</p>
       <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
       <p class="soft">Settings lists what is remembered, and forgets it again.</p>
       {mustHold(ask)
@@ -106,7 +111,7 @@ function Never({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onB
   const box = useFirstFocus()
   return (
     <div class="decisions extra" ref={box}>
-      <p>From now on <strong>{ask.tool}</strong> is refused exactly this in <code>{visible(ask.folder)}</code>, and nobody is asked:</p>
+      <p>From now on <strong>{ask.tool}</strong> is refused this{alike(ask)} in <code>{visible(ask.folder)}</code>, and nobody is asked:</p>
       <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
       <p class="soft">Settings lists what is remembered, and forgets it again.</p>
       <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyAlways')}>Deny, and do not ask again</button>

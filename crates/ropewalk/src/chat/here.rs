@@ -8,7 +8,7 @@ use ::terminal::{Dial, Dialing, Line, NAME};
 use engine::{Limits, Principal, Registry};
 use net::Rules;
 use net::hall::{Hall, Visitor};
-use net::native::{self, Desk, DeskParts, Extras};
+use net::native::{self, Desk, DeskParts};
 use store::audit::Audit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -59,7 +59,7 @@ impl Here {
             identity,
             hall: Arc::new(Hall::default()),
             gate: None,
-            extras: Extras::default(),
+            extras: server::extras(&registry, audit.as_ref(), folder)?,
             tasks: tasks.clone(),
             stop: stop.clone(),
         });

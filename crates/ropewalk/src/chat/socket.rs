@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ::terminal::{Dial, Dialing, Line};
 use futures_util::{SinkExt, StreamExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
@@ -16,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::native::{Envelope, Frame};
 
-use crate::client::Server;
+use crate::client::{Connection, Server};
 use crate::running;
 
 /// From the connection to the first frame.
@@ -72,19 +71,19 @@ impl Dial for Socket {
 }
 
 /// The server may have been started anew, with another token, so it is looked for every time.
-async fn connect(port: u16) -> Result<WebSocketStream<TcpStream>, String> {
+async fn connect(port: u16) -> Result<WebSocketStream<Connection>, String> {
     let servers = running::all().map_err(|trouble| trouble.in_short())?;
     let found = servers.iter().find(|server| server.port == port);
     let server = Server::of(found.ok_or("the server has ended")?).map_err(|trouble| trouble.in_short())?;
-    let address = server.address();
-    let mut request =
-        format!("ws://{address}/ui/socket").into_client_request().map_err(|error| error.to_string())?;
+    let scheme = if server.is_secure() { "wss" } else { "ws" };
+    let address = format!("{scheme}://{}/ui/socket", server.address());
+    let mut request = address.into_client_request().map_err(|error| error.to_string())?;
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, PROTOCOL);
     if let Some(token) = server.token() {
         let bearer = format!("Bearer {token}").parse();
         request.headers_mut().insert(AUTHORIZATION, bearer.map_err(|_| "the token is no header".to_owned())?);
     }
-    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let stream = server.connect().await.map_err(|error| error.to_string())?;
     let config = WebSocketConfig::default()
         .max_message_size(Some(FRAME_BYTES_MAX))
         .max_frame_size(Some(FRAME_BYTES_MAX));
@@ -102,7 +101,7 @@ enum Wake {
 
 /// Requests out, frames in, until one side ends.
 async fn carry(
-    mut stream: WebSocketStream<TcpStream>,
+    mut stream: WebSocketStream<Connection>,
     mut asked: mpsc::Receiver<Envelope>,
     told: mpsc::Sender<Frame>,
 ) {
@@ -141,7 +140,7 @@ async fn carry(
 }
 
 /// The next message, or nothing if there will be none.
-async fn heard(stream: &mut WebSocketStream<TcpStream>) -> Option<Message> {
+async fn heard(stream: &mut WebSocketStream<Connection>) -> Option<Message> {
     match tokio::time::timeout(SILENCE_MAX, stream.next()).await {
         Ok(Some(Ok(message))) => Some(message),
         Ok(Some(Err(_)) | None) | Err(_) => None,

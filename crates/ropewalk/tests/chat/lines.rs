@@ -1,3 +1,5 @@
+use std::fs;
+
 use crate::world::World;
 
 #[test]
@@ -40,4 +42,18 @@ fn a_server_that_runs_is_used_line_by_line_too() {
     let (code, out, err) = world.pipe(&["chat", "-c"], "what did I say?\n");
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("read README.md"), "{out}");
+}
+
+#[test]
+fn a_server_with_a_certificate_is_spoken_to_over_tls() {
+    let world = World::new();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (world.path("cert.pem"), world.path("key.pem"));
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let files = [certificate.to_str().unwrap(), key.to_str().unwrap()];
+    let _server = world.serve_with(0, &["--tls-cert", files[0], "--tls-key", files[1]]);
+    let (code, out, err) = world.pipe(&["chat"], "read README.md\n");
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("# A net"), "{out}");
 }

@@ -15,12 +15,7 @@ fn a_prompt_is_answered_a_permission_given_by_a_key_and_the_screen_comes_back() 
     assert!(asked.contains("made.txt") && asked.contains("Waits for you"), "{asked}");
     assert!(!world.path("project/made.txt").exists());
     // A key that was on its way when the question appeared does not answer it.
-    terminal.until("the key is taken", |screen| {
-        if screen.contains("y allow once") {
-            terminal.keys(&["y"]);
-        }
-        !screen.contains("y allow once")
-    });
+    terminal.answer("y");
     terminal.until("it is done", |_| world.path("project/made.txt").exists());
     terminal.shows("Ready");
     assert_eq!(fs::read_to_string(world.path("project/made.txt")).unwrap(), "by hand\n");
@@ -35,12 +30,8 @@ fn a_denied_permission_with_its_reason_changes_nothing() {
     let world = World::new();
     let terminal = world.terminal("chat --alone --approval suggest 'write no.txt: x'", 80, 24);
     terminal.shows("y allow once");
-    terminal.until("the field for the reason", |screen| {
-        if screen.contains("y allow once") {
-            terminal.keys(&["D"]);
-        }
-        screen.contains("Why not?")
-    });
+    terminal.answer("D");
+    terminal.shows("Why not?");
     terminal.say("not today");
     terminal.shows("⊘");
     terminal.shows("Ready");

@@ -77,9 +77,14 @@ impl World {
 
     /// A server of the project's folder, on a port that is free, or on this one.
     pub fn serve(&self, port: u16) -> Server {
+        self.serve_with(port, &[])
+    }
+
+    pub fn serve_with(&self, port: u16, options: &[&str]) -> Server {
         let address = format!("127.0.0.1:{port}");
-        let mut child =
-            self.command(&["serve", "--http", &address, "--approval", "suggest"]).spawn().unwrap();
+        let mut arguments = vec!["serve", "--http", &address, "--approval", "suggest"];
+        arguments.extend(options);
+        let mut child = self.command(&arguments).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let url =
             lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned)).unwrap();
@@ -164,6 +169,19 @@ impl Terminal {
     #[track_caller]
     pub fn shows(&self, text: &str) -> String {
         self.until(text, |screen| screen.contains(text))
+    }
+
+    /// Presses a key until what is asked is asked no longer. Just after it appeared no key is taken, and
+    /// who presses on without a pause keeps it so.
+    #[track_caller]
+    pub fn answer(&self, key: &str) {
+        self.until("the key is taken", |screen| {
+            let is_asked = screen.contains("y allow once");
+            if is_asked && !screen.contains("key was not taken") {
+                self.keys(&[key]);
+            }
+            !is_asked
+        });
     }
 
     fn tmux(&self, arguments: &[&str]) -> String {

@@ -2,7 +2,7 @@
 
 use wire::native::{Answered, Card, Frame, Hello, Reply, Row, Told, ToolState, View, What, Wrong};
 
-use super::{App, Connection, Effect, Stage, Waits};
+use super::{App, Connection, Effect, Focus, Stage, UNAWARE_MS, Waits};
 use crate::clean::one_line;
 use crate::offers::{Offer, SHOWN_MAX, Wanted, wanted};
 use crate::opening::Step;
@@ -41,13 +41,15 @@ impl App {
     }
 
     fn cards(&mut self, cards: Vec<Card>, gone: &[String], older: Option<&str>) -> Vec<Effect> {
+        let step = match &mut self.stage {
+            Stage::Opening(opening) => opening.cards(&cards, older),
+            Stage::Open | Stage::Over(_) => Step::Wait,
+        };
         self.cards.retain(|card| {
             !gone.contains(&card.session) && !cards.iter().any(|new| new.session == card.session)
         });
         self.cards.extend(cards);
         self.cards.sort_by_key(|card| -card.updated_at);
-        let Stage::Opening(opening) = &mut self.stage else { return Vec::new() };
-        let step = opening.cards(&self.cards, older);
         self.step(step)
     }
 
@@ -99,7 +101,8 @@ impl App {
         let was_busy = self.is_busy();
         let known: Vec<u64> = self.shelf.asks.iter().map(|ask| ask.ask).collect();
         let sent = self.shelf.sent.clone();
-        for ask in self.shelf.update(&state.asks) {
+        let changed = self.shelf.update(&state.asks, self.now);
+        for ask in changed.settled {
             if !sent.contains(&ask.ask) {
                 self.settled_elsewhere(ask.row, &ask.title);
             }
@@ -112,8 +115,20 @@ impl App {
         } else if was_busy && !state.busy {
             effects.extend(self.notify("the turn has ended"));
         }
+        if let Some(text) = changed.unfinished {
+            self.take_over(&text);
+        }
         self.state = Some(state);
         effects
+    }
+
+    /// What was being written has nobody any more whom it answers: it stays with who writes it, and the
+    /// next key is no answer to another question.
+    fn take_over(&mut self, text: &str) {
+        self.composer.append(text);
+        self.focus = Focus::Composer;
+        self.shelf_left = true;
+        self.unaware_until = self.now + UNAWARE_MS;
     }
 
     /// What was said here comes back with the arrow keys, also after a restart.

@@ -4,7 +4,7 @@ use crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::{App, Effect, Focus};
+use super::{App, Effect, Focus, UNAWARE_MS};
 use crate::composer::{Composer, Erase, Move};
 use crate::offers::{Wanted, wanted};
 use crate::shelf::Stage as ShelfStage;
@@ -103,6 +103,13 @@ impl App {
     }
 
     fn key_in_composer(&mut self, key: KeyEvent) -> Vec<Effect> {
+        if self.now < self.unaware_until {
+            self.unaware_until = self.now + UNAWARE_MS;
+            if key.code == KeyCode::Enter {
+                self.say("Not sent: what was asked is settled, and what you wrote is here now");
+                return Vec::new();
+            }
+        }
         if self.offers.is_open()
             && let Some(effects) = self.key_in_offers(key)
         {
@@ -181,6 +188,21 @@ impl App {
     }
 
     fn key_in_shelf(&mut self, key: KeyEvent) -> Vec<Effect> {
+        let goes_on = matches!(key.code, KeyCode::Up | KeyCode::Down)
+            || (self.shelf.is_writing() && key.code != KeyCode::Enter);
+        if key.kind == KeyEventKind::Repeat && !goes_on {
+            // A key that is held was meant once.
+            return Vec::new();
+        }
+        if !self.shelf.is_writing()
+            && matches!(key.code, KeyCode::Char(_) | KeyCode::Enter)
+            && self.shelf.is_deaf(self.now)
+        {
+            // Who goes on typing has not seen the question yet.
+            self.shelf.turn_deaf(self.now);
+            self.say("That key was not taken: the question had just appeared");
+            return Vec::new();
+        }
         match (&mut self.shelf.stage, key.code) {
             (ShelfStage::Writing(..) | ShelfStage::Typing(..), KeyCode::Esc) => {
                 self.shelf.stage = ShelfStage::Choosing;
@@ -216,9 +238,6 @@ impl App {
             KeyCode::Up => self.shelf.scroll = self.shelf.scroll.saturating_sub(1),
             KeyCode::Down => self.shelf.scroll += 1,
             KeyCode::Char('?') => self.help = true,
-            KeyCode::Char(_) if self.shelf.is_deaf(self.now) => {
-                self.say("That key was not taken: the question had just appeared");
-            }
             KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
                 let outcome = self.shelf.press(c);
                 return self.decide(outcome);

@@ -45,6 +45,9 @@ impl App {
         self.transcript = Default::default();
         self.shelf.forget();
         self.unsent.clear();
+        // What the old session still answers must not end up in the new one.
+        self.waits.retain(|_, waits| matches!(waits, Waits::Other | Waits::Answer(_)));
+        self.loading = false;
         effects.extend(self.watch(session));
         effects
     }
@@ -215,6 +218,9 @@ impl App {
     pub(super) fn cut(&mut self, why: String, retry_ms: u64) {
         self.connection = Connection::Down { why, retry_at: self.now + retry_ms };
         self.waits.clear();
+        if let Stage::Opening(opening) = &mut self.stage {
+            opening.restart();
+        }
         self.loading = false;
         self.shelf.sent.clear();
         self.offers.close();

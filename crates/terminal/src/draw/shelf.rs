@@ -1,6 +1,6 @@
 //! What waits for a person: what is asked and how risky it is, exactly what would be done, and the keys.
 //!
-//! Nothing of it is left out: what does not fit is scrolled.
+//! Nothing of it is left out: what does not fit is scrolled, and what the server left out is counted.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -14,6 +14,7 @@ use crate::clean::{clean, one_line};
 use crate::diff;
 use crate::look::Look;
 use crate::shelf::{Shelf, Stage};
+use crate::words;
 use crate::wrap::{Margin, chop, cut, wrap};
 
 /// The head and the keys.
@@ -95,10 +96,16 @@ fn body(ask: &AskView, width: usize, look: Look) -> Vec<Line<'static>> {
             let rest = vec![Span::styled("│ ", look.warn()), Span::raw("  ")];
             lines.extend(wrap(&[Span::raw(one_line(choice))], width, &Margin { first: mark, rest }));
         }
+        if ask.more > 0 {
+            lines.extend(wrap(&[Span::styled(words::unshown(ask.more), look.bad())], width, &margin));
+        }
         return lines;
     }
     if !ask.reason.is_empty() {
         lines.extend(wrap(&[Span::styled(one_line(&ask.reason), look.quiet())], width, &margin));
+    }
+    if ask.more > 0 {
+        lines.extend(wrap(&[Span::styled(words::unshown(ask.more), look.bad())], width, &margin));
     }
     // The line ends of a command are part of it. A difference names its file itself.
     let named = ask.diffs.iter().any(|diff| diff.path == ask.subject);

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 
 use wire::native::{Append, AskView, Decision, Ended, Level, Row, Tool, ToolState, What};
 
-use crate::clean::{clean, one_line};
+use super::LineManner;
+use crate::clean::{clean, clean_but_tabs, one_line};
 use crate::words;
 use crate::wrap::cut;
 
 const LINE_CELLS_MAX: usize = 160;
+/// Ends of turns that are kept until it is known which is ours.
+const ENDED_MAX: usize = 64;
 /// Characters of a session's id that are shown: enough to name it.
 const ID_CHARS: usize = 8;
 
@@ -37,6 +40,7 @@ impl Put {
 
 #[derive(Debug)]
 pub struct Printer {
+    screen: bool,
     one_screen: bool,
     colour: bool,
     /// Of messages: how many bytes are written. Of others: that they were told.
@@ -46,21 +50,25 @@ pub struct Printer {
     mid_line: bool,
     /// Messages of which the server has more than it showed.
     pub shortened: Vec<u64>,
-    /// A turn that ended, and how.
-    pub ended: Option<(Option<u64>, Ended)>,
+    /// Turns that ended and were not looked at yet, and how.
+    pub ended: Vec<(Option<u64>, Ended)>,
+    /// Turns about which the session noted something: one that never began has no other end.
+    pub noted: Vec<u64>,
 }
 
 impl Printer {
-    pub fn new(one_screen: bool, colour: bool) -> Self {
+    pub fn new(manner: &LineManner) -> Self {
         Self {
-            one_screen,
-            colour,
+            screen: manner.screen,
+            one_screen: manner.one_screen,
+            colour: manner.colour,
             told: HashMap::new(),
             states: HashMap::new(),
             speaking: None,
             mid_line: false,
             shortened: Vec::new(),
-            ended: None,
+            ended: Vec::new(),
+            noted: Vec::new(),
         }
     }
 
@@ -115,7 +123,13 @@ impl Printer {
                 }]
             }
             What::Ended(ended) if is_new => {
-                self.ended = Some((row.turn, ended));
+                self.ended.push((row.turn, ended));
+                keep_last(&mut self.ended);
+                Vec::new()
+            }
+            What::Note { .. } if is_new => {
+                self.noted.extend(row.turn);
+                keep_last(&mut self.noted);
                 Vec::new()
             }
             What::Said { .. }
@@ -137,7 +151,8 @@ impl Printer {
         if self.speaking.replace(row).is_some_and(|last| last != row) {
             out.push_str(if self.mid_line { "\n\n" } else { "\n" });
         }
-        out.push_str(&clean(text));
+        // A file or another program gets what was said, and not what a terminal would be shown of it.
+        out.push_str(&if self.screen { clean_but_tabs(text) } else { text.into() });
         self.mid_line = !out.ends_with('\n');
         vec![Put::Out(out)]
     }
@@ -220,8 +235,17 @@ pub fn question(ask: &AskView) -> Vec<Put> {
     for diff in &ask.diffs {
         puts.push(Put::warn(format!("  {} +{} −{}", one_line(&diff.path), diff.added, diff.removed)));
     }
-    puts.push(Put::quiet("y allow once, a always, n deny, or n and why"));
+    puts.extend((ask.more > 0).then(|| Put::bad(format!("  {}", words::unshown(ask.more)))));
+    puts.push(Put::quiet(match needs_words(ask) {
+        true => "yes allow once, always, n deny, or n and why",
+        false => "y allow once, a always, n deny, or n and why",
+    }));
     puts
+}
+
+/// What is risky, or cannot be shown whole, is not allowed with one letter.
+fn needs_words(ask: &AskView) -> bool {
+    ask.more > 0 || !matches!(ask.risk.as_str(), "low" | "medium")
 }
 
 /// What a typed answer means. What is risky needs the whole word.
@@ -235,7 +259,7 @@ pub fn understood(ask: &AskView, text: &str) -> Option<(Decision, Option<String>
             (None, text) => question.free_text.then(|| (Decision::Reply, Some(text.to_owned()))),
         };
     }
-    let risky = !matches!(ask.risk.as_str(), "low" | "medium");
+    let risky = needs_words(ask);
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     match word {
         "yes" => Some((Decision::AllowOnce, None)),
@@ -249,6 +273,10 @@ pub fn understood(ask: &AskView, text: &str) -> Option<(Decision, Option<String>
     }
 }
 
+fn keep_last<T>(list: &mut Vec<T>) {
+    list.drain(..list.len().saturating_sub(ENDED_MAX));
+}
+
 fn line(text: &str) -> String {
     cut(&one_line(text), LINE_CELLS_MAX)
 }
@@ -258,6 +286,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    fn printer(screen: bool) -> Printer {
+        let manner = LineManner { attended: false, screen, one_screen: false, colour: false, seed: 1 };
+        Printer::new(&manner)
+    }
 
     fn said(id: u64, text: &str, more: u64) -> Row {
         row(json!({"id": id, "is": "said", "text": text, "more": more}))
@@ -276,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_grows_is_written_once() {
-        let mut printer = Printer::new(false, false);
+        let mut printer = printer(true);
         let mut written = out(printer.view(vec![said(1, "one", 0)], &[]));
         let more = Append { row: 1, rev: 2, text: " two\x1b".into() };
         written += &out(printer.view(Vec::new(), &[more]));
@@ -286,8 +319,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_gets_what_was_said_and_a_terminal_only_what_it_can_show() {
+        let text = "\u{feff}all:\n\tcc\u{200b} \x1b[1mx\r\n";
+        assert_eq!(out(printer(false).rows(vec![said(1, text, 0)])), text);
+        let shown = "\u{fffd}all:\n\tcc\u{fffd} ␛[1mx\n";
+        assert_eq!(out(printer(true).rows(vec![said(1, text, 0)])), shown);
+    }
+
+    #[test]
     fn a_message_that_was_shortened_is_completed() {
-        let mut printer = Printer::new(false, false);
+        let mut printer = printer(false);
         let mut written = out(printer.rows(vec![said(1, "beginning", 4)]));
         assert_eq!(printer.shortened, [1]);
         written += &out(printer.rows(vec![said(1, "beginning end", 0)]));
@@ -296,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_was_there_before_is_not_said_again() {
-        let mut printer = Printer::new(false, false);
+        let mut printer = printer(false);
         let rows = vec![said(1, "old", 0)];
         printer.skip(&rows);
         assert_eq!(printer.view(rows, &[]), []);
@@ -307,9 +348,12 @@ mod tests {
         let ask = |risk: &str| -> AskView {
             serde_json::from_value(json!({"session": "s", "ask": 1, "at": 1, "row": null, "tool": "shell",
                 "title": "t", "kind": "execute", "risk": risk, "reason": "", "subject": "rm", "folder": "/",
-                "input": "", "diffs": [], "text": "", "question": null}))
+                "input": "", "diffs": [], "text": "", "more": 0, "question": null}))
             .unwrap()
         };
+        let cut = AskView { more: 1, ..ask("low") };
+        assert_eq!(understood(&cut, "y"), None);
+        assert!(question(&cut).contains(&Put::bad("  … 1 byte is not shown")));
         let decided = |risk: &str, text: &str| understood(&ask(risk), text).map(|(decision, _)| decision);
         assert_eq!(decided("low", "y"), Some(Decision::AllowOnce));
         assert_eq!(decided("high", "y"), None);

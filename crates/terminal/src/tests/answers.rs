@@ -1,5 +1,6 @@
 //! Questions: who is asked, which keys answer, and what happens when somebody else was faster.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::{Value, json};
 
 use super::stage::{SESSION, Stage, ask, prompt, state, tool};
@@ -53,6 +54,20 @@ fn another_key_in_between_disarms() {
 #[test]
 fn what_is_critical_takes_the_word() {
     let mut stage = asked("critical");
+    stage.keys("y y enter");
+    assert!(stage.requests().is_empty());
+    stage.keys("y y e s enter");
+    assert_eq!(stage.last(), answer("allowOnce", Value::Null));
+}
+
+#[test]
+fn what_cannot_be_shown_whole_takes_the_word() {
+    let mut cut = ask(9, "low", "make install");
+    cut["more"] = 70_000.into();
+    let mut stage = Stage::open();
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [cut]})));
+    stage.now += 1_000;
+    assert!(stage.screen(80, 20).contains("… 70000 bytes are not shown"));
     stage.keys("y y enter");
     assert!(stage.requests().is_empty());
     stage.keys("y y e s enter");
@@ -136,6 +151,72 @@ fn answered_elsewhere_it_goes_and_says_by_whom() {
     assert_eq!(stage.app.focus, Focus::Composer);
     let screen = stage.screen(80, 20);
     assert!(screen.contains("make: allowed by iPhone") && !screen.contains("allow once"), "{screen}");
+}
+
+/// Two asks, of which the first is shown, and then only the second waits.
+fn settled_while(keys: &str, text: &str) -> Stage {
+    let mut stage = Stage::open();
+    let asks = json!([ask(8, "critical", "make"), ask(9, "low", "make install")]);
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": asks})));
+    stage.now += 1_000;
+    stage.keys(keys);
+    stage.write(text);
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [ask(9, "low", "make install")]})));
+    stage
+}
+
+#[test]
+fn a_reason_for_one_ask_is_no_answer_to_the_next() {
+    let mut stage = settled_while("D", "not ");
+    stage.write("a day earlier");
+    stage.keys("enter");
+    assert!(stage.requests().is_empty(), "{:?}", stage.requests());
+    assert_eq!((stage.app.focus, stage.app.composer.text()), (Focus::Composer, "not a day earlier"));
+    assert!(stage.screen(90, 20).contains("Not sent: what was asked is settled"));
+    stage.now += 1_000;
+    stage.keys("enter");
+    assert_eq!(stage.last()["text"], "not a day earlier");
+}
+
+#[test]
+fn a_reason_is_not_lost_with_the_last_ask() {
+    let mut stage = asked("low");
+    stage.keys("D");
+    stage.write("not yet");
+    stage.view(false, json!([]), state(&json!({"busy": true})));
+    stage.keys("enter");
+    assert!(stage.requests().is_empty());
+    assert_eq!(stage.app.composer.text(), "not yet");
+}
+
+#[test]
+fn a_yes_for_one_ask_is_none_for_the_next() {
+    let mut stage = settled_while("y", "");
+    stage.keys("y e s enter");
+    assert!(stage.requests().is_empty(), "{:?}", stage.requests());
+    assert_eq!(stage.app.focus, Focus::Composer);
+}
+
+#[test]
+fn keys_that_go_on_answer_nothing_when_another_ask_comes_into_view() {
+    let mut stage = settled_while("n", "");
+    assert_eq!(stage.requests().len(), 1);
+    for _ in 0..20 {
+        stage.now += 300;
+        stage.keys("y");
+    }
+    assert_eq!(stage.requests().len(), 1, "each key that is not taken keeps the next from being taken");
+    stage.now += 1_000;
+    stage.keys("y");
+    assert_eq!(stage.last(), answer("allowOnce", Value::Null));
+}
+
+#[test]
+fn a_key_that_is_held_answers_nothing() {
+    let mut stage = asked("low");
+    let held = KeyEvent::new_with_kind(KeyCode::Char('y'), KeyModifiers::NONE, KeyEventKind::Repeat);
+    stage.input(Input::Key(held));
+    assert!(stage.requests().is_empty());
 }
 
 #[test]

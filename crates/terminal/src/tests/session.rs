@@ -240,6 +240,54 @@ fn an_id_is_looked_for_on_every_page() {
 }
 
 #[test]
+fn news_about_cards_opens_no_second_session() {
+    let mut stage = Stage::new(Start::New, true);
+    stage.greet(json!([]));
+    let news = json!({"on": "cards", "cards": [card(OTHER, "b", "/", "done", 1)], "gone": [], "older": null});
+    stage.told(news);
+    assert_eq!(stage.requests().len(), 1, "{:?}", stage.requests());
+    stage.input(Input::Cut { why: "gone".into(), retry_ms: 500 });
+    stage.sent.clear();
+    stage.greet(json!([]));
+    assert_eq!(stage.last()["do"], "open", "what was not answered is asked again");
+}
+
+#[test]
+fn news_about_cards_decide_nothing_while_pages_are_looked_through() {
+    let news = |older: Value| json!({"on": "cards", "cards": [card("abcdef", "b", "/", "done", 9)], "gone": [], "older": older});
+    let mut stage = Stage::new(Start::Named("abc".into()), true);
+    stage.input(Input::Connected);
+    stage.told(news("p2".into()));
+    stage.told(news(Value::Null));
+    assert_eq!(stage.last()["do"], "sessions", "another one on the second page may begin so too");
+    // The second page has it once more, because it changed in between.
+    stage.reply(&json!({"is": "sessions", "cards": [card("abcdef", "b", "/", "done", 9)], "older": null}));
+    assert!(stage.effects.is_empty(), "{:?}", stage.effects);
+    assert_eq!(stage.last(), json!({"do": "watch", "session": "abcdef", "after": null}));
+}
+
+#[test]
+fn late_answers_of_one_session_do_not_reach_the_next() {
+    let mut stage = Stage::open();
+    stage.told(json!({"on": "cards", "cards": [card(OTHER, "Elsewhere", "/", "done", 9)], "gone": [], "older": null}));
+    stage.told(json!({"on": "view", "session": SESSION, "upto": 99, "reset": true, "earlier": true,
+        "rows": [said(50, "here")], "appends": [], "state": null}));
+    stage.screen(60, 20);
+    stage.keys("ctrl-home");
+    assert_eq!(stage.last()["do"], "earlier");
+    let earlier = stage.sent.last().unwrap().id;
+    stage.write("/sessions");
+    stage.keys("esc enter enter");
+    assert_eq!(stage.app.session.as_deref(), Some(OTHER));
+    stage.told(json!({"on": "view", "session": OTHER, "upto": 5, "reset": true, "earlier": false,
+        "rows": [said(2, "there")], "appends": [], "state": state(&json!({}))}));
+    stage
+        .frame(json!({"re": earlier, "ok": {"is": "rows", "rows": [said(1, "long ago")], "earlier": false}}));
+    let screen = stage.screen(60, 20);
+    assert!(screen.contains("there") && !screen.contains("long ago"), "{screen}");
+}
+
+#[test]
 fn a_session_that_is_gone_says_so() {
     let mut stage = Stage::open();
     stage.told(json!({"on": "over", "session": SESSION, "message": "it was deleted"}));

@@ -214,7 +214,7 @@ pub fn tool(id: u64, different: &Value) -> Value {
 pub fn ask(id: u64, risk: &str, subject: &str) -> Value {
     json!({"session": SESSION, "ask": id, "at": 1, "row": null, "tool": "shell", "title": "Run a command",
         "kind": "execute", "risk": risk, "reason": "it changes files", "subject": subject,
-        "folder": "/home/ada/loom", "input": "{}", "diffs": [], "text": "", "question": null})
+        "folder": "/home/ada/loom", "input": "{}", "diffs": [], "text": "", "more": 0, "question": null})
 }
 
 pub fn diff() -> Value {

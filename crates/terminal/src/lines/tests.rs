@@ -1,0 +1,188 @@
+//! Line mode in a session that others use too, and on a line that breaks.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::line::Dialing;
+use crate::tests::stage::{SESSION, ask, row, said, state};
+use crate::{Start, Wish};
+
+struct Nowhere;
+
+impl Dial for Nowhere {
+    fn dial(&self) -> Dialing {
+        Box::pin(async { Err("there is no server".into()) })
+    }
+}
+
+/// A script that sent its prompt, and the server's end of its line.
+struct Script {
+    lines: Lines<'static>,
+    asked: mpsc::Receiver<Envelope>,
+    _told: mpsc::Sender<Frame>,
+    written: mpsc::Receiver<Put>,
+    prompt_id: u64,
+    upto: u64,
+}
+
+impl Script {
+    async fn start() -> Self {
+        let (requests, asked) = mpsc::channel(64);
+        let (told, frames) = mpsc::channel(64);
+        let (writer, written) = mpsc::channel(64);
+        let (_, reads) = mpsc::channel(1);
+        let wish = Wish {
+            start: Start::Named(SESSION.into()),
+            folder: "/".into(),
+            settings: Default::default(),
+            prompt: Some("weave".into()),
+        };
+        let manner = LineManner { attended: false, screen: false, one_screen: false, colour: false, seed: 1 };
+        let pipes = Pipes { reads, writer };
+        let line = Line { requests, frames };
+        let lines = Lines::new(wish, manner, &Nowhere, line, pipes, stops().unwrap());
+        let mut script = Self { lines, asked, _told: told, written, prompt_id: 0, upto: 0 };
+        script.lines.step(Step::Watch(SESSION.into())).await;
+        script.view(json!([]), state(&json!({}))).await;
+        script.lines.go_on().await;
+        assert_eq!(script.requests()[1]["do"], "prompt");
+        script
+    }
+
+    async fn frame(&mut self, frame: Value) {
+        let frame = serde_json::from_value(frame).unwrap();
+        assert_eq!(self.lines.frame(frame).await, None);
+    }
+
+    async fn view(&mut self, rows: Value, state: Value) {
+        self.upto += 10;
+        self.frame(json!({"on": "view", "session": SESSION, "upto": self.upto, "reset": false,
+            "earlier": false, "rows": rows, "appends": [], "state": state}))
+            .await;
+    }
+
+    async fn taken(&mut self, turn: u64) {
+        self.frame(json!({"re": self.prompt_id, "ok": {"is": "taken", "turn": turn}})).await;
+    }
+
+    /// What was asked of the server since the last look.
+    fn requests(&mut self) -> Vec<Value> {
+        let mut requests = Vec::new();
+        while let Ok(envelope) = self.asked.try_recv() {
+            if matches!(envelope.request, Request::Prompt { .. }) {
+                self.prompt_id = envelope.id;
+            }
+            requests.push(serde_json::to_value(envelope).unwrap());
+        }
+        requests
+    }
+
+    fn out(&mut self) -> String {
+        let mut out = String::new();
+        while let Ok(put) = self.written.try_recv() {
+            if let Put::Out(text) = put {
+                out.push_str(&text);
+            }
+        }
+        out
+    }
+}
+
+fn ended(id: u64, turn: u64) -> Value {
+    row(
+        id,
+        json!({"is": "ended", "turn": turn, "stop": "endTurn", "error": null, "elapsedMs": 5, "tools": 0,
+        "files": 0, "added": 0, "removed": 0, "costUsd": null}),
+    )
+}
+
+fn asking(turn: u64) -> Value {
+    state(&json!({"busy": true, "turn": turn, "asks": [ask(9, "low", "make")]}))
+}
+
+#[tokio::test]
+async fn what_others_are_asked_is_not_refused_by_a_script() {
+    let mut script = Script::start().await;
+    script.view(json!([]), asking(1)).await;
+    script.taken(2).await;
+    assert_eq!(script.requests(), [] as [Value; 0]);
+    script.view(json!([]), asking(2)).await;
+    assert_eq!(script.requests()[0]["decision"], "denyOnce");
+}
+
+#[tokio::test]
+async fn what_was_asked_before_the_prompt_was_confirmed_is_refused_then() {
+    let mut script = Script::start().await;
+    script.view(json!([]), asking(2)).await;
+    assert_eq!(script.requests(), [] as [Value; 0]);
+    script.taken(2).await;
+    assert_eq!(script.requests()[0]["decision"], "denyOnce");
+}
+
+#[tokio::test]
+async fn an_interrupt_stops_our_turn_and_no_other() {
+    let mut script = Script::start().await;
+    assert_eq!(script.lines.stop().await, None);
+    assert_eq!(script.requests(), [] as [Value; 0]);
+    script.taken(2).await;
+    let requests = script.requests();
+    assert_eq!((&requests[0]["do"], &requests[0]["turn"]), (&"cancel".into(), &2.into()));
+    assert_eq!(script.lines.stop().await, Some(LineEnd::Code(INTERRUPTED)));
+}
+
+#[tokio::test]
+async fn the_end_of_another_turn_is_not_ours() {
+    let mut script = Script::start().await;
+    script.view(json!([ended(3, 1)]), Value::Null).await;
+    script.taken(2).await;
+    assert!(script.lines.turn.is_some());
+    // Another one that waited ended in the same breath.
+    script.view(json!([ended(5, 2), ended(6, 3)]), Value::Null).await;
+    assert!(script.lines.turn.is_none());
+}
+
+#[tokio::test]
+async fn an_end_that_was_told_before_the_confirmation_is_not_missed() {
+    let mut script = Script::start().await;
+    script.view(json!([ended(3, 2)]), Value::Null).await;
+    script.taken(2).await;
+    assert!(script.lines.turn.is_none());
+}
+
+#[tokio::test]
+async fn a_prompt_that_waited_and_was_taken_back_is_not_waited_for() {
+    let note =
+        json!([row(3, json!({"is": "note", "turn": 2, "text": "a prompt that waited was cancelled"}))]);
+    let queue = json!([{"turn": 2, "from": "terminal", "text": "weave"}]);
+    let mut script = Script::start().await;
+    script.taken(2).await;
+    script.view(json!([]), state(&json!({"busy": true, "turn": 1, "queue": queue}))).await;
+    assert!(script.lines.turn.is_some());
+    script.view(note, state(&json!({"busy": true, "turn": 1}))).await;
+    assert!(script.lines.turn.is_none());
+    assert_eq!(script.lines.code, INTERRUPTED);
+}
+
+#[tokio::test]
+async fn all_that_was_shortened_is_fetched_also_when_the_line_breaks() {
+    let short = |id: u64, text: &str| row(id, json!({"is": "said", "text": text, "more": 4}));
+    let mut script = Script::start().await;
+    script.taken(2).await;
+    script.view(json!([short(3, "one"), short(4, "two"), ended(5, 2)]), Value::Null).await;
+    let first = script.requests();
+    assert_eq!((first.len(), &first[0]["row"]), (1, &3.into()));
+    script
+        .frame(json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
+        "folder": "/", "folders": [], "sandbox": "workspace-write", "pushKey": null, "now": 1}))
+        .await;
+    for (id, text) in [(3, "one end"), (4, "two end")] {
+        let request = script.requests().pop().unwrap();
+        assert_eq!((&request["do"], &request["row"]), (&"whole".into(), &id.into()));
+        assert!(script.lines.turn.is_some());
+        script
+            .frame(json!({"re": request["id"], "ok": {"is": "rows", "rows": [said(id, text)], "earlier": false}}))
+            .await;
+    }
+    assert!(script.lines.turn.is_none());
+    assert_eq!(script.out().matches(" end").count(), 2);
+}
