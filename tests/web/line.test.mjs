@@ -78,9 +78,21 @@ checkEverywhere("a reload without a server shows the last state and says that it
 check("a line that is cut in the middle of a stream is taken up where it was", { scripted: true }, async (scene) => {
   scene.model.says({ chunks: { count: 600, perSecond: 200, text: (index) => `word${index} ` } });
   const person = await scene.owner(PHONE);
+  // A browser that is told to be offline opens nothing new, and leaves what is open: the line is cut by hand.
+  await person.context.addInitScript(() => {
+    globalThis.WebSocket = class extends WebSocket {
+      constructor(...given) {
+        super(...given);
+        globalThis.cutLine = () => this.close();
+      }
+    };
+  });
+  await person.page.reload();
+  await person.live();
   await person.open("count");
   await person.hears("word50 ");
   await person.context.setOffline(true);
+  await person.page.evaluate(() => globalThis.cutLine());
   await until("the page knows", () => person.away());
   await person.context.setOffline(false);
   await person.live();

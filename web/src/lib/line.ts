@@ -16,6 +16,8 @@ const PROTOCOL = 'ropewalk.v1'
 const WAITING_MAX = 64
 const ANSWER_MS = 30_000
 const SUSPECT_MS = 4_000
+/** A network that is back takes so long until it carries something. */
+const SETTLED_MS = 1_000
 /** Somebody who looks learns this soon that nobody is at the other end. */
 const SILENT_MS = 25_000
 /** The first wait after a lost connection, and the longest. */
@@ -81,6 +83,8 @@ let tries = 0
 /** What was last said of where somebody looks. */
 let looking: Extract<Request, { do: 'looking' }> = { do: 'looking', at: null, visible: true }
 let heardAt: number | null = kept<number>('heard')
+/** When the browser last said that there is a network again. */
+let onlineAt = 0
 let retry: ReturnType<typeof setTimeout> | undefined
 const inFlight = new Map<number, Pending>()
 const waiting: Pending[] = []
@@ -118,7 +122,10 @@ export function startLine(): void {
     reconnectNow()
     suspect()
   })
-  addEventListener('online', reconnectNow)
+  addEventListener('online', () => {
+    onlineAt = Date.now()
+    reconnectNow()
+  })
   addEventListener('pageshow', reconnectNow)
   // The browser knows only whether there is some network: a server on this machine needs none.
   addEventListener('offline', probe)
@@ -164,12 +171,13 @@ function connect(): void {
   const scheme = location.protocol === 'https:' ? 'wss' : 'ws'
   const mine = new WebSocket(`${scheme}://${location.host}/ui/socket`, PROTOCOL)
   socket = mine
+  const early = !navigator.onLine || Date.now() - onlineAt < SETTLED_MS
   const slow = setTimeout(() => mine.close(), OPEN_MS)
   mine.onopen = () => clearTimeout(slow)
   mine.onmessage = (event) => { if (socket === mine) receive(event.data) }
   mine.onclose = (event) => {
     clearTimeout(slow)
-    if (socket === mine) closed(event?.code === NOT_WELCOME)
+    if (socket === mine) closed(event?.code === NOT_WELCOME, early && navigator.onLine)
   }
 }
 
@@ -242,14 +250,15 @@ function fail(pending: Pending, error: Error): void {
   pending.reject(error)
 }
 
-function closed(unwelcome: boolean): void {
+/** `early`: it was tried before the network was really back, and failing says nothing of the server. */
+function closed(unwelcome: boolean, early = false): void {
   const opened = state.value.is === 'live' && !unwelcome
   socket = null
   for (const [id, pending] of inFlight) {
     inFlight.delete(id)
     fail(pending, new Lost('The connection broke before the server answered.'))
   }
-  if (opened) return later()
+  if (opened || early) return later()
   // A refused handshake has no status that a page can read; the same address asked plainly has.
   fetch('/ui/socket', { cache: 'no-store' }).then(
     (response) => (response.status === 401 ? signOut() : later()),
