@@ -226,6 +226,10 @@ diffs: Array<Diff>,
  */
 text: string, 
 /**
+ * Bytes of all this that are not shown. Who decides must know.
+ */
+more: number, 
+/**
  * Set if it is a question, and no permission.
  */
 question: Question | null, };

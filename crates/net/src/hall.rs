@@ -20,7 +20,7 @@ mod tests;
 mod tickets;
 mod words;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -119,6 +119,8 @@ struct State {
     book: Book,
     stamp: Stamp,
     tickets: Tickets,
+    /// Devices whose revocation could not be written: they are not taken from the file again.
+    turned_away: HashSet<Arc<str>>,
     /// By device: cancelled when it may not be here any more.
     ends: HashMap<Arc<str>, CancellationToken>,
 }
@@ -255,6 +257,13 @@ impl Hall {
             return Ok(outcome);
         };
         let shown = path.display().to_string();
+        let turned_away = self.state().turned_away.clone();
+        let work = move |book: &mut Book| {
+            for device in &turned_away {
+                book.remove(device);
+            }
+            work(book)
+        };
         let written = tokio::task::spawn_blocking(move || kept::change(&path, work)).await;
         let written = written.unwrap_or_else(|broken| Err(std::io::Error::other(broken)));
         let (outcome, book, stamp) = written.map_err(|error| {
@@ -290,8 +299,11 @@ impl Hall {
     }
 
     /// This is who may come in from here on; those who may not any more are seen off.
-    fn adopt(&self, book: Book, stamp: Stamp) {
+    fn adopt(&self, mut book: Book, stamp: Stamp) {
         let mut state = self.state();
+        for device in &state.turned_away {
+            book.remove(device);
+        }
         let before = std::mem::replace(&mut state.book, book);
         state.stamp = stamp;
         let State { book, ends, .. } = &mut *state;

@@ -35,7 +35,7 @@ use feed::Feeds;
 use requests::PromptLocks;
 
 /// Requests that may wait to be looked at.
-const REQUESTS_MAX: usize = 64;
+const REQUESTS_MAX: usize = 8;
 /// Frames that may wait to be taken.
 const FRAMES_MAX: usize = 64;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use net::hall::TICKET_LIFE;
 use serde_json::json;
 use tokio::time::Instant;
-use wire::native::{Answered, Device, Invitation, Knock, Request};
+use wire::native::{Answered, Device, Invitation, Knock, Request, Role};
 
 use crate::cli::PairOptions;
 use crate::client::{self, Server};
@@ -43,7 +43,7 @@ async fn pair(options: &PairOptions) -> Result<ExitCode, Trouble> {
             .fix("start it for the network: ropewalk serve stop, then ropewalk up --lan"));
     }
     show(&invitation, options.server.json)?;
-    let knock = knocked(&server, &invitation, &waiting).await?;
+    let knock = knocked(&server, (&invitation, options.role.role()), &waiting).await?;
     let name = terminal::one_line(&knock.name);
     let word = role(options.role.role());
     if !options.yes && !says_yes(&format!("Let «{name}» in as {word} (words: {})? [y/N] ", knock.words))? {
@@ -71,11 +71,16 @@ async fn guests(server: &Server) -> Result<(Vec<Device>, Vec<Knock>), Trouble> {
 }
 
 /// Waits for somebody who was not there before.
-async fn knocked(server: &Server, invitation: &Invitation, before: &[Knock]) -> Result<Knock, Trouble> {
+async fn knocked(
+    server: &Server,
+    (invitation, role): (&Invitation, Role),
+    before: &[Knock],
+) -> Result<Knock, Trouble> {
     let deadline = Instant::now() + TICKET_LIFE;
     while Instant::now() < deadline {
         let (_, knocks) = guests(server).await?;
-        let new = |knock: &Knock| before.iter().all(|known| known.id != knock.id);
+        // Others may have invitations to something else.
+        let new = |knock: &Knock| knock.role == role && before.iter().all(|known| known.id != knock.id);
         if let Some(knock) = knocks.into_iter().find(new) {
             return Ok(knock);
         }

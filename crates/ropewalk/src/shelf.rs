@@ -23,6 +23,11 @@ impl RuleShelf for Shelf {
     }
 
     fn forget(&self, id: &str) -> Result<(), String> {
+        if !self.list().iter().any(|rule| rule.forgettable && rule.id == id) {
+            return Err(
+                "there is no such rule that could be forgotten from here; look at the list again".into()
+            );
+        }
         let (rule, folder) = id.split_once(BETWEEN).unwrap_or((id, ""));
         let place = if folder.is_empty() { Where::Everywhere } else { Where::Folder(folder.into()) };
         let changed = self.book.remove(&place, rule).map_err(|error| error.to_string())?;

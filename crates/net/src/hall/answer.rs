@@ -11,6 +11,11 @@ use super::{Hall, Happened, Visitor, wrong};
 impl Hall {
     /// Answers the requests that are about devices and pushes, and no others.
     pub async fn answer(&self, visitor: &Visitor, request: Request) -> Result<Answered, Wrong> {
+        if let Some(device) = &visitor.device
+            && self.end_of(device, visitor.role).is_cancelled()
+        {
+            return Err(wrong("forbidden", "this device was signed out"));
+        }
         match request {
             Request::Devices => {
                 must_own(visitor)?;
@@ -102,12 +107,12 @@ impl Hall {
 
     /// Where it cannot be written that a device is revoked, it is at least not known here.
     fn turn_away(&self, device: &str, visitor: &Visitor) {
-        let (mut book, stamp) = {
+        let (book, stamp) = {
             let state = self.state();
             (state.book.clone(), state.stamp)
         };
         if book.get(device).is_some_and(|record| record.principal == visitor.principal) {
-            book.remove(device);
+            self.state().turned_away.insert(device.into());
             self.adopt(book, stamp);
         }
     }

@@ -41,6 +41,12 @@ struct Stored {
     devices: Vec<StoredDevice>,
 }
 
+/// All that every version has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
 #[derive(Serialize, Deserialize)]
 struct StoredDevice {
     id: String,
@@ -57,38 +63,51 @@ struct StoredDevice {
     muted_until: Option<i64>,
 }
 
-/// What is in the file. No file is an empty book.
+/// What is in the file. No file is an empty book, and so is a damaged one: it is put aside by the next change.
 pub(super) fn read(path: &Path) -> io::Result<(Book, Stamp)> {
+    let (book, stamp) = look(path)?;
+    if book.is_none() {
+        let path = path.display();
+        tracing::warn!(%path, "the list of devices cannot be read; every device has to be paired again");
+    }
+    Ok((book.unwrap_or_default(), stamp))
+}
+
+/// Nothing, if what is there is damaged. A list of another version is left to the program that knows it.
+fn look(path: &Path) -> io::Result<(Option<Book>, Stamp)> {
     let stamp = Stamp::of(path);
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Book::default(), Stamp(None))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok((Some(Book::default()), Stamp(None)));
+        }
         Err(error) => return Err(error),
     };
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    match parse(&bytes) {
-        Ok(book) => Ok((book, stamp)),
-        Err(reason) => {
-            let aside = path.with_extension(format!("damaged-{}.json", url_safe(&random()?[..6])));
-            fs::rename(path, &aside)?;
-            let (path, aside) = (path.display(), aside.display());
-            tracing::warn!(%path, %aside, reason, "the list of devices cannot be read; it was put aside, and every device has to be paired again");
-            Ok((Book::default(), Stamp(None)))
-        }
-    }
+    Ok((parse(&bytes)?, stamp))
 }
 
-fn parse(bytes: &[u8]) -> Result<Book, String> {
+fn parse(bytes: &[u8]) -> io::Result<Option<Book>> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err("it is too large".into());
+        return Ok(None);
     }
-    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    if stored.version != VERSION {
-        return Err(format!("it has version {}, and this program knows {VERSION}", stored.version));
+    let Ok(Versioned { version }) = serde_json::from_slice(bytes) else { return Ok(None) };
+    if version != VERSION {
+        let reason = format!("the list of devices has version {version}, and this program knows {VERSION}");
+        return Err(io::Error::other(reason));
     }
+    let Ok(stored) = serde_json::from_slice::<Stored>(bytes) else { return Ok(None) };
     let records: Option<Vec<Record>> = stored.devices.into_iter().map(record).collect();
-    records.map(|records| Book { records }).ok_or_else(|| "a device in it has no proper key_sha256".into())
+    Ok(records.map(|records| Book { records }))
+}
+
+/// Out of the way, for whoever wants to look at it.
+fn put_aside(path: &Path) -> io::Result<()> {
+    let aside = path.with_extension(format!("damaged-{}.json", url_safe(&random()?[..6])));
+    fs::rename(path, &aside)?;
+    tracing::warn!(aside = %aside.display(), "the damaged list of devices was put aside");
+    Ok(())
 }
 
 fn record(stored: StoredDevice) -> Option<Record> {
@@ -124,7 +143,13 @@ pub(super) fn change<T>(path: &Path, work: impl FnOnce(&mut Book) -> T) -> io::R
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let _lock = lock(&path.with_extension("lock"))?;
-    let (mut book, _) = read(path)?;
+    let mut book = match look(path)? {
+        (Some(book), _) => book,
+        (None, _) => {
+            put_aside(path)?;
+            Book::default()
+        }
+    };
     let outcome = work(&mut book);
     write(path, folder, &book)?;
     Ok((outcome, book, Stamp::of(path)))

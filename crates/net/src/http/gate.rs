@@ -291,7 +291,9 @@ async fn admit(
 /// Who has this key. A key that opens nothing any more is forgotten by its browser; where nobody needs
 /// one, it does not matter.
 async fn arrived(doors: &Doors, key: &str, jar: &Jar) -> Result<Option<Arrival>, Denied> {
-    let arrival = doors.hall.arrival(key).await;
+    // A client that is no longer named has no browsers either.
+    let known = |arrival: &Arrival| doors.gate.keys.know(&arrival.visitor.principal);
+    let arrival = doors.hall.arrival(key).await.filter(known);
     if arrival.is_some() || !doors.gate.asks_for_token() {
         return Ok(arrival);
     }

@@ -18,7 +18,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
-use wire::native::{Envelope, Frame, Reply, Wrong};
+use wire::native::{Envelope, Frame, Reply, Role, Wrong};
 
 use super::{Caller, Doors, Refusal};
 use crate::metrics::Door;
@@ -29,6 +29,8 @@ pub const UI_PROTOCOL: &str = "ropewalk.v1";
 
 /// A frame of a client: a prompt with a few pictures.
 const FRAME_BYTES_MAX: usize = 24 << 20;
+/// The same for those who cannot prompt.
+const SMALL_BYTES_MAX: usize = 256 << 10;
 const PING_EVERY: Duration = Duration::from_secs(25);
 /// A peer that is silent for this long, although it is asked, is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(75);
@@ -61,8 +63,10 @@ async fn socket(
         let message = "as many sockets are open as may be; close one";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
     };
-    let socket =
-        socket.protocols([UI_PROTOCOL]).max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
+    // Only who can send pictures sends much.
+    let draws = caller.visitor().role >= Role::Driver;
+    let bytes_max = if draws { FRAME_BYTES_MAX } else { SMALL_BYTES_MAX };
+    let socket = socket.protocols([UI_PROTOCOL]).max_message_size(bytes_max).max_frame_size(bytes_max);
     let upgraded = socket.on_upgrade(move |socket| async move {
         let _counted = doors.metrics.connection(Door::WebSocket);
         serve(socket, &doors, &caller).await;

@@ -166,16 +166,19 @@ impl Connection {
         };
         self.watches.retain(|_, watch| !watch.task.is_finished());
         let before = self.watches.remove(&session);
+        if let Some(before) = &before {
+            before.over.cancel();
+        }
         if before.is_none() && self.watches.len() >= WATCHES_MAX {
             let message = format!("a client watches at most {WATCHES_MAX} sessions; leave one");
             return self.reply(id, Err(busy(message))).await;
         }
         let over = self.over.child_token();
         let (client, frames, watched) = (self.client(), self.frames.clone(), session.clone());
+        let leaves = over.clone();
         let work = async move {
             if let Some(before) = before {
                 // What it has in hand must not come after the first view of this one.
-                before.over.cancel();
                 drop(before.task.await);
             }
             let feed = match client.open(&watched).await {
@@ -189,10 +192,13 @@ impl Connection {
             let told = frames.send(Frame::Reply(reply(id, ready.map(|()| Answered::Done)))).await;
             if let (Ok(feed), Ok(())) = (feed, told) {
                 let name = Arc::clone(&client.visitor.name);
-                Watching::new(watched, &feed, name, after, frames).run().await;
+                let watching = Watching::new(watched, &feed, name, after, frames);
+                // Who leaves is told nothing more of it.
+                let _left = leaves.run_until_cancelled(watching.run()).await;
             }
         };
-        let task = self.start(over.clone(), work);
+        // The request is answered also if its session is left before it is open.
+        let task = self.start(self.over.clone(), work);
         self.watches.insert(session, Watch { over, task });
         Ok(())
     }

@@ -374,7 +374,16 @@ impl Client {
         Ok(Answered::Files { files })
     }
 
+    /// The rules are those of whoever runs the server; its clients have sessions here, and no rules.
+    fn keeps_rules(&self) -> Result<(), Wrong> {
+        if self.visitor.principal == Principal::local() {
+            return Ok(());
+        }
+        Err(Wrong { code: "forbidden".into(), message: "the rules belong to the server's owner".into() })
+    }
+
     async fn rules(&self) -> Result<Answered, Wrong> {
+        self.keeps_rules()?;
         let Some(shelf) = self.desk.extras.shelf.clone() else {
             return Ok(Answered::Rules { rules: Vec::new() });
         };
@@ -382,6 +391,7 @@ impl Client {
     }
 
     async fn forget(&self, rule: String) -> Result<Answered, Wrong> {
+        self.keeps_rules()?;
         let shelf = self.desk.extras.shelf.clone().ok_or_else(|| bad("this server keeps no rules"))?;
         let forgotten = blocking(move || shelf.forget(&rule)).await?;
         forgotten.map(|()| Answered::Done).map_err(failed)

@@ -107,6 +107,8 @@ pub struct AskView {
     pub diffs: Vec<Diff>,
     /// Anything else that it shows.
     pub text: String,
+    /// Bytes of all this that are not shown. Who decides must know.
+    pub more: u64,
     /// Set if it is a question, and no permission.
     pub question: Option<Question>,
 }

@@ -33,8 +33,13 @@ pub fn ask_view(
             }
         }
     }
-    let short = |text: &str| head(text, ASK_BYTES_MAX).0.to_owned();
-    AskView {
+    let mut more = 0;
+    let mut short = |text: &str| {
+        let (shown, unshown) = head(text, ASK_BYTES_MAX);
+        more += unshown;
+        shown.to_owned()
+    };
+    let view = AskView {
         session: session.to_string(),
         ask: ask.0,
         at: at.0,
@@ -54,7 +59,9 @@ pub fn ask_view(
             choices: question.choices.iter().map(ToString::to_string).collect(),
             free_text: question.free_text || question.choices.is_empty(),
         }),
-    }
+        more: 0,
+    };
+    AskView { more, ..view }
 }
 
 fn risk_word(risk: Risk) -> &'static str {

@@ -274,6 +274,9 @@ impl Rows {
             change(entry, caps);
             entry.row.rev = event.seq.0;
             entry.whole_rev = event.seq.0;
+        } else {
+            // The row was dropped while it was under way: who has it is told everything anew.
+            self.floor = self.floor.max(event.seq.0);
         }
     }
 

@@ -125,15 +125,6 @@ impl State {
         }
     }
 
-    /// The prompts that wait.
-    pub fn waiting(&self) -> impl Iterator<Item = (TurnId, &Waiting)> {
-        self.queue.iter().map(|(turn, waiting)| (*turn, waiting))
-    }
-
-    pub fn running(&self) -> Option<TurnId> {
-        self.running.map(|(turn, _)| turn)
-    }
-
     /// As it is told; who else looks is not the log's business.
     pub fn view(&self) -> SessionState {
         SessionState {
