@@ -98,7 +98,6 @@ export async function streamed(page, seconds, begin) {
   typed.sort((one, other) => one - other);
   await box.fill("");
   return {
-    stream_chunks: 500,
     stream_frames: chunks / time,
     stream_flush_ms: (after.cpu - before.cpu) / flushes,
     stream_flushes: flushes / time,
