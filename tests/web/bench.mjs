@@ -9,15 +9,18 @@ import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { exported } from "./big.mjs";
 import { measurePeer } from "./bench-peer.mjs";
-import { anchor, counters, frames, main, opened, streamed } from "./bench-page.mjs";
+import { anchor, frames, opened, streamed } from "./bench-page.mjs";
 import { closeBrowser, DESKTOP, Scene } from "./scene.mjs";
 import { until } from "./until.mjs";
 
 const STREAM = { perSecond: 500, seconds: 10 };
 
-const report = {};
+const report = { ropewalk: {} };
 try {
-  report.ropewalk = { ...sizes(), ...(await long()), ...(await stream()) };
+  for (const part of [sizes, stream, long]) {
+    Object.assign(report.ropewalk, await part());
+    console.error(JSON.stringify(report));
+  }
   if (process.env.PEER_BIN) report.opencode = await measurePeer(process.env.PEER_BIN);
 } finally {
   await closeBrowser();

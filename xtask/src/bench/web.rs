@@ -31,7 +31,7 @@ const fn wanted(name: &'static str, what: &'static str, unit: &'static str, at_m
     Wanted { name, what, unit, at_most }
 }
 
-const ROWS: [Wanted; 20] = [
+const ROWS: [Wanted; 19] = [
     wanted("first_scripts_kb", "JavaScript of the first load, compressed", "KB", Some(60.0)),
     wanted("first_kb", "all of the first load, compressed", "KB", None),
     wanted("transferred_kb", "everything that came until the session was shown", "KB", None),
@@ -43,8 +43,7 @@ const ROWS: [Wanted; 20] = [
     wanted("scroll_gap_p50_ms", "scrolling through it: time between frames, p50", "ms", None),
     wanted("scroll_gap_p95_ms", "the same, p95", "ms", None),
     wanted("scroll_gap_max_ms", "the same, longest", "ms", None),
-    wanted("stream_chunks", "streaming for 10 s: chunks per second", "1/s", None),
-    wanted("stream_flush_ms", "main thread per flush, mean", "ms", Some(8.0)),
+    wanted("stream_flush_ms", "streaming for 10 s: main thread per flush, mean", "ms", Some(8.0)),
     wanted("stream_flushes", "flushes per second", "1/s", None),
     wanted("stream_cpu_percent", "main thread busy", "%", None),
     wanted("stream_long_tasks", "long tasks (over 50 ms)", "", None),
