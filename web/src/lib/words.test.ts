@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { duration, isGrave, visible } from './words'
+import { duration, isGrave, visible, unmarked } from './words'
 
 test.each([
   ['ls -la\n\tcd', 'ls -la\n\tcd'],
@@ -17,3 +17,8 @@ test('a risk that is not known counts as grave', () => {
 })
 
 test.each([[5, '5 ms'], [1_400, '1 s'], [59_800, '1 min'], [61_000, '1 min 1 s'], [3_725_000, '1 h 2 min']])('%d ms', (ms, expected) => expect(duration(ms)).toBe(expected))
+
+test('a hint of what was said has no marks, and keeps what is none', () => {
+  expect(unmarked('## What a hitch is A **hitch** ties `a` rope')).toBe('What a hitch is A hitch ties a rope')
+  expect(unmarked('fix #12 in a_b')).toBe('fix #12 in a_b')
+})

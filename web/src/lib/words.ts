@@ -80,6 +80,11 @@ export const STATE_WORDS: Record<Card['state'], string> = {
   empty: 'New',
 }
 
+/** A line of Markdown without its marks, where it is only a hint of what was said. */
+export function unmarked(line: string): string {
+  return line.replace(/(^|\s)#{1,6}\s/g, '$1').replace(/\*{1,3}|`{1,3}/g, '')
+}
+
 export function titleOf(card: { title: string | null; folder: string }): string {
   return card.title?.trim() || `Session in ${base(card.folder)}`
 }

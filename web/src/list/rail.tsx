@@ -8,7 +8,7 @@ import { asks, cards, listed, loadOlder, older, search, sorted } from '../lib/bo
 import { hello, state } from '../lib/line'
 import { place, sessionAt, sessionPath } from '../lib/router'
 import { tried } from '../lib/toast'
-import { age, base, money, STATE_WORDS, titleOf } from '../lib/words'
+import { age, base, money, STATE_WORDS, titleOf, unmarked } from '../lib/words'
 import { Icon, type IconName } from '../ui/icons'
 import { ConnectionDot } from '../ui/status'
 import { AskLine } from '../ask/line'
@@ -108,7 +108,7 @@ function CardLink({ card }: { card: Card }) {
         <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
         <span class="card-place soft">{base(card.folder)}{card.costUsd ? ` · ${money(card.costUsd)}` : ''}</span>
       </span>
-      {card.line && <span class="card-line soft">{card.line}</span>}
+      {card.line && <span class="card-line soft">{unmarked(card.line)}</span>}
     </a>
   )
 }

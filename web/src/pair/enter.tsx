@@ -132,5 +132,5 @@ function Form({ mode, came, code, name, start }: Omit<BodyProps, 'step' | 'onAga
 
 function Help({ mode }: { mode: 'login' | 'pair' }) {
   if (mode === 'pair') return <p class="enter-note">A code is made under Settings, Devices on a device that is in, or with <code>ropewalk pair</code> in a terminal.</p>
-  return <p class="enter-note"><code>ropewalk up</code> on the machine that Ropewalk runs on prints a link that signs you in. From another device, <a href="/pair">pair it</a>.</p>
+  return <p class="enter-note">If this browser is signed in already, <a href="/">go to your sessions</a>. <code>ropewalk up</code> on the machine that Ropewalk runs on prints a link that signs you in. From another device, <a href="/pair">pair it</a>.</p>
 }
