@@ -336,7 +336,7 @@ async fn a_device_cannot_make_the_server_call_its_neighbours() {
         let subscription = Some(Subscription { endpoint, ..good });
         town.ask(&phone, Request::Push { subscription }).await.unwrap();
         let refused = town.refused(&phone, Request::TryPush).await;
-        assert!(refused.contains("not a public address"), "{refused}");
+        assert!(refused.contains("not at a public address"), "{refused}");
     })
     .await;
 }

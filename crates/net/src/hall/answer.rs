@@ -11,9 +11,8 @@ use super::{Hall, Happened, Visitor, wrong};
 impl Hall {
     /// Answers the requests that are about devices and pushes, and no others.
     pub async fn answer(&self, visitor: &Visitor, request: Request) -> Result<Answered, Wrong> {
-        if let Some(device) = &visitor.device
-            && self.end_of(device, visitor.role).is_cancelled()
-        {
+        // A request may have been on its way while its device was revoked.
+        if visitor.device.as_ref().is_some_and(|device| self.state().book.get(device).is_none()) {
             return Err(wrong("forbidden", "this device was signed out"));
         }
         match request {

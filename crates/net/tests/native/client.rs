@@ -52,6 +52,10 @@ impl House {
 
     pub async fn client_as(&self, name: &str, role: Role) -> Client {
         let visitor = Visitor { principal: Principal::local(), name: name.into(), role, device: None };
+        self.client_of(visitor).await
+    }
+
+    pub async fn client_of(&self, visitor: Visitor) -> Client {
         Client::begin(open(&self.desk, visitor)).await
     }
 

@@ -66,6 +66,45 @@ async fn each_role_may_do_its_own_and_nothing_beyond() {
 }
 
 #[tokio::test]
+async fn a_clients_token_has_no_say_in_the_owners_rules() {
+    run(Setup::script(&Script::new([])), async |server| {
+        let house = House::new(server);
+        let principal = Principal("ci".into());
+        let visitor = Visitor { principal, name: "ci".into(), role: Role::Owner, device: None };
+        let mut client = house.client_of(visitor).await;
+        for request in [Request::Rules, Request::Forget { rule: "shell(rm:*)\n".into() }] {
+            assert_eq!(client.refused(request).await.code, "forbidden");
+        }
+        house.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_leaves_a_session_at_once_is_answered_all_the_same() {
+    run(Setup::script(&Script::new([])), async |server| {
+        let house = House::new(server);
+        let mut client = house.client("somebody").await;
+        let session = client.open().await;
+        for _ in 0..20 {
+            let watch = client.send(Request::Watch { session: session.clone(), after: None }).await;
+            let leave = client.send(Request::Unwatch { session: session.clone() }).await;
+            client.answer(leave).await.unwrap();
+            client.answer(watch).await.unwrap();
+        }
+        client.watch(&session, None).await;
+        client
+            .until("nobody else looks", |client| {
+                let state = client.sessions.get(&session).and_then(|shown| shown.state.as_ref());
+                state.is_some_and(|state| state.others.is_empty())
+            })
+            .await;
+        house.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_device_that_is_not_known_any_more_has_no_line() {
     run(Setup::script(&Script::new([])), async |server| {
         let house = House::new(server);
