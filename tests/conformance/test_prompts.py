@@ -28,8 +28,10 @@ def test_acp_prompt_002_updates_name_their_session(agent):
     first, second = agent.session(), agent.session()
     for session in (first, second, first):
         turn = agent.prompt(session, "stream 5")
-        assert turn.updates
-        assert {update["sessionId"] for update in turn.updates} == {session}
+        # What else a session has to tell, such as its commands, may come while another one's turn runs.
+        said = [update for update in turn.updates if update["update"]["sessionUpdate"].endswith("_chunk")]
+        assert said
+        assert {update["sessionId"] for update in said} == {session}
 
 
 def test_acp_prompt_003_resource_link(agent):
