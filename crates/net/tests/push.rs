@@ -43,7 +43,7 @@ impl Town {
     /// Runs a test in which a model asks twice for leave, and then speaks.
     async fn check(loopback: bool, test: impl AsyncFnOnce(&mut Server, &mut Town)) {
         let folder = tempfile::tempdir().unwrap();
-        let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ana@example.com").unwrap();
+        let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ops@example.com").unwrap();
         let reach = Reach { allows: public, loopback };
         let (push, office) = push::open(PushParts { vapid, reach, clock: Arc::new(Noon) });
         let hall = Arc::new(Hall::open(None, Arc::new(Noon)));
@@ -160,7 +160,7 @@ async fn an_ask_reaches_a_device_that_nobody_looks_at_and_is_cleared_when_it_is_
         assert_eq!(Some(asked.key.as_str()), town.hall.push_key());
         let (until, now) = (asked.claims["exp"].as_i64().unwrap(), NOON / 1000);
         assert!(until > now && until <= now + 24 * 3600, "{until}");
-        assert_eq!(asked.claims["sub"], "mailto:ana@example.com");
+        assert_eq!(asked.claims["sub"], "mailto:ops@example.com");
 
         asking.answered().await;
         let cleared = town.service.next().await;

@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\npush_contact = \"mailto:ana@example.com\"\nterminal = \"editor\"\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\npush_contact = \"mailto:ops@example.com\"\nterminal = \"editor\"\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
@@ -235,7 +235,7 @@ mod tests {
             environment: Vec::new(),
             clients: Vec::new(),
             discovery_enabled: Some(false),
-            push_contact: Some("mailto:ana@example.com".into()),
+            push_contact: Some("mailto:ops@example.com".into()),
             models: ModelSettings::default(),
             mcp: McpSettings::default(),
             unknown: vec!["sandbocks".into()],
@@ -282,7 +282,7 @@ mod tests {
             ("terminal = \"mine\"", "\"editor\" or \"own\""),
             ("clients = 1", "[[clients]]"),
             ("discovery_enabled = 0", "true or false"),
-            ("push_contact = \"ana@example.com\"", "a mailto: or https: address"),
+            ("push_contact = \"ops@example.com\"", "a mailto: or https: address"),
             ("[[clients]]\nid = 1", "id must be a text"),
             ("[[clients]]\nid = \"a\"\ntokn = \"b\"", "not tokn"),
             ("[[providers]]\nname = \"a\"\nkey = \"b\"", "name that as key_env"),

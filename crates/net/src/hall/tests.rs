@@ -78,7 +78,7 @@ fn open(folder: &TempDir, time: &Arc<Time>) -> Hall {
     let hall = Hall::open(Some(folder.path().join("state/devices.json")), Arc::clone(time) as Arc<dyn Clock>);
     let outside = Some("https://10.0.0.7:5173".into());
     hall.stands_at(Places { own: "http://127.0.0.1:5173".into(), outside });
-    let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ana@example.com").unwrap();
+    let vapid = Vapid::load_or_create(&folder.path().join("push.key"), "mailto:ops@example.com").unwrap();
     let reach = Reach { allows: |_| true, loopback: false };
     // Nothing is sent: there is nobody in the office.
     let (push, _) = push::open(PushParts { vapid, reach, clock: Arc::clone(time) as Arc<dyn Clock> });

@@ -161,7 +161,7 @@ fn a_permission_shows_exactly_what_would_be_done() {
         │ it changes files
         │ rm -rf target && \
         │   git push --force origin main
-        │ in /home/ada/loom
+        │ in /home/dev/loom
         │ y allow once  A always  n deny  D deny, say why
         ────────────────────────────────────────────────────────────────────────────────
         › Tab writes here
@@ -188,7 +188,7 @@ fn a_permission_shows_exactly_what_would_be_done() {
             │ it changes files
             │ rm -rf target && \
             │   git push --force origin main
-            │ in /home/ada/loom
+            │ in /home/dev/loom
             │ y once  A always  n deny  D say why
             ────────────────────────────────────────
             › Tab writes here
@@ -222,7 +222,7 @@ fn an_edit_is_asked_with_its_difference() {
             │ 10 -     loose();
             │ 10 +     tight();
             │ 11   }
-            │ in /home/ada/loom
+            │ in /home/dev/loom
             │ y allow once  A always  n deny  D deny, say why
             ────────────────────────────────────────────────────────────
             › Tab writes here
@@ -283,11 +283,11 @@ fn commands_are_offered_as_they_are_typed() {
 #[test]
 fn sessions_that_need_somebody_stand_first() {
     let mut stage = Stage::new(Start::Any, true);
-    let mut waiting = card("bbbb", "Mend the sail", "/home/ada/sail", "waiting", 1_699_999_000_000);
+    let mut waiting = card("bbbb", "Mend the sail", "/home/dev/sail", "waiting", 1_699_999_000_000);
     waiting["asks"] = json!([ask(1, "high", "rm x")]);
-    let mut other = card("cccc", "Tar the deck", "/home/ada/deck", "waiting", 1_699_900_000_000);
+    let mut other = card("cccc", "Tar the deck", "/home/dev/deck", "waiting", 1_699_900_000_000);
     other["asks"] = json!([ask(2, "low", "ls")]);
-    let done = card("aaaa", "Weave the net", "/home/ada/loom", "done", 1_699_999_990_000);
+    let done = card("aaaa", "Weave the net", "/home/dev/loom", "done", 1_699_999_990_000);
     stage.greet(json!([done, waiting, other]));
     check(
         &mut stage,
@@ -301,7 +301,7 @@ fn sessions_that_need_somebody_stand_first() {
             Waiting   Tar the deck                                  1 d
                       asks: Run a command
             Done      Weave the net                                 now
-                      /home/ada/loom
+                      /home/dev/loom
 
 
 

@@ -200,8 +200,8 @@ fn rows_unfold_and_long_ones_are_fetched_whole() {
 #[test]
 fn the_session_that_is_meant_is_found() {
     let cards = json!([
-        card(SESSION, "Weave", "/home/ada/loom", "done", 5),
-        card(OTHER, "Elsewhere", "/home/ada/sail", "done", 9),
+        card(SESSION, "Weave", "/home/dev/loom", "done", 5),
+        card(OTHER, "Elsewhere", "/home/dev/sail", "done", 9),
     ]);
     let watched = |start: Start| {
         let mut stage = Stage::new(start, true);

@@ -24,11 +24,11 @@ pub struct Stage {
 impl Stage {
     pub fn new(start: Start, shared: bool) -> Self {
         let wish =
-            Wish { start, folder: "/home/ada/loom".into(), settings: Default::default(), prompt: None };
+            Wish { start, folder: "/home/dev/loom".into(), settings: Default::default(), prompt: None };
         let manner = Manner {
             look: Look { colour: true },
             shared,
-            home: Some("/home/ada".into()),
+            home: Some("/home/dev".into()),
             address: shared.then(|| "http://127.0.0.1:8062".into()),
             seed: 7,
         };
@@ -49,7 +49,7 @@ impl Stage {
     pub fn greet(&mut self, cards: Value) {
         self.input(Input::Connected);
         self.told(json!({"on": "hello", "version": "0.1.0", "host": "loom", "role": "owner", "device": null,
-            "folder": "/home/ada/loom", "folders": [], "sandbox": "workspace-write", "pushKey": null,
+            "folder": "/home/dev/loom", "folders": [], "sandbox": "workspace-write", "pushKey": null,
             "now": 1_700_000_000_000_i64}));
         self.told(json!({"on": "cards", "cards": cards, "gone": [], "older": null}));
     }
@@ -165,7 +165,7 @@ impl Stage {
 /// A session's state, with these parts different.
 pub fn state(different: &Value) -> Value {
     let mut state = json!({
-        "title": "Weave the net", "folder": "/home/ada/loom", "busy": false, "turn": null, "turnAt": null,
+        "title": "Weave the net", "folder": "/home/dev/loom", "busy": false, "turn": null, "turnAt": null,
         "queue": [], "asks": [], "plan": null,
         "settings": [
             {"id": "model", "name": "Model", "description": "", "value": "offline",
@@ -214,7 +214,7 @@ pub fn tool(id: u64, different: &Value) -> Value {
 pub fn ask(id: u64, risk: &str, subject: &str) -> Value {
     json!({"session": SESSION, "ask": id, "at": 1, "row": null, "tool": "shell", "title": "Run a command",
         "kind": "execute", "risk": risk, "reason": "it changes files", "subject": subject,
-        "folder": "/home/ada/loom", "input": "{}", "diffs": [], "text": "", "more": 0, "question": null})
+        "folder": "/home/dev/loom", "input": "{}", "diffs": [], "text": "", "more": 0, "question": null})
 }
 
 pub fn diff() -> Value {

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn made(folder: &Path) -> Vapid {
-        Vapid::load_or_create(&folder.join("state/push.key"), "mailto:ana@example.com").unwrap()
+        Vapid::load_or_create(&folder.join("state/push.key"), "mailto:ops@example.com").unwrap()
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         let claims = json!({
             "aud": "https://push.example.com",
             "exp": 1_700_000_000 + 12 * 3600,
-            "sub": "mailto:ana@example.com",
+            "sub": "mailto:ops@example.com",
         });
         assert_eq!(parts, [json!({ "typ": "JWT", "alg": "ES256" }), claims]);
     }
