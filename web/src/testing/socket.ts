@@ -34,5 +34,5 @@ export function fakeBrowser(): void {
   vi.stubGlobal('addEventListener', () => {})
   vi.stubGlobal('requestAnimationFrame', (run: () => void) => setTimeout(run, 16))
   vi.stubGlobal('navigator', { onLine: true })
-  vi.stubGlobal('fetch', () => Promise.resolve({ status: 426 }))
+  vi.stubGlobal('fetch', () => Promise.resolve({ status: 204 }))
 }

@@ -55,10 +55,8 @@ async fn socket(
     Extension(caller): Extension<Caller>,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
-    let socket = socket.map_err(|_| {
-        let message = "this address is for WebSockets of the web app; open / in a browser";
-        Refusal::new(StatusCode::UPGRADE_REQUIRED, "no_websocket", message)
-    })?;
+    // A page cannot read why its handshake failed. It asks plainly, and who gets here is welcome.
+    let Ok(socket) = socket else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let Ok(seat) = Arc::clone(&doors.sockets).try_acquire_owned() else {
         let message = "as many sockets are open as may be; close one";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
