@@ -415,3 +415,55 @@ export type Told = { "on": "hello" } & Hello | { "on": "cards", cards: Array<Car
 older: string | null, } | { "on": "view" } & View | { "on": "over", session: string, message: string, } | { "on": "devices", devices: Array<Device>, knocks: Array<Knock>, };
 
 export type Frame = Reply | Told;
+
+export type HubRequest = { "do": "at", machine: string, request: Request, } | { "do": "sealed", machine: string, session: string | null, sealed: string, } | { "do": "machines" } | { "do": "forgetMachine", machine: string, } | { "do": "share", session: string, role: Role, 
+/**
+ * Milliseconds since 1970.
+ */
+until: number, } | { "do": "shares", session: string, } | { "do": "unshare", share: string, } | { "do": "tokens" } | { "do": "makeToken", name: string, 
+/**
+ * Milliseconds since 1970; for ever without.
+ */
+until: number | null, } | { "do": "dropToken", token: string, } | { "do": "people" } | { "do": "invitePerson", name: string, admin: boolean, } | { "do": "removePerson", person: string, } | { "do": "passkeys" } | { "do": "dropPasskey", passkey: string, };
+
+export type MachineView = { id: string, name: string, version: string, sealed: boolean, 
+/**
+ * It is mine, and not only shared with me.
+ */
+own: boolean, 
+/**
+ * It holds a socket to the hub.
+ */
+here: boolean, 
+/**
+ * When it was last heard of.
+ */
+seenAt: number, 
+/**
+ * The sessions of it that I see.
+ */
+sessions: Array<string>, };
+
+export type ShareView = { id: string, session: string, role: Role, createdAt: number, until: number, 
+/**
+ * How many came in by it.
+ */
+uses: number, };
+
+export type TokenView = { id: string, name: string, createdAt: number, until: number | null, usedAt: number | null, };
+
+export type PersonView = { id: string, name: string, admin: boolean, createdAt: number, seenAt: number | null, passkeys: number, };
+
+export type PasskeyView = { id: string, name: string, createdAt: number, usedAt: number | null, };
+
+export type HubAnswered = { "is": "machines", machines: Array<MachineView>, } | { "is": "shared", url: string, share: ShareView, } | { "is": "shares", shares: Array<ShareView>, } | { "is": "tokens", tokens: Array<TokenView>, } | { "is": "token", secret: string, token: TokenView, } | { "is": "people", people: Array<PersonView>, } | { "is": "invitedPerson", url: string, expiresAt: number, } | { "is": "passkeys", passkeys: Array<PasskeyView>, };
+
+export type HubTold = { "on": "at", 
+/**
+ * Nobody, for who came by a link to one session.
+ */
+person: PersonView | null, 
+/**
+ * The only session that can be seen, for who came by a link.
+ */
+session: string | null, until: number | null, } | { "on": "machines", machines: Array<MachineView>, } | { "on": "sealedView", session: string, machine: string, from: number | null, upto: number, sealed: string, } | { "on": "sealedCard", session: string, machine: string, state: CardState, asks: Array<number>, updatedAt: number, sealed: string, } | { "on": "key", machine: string, generation: number, device: string, key: string, } | { "on": "sealedReply", re: number, sealed: string, };

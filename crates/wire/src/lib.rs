@@ -31,6 +31,7 @@ mod siblings;
 pub mod since;
 pub mod timestamp;
 pub mod transcript;
+pub mod tunnel;
 
 pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
 pub use dialect::{

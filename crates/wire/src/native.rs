@@ -15,6 +15,7 @@
 mod card;
 pub mod fold;
 mod frame;
+pub mod hub;
 mod request;
 mod row;
 #[cfg(test)]

@@ -55,6 +55,14 @@ fn the_types_of_the_web_app_are_current() {
         Reply,
         Told,
         Frame,
+        hub::HubRequest,
+        hub::MachineView,
+        hub::ShareView,
+        hub::TokenView,
+        hub::PersonView,
+        hub::PasskeyView,
+        hub::HubAnswered,
+        hub::HubTold,
     );
     expect_file!["../../../../web/src/wire.ts"].assert_eq(&out);
 }

@@ -164,7 +164,8 @@ async fn no_other_page_rides_on_the_cookie() {
     let socket = [cookie, ("upgrade", "websocket"), ("connection", "upgrade")];
     assert_eq!(house.send("GET", "/ui/socket", &socket, Value::Null).await.status, StatusCode::UNAUTHORIZED);
     // Asked plainly by the page, the line's address says whether its reader is welcome, and nothing that is an error.
-    let plainly = house.send("GET", "/ui/socket", &[cookie, ("sec-fetch-site", "same-origin")], Value::Null).await;
+    let plainly =
+        house.send("GET", "/ui/socket", &[cookie, ("sec-fetch-site", "same-origin")], Value::Null).await;
     assert_eq!(plainly.status, StatusCode::NO_CONTENT);
     // A form cannot say JSON.
     let form = [cookie, ("origin", OWN), ("content-type", "text/plain")];

@@ -1,0 +1,223 @@
+//! One database under two engines: a file of this machine (SQLite), or PostgreSQL for several machines.
+//!
+//! What is kept is written once, in the SQL that both speak; the engines differ in what a transaction costs and
+//! who else sees it. There are no transactions that wait for their caller: work is a list of statements that is
+//! done whole or not at all, and a statement may say how many rows it must change, which is how a stale owner
+//! is fenced off and a second copy of the same is not kept.
+//!
+//! Whoever waits for news waits for a **topic**. A commit names the topics that it concerns, and every process
+//! on the same database hears them. Hearing may fail; so who is told reads past its cursor, and looks from
+//! time to time untold.
+
+pub mod log;
+mod sqlite;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use engine::BoxFuture;
+use tokio::sync::broadcast;
+
+pub use sqlite::SqliteDb;
+
+pub type DbResult<'a, T> = BoxFuture<'a, Result<T, DbError>>;
+
+pub trait Db: Send + Sync + 'static {
+    /// Does all of it or nothing, in the order given, and answers with what each statement found. When this
+    /// returns, it is durable. The topics are told to every listener of the database, here and elsewhere.
+    fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>>;
+
+    /// Topics as they are told. A listener that is slow misses some (`Lagged`) and looks everywhere.
+    fn heard(&self) -> broadcast::Receiver<Arc<str>>;
+}
+
+/// One statement, with `$1`, `$2`, ... for its values.
+///
+/// The SQL must be of the kind that both engines take. In the making of tables: `BIGINT`, `TEXT`, `BYTEA`, and
+/// `SERIAL_KEY` for a column that numbers its rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    pub sql: Cow<'static, str>,
+    pub values: Vec<Value>,
+    /// If it changes another number of rows than this, nothing at all is done.
+    pub must_change: Option<u64>,
+}
+
+impl Statement {
+    pub fn new(sql: impl Into<Cow<'static, str>>, values: impl Into<Vec<Value>>) -> Self {
+        Self { sql: sql.into(), values: values.into(), must_change: None }
+    }
+
+    pub fn must_change(self, rows: u64) -> Self {
+        Self { must_change: Some(rows), ..self }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Null,
+    Int(i64),
+    Text(Arc<str>),
+    Bytes(Arc<[u8]>),
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<u64> for Value {
+    /// No count and no position of ours comes near the end.
+    fn from(number: u64) -> Self {
+        Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(yes: bool) -> Self {
+        Self::Int(i64::from(yes))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<Arc<str>> for Value {
+    fn from(text: Arc<str>) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// What a statement did and found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    pub changed: u64,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row(pub Vec<Value>);
+
+impl Row {
+    pub fn int(&self, column: usize) -> Result<i64, DbError> {
+        match self.0.get(column) {
+            Some(Value::Int(number)) => Ok(*number),
+            _ => Err(DbError::unexpected(column, "a number")),
+        }
+    }
+
+    /// A position or a count, which is never negative.
+    pub fn count(&self, column: usize) -> Result<u64, DbError> {
+        u64::try_from(self.int(column)?).map_err(|_| DbError::unexpected(column, "a count"))
+    }
+
+    pub fn maybe_int(&self, column: usize) -> Result<Option<i64>, DbError> {
+        match self.0.get(column) {
+            Some(Value::Null) => Ok(None),
+            _ => self.int(column).map(Some),
+        }
+    }
+
+    pub fn text(&self, column: usize) -> Result<Arc<str>, DbError> {
+        match self.0.get(column) {
+            Some(Value::Text(text)) => Ok(Arc::clone(text)),
+            _ => Err(DbError::unexpected(column, "a text")),
+        }
+    }
+
+    pub fn maybe_text(&self, column: usize) -> Result<Option<Arc<str>>, DbError> {
+        match self.0.get(column) {
+            Some(Value::Null) => Ok(None),
+            _ => self.text(column).map(Some),
+        }
+    }
+
+    pub fn bytes(&self, column: usize) -> Result<Arc<[u8]>, DbError> {
+        match self.0.get(column) {
+            Some(Value::Bytes(bytes)) => Ok(Arc::clone(bytes)),
+            _ => Err(DbError::unexpected(column, "bytes")),
+        }
+    }
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DbError {
+    /// It may be there again later; nothing was done, or it is not known whether something was.
+    #[error("the database cannot be used: {reason}")]
+    Unavailable { reason: String },
+    /// Nothing was done: a statement did not change what it must.
+    #[error("the statement {statement} changed another number of rows than it must")]
+    Refused { statement: usize },
+    /// Nothing was done: the database does not take this.
+    #[error("the database refused: {reason}")]
+    Failed { reason: String },
+}
+
+impl DbError {
+    fn unexpected(column: usize, what: &str) -> Self {
+        Self::Failed { reason: format!("column {column} does not hold {what}") }
+    }
+}
+
+/// Brings a database to the layout that these steps lead to. Each is done once, in order; several processes may
+/// try at the same time. `name` keeps the counts of different layouts in one database apart.
+pub async fn migrate(db: &dyn Db, name: &'static str, steps: &[&'static str]) -> Result<(), DbError> {
+    let table = "CREATE TABLE IF NOT EXISTS layouts (name TEXT PRIMARY KEY, version BIGINT NOT NULL)";
+    let begin = "INSERT INTO layouts (name, version) VALUES ($1, 0) ON CONFLICT (name) DO NOTHING";
+    db.run(vec![Statement::new(table, []), Statement::new(begin, [name.into()])], Vec::new()).await?;
+    loop {
+        let found = db
+            .run(
+                vec![Statement::new("SELECT version FROM layouts WHERE name = $1", [name.into()])],
+                Vec::new(),
+            )
+            .await?;
+        let version = found.first().and_then(|found| found.rows.first()).map(|row| row.count(0));
+        let version = version.transpose()?.unwrap_or_default();
+        let Some(step) = usize::try_from(version).ok().and_then(|version| steps.get(version)) else {
+            if version > steps.len() as u64 {
+                let reason = format!(
+                    "its layout {name} has version {version}, and this program knows {}; use a newer ropewalk",
+                    steps.len()
+                );
+                return Err(DbError::Failed { reason });
+            }
+            return Ok(());
+        };
+        let next = Statement::new(
+            "UPDATE layouts SET version = version + 1 WHERE name = $1 AND version = $2",
+            [name.into(), version.into()],
+        );
+        let mut work = vec![next.must_change(1)];
+        work.extend(
+            step.split(';').map(str::trim).filter(|one| !one.is_empty()).map(|one| Statement::new(one, [])),
+        );
+        match db.run(work, Vec::new()).await {
+            // Another process was faster.
+            Ok(_) | Err(DbError::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

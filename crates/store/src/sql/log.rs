@@ -1,0 +1,82 @@
+//! Logs in a database: who may append, how far each has come, and its entries.
+//!
+//! What an entry says is nobody's business here: a line of an export, or something sealed. These are the
+//! statements; whoever has more to keep in the same transaction puts its own beside them.
+//!
+//! **Invariant:** an append is done by the last who took the log, and continues it where it ends; any other is
+//! refused whole. So what comes twice is kept once, and who was overtaken keeps nothing.
+
+use super::{Statement, Value};
+
+pub const STEPS: [&str; 1] = ["CREATE TABLE logs (
+        id TEXT PRIMARY KEY,
+        epoch BIGINT NOT NULL,
+        head BIGINT NOT NULL
+    );
+    CREATE TABLE log_entries (
+        log TEXT NOT NULL,
+        seq BIGINT NOT NULL,
+        kind TEXT,
+        body TEXT NOT NULL,
+        PRIMARY KEY (log, seq)
+    )"];
+
+/// Entries of one statement: PostgreSQL takes at most 65,535 values.
+const ENTRIES_AT_ONCE: usize = 256;
+
+/// One entry: where it stands, what kind it is of if that may be known, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub seq: u64,
+    pub kind: Option<&'static str>,
+    pub body: String,
+}
+
+/// Makes the log if there is none, and fences off whoever had it. Finds its epoch and its head.
+pub fn take(id: &str) -> Statement {
+    Statement::new(
+        "INSERT INTO logs (id, epoch, head) VALUES ($1, 1, 0)
+         ON CONFLICT (id) DO UPDATE SET epoch = logs.epoch + 1
+         RETURNING epoch, head",
+        [id.into()],
+    )
+}
+
+/// Appends what comes after a position. The first statement is refused if the log has another owner or another end.
+pub fn append(id: &str, epoch: u64, after: u64, entries: Vec<Entry>) -> Vec<Statement> {
+    let Some(last) = entries.last().map(|entry| entry.seq) else { return Vec::new() };
+    let guard = Statement::new(
+        "UPDATE logs SET head = $4 WHERE id = $1 AND epoch = $2 AND head = $3",
+        [id.into(), epoch.into(), after.into(), last.into()],
+    );
+    let mut work = vec![guard.must_change(1)];
+    let mut entries = entries.into_iter().peekable();
+    while entries.peek().is_some() {
+        let mut sql = String::from("INSERT INTO log_entries (log, seq, kind, body) VALUES ");
+        let mut values: Vec<Value> = vec![id.into()];
+        for entry in entries.by_ref().take(ENTRIES_AT_ONCE) {
+            let next = values.len() + 1;
+            let comma = if values.len() == 1 { "" } else { ", " };
+            sql.push_str(&format!("{comma}($1, ${next}, ${}, ${})", next + 1, next + 2));
+            values.extend([entry.seq.into(), entry.kind.into(), entry.body.into()]);
+        }
+        work.push(Statement::new(sql, values));
+    }
+    work
+}
+
+/// Entries after a position: where each stands, and what it says.
+pub fn read(id: &str, after: u64, count_max: usize) -> Statement {
+    Statement::new(
+        "SELECT seq, body FROM log_entries WHERE log = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+        [id.into(), after.into(), (count_max as u64).into()],
+    )
+}
+
+/// The log and its entries go for good.
+pub fn delete(id: &str) -> Vec<Statement> {
+    vec![
+        Statement::new("DELETE FROM log_entries WHERE log = $1", [id.into()]),
+        Statement::new("DELETE FROM logs WHERE id = $1", [id.into()]),
+    ]
+}

@@ -1,0 +1,172 @@
+//! A file of this machine. One thread has the connection; what waits for it is committed together.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ToSql};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use super::{Db, DbError, DbResult, Found, Row, Statement, Value};
+
+/// Pieces of work that may wait.
+const WAITING_MAX: usize = 1024;
+/// Pieces of work that are committed together.
+const GROUP_MAX: usize = 128;
+const TOPICS_MAX: usize = 4096;
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+const STATEMENTS_MAX: usize = 128;
+
+/// A database in one file, for one process.
+pub struct SqliteDb {
+    work: mpsc::Sender<Work>,
+    topics: broadcast::Sender<Arc<str>>,
+}
+
+struct Work {
+    statements: Vec<Statement>,
+    topics: Vec<String>,
+    done: oneshot::Sender<Result<Vec<Found>, DbError>>,
+}
+
+impl SqliteDb {
+    /// Opens the file, or makes it.
+    pub fn open(file: &Path) -> Result<Self, DbError> {
+        let connection = Connection::open(file).map_err(unavailable)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(unavailable)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        connection
+            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
+            .map_err(unavailable)?;
+        let (work, waiting) = mpsc::channel(WAITING_MAX);
+        let topics = broadcast::Sender::new(TOPICS_MAX);
+        let told = topics.clone();
+        std::thread::Builder::new()
+            .name("hub-db".into())
+            .spawn(move || run(connection, waiting, &told))
+            .map_err(|error| DbError::Unavailable { reason: error.to_string() })?;
+        Ok(Self { work, topics })
+    }
+}
+
+impl Db for SqliteDb {
+    fn run(&self, statements: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>> {
+        Box::pin(async move {
+            let gone = || DbError::Unavailable { reason: "its thread has ended".into() };
+            let (done, answer) = oneshot::channel();
+            self.work.send(Work { statements, topics, done }).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        })
+    }
+
+    fn heard(&self) -> broadcast::Receiver<Arc<str>> {
+        self.topics.subscribe()
+    }
+}
+
+/// Until nobody can ask any more.
+fn run(mut connection: Connection, mut waiting: mpsc::Receiver<Work>, topics: &broadcast::Sender<Arc<str>>) {
+    let mut group = Vec::new();
+    while let Some(first) = waiting.blocking_recv() {
+        group.push(first);
+        while group.len() < GROUP_MAX
+            && let Ok(next) = waiting.try_recv()
+        {
+            group.push(next);
+        }
+        commit(&mut connection, std::mem::take(&mut group), topics);
+    }
+}
+
+/// Each piece in a savepoint of its own, so that one that is refused leaves the others alone.
+fn commit(connection: &mut Connection, group: Vec<Work>, topics: &broadcast::Sender<Arc<str>>) {
+    let mut results = Vec::with_capacity(group.len());
+    let committed = (|| {
+        let mut transaction = connection.transaction()?;
+        for work in &group {
+            let savepoint = transaction.savepoint()?;
+            let result = work.statements.iter().enumerate().map(|(at, one)| execute(&savepoint, at, one));
+            let result: Result<Vec<Found>, DbError> = result.collect();
+            if result.is_ok() {
+                savepoint.commit()?;
+            } else {
+                // Dropped, a savepoint takes back what was done in it.
+                drop(savepoint);
+            }
+            results.push(result);
+        }
+        transaction.commit()
+    })();
+    for (at, work) in group.into_iter().enumerate() {
+        let result = match (&committed, results.get_mut(at)) {
+            (Ok(()), Some(result)) => std::mem::replace(result, Ok(Vec::new())),
+            (Err(error), _) => Err(DbError::Unavailable { reason: error.to_string() }),
+            (Ok(()), None) => Err(DbError::Unavailable { reason: "it was not come to".into() }),
+        };
+        if result.is_ok() {
+            for topic in work.topics {
+                // Nobody may be listening.
+                drop(topics.send(topic.into()));
+            }
+        }
+        // Who asked may be gone.
+        drop(work.done.send(result));
+    }
+}
+
+fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<Found, DbError> {
+    let sql = statement.sql.replace("SERIAL_KEY", "INTEGER PRIMARY KEY AUTOINCREMENT");
+    let mut prepared = connection.prepare_cached(&sql).map_err(refused)?;
+    let columns = prepared.column_count();
+    // `$1` is a name here, and names are numbered as they are met.
+    for (number, value) in statement.values.iter().enumerate() {
+        let index = prepared.parameter_index(&format!("${}", number + 1)).map_err(refused)?;
+        let index =
+            index.ok_or_else(|| DbError::Failed { reason: format!("no ${} in {sql}", number + 1) })?;
+        prepared.raw_bind_parameter(index, value).map_err(refused)?;
+    }
+    let before = connection.total_changes();
+    let mut found = Found::default();
+    let mut rows = prepared.raw_query();
+    while let Some(row) = rows.next().map_err(refused)? {
+        let values = (0..columns).map(|column| row.get_ref(column).map(owned));
+        found.rows.push(Row(values.collect::<Result<_, _>>().map_err(refused)?));
+    }
+    drop(rows);
+    found.changed = connection.total_changes() - before;
+    match statement.must_change {
+        Some(rows) if rows != found.changed => Err(DbError::Refused { statement: at }),
+        _ => Ok(found),
+    }
+}
+
+fn owned(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Int(number),
+        // None is ever written.
+        ValueRef::Real(number) => Value::Text(number.to_string().into()),
+        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.into()),
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Null => ToSqlOutput::Borrowed(ValueRef::Null),
+            Self::Int(number) => ToSqlOutput::Borrowed(ValueRef::Integer(*number)),
+            Self::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+        })
+    }
+}
+
+fn unavailable(error: rusqlite::Error) -> DbError {
+    DbError::Unavailable { reason: error.to_string() }
+}
+
+fn refused(error: rusqlite::Error) -> DbError {
+    DbError::Failed { reason: error.to_string() }
+}
