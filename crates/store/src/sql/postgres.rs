@@ -14,6 +14,7 @@ mod session;
 mod tls;
 mod value;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,9 +62,15 @@ struct Work {
     done: oneshot::Sender<Done>,
 }
 
-/// Why there is no connection, for those who are refused meanwhile.
+/// What the workers know of each other's trouble.
 #[derive(Default)]
-struct Trouble(Mutex<Option<String>>);
+struct Trouble {
+    /// Why there is no connection, for those who are refused meanwhile.
+    reason: Mutex<Option<String>>,
+    /// Counts the connections that broke. What ended one has mostly ended the others too, and one that is silent
+    /// takes long to be found out: so those that were opened before are not used again.
+    breaks: AtomicU64,
+}
 
 impl PostgresDb {
     /// Connects once, so that a wrong URL or password is told at once; from then on connections come and go by
@@ -86,6 +93,7 @@ impl PostgresDb {
                     queue: Arc::clone(&queue),
                     address: address.clone(),
                     session: first.take(),
+                    breaks: 0,
                     bus: Arc::clone(&bus),
                     trouble: Arc::clone(&trouble),
                     tasks: tasks.clone(),
@@ -149,11 +157,15 @@ impl Db for PostgresDb {
 
 impl Trouble {
     fn note(&self, reason: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Acquire)
     }
 
     fn refusal(&self) -> DbError {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let noted = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
         DbError::Unavailable { reason: noted.unwrap_or_else(|| "more waits for it than it can do".into()) }
     }
 }
@@ -174,6 +186,8 @@ struct Worker {
     queue: Arc<tokio::sync::Mutex<mpsc::Receiver<Work>>>,
     address: Address,
     session: Option<Session>,
+    /// How many connections had broken when this one was opened.
+    breaks: u64,
     bus: Arc<Bus>,
     trouble: Arc<Trouble>,
     tasks: TaskTracker,
@@ -199,23 +213,28 @@ impl Worker {
 
     async fn connect(&mut self) {
         let mut pause = PAUSE_MIN;
-        while self.session.as_ref().is_none_or(Session::is_closed) {
-            match open(&self.address, &self.tasks).await {
-                Ok(session) => {
-                    self.trouble.note(None);
-                    self.session = Some(session);
-                }
-                Err(error) => {
-                    let (DbError::Unavailable { reason } | DbError::Failed { reason }) = error else {
-                        return;
-                    };
-                    tracing::warn!(reason, "the database cannot be reached");
-                    self.trouble.note(Some(reason));
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
-                }
+        while !self.is_connected() {
+            if let Err(error) = self.open().await {
+                let reason = reason_of(error);
+                tracing::warn!(reason, "the database cannot be reached");
+                self.trouble.note(Some(reason));
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
             }
         }
+    }
+
+    fn is_connected(&self) -> bool {
+        let good = |session: &Session| !session.is_closed() && self.breaks == self.trouble.breaks();
+        self.session.as_ref().is_some_and(good)
+    }
+
+    async fn open(&mut self) -> Result<(), DbError> {
+        self.breaks = self.trouble.breaks();
+        self.session = None;
+        self.session = Some(open(&self.address, &self.tasks).await?);
+        self.trouble.note(None);
+        Ok(())
     }
 
     /// As much as waits. Whoever is tired of waiting is left out.
@@ -239,7 +258,7 @@ impl Worker {
         let outcome = self.attempt(&mut pieces).await;
         if let Err(Broken(reason)) = &outcome {
             tracing::debug!(reason, "a group of work is given up");
-            self.session = None;
+            self.trouble.breaks.fetch_add(1, Ordering::AcqRel);
         }
         for (piece, (topics, done)) in pieces.into_iter().zip(rest) {
             let result = match (&outcome, piece.result) {
@@ -262,9 +281,8 @@ impl Worker {
         if pieces.is_empty() {
             return Ok(());
         }
-        if self.session.as_ref().is_none_or(Session::is_closed) {
-            let opened = open(&self.address, &self.tasks).await;
-            self.session = Some(opened.map_err(|error| Broken(reason_of(error)))?);
+        if !self.is_connected() {
+            self.open().await.map_err(|error| Broken(reason_of(error)))?;
         }
         let kind = self.kind;
         let Some(session) = &mut self.session else { return Err(Broken("there is no connection".into())) };

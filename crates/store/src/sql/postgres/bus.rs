@@ -173,8 +173,11 @@ pub(super) fn start(
 
 /// Takes what is to be told to whoever can carry it.
 async fn carry(bus: Arc<Bus>, notify: mpsc::Sender<String>, publish: Option<mpsc::Sender<String>>) {
+    // Whoever is not on NATS says so first of all.
+    bus.wake.notify_one();
     loop {
-        let woken = tokio::time::timeout(UNREACHED_EVERY, bus.wake.notified()).await.is_ok();
+        // Woken or not, there may be something to say.
+        drop(tokio::time::timeout(UNREACHED_EVERY, bus.wake.notified()).await);
         let reached = |message: &String| {
             let on_nats = bus.on_nats.load(Ordering::Acquire);
             on_nats && publish.as_ref().is_some_and(|publish| publish.try_send(message.clone()).is_ok())
@@ -183,7 +186,6 @@ async fn carry(bus: Arc<Bus>, notify: mpsc::Sender<String>, publish: Option<mpsc
         if messages.is_empty() && !bus.on_nats.load(Ordering::Acquire) {
             messages.push(bus.message(&[]));
         }
-        tracing::trace!(woken, messages = messages.len(), "telling");
         for message in messages {
             let reached = reached(&message);
             if (!reached || bus.somebody_is_unreached()) && notify.send(message).await.is_err() {
