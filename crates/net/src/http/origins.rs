@@ -127,7 +127,7 @@ pub struct Names {
 
 /// Where a request that has an `Origin` comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Page {
+pub enum Page {
     /// One of ours.
     Own,
     /// One that was named; it is told so in the answer.
