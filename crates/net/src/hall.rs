@@ -33,14 +33,14 @@ use wire::native::{Device, Knock, Role, Subscription, Wrong};
 
 pub(crate) use book::ABSENCE_MAX_MS;
 use book::Book;
-use eyes::Eyes;
 use kept::Stamp;
 use push::Push;
 use tickets::Tickets;
 
 pub(crate) use enter::Arrival;
 pub use enter::{Denial, Entered};
-pub use eyes::Seat;
+pub use book::plain_name;
+pub use eyes::{Eyes, Seat};
 pub use tickets::{Code, TICKET_LIFE};
 
 /// How often it is looked whether another server has written the file.
