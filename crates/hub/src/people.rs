@@ -17,6 +17,7 @@ mod entrance;
 mod failure;
 mod layout;
 mod members;
+mod passkeys;
 mod place;
 mod routes;
 mod shares;
@@ -35,6 +36,7 @@ use wire::native::hub::{HubAnswered, HubRequest};
 use wire::native::Wrong;
 
 use self::ends::{Ends, Stay, TOPIC};
+use self::passkeys::Challenges;
 use self::place::Place;
 use crate::guest::{Bearer, Doorkeeper, Guest, PersonId, Who};
 
@@ -74,12 +76,15 @@ pub struct People {
     ends: Ends,
     eyes: Eyes,
     wrong: Mutex<WrongTokens>,
+    challenges: Challenges,
 }
 
 impl People {
     pub async fn open(db: Arc<dyn Db>, options: PeopleOptions) -> Result<Arc<Self>, OpenError> {
         let place = Place::parse(&options.public_url).map_err(OpenError::Address)?;
         migrate(&*db, "people", &layout::STEPS).await.map_err(|error| OpenError::Unread(error.into()))?;
+        let fresh = url_safe(&random().map_err(|error| OpenError::Unread(Failure::NoRandom(error)))?);
+        let key = secret(&*db, "challenges", fresh).await.map_err(OpenError::Unread)?;
         Ok(Arc::new(Self {
             db,
             clock: options.clock,
@@ -90,6 +95,7 @@ impl People {
             ends: Ends::default(),
             eyes: Eyes::default(),
             wrong: Mutex::default(),
+            challenges: Challenges::new(key.as_bytes()),
         }))
     }
 
@@ -201,7 +207,8 @@ impl Doorkeeper for People {
                 HubRequest::People => self.people(guest).await,
                 HubRequest::InvitePerson { name, admin } => self.invite(guest, &name, admin).await,
                 HubRequest::RemovePerson { person } => self.remove(guest, &person).await,
-                HubRequest::Passkeys | HubRequest::DropPasskey { .. } => return Err(request),
+                HubRequest::Passkeys => self.passkeys(guest).await,
+                HubRequest::DropPasskey { passkey } => self.drop_passkey(guest, &passkey).await,
                 HubRequest::At { .. }
                 | HubRequest::Sealed { .. }
                 | HubRequest::Machines
@@ -216,6 +223,20 @@ impl fmt::Debug for People {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("People").field("place", &self.place).finish_non_exhaustive()
     }
+}
+
+/// A secret that all nodes share: whoever comes first makes it.
+async fn secret(db: &dyn Db, name: &'static str, fresh: String) -> Result<Arc<str>, Failure> {
+    let make = "INSERT INTO hub_secrets (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    let read = "SELECT secret FROM hub_secrets WHERE name = $1";
+    let work = vec![
+        Statement::new(make, [name.into(), fresh.into()]),
+        Statement::new(read, [name.into()]),
+    ];
+    let found = db.run(work, Vec::new()).await?;
+    let row = found.get(1).and_then(|found| found.rows.first());
+    let missing = || DbError::Failed { reason: format!("the secret {name} cannot be kept") };
+    Ok(row.ok_or_else(missing)?.text(0)?)
 }
 
 /// Short, because people see it. The first character is a letter, so that an id is never an option of a command.

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use net::http::{Fields, Refusal, threshold};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -36,6 +37,10 @@ pub fn routes(people: Arc<People>) -> Router {
         .route("/ui/enter", post(enter))
         .route("/ui/leave", post(leave))
         .route("/auth/about", get(about))
+        .route("/auth/passkey/begin", post(passkey_begin))
+        .route("/auth/passkey/finish", post(passkey_finish))
+        .route("/auth/passkey/new/begin", post(new_passkey_begin))
+        .route("/auth/passkey/new/finish", post(new_passkey_finish))
         .layer(from_fn_with_state(Arc::clone(&people), guard))
         .layer(from_fn_with_state(Arc::clone(&people), slow_down))
         .with_state(people)
@@ -135,6 +140,54 @@ async fn leave(
     let mut response = Json(json!({ "left": guest.device })).into_response();
     response.headers_mut().extend(people.place.cookie(jar, None).map(|cookie| (SET_COOKIE, cookie)));
     Ok(response)
+}
+
+async fn passkey_begin(State(people): State<Arc<People>>) -> Result<Response, Refusal> {
+    people.begin_enter().map(|asked| Json(asked).into_response()).map_err(Failure::refusal)
+}
+
+/// `{credential, name}`: what `navigator.credentials.get` gave, and what the browser calls itself.
+async fn passkey_finish(
+    State(people): State<Arc<People>>,
+    Extension(from): Extension<Address>,
+    headers: HeaderMap,
+    Fields(fields): Fields,
+) -> Result<Response, Refusal> {
+    let (credential, name) = credential(fields)?;
+    let entered = people.finish_enter(&credential, &name, &headers, from).await.map_err(Failure::refusal)?;
+    Ok(people.welcomed(entered))
+}
+
+async fn new_passkey_begin(
+    State(people): State<Arc<People>>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let guest = people.arrival(&headers).await.map_err(Failure::refusal)?;
+    let asked = people.begin_passkey(&guest).await.map_err(Failure::refusal)?;
+    Ok(Json(asked).into_response())
+}
+
+/// `{credential, name}`: what `navigator.credentials.create` gave, and what to call it.
+async fn new_passkey_finish(
+    State(people): State<Arc<People>>,
+    Extension(from): Extension<Address>,
+    headers: HeaderMap,
+    Fields(fields): Fields,
+) -> Result<Response, Refusal> {
+    let guest = people.arrival(&headers).await.map_err(Failure::refusal)?;
+    let (credential, name) = credential(fields)?;
+    let made = people.finish_passkey(&guest, &credential, &name, from).await.map_err(Failure::refusal)?;
+    Ok(Json(json!({ "passkey": made })).into_response())
+}
+
+fn credential<T: DeserializeOwned>(mut fields: serde_json::Map<String, Value>) -> Result<(T, String), Refusal> {
+    let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let credential = serde_json::from_value(fields.remove("credential").unwrap_or_default());
+    let credential = credential.map_err(|error| {
+        let message = format!("send {{\"credential\": ...}} as the browser's toJSON() gives it: {error}");
+        Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    })?;
+    Ok((credential, name))
 }
 
 impl People {
