@@ -19,6 +19,7 @@ mod layout;
 mod members;
 mod passkeys;
 mod place;
+mod push;
 mod routes;
 mod shares;
 mod tokens;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex};
 use axum::http::HeaderMap;
 use engine::{BoxFuture, Clock, Timestamp};
 use net::hall::Eyes;
+use net::hall::push::{KeyError, Office, Push, Reach};
 use net::http::{BadName, Refusal, WrongTokens, random, url_safe};
 use store::sql::{Db, DbError, Found, Statement, Value, migrate};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +43,7 @@ use self::place::Place;
 use crate::guest::{Bearer, Doorkeeper, Guest, PersonId, Who};
 
 pub use failure::{Failure, Why};
+pub use push::News;
 pub use routes::{Address, routes, slow_down};
 
 /// What else has to go when a person does, in the same transaction.
@@ -55,6 +58,15 @@ pub struct PeopleOptions {
     /// The name of this node, for the audit.
     pub node: Arc<str>,
     pub forgets: Forgets,
+    /// No notifications without.
+    pub push: Option<PushOptions>,
+}
+
+pub struct PushOptions {
+    /// Where pushes may go.
+    pub reach: Reach,
+    /// A `mailto:` or `https:` address that push services may write to.
+    pub contact: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +75,8 @@ pub enum OpenError {
     Address(#[source] BadName),
     #[error("the people of this hub cannot be read")]
     Unread(#[source] Failure),
+    #[error("there is no key for pushes")]
+    Key(#[source] KeyError),
 }
 
 /// Knows everybody at this hub.
@@ -77,6 +91,9 @@ pub struct People {
     eyes: Eyes,
     wrong: Mutex<WrongTokens>,
     challenges: Challenges,
+    push: Option<Arc<Push>>,
+    /// Until somebody runs it.
+    office: Mutex<Option<Office>>,
 }
 
 impl People {
@@ -85,6 +102,11 @@ impl People {
         migrate(&*db, "people", &layout::STEPS).await.map_err(|error| OpenError::Unread(error.into()))?;
         let fresh = url_safe(&random().map_err(|error| OpenError::Unread(Failure::NoRandom(error)))?);
         let key = secret(&*db, "challenges", fresh).await.map_err(OpenError::Unread)?;
+        let pushes = match options.push {
+            Some(given) => Some(push::open(&*db, given, Arc::clone(&options.clock)).await?),
+            None => None,
+        };
+        let (push, office) = pushes.unzip();
         Ok(Arc::new(Self {
             db,
             clock: options.clock,
@@ -96,6 +118,8 @@ impl People {
             eyes: Eyes::default(),
             wrong: Mutex::default(),
             challenges: Challenges::new(key.as_bytes()),
+            push,
+            office: Mutex::new(office),
         }))
     }
 

@@ -27,7 +27,7 @@ const BROWSERS_MAX: u64 = 64;
 /// A key is 43 characters; what is longer was not made here.
 const KEY_BYTES_MAX: usize = 128;
 /// For how long another node is believed that somebody looks at a browser.
-pub(super) const LOOK_LIFE_MS: i64 = 15 * 1000;
+pub(super) const LOOK_LIFE_MS: i64 = 30 * 1000;
 
 /// Whom a browser is signed in as.
 #[derive(Debug, Clone, Copy)]

@@ -11,15 +11,18 @@ use std::time::Duration;
 
 use engine::Timestamp;
 use store::sql::{DbError, Statement, Value};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::People;
+use super::{People, push};
 
 /// What every change that may end somebody's stay is told by.
 pub(super) const TOPIC: &str = "people";
 /// How long a change of another node goes unnoticed if its telling is lost.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How often the other nodes are told who looks; they believe it for longer.
+const TELL_LOOKS_EVERY_MS: i64 = 10 * 1000;
 /// Ids of one statement.
 const IDS_AT_ONCE: usize = 256;
 /// How often what nobody needs any more is deleted.
@@ -91,40 +94,62 @@ impl Ends {
 
 enum Wake {
     Look,
+    Settled(Arc<str>),
     Stop,
 }
 
 impl People {
-    /// Sees off whoever may not be here any more, and keeps the other nodes informed of who looks, until it is
+    /// Sees off whoever may not be here any more, tells the other nodes who looks, and sends the pushes, until it is
     /// told to stop. One task of every node.
     pub async fn keep_up(self: Arc<Self>, stop: CancellationToken) {
+        let office = self.office.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let sending = async {
+            if let Some(office) = office {
+                office.run(Arc::clone(&self), stop.clone()).await;
+            }
+        };
+        tokio::join!(self.watch(&stop), sending);
+    }
+
+    async fn watch(&self, stop: &CancellationToken) {
         let mut heard = self.db.heard();
-        let mut swept = Timestamp(0);
+        let (mut swept, mut told) = (Timestamp(0), Timestamp(0));
         loop {
-            let wait = self.until_next_end().min(LOOK_EVERY);
-            let told = async {
-                loop {
-                    match heard.recv().await {
-                        Ok(topic) if *topic == *TOPIC => return,
-                        Err(RecvError::Lagged(_)) => return,
-                        Ok(_) => {}
-                        Err(RecvError::Closed) => std::future::pending().await,
-                    }
-                }
-            };
-            let wake = tokio::select! {
-                biased;
-                () = stop.cancelled() => Wake::Stop,
-                () = told => Wake::Look,
-                () = tokio::time::sleep(wait) => Wake::Look,
-            };
-            let Wake::Look = wake else { return };
-            self.look().await;
-            self.tell_who_looks().await;
-            if self.clock.now().0 - swept.0 > SWEEP_EVERY_MS {
-                swept = self.clock.now();
+            match self.wake(&mut heard, stop).await {
+                Wake::Look => self.look().await,
+                Wake::Settled(topic) => self.settled(&topic),
+                Wake::Stop => return,
+            }
+            let now = self.clock.now();
+            if now.0 - told.0 > TELL_LOOKS_EVERY_MS {
+                told = now;
+                self.tell_who_looks().await;
+            }
+            if now.0 - swept.0 > SWEEP_EVERY_MS {
+                swept = now;
                 self.sweep().await;
             }
+        }
+    }
+
+    async fn wake(&self, heard: &mut broadcast::Receiver<Arc<str>>, stop: &CancellationToken) -> Wake {
+        let told = async {
+            loop {
+                match heard.recv().await {
+                    Ok(topic) if *topic == *TOPIC => return Wake::Look,
+                    Ok(topic) if topic.starts_with(push::TOPIC) => return Wake::Settled(topic),
+                    Err(RecvError::Lagged(_)) => return Wake::Look,
+                    Ok(_) => {}
+                    Err(RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        let wait = self.until_next_end().min(LOOK_EVERY);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Wake::Stop,
+            wake = told => wake,
+            () = tokio::time::sleep(wait) => Wake::Look,
         }
     }
 
@@ -177,7 +202,6 @@ impl People {
             old("DELETE FROM joins WHERE until <= $1", now - 30 * day),
             old("DELETE FROM challenges_used WHERE until <= $1", now),
             old("DELETE FROM pushes WHERE at <= $1", now - 2 * day),
-            old("DELETE FROM pushed_asks WHERE at <= $1", now - 2 * day),
         ];
         if let Err(error) = self.db.run(work, Vec::new()).await {
             tracing::warn!(%error, "what is over cannot be deleted");

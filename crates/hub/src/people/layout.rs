@@ -78,13 +78,6 @@ pub const STEPS: [&str; 1] = ["CREATE TABLE people (
         id TEXT PRIMARY KEY,
         at BIGINT NOT NULL
     );
-    CREATE TABLE pushed_asks (
-        session TEXT NOT NULL,
-        ask BIGINT NOT NULL,
-        browser TEXT NOT NULL,
-        at BIGINT NOT NULL,
-        PRIMARY KEY (session, ask, browser)
-    );
     CREATE TABLE IF NOT EXISTS hub_audit (
         at BIGINT NOT NULL,
         node TEXT,

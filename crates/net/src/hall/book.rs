@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Principal, Timestamp};
 use wire::native::{Device, Role, Subscription};
 
-use super::Subscribed;
+use super::push::Subscribed;
 use crate::http::{Digest, url_safe};
 
 /// Devices of one owner; beyond that one has to go before the next comes.
