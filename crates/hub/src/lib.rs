@@ -8,3 +8,4 @@
 //! are one hub: whoever holds a machine's socket, all of them see the same mirrors and find the way to it.
 
 pub mod guest;
+pub mod people;

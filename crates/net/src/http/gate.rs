@@ -44,6 +44,7 @@ use caller::{by_device, by_token};
 use denied::Denied;
 
 pub use caller::{Caller, Scope};
+pub use cookie::read as cookie_of;
 pub(super) use caller::{Guest, Jar};
 
 /// The WebSocket sub-protocol that we answer with.

@@ -98,6 +98,21 @@ impl FromStr for Origin {
     }
 }
 
+impl Origin {
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// The host, without its port.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
 fn default_port(secure: bool) -> u16 {
     if secure { 443 } else { 80 }
 }
