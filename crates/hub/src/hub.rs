@@ -15,6 +15,7 @@ use crate::calls::Calls;
 use crate::feed::Feeds;
 use crate::frames::Relays;
 use crate::guest::Doorkeeper;
+use crate::people::People;
 use crate::ids::NodeId;
 use crate::machines::Machines;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ use crate::polls::Polls;
 use crate::schema;
 use crate::shelf::Shelves;
 use crate::topics::Topics;
+use crate::welcome::Welcome;
 
 /// A node says this often that it lives.
 const BEAT_EVERY: Duration = Duration::from_secs(4);
@@ -66,14 +68,18 @@ impl Default for HubOptions {
 
 pub struct HubParts {
     pub db: Arc<dyn Db>,
+    /// Who is let in.
     pub door: Arc<dyn Doorkeeper>,
+    /// The same, where there are real people.
+    pub people: Option<Arc<People>>,
     pub clock: Arc<dyn Clock>,
+    pub node: NodeId,
     pub options: HubOptions,
 }
 
 pub struct Hub {
     pub(crate) db: Arc<dyn Db>,
-    pub(crate) door: Arc<dyn Doorkeeper>,
+    pub(crate) door: Welcome,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: HubOptions,
     pub(crate) node: NodeId,
@@ -95,16 +101,15 @@ pub struct Hub {
 impl Hub {
     /// Brings the database to the layout that this node needs, and begins to live on it.
     pub async fn open(parts: HubParts) -> Result<Arc<Self>, DbError> {
-        let HubParts { db, door, clock, options } = parts;
+        let HubParts { db, door, people, clock, node, options } = parts;
         migrate(db.as_ref(), "logs", &log::STEPS).await?;
         migrate(db.as_ref(), schema::LAYOUT, &schema::STEPS).await?;
-        let node = NodeId::fresh().map_err(|error| DbError::Unavailable { reason: error.to_string() })?;
         let heard = db.heard();
         let hub = Arc::new(Self {
             answered_at: AtomicI64::new(clock.now().0),
             failed_at: AtomicI64::new(0),
             db,
-            door,
+            door: Welcome::new(door, people),
             clock,
             options,
             node,
@@ -205,6 +210,7 @@ impl Hub {
     async fn live(&self) {
         loop {
             tokio::time::sleep(crate::topics::about(BEAT_EVERY)).await;
+            self.polls.sweep();
             let now = self.now().0;
             let watching = Statement::new(
                 "UPDATE watchers SET until = $2 WHERE node = $1",

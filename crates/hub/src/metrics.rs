@@ -74,8 +74,9 @@ impl Default for Metrics {
 impl Metrics {
     pub fn render(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
-        drop(prometheus_client::encoding::text::encode(&mut text, &self.registry));
+        if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+            tracing::error!(%error, "the numbers cannot be written");
+        }
         text
     }
 

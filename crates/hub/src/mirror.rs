@@ -238,7 +238,11 @@ impl Attachment {
             line.views.iter().for_each(|view| feed.put(view.number, &view.view));
         }
         if let Some(card) = &line.card {
-            self.hub.door.news(&self.person, self.session.as_str(), card);
+            let news = self.hub.door.news(&self.session, self.kept.head, card);
+            if !news.is_empty() {
+                let (hub, person, session) = (Arc::clone(&self.hub), self.person.clone(), self.session.clone());
+                self.hub.start(async move { hub.door.tell(&person, &session, news).await });
+            }
         }
         let ack = Ack { events: self.kept.head, view: self.kept.view_upto };
         self.say(pipe, &Down::Ack(ack)).await?;

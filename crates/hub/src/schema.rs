@@ -4,7 +4,9 @@
 //! frames that were relayed as they came are there under another ([`frames_log`]).
 
 use engine::SessionId;
-use store::sql::{Statement, log};
+use store::sql::{Statement, Value, log};
+
+use crate::guest::PersonId;
 
 /// The name of this layout.
 pub const LAYOUT: &str = "relay";
@@ -100,4 +102,31 @@ pub fn forget(session: &SessionId) -> Vec<Statement> {
         work.push(Statement::new(format!("DELETE FROM {table} WHERE session = $1"), [session.as_str().into()]));
     }
     work
+}
+
+/// Everything that is mirrored of a person's sessions goes, and their machines.
+pub fn forget_person(person: &PersonId) -> Vec<Statement> {
+    forget_where("person", person.0.as_ref().into())
+}
+
+/// A machine goes, and everything that is mirrored of it.
+pub fn forget_machine(machine: &str) -> Vec<Statement> {
+    forget_where("machine", machine.into())
+}
+
+fn forget_where(column: &str, value: Value) -> Vec<Statement> {
+    let sessions = format!("SELECT session FROM mirrors WHERE {column} = $1");
+    let frames = format!("SELECT 'frames/' || session FROM mirrors WHERE {column} = $1");
+    let delete = |from: &str| Statement::new(format!("DELETE FROM {from}"), [value.clone()]);
+    let of_machines = if column == "machine" { "id" } else { column };
+    vec![
+        delete(&format!("log_entries WHERE log IN ({sessions})")),
+        delete(&format!("log_entries WHERE log IN ({frames})")),
+        delete(&format!("logs WHERE id IN ({sessions})")),
+        delete(&format!("logs WHERE id IN ({frames})")),
+        delete(&format!("views WHERE session IN ({sessions})")),
+        delete(&format!("watchers WHERE session IN ({sessions})")),
+        delete(&format!("mirrors WHERE {column} = $1")),
+        delete(&format!("machines WHERE {of_machines} = $1")),
+    ]
 }

@@ -100,7 +100,9 @@ async fn read(
                 continue;
             }
         };
-        drop(closing.send(wrong).await);
+        if closing.send(wrong).await.is_err() {
+            return;
+        }
         return std::future::pending().await;
     }
 }
