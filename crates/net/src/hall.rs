@@ -18,7 +18,6 @@ mod qr;
 #[cfg(test)]
 mod tests;
 mod tickets;
-mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
