@@ -9,12 +9,12 @@
 //! change is made to what stands there (`kept`).
 
 mod answer;
-mod book;
+pub(crate) mod book;
 mod enter;
 mod eyes;
-mod kept;
+pub(crate) mod kept;
 pub mod push;
-mod qr;
+pub(crate) mod qr;
 #[cfg(test)]
 mod tests;
 mod tickets;

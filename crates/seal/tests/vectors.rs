@@ -1,6 +1,8 @@
 //! `vectors.json`: one of everything, made from given randomness. The web app's tests open what a machine
 //! sealed here, and must come to the same bytes for what a device seals.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use expect_test::expect_file;
 use seal::{
     Bond, ContentKeys, Incoming, Invitation, Joining, MachineId, PairingLink, Place, PrivateKey, Random,
@@ -103,8 +105,39 @@ fn contents(machine: &MachineId, bond: &Bond, random: &mut Counting) -> Value {
             keys.renew(random).unwrap();
         }
     }
+    let shown = shown(machine, &keys, random);
     let wrapped = bond.wrap(&keys, random).unwrap();
-    json!({ "session": SESSION, "generation": keys.generation(), "wrapped": to_text(&wrapped), "sealed": sealed })
+    json!({ "shown": shown, "session": SESSION, "generation": keys.generation(), "wrapped": to_text(&wrapped), "sealed": sealed })
+}
+
+/// Frames as a hub tells them: a card, views that continue each other, and ones that are older.
+fn shown(machine: &MachineId, keys: &ContentKeys, random: &mut Counting) -> Vec<Value> {
+    let mut frames = Vec::new();
+    for updated_at in [NOW, NOW - 1] {
+        let card = json!({
+            "session": SESSION, "title": format!("at {updated_at}"), "folder": "/home/me", "source": "web",
+            "createdAt": 1, "updatedAt": updated_at, "state": "done", "line": null, "costUsd": null, "asks": [],
+        });
+        let place = Place::Card { state: "done", asks: &[], updated_at };
+        let sealed = keys.seal(machine, SESSION, &place, card.to_string().as_bytes(), random).unwrap();
+        frames.push(json!({
+            "on": "sealedCard", "session": SESSION, "machine": machine.as_str(), "state": "done", "asks": [],
+            "updatedAt": updated_at, "sealed": to_text(&sealed),
+        }));
+    }
+    for (from, upto) in [(None, 40), (Some(40), 50), (None, 30), (Some(50), 60), (Some(60), 70)] {
+        let view = json!({
+            "session": SESSION, "upto": upto, "reset": from.is_none(), "earlier": false, "rows": [], "appends": [],
+            "state": null,
+        });
+        let place = Place::View { from, upto };
+        let sealed = keys.seal(machine, SESSION, &place, view.to_string().as_bytes(), random).unwrap();
+        frames.push(json!({
+            "on": "sealedView", "session": SESSION, "machine": machine.as_str(), "from": from, "upto": upto,
+            "sealed": to_text(&sealed),
+        }));
+    }
+    frames
 }
 
 fn lane(bond: &Bond, device: &Bond, random: &mut Counting) -> Value {
@@ -116,12 +149,12 @@ fn lane(bond: &Bond, device: &Bond, random: &mut Counting) -> Value {
     let (mut lane, answer) = bond.answer_lane(&opened, random).unwrap();
     let mut caller = asked.answered(&answer).unwrap();
     let mut calls = Vec::new();
-    for plain in [r#"{"id":1,"do":"machines"}"#, "", "¿qué?"] {
+    for plain in [r#"{"id":1,"do":"rules"}"#, r#"{"id":2,"do":"devices"}"#, "¿qué?", ""] {
         let (counter, call) = caller.seal(plain.as_bytes()).unwrap();
         let Ok(Incoming::Call(incoming)) = Incoming::parse(&call) else { panic!("a call") };
         let (heard, answering) = lane.open(&incoming).unwrap();
         assert_eq!(heard, plain.as_bytes());
-        let said = format!("to {plain}");
+        let said = format!(r#"{{"re":{counter},"ok":{{"is":"done"}}}}"#);
         let reply = answering.seal(said.as_bytes()).unwrap();
         assert_eq!(caller.open(&reply).unwrap(), (counter, said.clone().into_bytes()));
         calls.push(json!({

@@ -7,7 +7,9 @@
 type Bytes = Uint8Array<ArrayBuffer>
 
 /** What came was changed, moved, repeated, or is for somebody else. */
-export class Unsealable extends Error {}
+export class Unsealable extends Error {
+  override name = 'Unsealable'
+}
 
 const VERSION = 'ropewalk.seal.v1'
 const KIND = { content: 0x01, keys: 0x02, offer: 0x10, paired: 0x11, laneAsk: 0x20, laneAnswer: 0x21, call: 0x30, reply: 0x31 } as const

@@ -124,7 +124,7 @@ impl Book {
 }
 
 /// What a device may be called: it is shown to people and written to logs.
-pub(super) fn name(given: &str) -> Arc<str> {
+pub(crate) fn name(given: &str) -> Arc<str> {
     let harmless = |c: char| {
         !c.is_control()
             && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
