@@ -3,6 +3,7 @@
 mod audit;
 mod chat;
 mod http;
+mod hub;
 mod mcp;
 mod models;
 mod permissions;
@@ -26,6 +27,10 @@ pub use audit::{
 };
 pub use chat::{AttachOptions, ChatOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
+pub use hub::{
+    HubArguments, HubAuditOptions, HubCommand, HubLinkOptions, HubOptions, HubStatusOptions, HubStoreOptions,
+    HubTokenOptions,
+};
 pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
 pub use permissions::{
@@ -102,6 +107,8 @@ pub enum Command {
     Serve(ServeArguments),
     #[command(hide = true)]
     Acp(Box<AcpOptions>),
+    /// Be the remote side of bridges: sessions of many machines, for people with browsers
+    Hub(Box<HubArguments>),
     /// Give the agent one prompt and wait for its answer
     Run(RunOptions),
     /// List, read, copy and remove sessions
@@ -618,7 +625,11 @@ impl Command {
     }
 
     pub fn serves(&self) -> bool {
-        matches!(self, Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_))
+        match self {
+            Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_) => true,
+            Self::Hub(arguments) => arguments.command.is_none(),
+            _ => false,
+        }
     }
 }
 
