@@ -10,16 +10,15 @@
 
 mod addressees;
 mod answer;
-mod book;
+pub(crate) mod book;
 mod enter;
 mod eyes;
-mod kept;
+pub(crate) mod kept;
 pub mod push;
-mod qr;
+pub(crate) mod qr;
 #[cfg(test)]
 mod tests;
 mod tickets;
-mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
