@@ -24,7 +24,7 @@ export default defineConfig({
         chunkFileNames: '[name].js',
         assetFileNames: '[name][extname]',
         // What the rooms share has one name, whoever comes to share it.
-        codeSplitting: { groups: [{ name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight)/ }] },
+        codeSplitting: { groups: [{ name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight|seal)/ }] },
       },
     },
   },
