@@ -163,12 +163,12 @@ impl Calls {
         Call { call, by, body }: Call,
         room: &Arc<Semaphore>,
         answers: &mpsc::Sender<Outcome>,
-    ) -> Result<(), Said> {
+    ) -> Result<(), Box<Said>> {
         let operator: Arc<str> = by.id.as_str().into();
         let wrong = |id, code: &str, message: &str| {
             let error = Wrong { code: code.to_owned(), message: message.to_owned() };
             let reply = Reply { re: id, ok: None, error: Some(error) };
-            Said { call, operator: Arc::clone(&operator), reply }
+            Box::new(Said { call, operator: Arc::clone(&operator), reply })
         };
         if by.id.is_empty() || by.id.len() > OPERATOR_ID_BYTES_MAX {
             return Err(wrong(0, "badRequest", "the hub does not say who asks"));
