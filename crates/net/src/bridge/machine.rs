@@ -179,12 +179,21 @@ impl Calls {
             Err(trouble) => return Err(wrong(0, "badRequest", &format!("this is no request: {trouble}"))),
         };
         let Ok(place) = Arc::clone(room).try_acquire_owned() else {
-            return Err(wrong(envelope.id, "busy", "the machine has more requests than it can take; try again"));
+            return Err(wrong(
+                envelope.id,
+                "busy",
+                "the machine has more requests than it can take; try again",
+            ));
         };
         let id = envelope.id;
-        let taker = Taker { call, id, operator: Arc::clone(&operator), answers: answers.clone(), room: place };
+        let taker =
+            Taker { call, id, operator: Arc::clone(&operator), answers: answers.clone(), room: place };
         match &envelope.request {
-            Request::Watch { session, .. } => return self.watch(session.clone(), taker).map_err(|()| wrong(id, "badRequest", "this is no session id")),
+            Request::Watch { session, .. } => {
+                return self
+                    .watch(session.clone(), taker)
+                    .map_err(|()| wrong(id, "badRequest", "this is no session id"));
+            }
             // Who looks at the mirror, the hub knows.
             Request::Unwatch { .. } | Request::Looking { .. } => {
                 taker.answer(Reply { re: id, ok: Some(Answered::Done), error: None });

@@ -29,10 +29,11 @@ async fn opened(server: &mut Server) -> (OlderClient, String) {
 async fn a_token_that_is_not_let_in_ends_the_bridge_at_once() {
     for (status, expected) in [(401, Trouble::Unauthorized), (403, Trouble::Forbidden)] {
         run(Setup::offline(), async |server| {
-            let (_client, _session) = opened(server).await;
+            let (_client, session) = opened(server).await;
             let receiver = Receiver::start(Manner::plain()).await;
             receiver.inner.manner.register.store(status, Ordering::SeqCst);
-            let mut world = World::start(server, &receiver.url, Wish::default());
+            let only = engine::SessionId::parse(&session).ok();
+            let mut world = World::start(server, &receiver.url, Wish { only, ..Wish::default() });
             assert_eq!(world.failed().await, expected);
             let tries = receiver.all().iter().filter(|seen| seen.what == "POST /api/sessions").count();
             assert_eq!(tries, 1, "nothing is tried again");
@@ -40,6 +41,23 @@ async fn a_token_that_is_not_let_in_ends_the_bridge_at_once() {
         })
         .await;
     }
+}
+
+/// Of many sessions, one that belongs to somebody else over there is left out.
+#[tokio::test]
+async fn a_session_that_is_somebody_elses_over_there_is_not_bridged_and_the_others_are() {
+    run(Setup::offline(), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        receiver.inner.manner.register.store(403, Ordering::SeqCst);
+        let world = World::start(server, &receiver.url, Wish::default());
+        world.said(&format!("bridge: 403 Forbidden session={session}"), 1).await;
+        receiver.inner.manner.register.store(200, Ordering::SeqCst);
+        let other = client.new_session().await;
+        assert_eq!(receiver.socket().await.path, format!("/ws/{other}"));
+        world.close().await;
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -116,7 +134,8 @@ async fn nonsense_from_a_plain_receiver_is_answered_and_the_session_goes_on() {
             let frames = socket.until(|frame| frame["error"].is_object()).await;
             assert_eq!(frames.len(), 1, "{frames:?}");
         }
-        let (said, _) = socket.call(2, "session/message", json!({ "sessionId": session, "message": "list" })).await;
+        let (said, _) =
+            socket.call(2, "session/message", json!({ "sessionId": session, "message": "list" })).await;
         assert_eq!(said["result"]["stopReason"], "end_turn", "{said}");
         world.close().await;
     })
@@ -140,7 +159,11 @@ async fn it_is_tried_again_after_5_10_20_40_and_60_seconds() {
             .map(|line| line.split("again in ").nth(1).unwrap().split(" s;").next().unwrap().to_owned())
             .collect();
         assert_eq!(waits, ["5", "10", "20", "40", "60", "60"]);
-        assert!(world.lines()[0].starts_with("bridge: the receiver cannot be reached"), "{:?}", world.lines());
+        assert!(
+            world.lines()[0].starts_with("bridge: the receiver cannot be reached"),
+            "{:?}",
+            world.lines()
+        );
         world.close().await;
     })
     .await;

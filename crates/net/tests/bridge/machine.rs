@@ -107,7 +107,9 @@ async fn a_call_that_is_none_is_answered_and_the_next_one_works() {
         let elsewhere = json!({ "id": 2, "do": "open", "folder": "/", "settings": {} });
         assert_eq!(ask(&mut machine, 2, "owner", elsewhere).await["error"]["code"], "forbidden");
         let nobody = json!({ "id": "", "name": "x", "role": "driver" });
-        machine.send(json!({ "call": { "call": 3, "by": nobody, "body": { "id": 1, "do": "rules" } } })).await;
+        machine
+            .send(json!({ "call": { "call": 3, "by": nobody, "body": { "id": 1, "do": "rules" } } }))
+            .await;
         assert_eq!(machine.json().await["answer"]["body"]["error"]["code"], "badRequest");
         let find = json!({ "id": 9, "do": "find", "session": session, "text": "" });
         assert_eq!(ask(&mut machine, 4, "viewer", find).await["ok"]["is"], "files");

@@ -135,7 +135,8 @@ async fn whoever_comes_to_look_gets_a_view_that_stands_for_itself() {
 /// A mirror that does not acknowledge holds up its own session, by a bounded amount, and no turn.
 #[tokio::test]
 async fn a_mirror_that_keeps_nothing_is_sent_only_so_much() {
-    let lines: Vec<_> = (0..40).map(|_| vec![say("x".repeat(400_000).as_str()), call("list", "{}")]).collect();
+    let lines: Vec<_> =
+        (0..40).map(|_| vec![say("x".repeat(400_000).as_str()), call("list", "{}")]).collect();
     let script = Script::new(lines);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
@@ -180,7 +181,8 @@ async fn only_the_chosen_session_is_bridged_where_only_one_is() {
         assert_eq!(machine.json().await["answer"]["body"], json!({ "re": 7, "ok": { "is": "done" } }));
         // Somebody over there opened the other one, so it is bridged too.
         receiver.seen("POST /api/sessions", 2).await;
-        let bodies: Vec<_> = receiver.all().into_iter().filter(|seen| seen.what == "POST /api/sessions").collect();
+        let bodies: Vec<_> =
+            receiver.all().into_iter().filter(|seen| seen.what == "POST /api/sessions").collect();
         let ids: Vec<_> = bodies.iter().map(|seen| seen.body["session_id"].as_str().unwrap()).collect();
         assert!(ids.contains(&session.as_str()) && ids.contains(&other.as_str()), "{ids:?}");
         world.close().await;

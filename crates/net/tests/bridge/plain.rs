@@ -101,8 +101,10 @@ fn is_kind(kind: &'static str) -> impl Fn(&Value) -> bool {
 #[tokio::test]
 async fn the_frames_are_those_of_a_local_client_byte_for_byte() {
     let usage = engine::Usage { input: 7, output: 3, cost_usd: 0.25, ..engine::Usage::default() };
-    let script =
-        Script::new([vec![say("one"), call("list", "{}"), Line::Usage(usage)], vec![say("two"), Line::Usage(usage)]]);
+    let script = Script::new([
+        vec![say("one"), call("list", "{}"), Line::Usage(usage)],
+        vec![say("two"), Line::Usage(usage)],
+    ]);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
         let mut receiver = Receiver::start(Manner::plain()).await;
@@ -135,7 +137,9 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
         let hello = json!({ "clientInfo": { "name": "dev" } });
         socket.call(1, "initialize", hello).await;
         let prompt = json!({ "sessionId": session, "message": "go" });
-        socket.send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/message", "params": prompt })).await;
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/message", "params": prompt }))
+            .await;
         let question = socket.kind("permission_request").await;
         assert_eq!(client.next_of("permission_request").await["id"], question["id"]);
         let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
@@ -157,10 +161,9 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
             let event = events.iter().find(|event| is(&event.body)).expect("the event");
             event.origin.remote().map(|user| user.to_string())
         };
-        for is in [
-            (|body: &Body| matches!(body, Body::UserMessage { .. })) as fn(&Body) -> bool,
-            |body| matches!(body, Body::SettingChanged { .. }),
-        ] {
+        for is in [(|body: &Body| matches!(body, Body::UserMessage { .. })) as fn(&Body) -> bool, |body| {
+            matches!(body, Body::SettingChanged { .. })
+        }] {
             assert_eq!(from_remote(&is).as_deref(), Some("dev"));
         }
         let prompt = events.iter().find(|event| matches!(event.body, Body::UserMessage { .. })).unwrap();
@@ -205,7 +208,8 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
         let mut receiver = Receiver::start(Manner::plain()).await;
         let world = World::start(server, &receiver.url, Wish::default());
         let mut socket = receiver.socket().await;
-        let (wide, _) = socket.call(1, "session/setSandbox", json!({ "sessionId": session, "sandbox": "off" })).await;
+        let (wide, _) =
+            socket.call(1, "session/setSandbox", json!({ "sessionId": session, "sandbox": "off" })).await;
         assert!(wide["error"]["message"].as_str().unwrap().contains("restart required"), "{wide}");
         let server_of_tools = json!({ "sessionId": session, "name": "x", "command": "sh", "args": [] });
         for (method, params) in [
@@ -215,7 +219,10 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
             ("session/delete", json!({ "sessionId": session })),
             ("_agent/mcp/add", server_of_tools),
             ("session/message", json!({ "sessionId": "somebody-elses", "message": "go" })),
-            ("session/message", json!({ "sessionId": session, "message": "/permissions add allow shell(*)" })),
+            (
+                "session/message",
+                json!({ "sessionId": session, "message": "/permissions add allow shell(*)" }),
+            ),
         ] {
             let (refused, _) = socket.call(2, method, params).await;
             assert!(refused["error"].is_object(), "{method}: {refused}");
@@ -250,7 +257,15 @@ async fn what_was_missed_while_the_socket_was_cut_comes_once() {
         let mut socket = receiver.socket().await;
         let here = local.until(is_kind("turn_end")).await;
         assert_eq!(joined(&socket.until(is_kind("turn_end")).await), joined(&here));
-        assert_eq!(receiver.seen("POST /api/sessions", 1).await.iter().filter(|seen| seen.what.ends_with("/sessions")).count(), 1);
+        assert_eq!(
+            receiver
+                .seen("POST /api/sessions", 1)
+                .await
+                .iter()
+                .filter(|seen| seen.what.ends_with("/sessions"))
+                .count(),
+            1
+        );
         local.close().await;
         world.close().await;
     })
@@ -279,7 +294,11 @@ fn joined(frames: &[String]) -> Vec<Value> {
         let chunk = |frame: &Value| frame["params"]["kind"] == "agent_message_chunk";
         match all.last_mut() {
             Some(last) if chunk(last) && chunk(&frame) => {
-                let text = format!("{}{}", last["params"]["text"].as_str().unwrap(), frame["params"]["text"].as_str().unwrap());
+                let text = format!(
+                    "{}{}",
+                    last["params"]["text"].as_str().unwrap(),
+                    frame["params"]["text"].as_str().unwrap()
+                );
                 last["params"]["text"] = text.into();
             }
             _ => all.push(frame),
@@ -339,7 +358,9 @@ async fn local_only_shows_questions_elsewhere_and_takes_no_answers_from_there() 
             assert!(refused(&mut socket, 1, method, params).await.contains("local-only"), "{method}");
         }
         let prompt = json!({ "sessionId": session, "message": "go" });
-        socket.send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/message", "params": prompt })).await;
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/message", "params": prompt }))
+            .await;
         let question = socket.kind("permission_request").await;
         let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
         let why = refused(&mut socket, 3, "permission/respond", answer.clone()).await;
@@ -412,7 +433,8 @@ async fn what_is_done_here_carries_no_bridge() {
         assert!(handle.send(answer).await.is_err());
         let id = SessionId::parse(&session).unwrap();
         let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
-        let plain = |event: &Arc<engine::Event>| !wire::portable::encode(event).to_string().contains("bridge");
+        let plain =
+            |event: &Arc<engine::Event>| !wire::portable::encode(event).to_string().contains("bridge");
         assert!(events.iter().all(plain));
         client.take_updates();
     })

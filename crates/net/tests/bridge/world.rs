@@ -95,8 +95,8 @@ impl World {
 
     pub async fn said_within(&self, words: &str, count: usize, patience: Duration) -> Vec<String> {
         let mut lines = self.lines.subscribe();
-        let enough = lines
-            .wait_for(|lines| lines.iter().filter(|line| line.contains(words)).count() >= count);
+        let enough =
+            lines.wait_for(|lines| lines.iter().filter(|line| line.contains(words)).count() >= count);
         let all = tokio::time::timeout(patience, enough).await;
         let all = all.unwrap_or_else(|_| panic!("{words:?} is said: {:#?}", self.lines.borrow()));
         all.unwrap().iter().filter(|line| line.contains(words)).cloned().collect()
