@@ -12,8 +12,7 @@ use std::time::Duration;
 use ::terminal::{Start, Wish};
 use engine::{ListQuery, Principal, Registry, SessionId};
 use net::bridge::{
-    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token,
-    Trouble as Broken,
+    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token, Trouble as Broken,
 };
 use net::hall::Hall;
 use net::native::{Desk, DeskParts, Extras};
@@ -72,7 +71,9 @@ impl Wanted {
 
     fn of(said: &Line<'_>, config: &Config) -> Result<Self, Trouble> {
         if config.bridge.has_token {
-            warn("the token in the settings file is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN");
+            warn(
+                "the token in the settings file is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN",
+            );
         }
         let url = said.url.or(config.bridge.remote_url.as_deref()).ok_or_else(|| {
             Trouble::usage("it is not said where people are")
@@ -81,7 +82,9 @@ impl Wanted {
         let address = Address::parse(url, said.insecure).map_err(|error| bad_address(url, error))?;
         let token = match said.token {
             Some(token) => Some(token.to_owned()),
-            None => VARIABLES.into_iter().find_map(paths::variable).and_then(|value| value.into_string().ok()),
+            None => {
+                VARIABLES.into_iter().find_map(paths::variable).and_then(|value| value.into_string().ok())
+            }
         };
         let token = token.ok_or_else(|| {
             Trouble::usage("a bridge needs a token")
@@ -95,9 +98,13 @@ impl Wanted {
                 .fix("set ROPEWALK_BRIDGE_TOKEN to letters and digits")
         })?;
         if address.is_plain() {
-            warn(&format!("INSECURE: everybody on the way to {address} can read the token and the session; this is for development only"));
+            warn(&format!(
+                "INSECURE: everybody on the way to {address} can read the token and the session; this is for development only"
+            ));
         } else if said.insecure {
-            warn(&format!("INSECURE: any certificate is accepted for {address}, also one of somebody in between; this is for development only"));
+            warn(&format!(
+                "INSECURE: any certificate is accepted for {address}, also one of somebody in between; this is for development only"
+            ));
         }
         let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
         let replay_window = config.bridge.replay_window.unwrap_or(REPLAY_WINDOW);
@@ -237,9 +244,11 @@ async fn session(
     let known = match (&options.resume, options.newest) {
         (Some(text), _) => Some(find::one(registry, text).await?.id),
         (None, true) => {
-            let query = ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };
+            let query =
+                ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };
             let newest = registry.list(query).await.map_err(Trouble::open)?.pop();
-            let none = || Trouble::not_found("there is no session in this folder yet").fix("leave --continue out");
+            let none =
+                || Trouble::not_found("there is no session in this folder yet").fix("leave --continue out");
             Some(newest.ok_or_else(none)?.row.id)
         }
         (None, false) => None,

@@ -163,12 +163,12 @@ impl Calls {
         Call { call, by, body }: Call,
         room: &Arc<Semaphore>,
         answers: &mpsc::Sender<Outcome>,
-    ) -> Result<(), Said> {
+    ) -> Result<(), Box<Said>> {
         let operator: Arc<str> = by.id.as_str().into();
         let wrong = |id, code: &str, message: &str| {
             let error = Wrong { code: code.to_owned(), message: message.to_owned() };
             let reply = Reply { re: id, ok: None, error: Some(error) };
-            Said { call, operator: Arc::clone(&operator), reply }
+            Box::new(Said { call, operator: Arc::clone(&operator), reply })
         };
         if by.id.is_empty() || by.id.len() > OPERATOR_ID_BYTES_MAX {
             return Err(wrong(0, "badRequest", "the hub does not say who asks"));
@@ -179,12 +179,21 @@ impl Calls {
             Err(trouble) => return Err(wrong(0, "badRequest", &format!("this is no request: {trouble}"))),
         };
         let Ok(place) = Arc::clone(room).try_acquire_owned() else {
-            return Err(wrong(envelope.id, "busy", "the machine has more requests than it can take; try again"));
+            return Err(wrong(
+                envelope.id,
+                "busy",
+                "the machine has more requests than it can take; try again",
+            ));
         };
         let id = envelope.id;
-        let taker = Taker { call, id, operator: Arc::clone(&operator), answers: answers.clone(), room: place };
+        let taker =
+            Taker { call, id, operator: Arc::clone(&operator), answers: answers.clone(), room: place };
         match &envelope.request {
-            Request::Watch { session, .. } => return self.watch(session.clone(), taker).map_err(|()| wrong(id, "badRequest", "this is no session id")),
+            Request::Watch { session, .. } => {
+                return self
+                    .watch(session.clone(), taker)
+                    .map_err(|()| wrong(id, "badRequest", "this is no session id"));
+            }
             // Who looks at the mirror, the hub knows.
             Request::Unwatch { .. } | Request::Looking { .. } => {
                 taker.answer(Reply { re: id, ok: Some(Answered::Done), error: None });

@@ -309,7 +309,8 @@ impl<'a> Mirror<'a> {
         if body.get().len() + FRAME_ROOM <= FRAME_BYTES_MAX {
             return Ok(Entry { seq: event.seq.0, body });
         }
-        let text = format!("an event of {} bytes is too large for the bridge; its machine has it", body.get().len());
+        let text =
+            format!("an event of {} bytes is too large for the bridge; its machine has it", body.get().len());
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         let stand_in = Event { origin: Origin::Engine, body: notice, ..event.clone() };
         let body = self.shared.bodies.body(&about, &portable::encode(&stand_in))?;

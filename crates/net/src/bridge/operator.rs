@@ -56,11 +56,8 @@ pub(super) struct Seat {
 impl Seat {
     pub fn open(shared: &Arc<Shared>, id: Arc<str>, user: Arc<str>, role: Role) -> Self {
         let (asked, receiver) = mpsc::channel(WAITING_MAX);
-        let remote = Remote {
-            id,
-            user: Arc::clone(&user),
-            answers_here: shared.answers == Answers::LocalOnly,
-        };
+        let remote =
+            Remote { id, user: Arc::clone(&user), answers_here: shared.answers == Answers::LocalOnly };
         let visitor = Visitor {
             principal: Principal::local(),
             name: remote_name(&user),

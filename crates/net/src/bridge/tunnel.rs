@@ -175,10 +175,7 @@ pub(super) async fn stopped(shared: &Shared, detach: &CancellationToken) {
     }
 }
 
-async fn register(
-    shared: &Shared,
-    handles: &watch::Receiver<SessionHandle>,
-) -> Result<Registered, Trouble> {
+async fn register(shared: &Shared, handles: &watch::Receiver<SessionHandle>) -> Result<Registered, Trouble> {
     let registration = {
         let handle = handles.borrow();
         let snapshot = handle.snapshot();
