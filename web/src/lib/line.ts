@@ -5,7 +5,7 @@
 // what it has. Nothing in this file knows what frames mean; `session.ts` and `board.ts` listen.
 
 import { signal } from '@preact/signals'
-import type { Answered, Envelope, Hello, Reply, Request, Told } from '../wire'
+import type { Answered, Hello, HubAnswered, HubRequest, HubTold, Reply, Request, Told, Wrong } from '../wire'
 import { keepSoon, kept } from './keep'
 
 /** The version that this page was built for; set by the build. */
@@ -46,6 +46,11 @@ export class Refused extends Error {
 /** Nobody knows whether it was done: the connection broke before the answer, or there was none. */
 export class Lost extends Error {}
 
+/** What is asked here: of every server, and of a hub. */
+export type Asked = Request | HubRequest
+/** What is told unasked: by every server, and by a hub. */
+export type Heard = Told | HubTold
+
 interface Answers {
   sessions: 'sessions'
   earlier: 'rows'
@@ -58,12 +63,20 @@ interface Answers {
   rules: 'rules'
   devices: 'devices'
   invite: 'invited'
+  machines: 'machines'
+  share: 'shared'
+  shares: 'shares'
+  tokens: 'tokens'
+  makeToken: 'token'
+  people: 'people'
+  invitePerson: 'invitedPerson'
+  passkeys: 'passkeys'
 }
-type Is<D extends Request['do']> = D extends keyof Answers ? Answers[D] : 'done'
-export type AnswerTo<R extends Request> = Extract<Answered, { is: Is<R['do']> }>
+type Is<D extends Asked['do']> = D extends keyof Answers ? Answers[D] : 'done'
+export type AnswerTo<R extends Asked> = Extract<Answered | HubAnswered, { is: Is<R['do']> }>
 
 interface Pending {
-  request: Request
+  request: Asked
   resolve(answered: Answered): void
   reject(error: Error): void
   timer: ReturnType<typeof setTimeout>
@@ -88,11 +101,11 @@ let onlineAt = 0
 let retry: ReturnType<typeof setTimeout> | undefined
 const inFlight = new Map<number, Pending>()
 const waiting: Pending[] = []
-const listeners = new Set<(told: Told) => void>()
+const listeners = new Set<(told: Heard) => void>()
 const openings = new Set<() => void>()
 
 /** Asks the server. While there is no connection the request waits for one, for a while. */
-export function ask<R extends Request>(request: R): Promise<AnswerTo<R>> {
+export function ask<R extends Asked>(request: R): Promise<AnswerTo<R>> {
   return new Promise<Answered>((resolve, reject) => {
     const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity }
     if (state.value.is === 'live') send(pending)
@@ -103,7 +116,7 @@ export function ask<R extends Request>(request: R): Promise<AnswerTo<R>> {
 }
 
 /** Calls for everything that is told unasked. */
-export function onTold(listener: (told: Told) => void): () => void {
+export function onTold(listener: (told: Heard) => void): () => void {
   listeners.add(listener)
   return () => listeners.delete(listener)
 }
@@ -192,11 +205,12 @@ function receive(data: unknown): void {
     return
   }
   if (typeof frame !== 'object' || frame === null) return
-  if (typeof frame.re === 'number') settle(frame as unknown as Reply)
-  else if (typeof frame.on === 'string') told(frame as unknown as Told)
+  if (typeof frame.on === 'string') told(frame as unknown as Heard)
+  else if (typeof frame.re === 'number') settle(frame as unknown as Reply)
 }
 
-function told(frame: Told): void {
+/** Takes what the server tells; also from whoever had to open it first. */
+export function told(frame: Heard): void {
   if (frame.on === 'hello') {
     tries = 0
     if (frame.version !== __VERSION__) outdated.value = true
@@ -219,7 +233,8 @@ function guarded(run: () => void): void {
   }
 }
 
-function settle(reply: Reply): void {
+/** Takes the answer to a request; also from whoever had to open it first. */
+export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }): void {
   const pending = inFlight.get(reply.re)
   if (!pending) return
   inFlight.delete(reply.re)
@@ -233,8 +248,25 @@ function send(pending: Pending): void {
   if (pending.request.do === 'looking') looking = pending.request
   pending.sentAt = Date.now()
   inFlight.set(id, pending)
-  const envelope: Envelope = { id, ...pending.request }
-  socket?.send(JSON.stringify(envelope))
+  const sealed = sealing?.(pending.request, id)
+  if (!sealed) return write(id, pending.request)
+  const mine = socket
+  sealed.then(
+    (request) => { if (socket === mine && inFlight.has(id)) write(id, request) },
+    (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('It could not be sealed.')) },
+  )
+}
+
+function write(id: number, request: Asked): void {
+  socket?.send(JSON.stringify({ id, ...request }))
+}
+
+/** Gives what is sent instead, for a request that the server must not read; nothing for all others. */
+export type Sealing = (request: Asked, id: number) => Promise<Asked> | null
+let sealing: Sealing | null = null
+
+export function sealWith(given: Sealing): void {
+  sealing = given
 }
 
 function expire(pending: Pending): void {

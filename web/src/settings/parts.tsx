@@ -93,3 +93,11 @@ export function Action({ word, run, sure, kind = 'plain', disabled = false }: Ac
 export function Command({ text }: { text: string }) {
   return <code class="settings-command">{text}</code>
 }
+
+/** Goes to a section by its name. Gives whether it is there. */
+export function reveal(part: string): boolean {
+  const title = document.getElementById(`title-${part}`)
+  title?.scrollIntoView({ block: 'start' })
+  title?.focus({ preventScroll: true })
+  return title !== null
+}
