@@ -10,7 +10,7 @@ import { toast } from '../lib/toast'
 import { ago, clock, several, visible } from '../lib/words'
 import { guessName } from '../pair/door'
 import { DeviceList, SignOut } from '../settings/devices'
-import { Action, Entry, reveal, Section } from '../settings/parts'
+import { Action, Entry, revealWhileFilling, Section } from '../settings/parts'
 import { roleWord } from '../settings/roles'
 import { CommandLine } from '../ui/button'
 import { Icon } from '../ui/icons'
@@ -25,7 +25,7 @@ import './hub.css'
 export default function Account({ part }: { part: string | null }) {
   const here = at.value
   // These sections come after the page that names them: whoever was sent to one is taken there now.
-  useEffect(() => { if (part !== null) reveal(part) }, [])
+  useEffect(() => (part === null ? undefined : revealWhileFilling(part)), [])
   if (!here?.person) return <Guest />
   return (
     <>

@@ -15,16 +15,17 @@ export function hasPasskeys(): boolean {
   return isSecureContext && typeof PublicKeyCredential !== 'undefined' && navigator.credentials !== undefined
 }
 
-export async function signIn(send: Post = post): Promise<void> {
+/** `name` is what this browser is known by afterwards. */
+export async function signIn(name: string, send: Post = post): Promise<void> {
   const asked = optionsOf(await send('/auth/passkey/begin', {}))
   const publicKey = { ...asked, challenge: bytesOf(asked.challenge), allowCredentials: listed(asked.allowCredentials) } as unknown as PublicKeyCredentialRequestOptions
   const found = await tryIt('used', () => navigator.credentials.get({ publicKey }))
-  await send('/auth/passkey/finish', signed(found))
+  await send('/auth/passkey/finish', { name, credential: signed(found) })
 }
 
 /** The person is signed in; `name` is what they will know it by. */
 export async function addPasskey(name: string, send: Post = post): Promise<void> {
-  const asked = optionsOf(await send('/auth/passkey/new/begin', { name }))
+  const asked = optionsOf(await send('/auth/passkey/new/begin', {}))
   const user = asked.user as { id: unknown } | undefined
   const publicKey = {
     ...asked,
@@ -33,7 +34,7 @@ export async function addPasskey(name: string, send: Post = post): Promise<void>
     excludeCredentials: listed(asked.excludeCredentials),
   } as unknown as PublicKeyCredentialCreationOptions
   const made = await tryIt('made', () => navigator.credentials.create({ publicKey }))
-  await send('/auth/passkey/new/finish', { name, ...created(made) })
+  await send('/auth/passkey/new/finish', { name, credential: created(made) })
 }
 
 /** What the server wants, in the form that browsers have for it (`PublicKeyCredentialCreationOptionsJSON`). */

@@ -44,8 +44,8 @@ export default function SignIn({ arrival, linkEnded = false, onIn = () => locati
   const enter = async (from: Arrival, name: string | null) => {
     step.value = { is: 'working', words: 'Just a moment…' }
     try {
-      await post('/ui/enter', { code: `${from.kind}.${from.code}`, name: name ?? undefined, device: DEVICE() })
-      if (from.kind === 'share' || !hasPasskeys()) return onIn()
+      const entered = (await post('/ui/enter', { code: `${from.kind}.${from.code}`, name: DEVICE(), person: name ?? undefined })) as { addPasskey?: unknown } | null
+      if (entered?.addPasskey !== true || !hasPasskeys()) return onIn()
       step.value = { is: 'offering' }
     } catch (error) {
       step.value = { is: 'failed', message: wordsOf(error), advice: ADVICE[from.kind] }
@@ -75,7 +75,7 @@ export default function SignIn({ arrival, linkEnded = false, onIn = () => locati
         <img src="/icon.svg" width="64" height="64" alt="" />
         <h1>{step.value.is === 'naming' ? 'Set up this hub' : step.value.is === 'offering' ? 'You are in' : 'Sign in to Ropewalk'}</h1>
         <p class="enter-host">{location.host}</p>
-        {step.value.is === 'asking' && <Asking facts={facts.value} linkEnded={linkEnded} onPasskey={() => void attempt('Waiting for your passkey…', () => signIn(), 'Try again, or come in by a link.')} onLink={arrive} />}
+        {step.value.is === 'asking' && <Asking facts={facts.value} linkEnded={linkEnded} onPasskey={() => void attempt('Waiting for your passkey…', () => signIn(DEVICE()), 'Try again, or come in by a link.')} onLink={arrive} />}
         {step.value.is === 'naming' && <Naming onName={(name) => { if (came.value) void enter(came.value, name) }} />}
         {step.value.is === 'working' && <p class="enter-wait" role="status">{step.value.words}</p>}
         {step.value.is === 'offering' && <Offering failed={failed.value} onAdd={() => void attempt('Waiting for your device…', () => addPasskey(DEVICE()), '')} onLater={onIn} />}
@@ -97,7 +97,7 @@ function Asking({ facts, linkEnded, onPasskey, onLink }: { facts: About | null; 
       {linkEnded && <p class="enter-failed" role="status">The link to the session has ended, or was taken back.</p>}
       {facts?.setup
         ? <p>This hub is new. <code>ropewalk hub</code> printed a link when it was started: open it to become the first admin.</p>
-        : hasPasskeys()
+        : hasPasskeys() && facts?.passkeys !== false
           ? <button type="button" class="enter-main" onClick={onPasskey}>Sign in with a passkey</button>
           : <p>This browser has no passkeys here: they need HTTPS and a name instead of numbers in the address. Come in by a link.</p>}
       <details>

@@ -44,7 +44,7 @@ export function Foot({ watched }: { watched: Watched }) {
       {state && state.queue.length > 0 && <Queue session={session} queue={state.queue} />}
       <Composer draftOf={session} session={session} commands={state?.commands ?? EMPTY_COMMANDS} onSend={send} busy={busy}
         placeholder={busy ? 'Write what comes next' : 'What should be done?'}
-        stop={busy ? <StopButton session={session} turn={state?.turn ?? null} /> : undefined}
+        stop={busy && !awayFrom(session) ? <StopButton session={session} turn={state?.turn ?? null} /> : undefined}
         chips={<SettingChips settings={state?.settings ?? EMPTY_SETTINGS} disabled={false} onSet={setIn(session)} />} />
     </>
   )

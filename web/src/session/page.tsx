@@ -7,10 +7,11 @@ import type { SessionState } from '../wire'
 import { may } from '../ask/answer'
 import { Shelf } from '../ask/shelf'
 import { cards } from '../lib/board'
-import { at, isGuest, machineOf } from '../lib/hub'
+import { at, awayFrom, isGuest, machineOf } from '../lib/hub'
 import { lazy } from '../lib/lazy'
 import { ask, skew, state as line } from '../lib/line'
 import { changesPath, go, sessionPath } from '../lib/router'
+import { lockOf } from '../lib/sealed'
 import { forgetSession, letGo, watch, type Watched } from '../lib/session'
 import { copy, tried } from '../lib/toast'
 import { clock, duration, money, now, titleOf } from '../lib/words'
@@ -97,9 +98,12 @@ function Head({ watched }: { watched: Watched }) {
 
 function StateWords({ watched }: { watched: Watched }) {
   const state = watched.state.value
+  const away = awayFrom(watched.session)
+  if (lockOf(watched.session) !== null) return <span class="word"><Icon name="lock" size={14} />Sealed</span>
   if (!watched.fresh.value) return <>{watched.told.value !== null && line.value.is !== 'live' ? `Last update ${clock(watched.told.value)}` : 'Loading…'}</>
   if (!state) return null
   if (line.value.is !== 'live' && watched.told.value !== null) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(watched.told.value)}</>
+  if (away) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(away.seenAt)}</>
   if (state.asks.length > 0) return <span class="word is-waiting"><Icon name="hand" size={14} />Needs you</span>
   if (state.compacting) return <span class="word is-working"><span class="spinner" />Summing up</span>
   if (!state.busy) return <span class="word"><Icon name="check" size={14} />Ready</span>

@@ -38,7 +38,9 @@ export function Transcript({ watched }: { watched: Watched }) {
         onClick={copyCode} tabIndex={0} role="log" aria-live="off" aria-label="Conversation" id="transcript">
         <div class="column">
           {window.before.value
-            ? <button type="button" class="plain earlier" disabled={window.loading.value || cutOff} onClick={() => void tried(window.earlier())}>{window.loading.value ? 'Loading…' : cutOff ? 'Earlier rows are on the machine, which is away' : 'Load earlier'}</button>
+            ? cutOff
+              ? <p class="soft earlier-away">What was before this is on the machine, which is away.</p>
+              : <button type="button" class="plain earlier" disabled={window.loading.value} onClick={() => void tried(window.earlier())}>{window.loading.value ? 'Loading…' : 'Load earlier'}</button>
             : watched.fresh.value && blocks.length === 0 && <p class="empty">Nothing was said yet. Write what you want done.</p>}
           {!watched.fresh.value && blocks.length === 0 && !watched.over.value && lockOf(watched.session) === null && <p class="empty" role="status">Loading the conversation…</p>}
           <ol class="bare rows" ref={list}>

@@ -101,3 +101,26 @@ export function reveal(part: string): boolean {
   title?.focus({ preventScroll: true })
   return title !== null
 }
+
+/** So long what comes late may push a section away from where somebody was taken. */
+const LATE_MS = 2_000
+
+/** Stays at a section while those above it still fill, until somebody moves by themselves. */
+export function revealWhileFilling(part: string): () => void {
+  reveal(part)
+  const box = document.getElementById('main')
+  if (!box || typeof ResizeObserver === 'undefined') return () => {}
+  const watching = new ResizeObserver(() => reveal(part))
+  const stop = new AbortController()
+  const end = () => {
+    watching.disconnect()
+    stop.abort()
+  }
+  watching.observe(box)
+  for (const moved of ['wheel', 'pointerdown', 'touchstart', 'keydown']) addEventListener(moved, end, { signal: stop.signal })
+  const timer = setTimeout(end, LATE_MS)
+  return () => {
+    clearTimeout(timer)
+    end()
+  }
+}
