@@ -26,7 +26,7 @@ export default defineConfig({
         // What the rooms share has one name, whoever comes to share it.
         codeSplitting: {
           groups: [
-            { name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight|seal\.)/ },
+            { name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight|seal[.-])/ },
             { name: 'doors', test: /src\/pair\/(door\.ts|enter\.css)$/ },
             { name: 'parts', test: /src\/settings\/(parts\.tsx|settings\.css)$/ },
             { name: 'hub', test: /src\/hub\/(passkey|secret|lists|ends)\.tsx?$|src\/hub\/hub\.css$/ },

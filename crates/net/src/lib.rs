@@ -17,6 +17,7 @@ mod numbers;
 mod outlet;
 mod panics;
 mod patience;
+pub mod sealed;
 mod servers;
 mod writer;
 

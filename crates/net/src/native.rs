@@ -11,7 +11,7 @@ mod feed;
 mod files;
 mod history;
 mod requests;
-mod roles;
+pub mod roles;
 mod table;
 mod watching;
 mod wrong;

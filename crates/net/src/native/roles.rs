@@ -6,7 +6,7 @@ use super::wrong::wrong;
 use crate::hall::Visitor;
 
 /// The least role that may ask for this.
-pub(super) fn needed(request: &Request) -> Role {
+pub fn needed(request: &Request) -> Role {
     match request {
         Request::Sessions { .. }
         | Request::Watch { .. }
