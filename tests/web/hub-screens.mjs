@@ -51,6 +51,7 @@ export const HUB_SCREENS = [
   { name: "away", show: at(`/s/${SESSIONS.away}`, "is away since") },
   { name: "guest", script: asGuest, show: at("/", "You are here by a link") },
   { name: "sealed", script: sealed, show: at(`/s/${SESSIONS.sealed}`, "Sealed: pair this device") },
+  { name: "pair", show: at(`/pair#m-vault.${"a".repeat(22)}.${"b".repeat(22)}`, "Pair this device") },
   { name: "share", show: async (person) => {
     await at(`/s/${SESSIONS.done}`, "the tests pass")(person);
     await person.openShares();

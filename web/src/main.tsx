@@ -13,7 +13,7 @@ import { startTheme } from './lib/choices'
 import { startFlush } from './lib/flush'
 import { startHub } from './lib/hub'
 import { startKeeping } from './lib/keep'
-import { startLine } from './lib/line'
+import { ask, startLine } from './lib/line'
 import { startOutbox } from './lib/outbox'
 import { place, startRouter } from './lib/router'
 import { startSealed } from './lib/sealed'
@@ -35,7 +35,7 @@ if (root) {
   startKeeping()
   startFlush()
   startHub()
-  startSealed(() => Promise.reject(new Error('not here')))
+  startSealed(async () => (await import('./lib/seal-here')).SealsHere.load(ask))
   startBoard()
   startSessions()
   startOutbox()

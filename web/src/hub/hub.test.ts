@@ -1,6 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { arrivalOf, pasted } from './arrival'
 import { dayOf, endOf } from './ends'
+import { linkOf } from './link'
 import { addPasskey, bytesOf, objection, signIn, textOf } from './passkey'
 
 afterEach(() => vi.unstubAllGlobals())
@@ -16,6 +17,12 @@ test('a pasted link is taken for its code', () => {
   expect(pasted(' https://hub.example.org/s/x#share.abcdefgh ')).toEqual({ kind: 'share', code: 'abcdefgh' })
   expect(pasted('join.abcdefgh')).toEqual({ kind: 'join', code: 'abcdefgh' })
   expect(pasted('https://hub.example.org/')).toBeNull()
+})
+
+test('a link that pairs with a sealed machine is told from all others', () => {
+  const fragment = `m-vault.${'a'.repeat(22)}.${'b'.repeat(22)}`
+  for (const text of [fragment, `#${fragment}`, ` https://hub.example.org/pair#${fragment}\n`]) expect(linkOf(text), text).toBe(fragment)
+  for (const text of ['', '#', 'K7QX-4MPA', 'join.abcdefgh', `${fragment}.`, `${fragment}c`, `/../${fragment}`]) expect(linkOf(text), text).toBeNull()
 })
 
 test('an end is so long from now, or the end of a day that is not over', () => {

@@ -81,6 +81,8 @@ interface Pending {
   reject(error: Error): void
   timer: ReturnType<typeof setTimeout>
   sentAt: number
+  /** Went sealed: only what was sealed answers it. */
+  sealed: boolean
 }
 
 export const state = signal<LineState>({ is: 'connecting' })
@@ -107,7 +109,7 @@ const openings = new Set<() => void>()
 /** Asks the server. While there is no connection the request waits for one, for a while. */
 export function ask<R extends Asked>(request: R): Promise<AnswerTo<R>> {
   return new Promise<Answered>((resolve, reject) => {
-    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity }
+    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity, sealed: false }
     if (state.value.is === 'live') send(pending)
     else if (state.value.is === 'signedOut') fail(pending, new Refused('forbidden', 'You are signed out.'))
     else if (waiting.length >= WAITING_MAX) fail(pending, new Lost('There is no connection. Try again when there is one.'))
@@ -128,7 +130,12 @@ export function onLive(listener: () => void): () => void {
   return () => openings.delete(listener)
 }
 
+let started = false
+
+/** Connects, once; a page that begins without a connection may come to need one. */
 export function startLine(): void {
+  if (started) return
+  started = true
   connect()
   document.addEventListener('visibilitychange', () => {
     if (document.visibilityState !== 'visible') return
@@ -206,7 +213,7 @@ function receive(data: unknown): void {
   }
   if (typeof frame !== 'object' || frame === null) return
   if (typeof frame.on === 'string') told(frame as unknown as Heard)
-  else if (typeof frame.re === 'number') settle(frame as unknown as Reply)
+  else if (typeof frame.re === 'number') settle(frame as unknown as Reply, false)
 }
 
 /** Takes what the server tells; also from whoever had to open it first. */
@@ -234,12 +241,14 @@ function guarded(run: () => void): void {
 }
 
 /** Takes the answer to a request; also from whoever had to open it first. */
-export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }): void {
+export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }, opened: boolean): void {
   const pending = inFlight.get(reply.re)
   if (!pending) return
-  inFlight.delete(reply.re)
+  drop(reply.re, pending, !opened)
   clearTimeout(pending.timer)
-  if (reply.ok) pending.resolve(reply.ok)
+  // In the clear a hub can refuse what it could not read, and cannot answer it.
+  if (reply.ok && pending.sealed && !opened) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
+  else if (reply.ok) pending.resolve(reply.ok)
   else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server did not say why.'))
 }
 
@@ -248,8 +257,9 @@ function send(pending: Pending): void {
   if (pending.request.do === 'looking') looking = pending.request
   pending.sentAt = Date.now()
   inFlight.set(id, pending)
-  const sealed = sealing?.(pending.request, id)
+  const sealed = sealing?.seal(pending.request, id)
   if (!sealed) return write(id, pending.request)
+  pending.sealed = true
   const mine = socket
   sealed.then(
     (request) => { if (socket === mine && inFlight.has(id)) write(id, request) },
@@ -257,12 +267,22 @@ function send(pending: Pending): void {
   )
 }
 
+/** It is asked no longer. `lost`: nothing that was sealed has answered it. */
+function drop(id: number, pending: Pending, lost: boolean): void {
+  inFlight.delete(id)
+  if (lost && pending.sealed) sealing?.lost(id)
+}
+
 function write(id: number, request: Asked): void {
   socket?.send(JSON.stringify({ id, ...request }))
 }
 
-/** Gives what is sent instead, for a request that the server must not read; nothing for all others. */
-export type Sealing = (request: Asked, id: number) => Promise<Asked> | null
+export interface Sealing {
+  /** Gives what is sent instead, for a request that the server must not read; nothing for all others. */
+  seal(request: Asked, id: number): Promise<Asked> | null
+  /** Nobody knows whether this one was done. */
+  lost(id: number): void
+}
 let sealing: Sealing | null = null
 
 export function sealWith(given: Sealing): void {
@@ -272,7 +292,7 @@ export function sealWith(given: Sealing): void {
 function expire(pending: Pending): void {
   const place = waiting.indexOf(pending)
   if (place >= 0) waiting.splice(place, 1)
-  for (const [id, other] of inFlight) if (other === pending) inFlight.delete(id)
+  for (const [id, other] of inFlight) if (other === pending) drop(id, pending, true)
   pending.reject(new Lost('The server did not answer in time.'))
   if ((heardAt ?? 0) < pending.sentAt && pending.sentAt < Infinity) giveUp()
 }
@@ -287,7 +307,7 @@ function closed(unwelcome: boolean, early = false): void {
   const opened = state.value.is === 'live' && !unwelcome
   socket = null
   for (const [id, pending] of inFlight) {
-    inFlight.delete(id)
+    drop(id, pending, true)
     fail(pending, new Lost('The connection broke before the server answered.'))
   }
   if (opened || early) return later()

@@ -6,6 +6,7 @@ import type { Seals } from './sealed'
 beforeEach(() => {
   vi.resetModules()
   fakeBrowser()
+  lost = []
 })
 
 const card = (session: string, title: string): Card => ({ session, title, folder: '/home/me', source: 'web', createdAt: 0, updatedAt: 1, state: 'done', line: null, costUsd: null, asks: [] })
@@ -17,12 +18,17 @@ const SEALS: Seals = {
   open: async (frame) => {
     if (!('sealed' in frame) || frame.sealed === 'none') return null
     if (frame.sealed === 'wrong') throw new Error('it does not fit')
-    if (frame.on === 'sealedReply') return { re: frame.re, ok: { is: 'taken', turn: 4 } }
-    if (frame.on === 'sealedCard') return { on: 'cards', cards: [card(frame.session, frame.sealed)], gone: [], older: null }
-    return { on: 'over', session: 's', message: frame.sealed }
+    if (frame.on === 'sealedReply') return [{ re: frame.re, ok: { is: 'taken', turn: 4 } }]
+    if (frame.on === 'sealedCard') return [{ on: 'cards', cards: [card(frame.session, frame.sealed)], gone: [], older: null }]
+    return [{ on: 'over', session: 's', message: frame.sealed }]
   },
   seal: async (machine, session, request) => ({ do: 'sealed', machine, session, sealed: `sealed ${request.do}` }),
+  lost: (id) => void lost.push(id),
+  pair: () => Promise.reject(new Error('nobody is paired here')),
+  paired: () => [],
+  forget: async () => {},
 }
+let lost: number[] = []
 
 async function start(seals: Seals = SEALS) {
   const line = await import('./line')
@@ -101,4 +107,16 @@ test('an answer that cannot be opened is told, and so is a request that cannot b
   const other = await start({ ...SEALS, seal: () => Promise.reject(new Error('no key')) })
   await expect(other.line.ask({ do: 'changes', session: 'a' })).rejects.toThrow(/Pair this device/)
   expect(last().sent).toEqual([])
+})
+
+test('what a hub answers in the clear to something sealed is not believed, and a refusal is', async () => {
+  const { line } = await start()
+  const asked = [line.ask({ do: 'changes', session: 'a' }), line.ask({ do: 'changes', session: 'a' })]
+  const said = Promise.allSettled(asked)
+  await vi.waitFor(() => expect(last().sent.length).toBe(2))
+  const [first, second] = last().sent.map(({ id }) => id)
+  last().say({ re: first, ok: { is: 'changes', files: [] } })
+  last().say({ re: second, error: { code: 'busy', message: 'the machine is away' } })
+  expect((await said).map((one) => (one.status === 'rejected' ? one.reason.message : 'believed'))).toEqual([expect.stringContaining('Do not trust'), 'the machine is away'])
+  await vi.waitFor(() => expect(lost).toEqual([first, second]))
 })

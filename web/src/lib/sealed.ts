@@ -6,6 +6,7 @@
 
 import { signal } from '@preact/signals'
 import type { Card, HubTold, MachineView, Request } from '../wire'
+import { cards } from './board'
 import { machineOf, machines } from './hub'
 import { type Asked, type Heard, onTold, Refused, sealWith, settle, told } from './line'
 
@@ -16,12 +17,19 @@ export type Lock =
   /** It has one, and it does not fit: what came was changed, moved, or is of another key. */
   | 'unreadable'
 
-/** What opens and seals; see `seal.ts`. */
+/** What is inside: something told, or the answer to a request. */
+export type Inside = Heard | { re: number; ok?: unknown; error?: unknown }
+
+/** What opens and seals; see `seal-here.ts`. */
 export interface Seals {
-  /** Gives what is inside; nothing if this device has no key for it. Throws if the key does not fit. */
-  open(frame: Sealed): Promise<Heard | { re: number; ok?: unknown; error?: unknown } | null>
-  /** Gives what is sent instead. Throws if this device has no key. */
+  /** Gives what is inside, in order; nothing (`null`) if this device is not paired. Throws if it is not to be believed. */
+  open(frame: Sealed): Promise<Inside[] | null>
+  /** Gives what is sent instead. Throws if this device is not paired. */
   seal(machine: string, session: string | null, request: Request, id: number): Promise<Asked>
+  lost(id: number): void
+  pair(fragment: string, name: string): Promise<{ machine: string; role: string; words: string }>
+  paired(): string[]
+  forget(machine: string): Promise<void>
 }
 
 export type Sealed = Extract<HubTold, { sealed: string } | { on: 'key' }>
@@ -45,9 +53,21 @@ let early: Map<string, Card> | null = new Map()
 
 const loaded = () => (seals ??= load().catch((error: unknown) => { seals = null; throw error }))
 
+/** Pairs this device by what stands behind the `#` of a link. */
+export async function pair(fragment: string, name: string): ReturnType<Seals['pair']> {
+  return (await loaded()).pair(fragment, name)
+}
+
+/** This device opens nothing any more: whoever signs out leaves no key behind. */
+export async function forgetKeys(): Promise<void> {
+  if (!machines.peek().some(({ sealed }) => sealed)) return
+  const here = await loaded()
+  for (const machine of here.paired()) await here.forget(machine)
+}
+
 export function startSealed(given: () => Promise<Seals>): void {
   load = given
-  sealWith(sealing)
+  sealWith({ seal: sealing, lost: (id) => void seals?.then((here) => here.lost(id)) })
   onTold((frame) => {
     if (frame.on === 'hello') early = new Map()
     else if (frame.on === 'cards' && early) {
@@ -62,30 +82,34 @@ export function startSealed(given: () => Promise<Seals>): void {
 
 async function open(frame: Sealed): Promise<void> {
   const session = 'session' in frame ? frame.session : null
-  let inside: Awaited<ReturnType<Seals['open']>> = null
-  let lock: Lock | null = 'unpaired'
+  let inside: Inside[] | null = null
+  let lock: Lock | null = null
   try {
     inside = await (await loaded()).open(frame)
-    if (inside) lock = null
+    if (inside === null) lock = 'unpaired'
   } catch {
     lock = 'unreadable'
   }
-  if (frame.on === 'sealedReply') return reply(frame.re, inside)
-  if (frame.on === 'key' || session === null) return
-  setLock(session, lock)
-  if (inside && 'on' in inside && inside.on === 'cards') put(inside.cards)
-  else if (inside && 'on' in inside) told(inside)
-  else if (frame.on === 'sealedCard') put([lockedCard(frame)])
+  if (frame.on === 'sealedReply' && inside === null) return settle({ re: frame.re, error: { code: 'failed', message: UNOPENED } }, false)
+  // Opened, and not to be shown: its key is not here, or it is older than what was shown. Once is enough to say so.
+  const isNothing = inside?.length === 0 && frame.on === 'sealedCard' && !cards.peek().has(frame.session)
+  if (session !== null && frame.on !== 'sealedReply') setLock(session, isNothing ? 'unreadable' : lock)
+  if ((inside === null || isNothing) && frame.on === 'sealedCard') put([lockedCard(frame)])
+  for (const one of inside ?? []) take(one)
 }
 
-function reply(re: number, inside: Awaited<ReturnType<Seals['open']>>): void {
-  if (inside && 're' in inside && !('on' in inside)) settle({ ...(inside as Parameters<typeof settle>[0]), re })
-  else settle({ re, error: { code: 'failed', message: 'The machine’s answer could not be opened with this device’s key. Pair this device again.' } })
+const UNOPENED = 'The machine’s answer could not be opened with this device’s key. Pair this device again.'
+
+function take(inside: Inside): void {
+  if (!('on' in inside)) return settle(inside as Parameters<typeof settle>[0], true)
+  if (inside.on !== 'cards') return told(inside)
+  for (const { session } of inside.cards) setLock(session, null)
+  put(inside.cards)
 }
 
-function put(cards: Card[]): void {
-  if (early) for (const card of cards) early.set(card.session, card)
-  else told({ on: 'cards', cards, gone: [], older: null })
+function put(changed: Card[]): void {
+  if (early) for (const card of changed) early.set(card.session, card)
+  else told({ on: 'cards', cards: changed, gone: [], older: null })
 }
 
 /** As much of a card as everybody may know. */

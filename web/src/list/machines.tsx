@@ -2,6 +2,7 @@
 
 import type { MachineView } from '../wire'
 import { machineOf, machines, onlyMachine } from '../lib/hub'
+import { skew } from '../lib/line'
 import { age, clock, visible } from '../lib/words'
 
 /** A name that somebody else chose: shown as it is, with nothing hidden in it. */
@@ -15,7 +16,7 @@ export function MachineDot({ machine }: { machine: MachineView }) {
 }
 
 export function presence(machine: MachineView): string {
-  return machine.here ? 'here' : `away since ${clock(machine.seenAt)}`
+  return machine.here ? 'here' : `away since ${clock(machine.seenAt - skew.value)}`
 }
 
 /** Where a session runs, on its card. */

@@ -2,7 +2,7 @@
 
 import type { MachineView } from '../wire'
 import { at, awayFrom, isGuest, machineOf } from '../lib/hub'
-import { hello } from '../lib/line'
+import { hello, skew } from '../lib/line'
 import { lockOf } from '../lib/sealed'
 import { clock, visible } from '../lib/words'
 import { MachineName } from '../list/machines'
@@ -10,7 +10,7 @@ import { roleWord } from '../settings/roles'
 import { Icon } from '../ui/icons'
 
 export function awayWords(machine: MachineView): string {
-  return `${visible(machine.name || machine.id)} is away since ${clock(machine.seenAt)}. Nothing can be sent until it is back; what you write stays here.`
+  return `${visible(machine.name || machine.id)} is away since ${clock(machine.seenAt - skew.value)}. Nothing can be sent until it is back; what you write stays here.`
 }
 
 export function AwayBar({ session }: { session: string }) {
@@ -19,7 +19,7 @@ export function AwayBar({ session }: { session: string }) {
   return (
     <p class="note-bar away" role="status">
       <Icon name="away" size={18} />
-      <span><MachineName machine={machine} /> is away since {clock(machine.seenAt)}. This is what it told last. Nothing can be sent until it is back; what you write stays here.</span>
+      <span><MachineName machine={machine} /> is away since {clock(machine.seenAt - skew.value)}. This is what it told last. Nothing can be sent until it is back; what you write stays here.</span>
     </p>
   )
 }
@@ -47,7 +47,7 @@ export function GuestBar() {
   return (
     <p class="note-bar" role="status">
       <Icon name="link" size={18} />
-      <span>You are here by a link, as {roleWord(hello.value?.role ?? 'viewer').toLowerCase()}{here.until !== null && <>, until {clock(here.until)}</>}.</span>
+      <span>You are here by a link, as {roleWord(hello.value?.role ?? 'viewer').toLowerCase()}{here.until !== null && <>, until {clock(here.until - skew.value)}</>}.</span>
     </p>
   )
 }

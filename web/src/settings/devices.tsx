@@ -4,6 +4,7 @@ import { useSignal } from '@preact/signals'
 import { at } from '../lib/hub'
 import { forgetContent } from '../lib/keep'
 import { ask, hello } from '../lib/line'
+import { forgetKeys } from '../lib/sealed'
 import { age, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
@@ -76,6 +77,7 @@ export function SignOut({ word = 'Sign out' }: { word?: string }) {
     await turnOff().catch(() => {})
     const response = await fetch('/ui/leave', { method: 'POST' })
     if (!response.ok && response.status !== 401) throw new Error('The server did not take the sign-out. Try again, or revoke this device from another one.')
+    await forgetKeys().catch(() => {})
     forgetContent()
     location.replace(at.peek() ? '/' : '/login')
   }
