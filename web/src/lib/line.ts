@@ -7,6 +7,7 @@
 import { signal } from '@preact/signals'
 import type { Answered, Hello, HubAnswered, HubRequest, HubTold, Reply, Request, Told, Wrong } from '../wire'
 import { keepSoon, kept } from './keep'
+import { open, screened } from './once-sealed'
 
 /** The version that this page was built for; set by the build. */
 declare const __VERSION__: string
@@ -212,7 +213,10 @@ function receive(data: unknown): void {
     return
   }
   if (typeof frame !== 'object' || frame === null) return
-  if (typeof frame.on === 'string') told(frame as unknown as Heard)
+  if (typeof frame.on === 'string') {
+    const seen = screened(frame as unknown as Heard)
+    if (seen) told(seen)
+  }
   else if (typeof frame.re === 'number') settle(frame as unknown as Reply, false)
 }
 
@@ -248,6 +252,7 @@ export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }, o
   clearTimeout(pending.timer)
   // In the clear a hub can refuse what it could not read, and cannot answer it.
   if (reply.ok && pending.sealed && !opened) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
+  else if (reply.ok?.is === 'sessions' && !opened) pending.resolve({ ...reply.ok, cards: open(reply.ok.cards) })
   else if (reply.ok) pending.resolve(reply.ok)
   else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server did not say why.'))
 }

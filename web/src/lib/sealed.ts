@@ -5,10 +5,11 @@
 // cryptography itself is loaded when the first sealed machine is seen.
 
 import { signal } from '@preact/signals'
-import type { Card, HubTold, MachineView, Request } from '../wire'
+import type { Card, HubTold, Request } from '../wire'
 import { cards } from './board'
 import { machineOf, machines } from './hub'
 import { type Asked, type Heard, onTold, Refused, sealWith, settle, told } from './line'
+import { identityOf, isPaired, sealedBy } from './once-sealed'
 
 /** Why something cannot be read here. */
 export type Lock =
@@ -42,7 +43,7 @@ export function lockOf(session: string): Lock | null {
 }
 
 export function isSealed(session: string): boolean {
-  return machineOf(session)?.sealed ?? false
+  return sealedBy(session) !== null || (machineOf(session)?.sealed ?? false)
 }
 
 let seals: Promise<Seals> | null = null
@@ -131,15 +132,22 @@ const PLAIN = new Set<Asked['do']>(['watch', 'unwatch', 'looking', 'sessions', '
 function sealing(request: Asked, id: number): Promise<Asked> | null {
   if (PLAIN.has(request.do) || request.do === 'sealed') return null
   const session = 'session' in request ? request.session : null
-  const machine = request.do === 'at' ? machines.peek().find((one) => one.id === request.machine) : session === null ? undefined : machineOf(session)
-  if (!machine?.sealed) return null
+  const machine = request.do === 'at' ? request.machine : session === null ? null : ownerOf(session)
+  if (machine === null || !(isPaired(machine) || machines.peek().some(({ id, sealed }) => id === machine && sealed))) return null
   const inner = request.do === 'at' ? request.request : (request as Request)
   return sealFor(machine, session, inner, id)
 }
 
-async function sealFor(machine: MachineView, session: string | null, request: Request, id: number): Promise<Asked> {
+/** The machine that has the session. Of a sealed one it is the one that sealed it, whatever the hub says. */
+function ownerOf(session: string): string | null {
+  const [once, named] = [sealedBy(session), machineOf(session)?.id ?? null]
+  if (once === null) return named
+  return named !== null && identityOf(named) === identityOf(once) ? named : once
+}
+
+async function sealFor(machine: string, session: string | null, request: Request, id: number): Promise<Asked> {
   try {
-    return await (await loaded()).seal(machine.id, session, request, id)
+    return await (await loaded()).seal(machine, session, request, id)
   } catch {
     throw new Refused('forbidden', 'This machine is sealed, and this device has no key for it. Pair this device with the machine first.')
   }
