@@ -37,9 +37,9 @@ use kept::Stamp;
 use push::Push;
 use tickets::Tickets;
 
+pub use book::plain_name;
 pub(crate) use enter::Arrival;
 pub use enter::{Denial, Entered};
-pub use book::plain_name;
 pub use eyes::{Eyes, Seat};
 pub use tickets::{Code, TICKET_LIFE};
 

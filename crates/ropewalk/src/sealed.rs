@@ -2,10 +2,11 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Clock;
-use net::sealed::{self, SealedDevice, VaultError};
+use net::sealed::{self, SealedDevice, Vault, VaultError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use wire::native::Device;
@@ -17,6 +18,11 @@ use crate::pair::{LOOK_EVERY, drawn};
 use crate::paths;
 use crate::terminal;
 use crate::trouble::Trouble;
+
+/// What seals for this hub, as long as it lives.
+pub fn vault(machine: &str, hub: &str) -> Result<Vault, Trouble> {
+    Vault::open(&paths::sealed()?, machine, hub, Arc::new(SystemClock)).map_err(|error| trouble(&error))
+}
 
 /// The hub that this machine seals for at the moment.
 pub fn bridged() -> Result<Option<String>, Trouble> {

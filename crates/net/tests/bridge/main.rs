@@ -1,0 +1,6 @@
+//! The bridge against scripted receivers: what it says, what it takes, and what it never does.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod receiver;
+mod sealed;
+mod world;
