@@ -212,8 +212,13 @@ function receive(data: unknown): void {
     return
   }
   if (typeof frame !== 'object' || frame === null) return
-  if (typeof frame.on === 'string') told(frame as unknown as Heard)
+  if (typeof frame.on === 'string') heard(frame as unknown as Heard)
   else if (typeof frame.re === 'number') settle(frame as unknown as Reply, false)
+}
+
+function heard(frame: Heard): void {
+  const believed = sealing ? sealing.believed(frame) : frame
+  if (believed) told(believed)
 }
 
 /** Takes what the server tells; also from whoever had to open it first. */
@@ -259,10 +264,12 @@ function send(pending: Pending): void {
   inFlight.set(id, pending)
   const sealed = sealing?.seal(pending.request, id)
   if (!sealed) return write(id, pending.request)
-  pending.sealed = true
   const mine = socket
   sealed.then(
-    (request) => { if (socket === mine && inFlight.has(id)) write(id, request) },
+    (request) => {
+      pending.sealed = request !== pending.request
+      if (socket === mine && inFlight.has(id)) write(id, request)
+    },
     (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('It could not be sealed.')) },
   )
 }
@@ -278,10 +285,12 @@ function write(id: number, request: Asked): void {
 }
 
 export interface Sealing {
-  /** Gives what is sent instead, for a request that the server must not read; nothing for all others. */
+  /** Gives what is sent instead, or the request itself once it is known that the server may read it; nothing if that is known already. */
   seal(request: Asked, id: number): Promise<Asked> | null
   /** Nobody knows whether this one was done. */
   lost(id: number): void
+  /** As much of what came in the clear as may be in the clear. */
+  believed(frame: Heard): Heard | null
 }
 let sealing: Sealing | null = null
 
