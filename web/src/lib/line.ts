@@ -7,7 +7,6 @@
 import { signal } from '@preact/signals'
 import type { Answered, Hello, HubAnswered, HubRequest, HubTold, Reply, Request, Told, Wrong } from '../wire'
 import { keepSoon, kept } from './keep'
-import { open, screened } from './once-sealed'
 
 /** The version that this page was built for; set by the build. */
 declare const __VERSION__: string
@@ -213,11 +212,13 @@ function receive(data: unknown): void {
     return
   }
   if (typeof frame !== 'object' || frame === null) return
-  if (typeof frame.on === 'string') {
-    const seen = screened(frame as unknown as Heard)
-    if (seen) told(seen)
-  }
+  if (typeof frame.on === 'string') heard(frame as unknown as Heard)
   else if (typeof frame.re === 'number') settle(frame as unknown as Reply, false)
+}
+
+function heard(frame: Heard): void {
+  const believed = sealing ? sealing.believed(frame) : frame
+  if (believed) told(believed)
 }
 
 /** Takes what the server tells; also from whoever had to open it first. */
@@ -252,7 +253,6 @@ export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }, o
   clearTimeout(pending.timer)
   // In the clear a hub can refuse what it could not read, and cannot answer it.
   if (reply.ok && pending.sealed && !opened) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
-  else if (reply.ok?.is === 'sessions' && !opened) pending.resolve({ ...reply.ok, cards: open(reply.ok.cards) })
   else if (reply.ok) pending.resolve(reply.ok)
   else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server did not say why.'))
 }
@@ -264,10 +264,12 @@ function send(pending: Pending): void {
   inFlight.set(id, pending)
   const sealed = sealing?.seal(pending.request, id)
   if (!sealed) return write(id, pending.request)
-  pending.sealed = true
   const mine = socket
   sealed.then(
-    (request) => { if (socket === mine && inFlight.has(id)) write(id, request) },
+    (request) => {
+      pending.sealed = request !== pending.request
+      if (socket === mine && inFlight.has(id)) write(id, request)
+    },
     (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('It could not be sealed.')) },
   )
 }
@@ -283,10 +285,12 @@ function write(id: number, request: Asked): void {
 }
 
 export interface Sealing {
-  /** Gives what is sent instead, for a request that the server must not read; nothing for all others. */
+  /** Gives what is sent instead, or the request itself once it is known that the server may read it; nothing if that is known already. */
   seal(request: Asked, id: number): Promise<Asked> | null
   /** Nobody knows whether this one was done. */
   lost(id: number): void
+  /** As much of what came in the clear as may be in the clear. */
+  believed(frame: Heard): Heard | null
 }
 let sealing: Sealing | null = null
 

@@ -6,7 +6,6 @@
 
 import type { Card, HubRequest, HubTold, Request, Told, View } from '../wire'
 import { keepSoon, kept } from './keep'
-import { identityOf, MACHINES, noteSession, notePaired, SEEN, type Seen } from './once-sealed'
 import { Bond, type ContentKeys, fromText, generationOf, join, Lane, newKeys, pairingLink, Unsealable } from './seal'
 import { browserStore, type KeyStore } from './seal-store'
 
@@ -19,6 +18,8 @@ export type Inside = Told | { re: number; ok?: unknown; error?: unknown }
 /** Asks the hub; the answer to something sealed comes back as it was sealed. */
 export type AskHub = (request: SealedRequest | Extract<Request, { do: 'watch' }>) => Promise<unknown>
 
+/** How far a session was shown here. */
+interface Seen { upto: number; updatedAt: number }
 /** Sessions of which that is known; beyond it the one that was quiet for longest is forgotten. */
 const SEEN_MAX = 1_000
 /** Frames that wait for a key or for what leads up to what was seen before. */
@@ -27,8 +28,7 @@ const HELD_MAX = 256
 interface Known {
   bond: Bond
   keys: ContentKeys | null
-  /** By the name at the hub of the process that is talked to. */
-  lanes: Map<string, Promise<Lane>>
+  lane: Promise<Lane> | null
   /** Waits for its key. */
   early: (SealedView | SealedCard)[]
 }
@@ -43,8 +43,8 @@ interface Watching {
 export class SealsHere {
   private readonly machines = new Map<string, Known>()
   private readonly watching = new Map<string, Watching>()
-  private readonly seen = new Map<string, Seen>(Object.entries(kept<Record<string, Seen>>(SEEN) ?? {}))
-  private readonly generations: Record<string, number> = kept(MACHINES) ?? {}
+  private readonly seen = new Map<string, Seen>(Object.entries(kept<Record<string, Seen>>('sealed.seen') ?? {}))
+  private readonly generations: Record<string, number> = kept('sealed.machines') ?? {}
   private readonly waiting = new Map<number, { machine: string; lane: Lane; counter: number }>()
   private sealing: Promise<unknown> = Promise.resolve()
 
@@ -80,8 +80,7 @@ export class SealsHere {
     await this.store.drop(machine)
     this.machines.delete(machine)
     delete this.generations[machine]
-    notePaired(machine, false)
-    keepSoon(MACHINES, () => this.generations)
+    keepSoon('sealed.machines', () => this.generations)
   }
 
   /**
@@ -90,7 +89,7 @@ export class SealsHere {
    */
   async open(frame: SealedFrame): Promise<Inside[] | null> {
     if (frame.on === 'sealedReply') return [await this.reply(frame)]
-    const known = this.machines.get(identityOf(frame.machine))
+    const known = this.machines.get(frame.machine)
     if (!known) return null
     if (frame.on === 'key') return this.key(known, frame)
     const generation = generationOf(frame.sealed)
@@ -103,9 +102,9 @@ export class SealsHere {
   /** What is sent instead of a request. What was asked first is sealed first. */
   seal(machine: string, session: string | null, request: Request, id: number): Promise<SealedRequest> {
     const sealed = this.sealing.then(async () => {
-      const known = this.machines.get(identityOf(machine))
+      const known = this.machines.get(machine)
       if (!known) throw new Unsealable('This browser is not paired with the machine.')
-      const lane = await (known.lanes.get(machine) ?? this.begin(known, machine))
+      const lane = await (known.lane ??= this.begin(known))
       const { counter, sealed } = await lane.seal((counter) => JSON.stringify({ id: counter, ...request }))
       this.waiting.set(id, { machine, lane, counter })
       return { do: 'sealed' as const, machine, session, sealed }
@@ -118,25 +117,23 @@ export class SealsHere {
   lost(id: number): void {
     const call = this.waiting.get(id)
     this.waiting.delete(id)
-    const lanes = call && this.machines.get(identityOf(call.machine))?.lanes
-    if (call) lanes?.delete(call.machine)
+    const known = call && this.machines.get(call.machine)
+    if (known) known.lane = null
   }
 
   private know(machine: string, bond: Bond): void {
-    this.machines.set(machine, { bond, keys: null, lanes: new Map(), early: [] })
+    this.machines.set(machine, { bond, keys: null, lane: null, early: [] })
     this.generations[machine] ??= 0
-    notePaired(machine, true)
-    keepSoon(MACHINES, () => this.generations)
+    keepSoon('sealed.machines', () => this.generations)
   }
 
-  private begin(known: Known, machine: string): Promise<Lane> {
+  private begin(known: Known): Promise<Lane> {
     const lane = (async () => {
       const { ask, answered } = await known.bond.askLane()
-      return answered(sealedIn(await this.ask({ do: 'sealed', machine, session: null, sealed: ask })))
+      return answered(sealedIn(await this.ask({ do: 'sealed', machine: known.bond.machine, session: null, sealed: ask })))
     })()
-    known.lanes.set(machine, lane)
     // Who comes next tries again.
-    lane.catch(() => { if (known.lanes.get(machine) === lane) known.lanes.delete(machine) })
+    lane.catch(() => { if (known.lane === lane) known.lane = null })
     return lane
   }
 
@@ -152,12 +149,11 @@ export class SealsHere {
   }
 
   private async key(known: Known, frame: Extract<HubTold, { on: 'key' }>): Promise<Inside[]> {
-    const { generation } = frame
-    const machine = known.bond.machine
+    const { machine, generation } = frame
     if (frame.device !== known.bond.id || generation < Math.max(known.keys?.generation ?? 0, this.generations[machine] ?? 0)) return []
     known.keys = await known.bond.unwrap(generation, frame.key)
     this.generations[machine] = generation
-    keepSoon(MACHINES, () => this.generations)
+    keepSoon('sealed.machines', () => this.generations)
     const inside: Inside[] = []
     for (const early of known.early.splice(0)) inside.push(...((await this.open(early).catch(() => null)) ?? []))
     return inside
@@ -171,17 +167,17 @@ export class SealsHere {
       const card = JSON.parse(await keys.open(session, { card: { state, asks, updatedAt } }, frame.sealed)) as Card
       if (card.session !== session) throw new Unsealable('This is the card of another session.')
       if (updatedAt < (this.seen.get(session)?.updatedAt ?? 0)) return []
-      this.saw(session, frame.machine, { updatedAt })
+      this.saw(session, { updatedAt })
       return [{ on: 'cards', cards: [card], gone: [], older: null }]
     }
     const { session, from, upto } = frame
     const view = JSON.parse(await keys.open(session, { view: { from, upto } }, frame.sealed)) as View
     if (view.session !== session || view.upto !== upto) throw new Unsealable('This is the view of another session.')
-    return this.view(frame, { on: 'view', ...view })
+    return this.view(session, from, { on: 'view', ...view })
   }
 
   /** Views continue each other. One that is older than what is shown is not shown, and one that leaves something out is asked for whole. */
-  private view({ session, machine, from }: SealedView, view: Told & { on: 'view' }): Inside[] {
+  private view(session: string, from: number | null, view: Told & { on: 'view' }): Inside[] {
     const place = this.watching.get(session)
     if (from !== null && (!place || from > place.at)) {
       void this.ask({ do: 'watch', session, after: null }).catch(() => {})
@@ -199,27 +195,26 @@ export class SealsHere {
     this.watching.set(session, now)
     now.behind.push(view)
     if (now.at < (this.seen.get(session)?.upto ?? 0)) return []
-    this.saw(session, machine, { upto: now.at })
+    this.saw(session, { upto: now.at })
     return now.behind.splice(0)
   }
 
-  private saw(session: string, machine: string, what: Partial<Seen>): void {
-    const seen = { upto: 0, updatedAt: 0, ...this.seen.get(session), ...what, machine }
-    noteSession(session, machine)
+  private saw(session: string, what: Partial<Seen>): void {
+    const seen = { upto: 0, updatedAt: 0, ...this.seen.get(session), ...what }
     this.seen.delete(session)
     this.seen.set(session, seen)
     for (const oldest of this.seen.keys()) {
       if (this.seen.size <= SEEN_MAX) break
       this.seen.delete(oldest)
     }
-    keepSoon(SEEN, () => this.merged())
+    keepSoon('sealed.seen', () => this.merged())
   }
 
   /** With what other tabs have seen meanwhile. */
   private merged(): Record<string, Seen> {
-    for (const [session, other] of Object.entries(kept<Record<string, Seen>>(SEEN) ?? {})) {
+    for (const [session, other] of Object.entries(kept<Record<string, Seen>>('sealed.seen') ?? {})) {
       const own = this.seen.get(session)
-      if (own) this.seen.set(session, { ...own, upto: Math.max(own.upto, other.upto), updatedAt: Math.max(own.updatedAt, other.updatedAt) })
+      if (own) this.seen.set(session, { upto: Math.max(own.upto, other.upto), updatedAt: Math.max(own.updatedAt, other.updatedAt) })
       else if (this.seen.size < SEEN_MAX) this.seen.set(session, other)
     }
     return Object.fromEntries(this.seen)

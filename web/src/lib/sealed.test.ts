@@ -1,5 +1,5 @@
 import { beforeEach, expect, test, vi } from 'vitest'
-import { fakeBrowser, last } from '../testing/socket'
+import { fakeBrowser, last, store } from '../testing/socket'
 import type { Card } from '../wire'
 import type { Seals } from './sealed'
 
@@ -119,4 +119,41 @@ test('what a hub answers in the clear to something sealed is not believed, and a
   last().say({ re: second, error: { code: 'busy', message: 'the machine is away' } })
   expect((await said).map((one) => (one.status === 'rejected' ? one.reason.message : 'believed'))).toEqual([expect.stringContaining('Do not trust'), 'the machine is away'])
   await vi.waitFor(() => expect(lost).toEqual([first, second]))
+})
+
+test('nothing that a machine might have sealed is sent before it is known which are, on every connection anew', async () => {
+  const { line } = await start()
+  last().close()
+  await vi.waitFor(() => expect(line.state.value.is).not.toBe('live'))
+  line.reconnectNow()
+  last().greet()
+  void line.ask({ do: 'prompt', session: 'a', key: 'k', text: 'secret', pictures: [] }).catch(() => {})
+  void line.ask({ do: 'prompt', session: 'c', key: 'l', text: 'open', pictures: [] }).catch(() => {})
+  void line.ask({ do: 'looking', at: null, visible: true }).catch(() => {})
+  await Promise.resolve()
+  expect(last().sent.map((one) => one.do)).toEqual(['looking'])
+  const machine = { id: 'vault', name: 'vault', version: '1', sealed: true, own: true, here: true, seenAt: 0, sessions: ['a'] }
+  last().say({ on: 'machines', machines: [machine, { ...machine, id: 'laptop', sealed: false, sessions: ['c'] }] })
+  await vi.waitFor(() => expect(last().sent.length).toBe(3))
+  expect(last().sent.slice(1).map((one) => one.sealed ?? one.text).sort()).toEqual(['open', 'sealed prompt'])
+})
+
+test('a hub cannot talk somebody out of sealing', async () => {
+  store.set('ropewalk.sealed.machines', JSON.stringify({ vault: 1 }))
+  store.set('ropewalk.sealed.seen', JSON.stringify({ b: { upto: 4, updatedAt: 4 } }))
+  const { line, titles } = await start()
+  const machine = { id: 'vault', name: 'vault', version: '1', sealed: false, own: true, here: true, seenAt: 0, sessions: ['a'] }
+  last().say({ on: 'machines', machines: [machine, { ...machine, id: 'other', sessions: ['b', 'c'] }] })
+  await expect(line.ask({ do: 'prompt', session: 'a', key: 'k', text: 'secret', pictures: [] })).rejects.toThrow(/Nothing was sent/)
+  await expect(line.ask({ do: 'prompt', session: 'b', key: 'k', text: 'secret', pictures: [] })).rejects.toThrow(/Nothing was sent/)
+  await expect(line.ask({ do: 'at', machine: 'vault', request: { do: 'open', folder: null, settings: {} } })).rejects.toThrow(/Nothing was sent/)
+  expect(last().sent).toEqual([])
+  void line.ask({ do: 'prompt', session: 'c', key: 'k', text: 'never sealed', pictures: [] }).catch(() => {})
+  expect(last().sent.length).toBe(1)
+  const views: string[] = []
+  line.onTold((told) => { if (told.on === 'view') views.push(told.session) })
+  for (const session of ['a', 'b', 'c']) last().say({ on: 'view', session, upto: 1, reset: true, earlier: false, rows: [], appends: [], state: null })
+  expect(views).toEqual(['c'])
+  last().say({ on: 'cards', cards: [card('a', 'made up'), card('b', 'made up'), card('c', 'real')], gone: [], older: null })
+  await vi.waitFor(() => expect(titles()).toEqual(['real']))
 })

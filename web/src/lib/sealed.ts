@@ -5,11 +5,11 @@
 // cryptography itself is loaded when the first sealed machine is seen.
 
 import { signal } from '@preact/signals'
-import type { Card, HubTold, Request } from '../wire'
+import type { Card, Hello, HubTold, MachineView, Request } from '../wire'
 import { cards } from './board'
-import { machineOf, machines } from './hub'
-import { type Asked, type Heard, onTold, Refused, sealWith, settle, told } from './line'
-import { identityOf, isPaired, sealedBy } from './once-sealed'
+import { isAtHub, machineOf, machines } from './hub'
+import { kept } from './keep'
+import { type Asked, type Heard, hello, Lost, onTold, Refused, sealWith, settle, told } from './line'
 
 /** Why something cannot be read here. */
 export type Lock =
@@ -43,7 +43,7 @@ export function lockOf(session: string): Lock | null {
 }
 
 export function isSealed(session: string): boolean {
-  return sealedBy(session) !== null || (machineOf(session)?.sealed ?? false)
+  return machineOf(session)?.sealed ?? false
 }
 
 let seals: Promise<Seals> | null = null
@@ -56,7 +56,9 @@ const loaded = () => (seals ??= load().catch((error: unknown) => { seals = null;
 
 /** Pairs this device by what stands behind the `#` of a link. */
 export async function pair(fragment: string, name: string): ReturnType<Seals['pair']> {
-  return (await loaded()).pair(fragment, name)
+  const paired = await (await loaded()).pair(fragment, name)
+  pairedOnce.add(paired.machine)
+  return paired
 }
 
 /** This device opens nothing any more: whoever signs out leaves no key behind. */
@@ -68,9 +70,17 @@ export async function forgetKeys(): Promise<void> {
 
 export function startSealed(given: () => Promise<Seals>): void {
   load = given
-  sealWith({ seal: sealing, lost: (id) => void seals?.then((here) => here.lost(id)) })
+  for (const session of Object.keys(kept<object>('sealed.seen') ?? {})) sealedOnce.add(session)
+  for (const machine of Object.keys(kept<object>('sealed.machines') ?? {})) pairedOnce.add(machine)
+  sealWith({ seal: sealing, lost: (id) => void seals?.then((here) => here.lost(id)), believed })
   onTold((frame) => {
     if (frame.on === 'hello') early = new Map()
+    else if (frame.on === 'machines') {
+      countedFor = hello.peek()
+      const all = waiting
+      waiting = []
+      for (const counted of all) counted()
+    }
     else if (frame.on === 'cards' && early) {
       const waiting = [...early.values()]
       early = null
@@ -83,6 +93,7 @@ export function startSealed(given: () => Promise<Seals>): void {
 
 async function open(frame: Sealed): Promise<void> {
   const session = 'session' in frame ? frame.session : null
+  if (session !== null) sealedOnce.add(session)
   let inside: Inside[] | null = null
   let lock: Lock | null = null
   try {
@@ -126,29 +137,54 @@ function setLock(session: string, lock: Lock | null): void {
   locks.value = next
 }
 
-/** Requests that a hub answers itself, though they name a session: they say nothing of what is in it. */
-const PLAIN = new Set<Asked['do']>(['watch', 'unwatch', 'looking', 'sessions', 'share', 'shares', 'unshare', 'forgetMachine'])
+/** Requests that a hub answers itself: they say nothing of what is in a session. */
+const PLAIN = new Set<Asked['do']>(['watch', 'unwatch', 'looking', 'sessions', 'share', 'shares', 'unshare', 'forgetMachine', 'sealed'])
+
+/** The greeting after which the hub has told its machines. */
+let countedFor: Hello | null = null
+let waiting: (() => void)[] = []
 
 function sealing(request: Asked, id: number): Promise<Asked> | null {
-  if (PLAIN.has(request.do) || request.do === 'sealed') return null
   const session = 'session' in request ? request.session : null
-  const machine = request.do === 'at' ? request.machine : session === null ? null : ownerOf(session)
-  if (machine === null || !(isPaired(machine) || machines.peek().some(({ id, sealed }) => id === machine && sealed))) return null
+  if (PLAIN.has(request.do) || (session === null && request.do !== 'at') || !isAtHub()) return null
+  // Before a connection's machines are told nobody knows which of them are sealed, and nothing is sent to any.
+  if (countedFor === hello.peek()) return sealNow(request, session, id)
+  return new Promise<void>((counted) => waiting.push(counted)).then(() => sealNow(request, session, id) ?? request)
+}
+
+/**
+ * The hub says which machine has a session and whether it is sealed; it may be wrong in one direction only. Who was
+ * paired with a machine, or has seen a session sealed, neither sends to it nor believes of it anything in the clear,
+ * whatever the hub says.
+ */
+const pairedOnce = new Set<string>()
+const sealedOnce = new Set<string>()
+
+function mustBeSealed(session: string | null, machine: MachineView | undefined): boolean {
+  return (machine !== undefined && (machine.sealed || pairedOnce.has(machine.id))) || (session !== null && sealedOnce.has(session))
+}
+
+function believed(frame: Heard): Heard | null {
+  if (frame.on === 'view') return mustBeSealed(frame.session, machineOf(frame.session)) ? null : frame
+  if (frame.on !== 'cards') return frame
+  const open = frame.cards.filter(({ session }) => !mustBeSealed(session, machineOf(session)))
+  return open.length === frame.cards.length ? frame : { ...frame, cards: open }
+}
+
+function sealNow(request: Asked, session: string | null, id: number): Promise<Asked> | null {
+  const machine = request.do === 'at' ? machines.peek().find((one) => one.id === request.machine) : machineOf(session ?? '')
+  if (!machine?.sealed) return mustBeSealed(session, machine) ? Promise.reject(new Refused('forbidden', OPENED_UP)) : null
   const inner = request.do === 'at' ? request.request : (request as Request)
   return sealFor(machine, session, inner, id)
 }
 
-/** The machine that has the session. Of a sealed one it is the one that sealed it, whatever the hub says. */
-function ownerOf(session: string): string | null {
-  const [once, named] = [sealedBy(session), machineOf(session)?.id ?? null]
-  if (once === null) return named
-  return named !== null && identityOf(named) === identityOf(once) ? named : once
-}
+const OPENED_UP = 'This was sealed, and the hub says that it is not any more. Nothing was sent. If the machine was changed on purpose, sign out here and in again.'
 
-async function sealFor(machine: string, session: string | null, request: Request, id: number): Promise<Asked> {
+async function sealFor(machine: MachineView, session: string | null, request: Request, id: number): Promise<Asked> {
   try {
-    return await (await loaded()).seal(machine, session, request, id)
-  } catch {
+    return await (await loaded()).seal(machine.id, session, request, id)
+  } catch (error) {
+    if (error instanceof Refused || error instanceof Lost) throw error
     throw new Refused('forbidden', 'This machine is sealed, and this device has no key for it. Pair this device with the machine first.')
   }
 }
