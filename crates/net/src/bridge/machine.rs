@@ -180,7 +180,7 @@ impl Calls {
                     self.call((call, by, envelope, closing), room, answers)
                 }
                 Opened::Answer(body) => return send(pipe, &Up::Answer(CallAnswer { call, body })).await,
-                Opened::Wrong(error) => Err(Reply { re: 0, ok: None, error: Some(error) }),
+                Opened::Wrong(error) => Err(Box::new(Reply { re: 0, ok: None, error: Some(error) })),
             }
         };
         let Err(reply) = said else { return Ok(()) };
@@ -194,7 +194,7 @@ impl Calls {
         (call, by, envelope, closing): (u64, Operator, Envelope, Closing),
         room: &Arc<Semaphore>,
         answers: &mpsc::Sender<Outcome>,
-    ) -> Result<(), Reply> {
+    ) -> Result<(), Box<Reply>> {
         let Ok(place) = Arc::clone(room).try_acquire_owned() else {
             return Err(wrong(
                 envelope.id,
@@ -268,9 +268,9 @@ impl Calls {
     }
 }
 
-fn wrong(id: u64, code: &str, message: &str) -> Reply {
+fn wrong(id: u64, code: &str, message: &str) -> Box<Reply> {
     let error = Wrong { code: code.to_owned(), message: message.to_owned() };
-    Reply { re: id, ok: None, error: Some(error) }
+    Box::new(Reply { re: id, ok: None, error: Some(error) })
 }
 
 async fn send(pipe: &Pipe, up: &Up) -> Result<(), Trouble> {

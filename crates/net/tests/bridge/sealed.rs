@@ -47,7 +47,8 @@ impl Stage {
         let path = folder.path().join("sealed.json");
         let mut receiver = Receiver::start(Manner::mirror()).await;
         let vault = Vault::open(&path, MACHINE, &receiver.url, Arc::new(Standing)).unwrap();
-        let world = World::start(server, &receiver.url, Wish { vault: Some(Arc::new(vault)), ..Wish::default() });
+        let world =
+            World::start(server, &receiver.url, Wish { vault: Some(Arc::new(vault)), ..Wish::default() });
         let machine = receiver.machine_socket().await;
         let mut stage = Self { world, receiver, machine, folder, kept: Vec::new(), calls: 0 };
         let hello = stage.next().await;
@@ -86,7 +87,9 @@ impl Stage {
     async fn keys(&mut self, generation: u64) -> Value {
         loop {
             let frame = self.next().await;
-            if frame["keys"]["generation"] == generation && frame["keys"]["wrapped"].as_array().is_some_and(|all| !all.is_empty()) {
+            if frame["keys"]["generation"] == generation
+                && frame["keys"]["wrapped"].as_array().is_some_and(|all| !all.is_empty())
+            {
                 return frame["keys"].clone();
             }
         }
@@ -153,7 +156,8 @@ impl Phone {
     }
 
     fn card(&self, session: &str, card: &Value) -> (u64, Value) {
-        let asks: Vec<u64> = card["asks"].as_array().unwrap().iter().map(|ask| ask.as_u64().unwrap()).collect();
+        let asks: Vec<u64> =
+            card["asks"].as_array().unwrap().iter().map(|ask| ask.as_u64().unwrap()).collect();
         let (state, updated_at) = (card["state"].as_str().unwrap(), card["updated_at"].as_i64().unwrap());
         self.open(session, card, &Place::Card { state, asks: &asks, updated_at })
     }
@@ -208,8 +212,10 @@ async fn a_hub_that_keeps_every_byte_holds_no_word_of_the_conversation_and_a_dev
         let (mut carded, mut viewed) = (false, false);
         for text in &kept {
             let batch: Value = serde_json::from_str::<Value>(text).unwrap()["batch"].take();
-            carded |= batch["card"].is_object() && phone.card(&session, &batch["card"]).1["session"] == session.as_str();
-            viewed |= batch["view"].is_object() && phone.view(&session, &batch["view"]).1["session"] == session.as_str();
+            carded |= batch["card"].is_object()
+                && phone.card(&session, &batch["card"]).1["session"] == session.as_str();
+            viewed |= batch["view"].is_object()
+                && phone.view(&session, &batch["view"]).1["session"] == session.as_str();
         }
         assert!(carded && viewed, "both are told");
 
@@ -234,7 +240,13 @@ async fn what_a_hub_repeats_reorders_swaps_or_makes_up_is_not_done() {
         let (session, mut socket) = stage.open_session(&mut phone).await;
         let calls: Vec<_> = ["k1", "k2", "k3"]
             .iter()
-            .map(|key| phone.caller.seal(prompt(&session, key, &format!("{PLANTED} {key}")).to_string().as_bytes()).unwrap().1)
+            .map(|key| {
+                phone
+                    .caller
+                    .seal(prompt(&session, key, &format!("{PLANTED} {key}")).to_string().as_bytes())
+                    .unwrap()
+                    .1
+            })
             .collect();
         // The second comes first: from then on the first is never taken, nor the second again.
         let reply = stage.pass(&calls[1]).await;
@@ -325,8 +337,11 @@ async fn a_receiver_that_keeps_no_mirror_is_told_nothing_and_the_bridge_says_why
     run(Setup::offline(), async |server| {
         let folder = tempfile::tempdir().unwrap();
         let receiver = Receiver::start(Manner::plain()).await;
-        let vault = Vault::open(&folder.path().join("sealed.json"), MACHINE, &receiver.url, Arc::new(Standing)).unwrap();
-        let mut world = World::start(server, &receiver.url, Wish { vault: Some(Arc::new(vault)), ..Wish::default() });
+        let vault =
+            Vault::open(&folder.path().join("sealed.json"), MACHINE, &receiver.url, Arc::new(Standing))
+                .unwrap();
+        let mut world =
+            World::start(server, &receiver.url, Wish { vault: Some(Arc::new(vault)), ..Wish::default() });
         let mut client = server.client().await;
         client.new_session().await;
         assert_eq!(world.failed().await, Trouble::Unsealable);

@@ -39,7 +39,14 @@ pub struct Wish {
 
 impl Default for Wish {
     fn default() -> Self {
-        Self { answers: Answers::Anyone, replay_window: 50, pace: PACE, insecure: true, only: None, vault: None }
+        Self {
+            answers: Answers::Anyone,
+            replay_window: 50,
+            pace: PACE,
+            insecure: true,
+            only: None,
+            vault: None,
+        }
     }
 }
 
@@ -93,10 +100,14 @@ impl World {
 
     /// Waits until so many lines were said that hold these words.
     pub async fn said(&self, words: &str, count: usize) -> Vec<String> {
+        self.said_within(words, count, DEADLINE).await
+    }
+
+    pub async fn said_within(&self, words: &str, count: usize, patience: Duration) -> Vec<String> {
         let mut lines = self.lines.subscribe();
-        let enough = lines
-            .wait_for(|lines| lines.iter().filter(|line| line.contains(words)).count() >= count);
-        let all = tokio::time::timeout(DEADLINE, enough).await;
+        let enough =
+            lines.wait_for(|lines| lines.iter().filter(|line| line.contains(words)).count() >= count);
+        let all = tokio::time::timeout(patience, enough).await;
         let all = all.unwrap_or_else(|_| panic!("{words:?} is said: {:#?}", self.lines.borrow()));
         all.unwrap().iter().filter(|line| line.contains(words)).cloned().collect()
     }
