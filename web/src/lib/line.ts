@@ -83,6 +83,8 @@ interface Pending {
   sentAt: number
   /** Went sealed: only what was sealed answers it. */
   sealed: boolean
+  /** Was sent once more, because the machine had begun anew. */
+  again: boolean
 }
 
 export const state = signal<LineState>({ is: 'connecting' })
@@ -109,7 +111,7 @@ const openings = new Set<() => void>()
 /** Asks the server. While there is no connection the request waits for one, for a while. */
 export function ask<R extends Asked>(request: R): Promise<AnswerTo<R>> {
   return new Promise<Answered>((resolve, reject) => {
-    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity, sealed: false }
+    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity, sealed: false, again: false }
     if (state.value.is === 'live') send(pending)
     else if (state.value.is === 'signedOut') fail(pending, new Refused('forbidden', 'You are signed out.'))
     else if (waiting.length >= WAITING_MAX) fail(pending, new Lost('There is no connection. Try again when there is one.'))
@@ -250,6 +252,10 @@ export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }, o
   const pending = inFlight.get(reply.re)
   if (!pending) return
   drop(reply.re, pending, !opened)
+  if (!opened && pending.sealed && !pending.again && reply.error?.code === 'stale' && isRepeatable(pending.request)) {
+    pending.again = true
+    return send(pending)
+  }
   clearTimeout(pending.timer)
   // In the clear a hub can refuse what it could not read, and cannot answer it.
   if (reply.ok && pending.sealed && !opened) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
@@ -272,6 +278,13 @@ function send(pending: Pending): void {
     },
     (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('It could not be sealed.')) },
   )
+}
+
+/** What does no harm when it is asked twice: whoever refuses in the clear may have had it done. A prompt has a key. */
+const REPEATABLE = new Set<Asked['do']>(['earlier', 'whole', 'offer', 'changes', 'find', 'rules', 'devices', 'prompt'])
+
+function isRepeatable(request: Asked): boolean {
+  return REPEATABLE.has(request.do === 'at' ? request.request.do : request.do)
 }
 
 /** It is asked no longer. `lost`: nothing that was sealed has answered it. */

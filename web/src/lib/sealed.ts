@@ -10,6 +10,7 @@ import { cards } from './board'
 import { isAtHub, machineOf, machines } from './hub'
 import { kept } from './keep'
 import { type Asked, type Heard, hello, Lost, onTold, Refused, sealWith, settle, told } from './line'
+import { identityOf } from './machine-id'
 
 /** Why something cannot be read here. */
 export type Lock =
@@ -57,7 +58,7 @@ const loaded = () => (seals ??= load().catch((error: unknown) => { seals = null;
 /** Pairs this device by what stands behind the `#` of a link. */
 export async function pair(fragment: string, name: string): ReturnType<Seals['pair']> {
   const paired = await (await loaded()).pair(fragment, name)
-  pairedOnce.add(paired.machine)
+  pairedOnce.add(identityOf(paired.machine))
   return paired
 }
 
@@ -161,7 +162,7 @@ const pairedOnce = new Set<string>()
 const sealedOnce = new Set<string>()
 
 function mustBeSealed(session: string | null, machine: MachineView | undefined): boolean {
-  return (machine !== undefined && (machine.sealed || pairedOnce.has(machine.id))) || (session !== null && sealedOnce.has(session))
+  return (machine !== undefined && (machine.sealed || pairedOnce.has(identityOf(machine.id)))) || (session !== null && sealedOnce.has(session))
 }
 
 function believed(frame: Heard): Heard | null {
