@@ -108,6 +108,8 @@ struct Shared {
     teller: Teller,
     last_said: Mutex<Option<(String, Instant)>>,
     tunnels: Mutex<Tunnels>,
+    /// The session that the bridge was started for, if it was for one.
+    first: Option<SessionId>,
     failed: watch::Sender<Option<Trouble>>,
     tasks: TaskTracker,
     /// Cancelled when everybody takes leave.
@@ -138,7 +140,7 @@ impl Bridge {
     pub fn start(parts: BridgeParts) -> Result<Self, Trouble> {
         let post = Arc::new(Post::new(parts.address, parts.token, parts.pace)?);
         let (failing, failed) = watch::channel(None);
-        let only = parts.only.map(|only| HashSet::from([only]));
+        let only = parts.only.clone().map(|only| HashSet::from([only]));
         let shared = Arc::new(Shared {
             post,
             desk: parts.desk,
@@ -154,6 +156,7 @@ impl Bridge {
             teller: parts.teller,
             last_said: Mutex::default(),
             tunnels: Mutex::new(Tunnels { open: HashMap::new(), only }),
+            first: parts.only,
             failed: failing,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -265,8 +268,14 @@ impl Shared {
         drop(tunnels);
         let shared = Arc::clone(self);
         drop(self.tasks.spawn(async move {
-            if let Err(trouble) = tunnel.run().await {
-                shared.fail(trouble);
+            match tunnel.run().await {
+                Ok(()) => {}
+                // One of many is somebody else's over there; the others are not.
+                Err(Trouble::Forbidden) if shared.first.as_ref() != Some(&id) => {
+                    let trouble = Trouble::Forbidden;
+                    shared.tell(&format!("{trouble} session={id}. It is not bridged; {}", trouble.fix()));
+                }
+                Err(trouble) => shared.fail(trouble),
             }
             detach.cancel();
             locked(&shared.tunnels).open.retain(|_, bridged| !bridged.detach.is_cancelled());

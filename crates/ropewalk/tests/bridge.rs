@@ -119,12 +119,17 @@ fn serve(stream: TcpStream, host: &str, status: Option<&str>, seen: impl Fn(Stri
             }
             (None, Some(key)) => {
                 let accept = derive_accept_key(key.as_bytes());
-                format!("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: {accept}\r\n\r\n")
+                format!(
+                    "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: {accept}\r\n\r\n"
+                )
             }
             (None, None) => {
                 let session = String::from_utf8_lossy(&body);
-                let session = session.split("session_id\":\"").nth(1).unwrap_or("x").split('"').next().unwrap();
-                let body = format!("{{\"ui_url\":\"http://{host}/s/{session}\",\"ws_url\":\"ws://{host}/ws/{session}\"}}");
+                let session =
+                    session.split("session_id\":\"").nth(1).unwrap_or("x").split('"').next().unwrap();
+                let body = format!(
+                    "{{\"ui_url\":\"http://{host}/s/{session}\",\"ws_url\":\"ws://{host}/ws/{session}\"}}"
+                );
                 format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
             }
         };

@@ -29,10 +29,11 @@ async fn opened(server: &mut Server) -> (OlderClient, String) {
 async fn a_token_that_is_not_let_in_ends_the_bridge_at_once() {
     for (status, expected) in [(401, Trouble::Unauthorized), (403, Trouble::Forbidden)] {
         run(Setup::offline(), async |server| {
-            let (_client, _session) = opened(server).await;
+            let (_client, session) = opened(server).await;
             let receiver = Receiver::start(Manner::plain()).await;
             receiver.inner.manner.register.store(status, Ordering::SeqCst);
-            let mut world = World::start(server, &receiver.url, Wish::default());
+            let only = engine::SessionId::parse(&session).ok();
+            let mut world = World::start(server, &receiver.url, Wish { only, ..Wish::default() });
             assert_eq!(world.failed().await, expected);
             let tries = receiver.all().iter().filter(|seen| seen.what == "POST /api/sessions").count();
             assert_eq!(tries, 1, "nothing is tried again");
@@ -40,6 +41,23 @@ async fn a_token_that_is_not_let_in_ends_the_bridge_at_once() {
         })
         .await;
     }
+}
+
+/// Of many sessions, one that belongs to somebody else over there is left out.
+#[tokio::test]
+async fn a_session_that_is_somebody_elses_over_there_is_not_bridged_and_the_others_are() {
+    run(Setup::offline(), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        receiver.inner.manner.register.store(403, Ordering::SeqCst);
+        let world = World::start(server, &receiver.url, Wish::default());
+        world.said(&format!("bridge: 403 Forbidden session={session}"), 1).await;
+        receiver.inner.manner.register.store(200, Ordering::SeqCst);
+        let other = client.new_session().await;
+        assert_eq!(receiver.socket().await.path, format!("/ws/{other}"));
+        world.close().await;
+    })
+    .await;
 }
 
 #[tokio::test]
