@@ -152,6 +152,16 @@ impl Hub {
         }));
     }
 
+    /// Cancelled when the hub stops.
+    pub fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Work that [`Hub::finish`] waits for.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+        self.tasks.spawn(work)
+    }
+
     /// Asks the database, and remembers whether it answers.
     pub(crate) async fn run(
         &self,

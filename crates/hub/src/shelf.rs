@@ -286,7 +286,7 @@ impl Mirrored {
         let line = match (self.attached, self.stale) {
             (true, false) => "bridged; nothing was mirrored yet",
             (_, true) => "its bridge is silent",
-            (false, false) => "its bridge has left",
+            (false, false) => "its bridge is not connected",
         };
         Card {
             session: self.session.to_string(),

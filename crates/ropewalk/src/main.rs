@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod backends;
+mod bridge;
 mod browser;
 mod chat;
 mod cli;
@@ -15,6 +16,7 @@ mod doors;
 mod editors;
 mod environment;
 mod guards;
+mod hub;
 mod lan;
 mod logging;
 mod mcp;
@@ -61,12 +63,14 @@ fn main() -> ExitCode {
         Command::Up(options) => up::run(&options),
         Command::Chat(options) => chat::run(&options),
         Command::Attach(options) => chat::attach(&options.chat()),
+        Command::Bridge(options) => bridge::run(&options),
         Command::Link(options) => Ok(up::link(&options)),
         Command::Pair(options) => Ok(pair::run(&options)),
         Command::Devices(command) => Ok(devices::run(&command)),
         Command::Serve(ServeArguments { command: Some(command), .. }) => Ok(running::run(&command)),
         Command::Serve(ServeArguments { command: None, options }) => serve::run(&options),
         Command::Acp(options) => serve::run(&options.serve()),
+        Command::Hub(arguments) => hub::run(&arguments),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
         Command::Models(command) => models::run(&command),

@@ -118,7 +118,7 @@ pub fn extras(registry: &Registry, audit: Option<&Arc<Audit>>, folder: &Path) ->
     Ok(Extras { host: host_name(), shelf: Some(shelf) })
 }
 
-fn host_name() -> String {
+pub fn host_name() -> String {
     let read = ["/proc/sys/kernel/hostname", "/etc/hostname"].into_iter().map(std::fs::read_to_string);
     let named = read.filter_map(Result::ok).map(|name| name.trim().to_owned()).find(|name| !name.is_empty());
     named.unwrap_or_else(|| "this machine".to_owned())

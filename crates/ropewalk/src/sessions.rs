@@ -3,7 +3,7 @@
 mod change;
 mod cost;
 pub mod export;
-pub mod find;
+pub pub mod find;
 mod import;
 mod list;
 mod show;

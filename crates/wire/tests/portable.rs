@@ -11,11 +11,14 @@ fn any_origin() -> impl Strategy<Value = Origin> {
     prop_oneof![
         Just(Origin::Engine),
         Just(Origin::Agent),
-        (any::<u64>(), ".*", proptest::option::of(".*")).prop_map(|(id, name, request)| Origin::Surface {
-            id: SurfaceId(id),
-            name: name.into(),
-            request: request.map(Into::into),
-        }),
+        (any::<u64>(), ".*", proptest::option::of(".*"), proptest::option::of(".*")).prop_map(
+            |(id, name, request, remote)| Origin::Surface {
+                id: SurfaceId(id),
+                name: name.into(),
+                request: request.map(Into::into),
+                remote: remote.map(Into::into),
+            }
+        ),
     ]
 }
 

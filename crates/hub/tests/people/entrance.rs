@@ -76,8 +76,18 @@ async fn an_invitation_is_good_once_and_for_seven_days() {
 
     house.clock.advance_ms(7 * DAY_MS);
     assert_eq!(code(&again.follow(&house, &third).await), (410, "code_expired"));
-    for unknown in ["#join.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "#", "#join.", "#../../x", &format!("#{}", "a".repeat(5000))] {
-        assert_eq!(code(&Browser::default().follow(&house, unknown).await), (403, "code_unknown"), "{unknown}");
+    for unknown in [
+        "#join.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "#",
+        "#join.",
+        "#../../x",
+        &format!("#{}", "a".repeat(5000)),
+    ] {
+        assert_eq!(
+            code(&Browser::default().follow(&house, unknown).await),
+            (403, "code_unknown"),
+            "{unknown}"
+        );
     }
 }
 

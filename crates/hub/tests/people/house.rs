@@ -96,6 +96,8 @@ impl House {
     }
 
     pub async fn invited(&self, admin: &Browser, name: &str, is_admin: bool) -> Browser {
+        // People are listed in the order in which they came.
+        self.clock.advance_ms(1);
         let invite = HubRequest::InvitePerson { name: name.into(), admin: is_admin };
         let HubAnswered::InvitedPerson { url, .. } = admin.ask(self, invite).await.unwrap() else {
             panic!("no invitation")
@@ -200,7 +202,10 @@ impl Browser {
         let status = answer.status();
         for set in answer.headers().get_all(SET_COOKIE) {
             let set = set.to_str().unwrap();
-            assert!(set.contains("; HttpOnly; SameSite=Strict; Path=/; ") && set.ends_with("; Secure"), "{set}");
+            assert!(
+                set.contains("; HttpOnly; SameSite=Strict; Path=/; ") && set.ends_with("; Secure"),
+                "{set}"
+            );
             let (name, value) = set.split_once(';').unwrap().0.split_once('=').unwrap();
             assert!(name.starts_with("__Host-"), "{name}");
             if value.is_empty() {

@@ -229,7 +229,10 @@ async fn a_challenge_for_one_thing_or_person_is_none_for_another() {
     let mut asked = adding.clone();
     asked["publicKey"]["challenge"] = entering["publicKey"]["challenge"].clone();
     let crossed = json!({ "credential": fresh.create(&asked, &Saying::create()) });
-    assert_eq!(code(&other.post(&house, "/auth/passkey/new/finish", crossed).await), (403, "passkey_refused"));
+    assert_eq!(
+        code(&other.post(&house, "/auth/passkey/new/finish", crossed).await),
+        (403, "passkey_refused")
+    );
     assert!(passkeys(&house, &other).await.is_empty());
 }
 

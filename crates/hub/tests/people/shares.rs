@@ -39,7 +39,10 @@ async fn who_comes_by_a_link_has_its_role_in_its_session_and_nothing_else() {
     let mut visitor = Browser::default();
     let (status, body) = visitor.follow(&house, &url).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!((&body["session"], &body["role"], &body["person"]), (&json!("s1"), &json!("approver"), &json!(null)));
+    assert_eq!(
+        (&body["session"], &body["role"], &body["person"]),
+        (&json!("s1"), &json!("approver"), &json!(null))
+    );
     assert_eq!(body["until"], UNTIL);
 
     let guest = visitor.guest(&house).await;

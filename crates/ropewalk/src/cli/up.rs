@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use wire::native::Role;
 
-use super::{BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions};
+use super::{AlsoBridge, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions};
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(
@@ -52,6 +52,9 @@ pub struct UpOptions {
     pub allow_host: Vec<net::http::HostName>,
 
     #[command(flatten)]
+    pub bridge: AlsoBridge,
+
+    #[command(flatten)]
     pub budget: BudgetOptions,
 
     #[command(flatten)]
@@ -81,6 +84,7 @@ impl UpOptions {
             otlp: None,
             guard: self.guard.clone(),
             http,
+            bridge: self.bridge.clone(),
             stdio: false,
             acp: false,
         }
