@@ -37,6 +37,7 @@ use crate::along::read_along;
 use crate::handlers::Rules;
 use crate::metrics::Metrics;
 use crate::native::Desk;
+use crate::sealed::Vault;
 
 use body::Bodies;
 use post::Post;
@@ -75,6 +76,8 @@ pub struct BridgeParts {
     pub metrics: Option<Arc<Metrics>>,
     /// What this machine is known by, if people elsewhere may ask it for things.
     pub machine: Option<Machine>,
+    /// With one, the receiver can read nothing, and calls must be sealed.
+    pub vault: Option<Arc<Vault>>,
     /// The only session that is bridged besides those that people elsewhere open; all, without.
     pub only: Option<SessionId>,
     pub answers: Answers,
@@ -105,6 +108,8 @@ struct Shared {
     teller: Teller,
     last_said: Mutex<Option<(String, Instant)>>,
     tunnels: Mutex<Tunnels>,
+    /// The session that the bridge was started for, if it was for one.
+    first: Option<SessionId>,
     failed: watch::Sender<Option<Trouble>>,
     tasks: TaskTracker,
     /// Cancelled when everybody takes leave.
@@ -135,7 +140,7 @@ impl Bridge {
     pub fn start(parts: BridgeParts) -> Result<Self, Trouble> {
         let post = Arc::new(Post::new(parts.address, parts.token, parts.pace)?);
         let (failing, failed) = watch::channel(None);
-        let only = parts.only.map(|only| HashSet::from([only]));
+        let only = parts.only.clone().map(|only| HashSet::from([only]));
         let shared = Arc::new(Shared {
             post,
             desk: parts.desk,
@@ -143,18 +148,23 @@ impl Bridge {
             bridges: parts.rules.bridges.clone(),
             rules: parts.rules,
             metrics: parts.metrics,
-            machine: parts.machine,
-            bodies: Bodies,
+            machine: parts.machine.map(|machine| Machine { sealed: parts.vault.is_some(), ..machine }),
+            bodies: Bodies::new(parts.vault.clone()),
             answers: parts.answers,
             replay_window: parts.replay_window,
             pace: parts.pace,
             teller: parts.teller,
             last_said: Mutex::default(),
             tunnels: Mutex::new(Tunnels { open: HashMap::new(), only }),
+            first: parts.only,
             failed: failing,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
+        if let Some(vault) = parts.vault {
+            let stop = shared.stop.clone();
+            drop(shared.tasks.spawn(async move { vault.keep_up(stop).await }));
+        }
         if shared.machine.is_some() {
             let machine = Arc::clone(&shared);
             drop(shared.tasks.spawn(async move {
@@ -258,8 +268,14 @@ impl Shared {
         drop(tunnels);
         let shared = Arc::clone(self);
         drop(self.tasks.spawn(async move {
-            if let Err(trouble) = tunnel.run().await {
-                shared.fail(trouble);
+            match tunnel.run().await {
+                Ok(()) => {}
+                // One of many is somebody else's over there; the others are not.
+                Err(Trouble::Forbidden) if shared.first.as_ref() != Some(&id) => {
+                    let trouble = Trouble::Forbidden;
+                    shared.tell(&format!("{trouble} session={id}. It is not bridged; {}", trouble.fix()));
+                }
+                Err(trouble) => shared.fail(trouble),
             }
             detach.cancel();
             locked(&shared.tunnels).open.retain(|_, bridged| !bridged.detach.is_cancelled());
@@ -325,8 +341,10 @@ fn heard(frame: &[u8]) -> Result<Option<Down>, Trouble> {
         Ok(down) => Ok(Some(down)),
         Err(error) => {
             let known = ["ready", "ack", "watched", "call"];
-            let other = serde_json::from_slice::<HashMap<String, serde::de::IgnoredAny>>(frame)
-                .is_ok_and(|object| object.len() == 1 && !object.keys().any(|key| known.contains(&key.as_str())));
+            let other =
+                serde_json::from_slice::<HashMap<String, serde::de::IgnoredAny>>(frame).is_ok_and(|object| {
+                    object.len() == 1 && !object.keys().any(|key| known.contains(&key.as_str()))
+                });
             if other { Ok(None) } else { Err(Trouble::malformed(error)) }
         }
     }

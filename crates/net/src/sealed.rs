@@ -92,7 +92,7 @@ struct Open {
 impl Vault {
     /// The keys in this file, which are made if there are none. `hub` is the address that people open.
     pub fn open(path: &Path, machine: &str, hub: &str, clock: Arc<dyn Clock>) -> Result<Self, VaultError> {
-        let machine = MachineId::parse(machine)?;
+        let machine = identity(machine)?;
         let hub = hub.trim_end_matches('/').to_owned();
         let ((), book, stamp) = kept::change(path, |book| {
             book.machine = machine.as_str().to_owned();
@@ -325,6 +325,16 @@ impl State {
     fn ids(&self) -> Vec<String> {
         self.book.devices.iter().map(|device| device.id.clone()).collect()
     }
+}
+
+/// Several processes of one machine have names of their own at a hub, `ID-2` and so on. To its devices it is
+/// one machine, with one key.
+fn identity(id: &str) -> Result<MachineId, Refused> {
+    let own = id.split_once('-').filter(|(own, number)| {
+        let is_id = own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_id && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    MachineId::parse(own.map_or(id, |(own, _)| own))
 }
 
 /// As it is said to devices.

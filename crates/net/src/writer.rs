@@ -15,9 +15,7 @@ mod writing;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{
-    Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, SurfaceId, Taken, Totals,
-};
+use engine::{Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, SurfaceId, Taken, Totals};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use wire::{Counted, Fault, Outcome, Replies, RpcId};

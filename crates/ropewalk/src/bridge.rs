@@ -12,8 +12,7 @@ use std::time::Duration;
 use ::terminal::{Start, Wish};
 use engine::{ListQuery, Principal, Registry, SessionId};
 use net::bridge::{
-    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token,
-    Trouble as Broken,
+    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token, Trouble as Broken,
 };
 use net::hall::Hall;
 use net::native::{Desk, DeskParts, Extras};
@@ -30,7 +29,7 @@ use crate::cli::{AlsoBridge, BridgeOptions};
 use crate::config::{self, Config};
 use crate::sessions::find;
 use crate::trouble::Trouble;
-use crate::{chat, doors, paths, run, secrets, server, terminal};
+use crate::{chat, doors, paths, run, sealed, secrets, server, terminal};
 
 /// Where the token may be, besides on the command line.
 const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
@@ -47,6 +46,7 @@ pub struct Wanted {
     token: Token,
     answers: Answers,
     replay_window: u64,
+    e2e: bool,
 }
 
 /// What somebody said about it on the command line.
@@ -54,6 +54,7 @@ struct Line<'a> {
     url: Option<&'a str>,
     token: Option<&'a str>,
     answers: Option<Answers>,
+    e2e: bool,
     insecure: bool,
 }
 
@@ -65,6 +66,7 @@ impl Wanted {
             url: Some(url.as_str()).filter(|url| !url.is_empty()),
             token: options.bridge_token.as_deref(),
             answers: options.answers.map(|word| word.answers()),
+            e2e: options.e2e,
             insecure: options.insecure,
         };
         Self::of(&said, config).map(Some)
@@ -72,7 +74,9 @@ impl Wanted {
 
     fn of(said: &Line<'_>, config: &Config) -> Result<Self, Trouble> {
         if config.bridge.has_token {
-            warn("the token in the settings file is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN");
+            warn(
+                "the token in the settings file is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN",
+            );
         }
         let url = said.url.or(config.bridge.remote_url.as_deref()).ok_or_else(|| {
             Trouble::usage("it is not said where people are")
@@ -81,7 +85,9 @@ impl Wanted {
         let address = Address::parse(url, said.insecure).map_err(|error| bad_address(url, error))?;
         let token = match said.token {
             Some(token) => Some(token.to_owned()),
-            None => VARIABLES.into_iter().find_map(paths::variable).and_then(|value| value.into_string().ok()),
+            None => {
+                VARIABLES.into_iter().find_map(paths::variable).and_then(|value| value.into_string().ok())
+            }
         };
         let token = token.ok_or_else(|| {
             Trouble::usage("a bridge needs a token")
@@ -95,13 +101,18 @@ impl Wanted {
                 .fix("set ROPEWALK_BRIDGE_TOKEN to letters and digits")
         })?;
         if address.is_plain() {
-            warn(&format!("INSECURE: everybody on the way to {address} can read the token and the session; this is for development only"));
+            warn(&format!(
+                "INSECURE: everybody on the way to {address} can read the token and the session; this is for development only"
+            ));
         } else if said.insecure {
-            warn(&format!("INSECURE: any certificate is accepted for {address}, also one of somebody in between; this is for development only"));
+            warn(&format!(
+                "INSECURE: any certificate is accepted for {address}, also one of somebody in between; this is for development only"
+            ));
         }
         let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
         let replay_window = config.bridge.replay_window.unwrap_or(REPLAY_WINDOW);
-        Ok(Self { address, token, answers, replay_window })
+        let e2e = said.e2e || config.bridge.e2e;
+        Ok(Self { address, token, answers, replay_window, e2e })
     }
 }
 
@@ -159,6 +170,10 @@ impl Bridging {
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
+        let vault = match wanted.e2e {
+            true => Some(Arc::new(sealed::vault(&machine.described().id, &wanted.address.to_string())?)),
+            false => None,
+        };
         let bridge = Bridge::start(BridgeParts {
             address: wanted.address,
             token: wanted.token,
@@ -167,6 +182,7 @@ impl Bridging {
             rules,
             metrics: house.metrics.cloned(),
             machine: Some(machine.described()),
+            vault,
             only,
             answers: wanted.answers,
             replay_window: wanted.replay_window,
@@ -214,6 +230,7 @@ async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
         url: options.remote_url.as_deref(),
         token: options.auth_token.as_deref(),
         answers: options.answers.map(|word| word.answers()),
+        e2e: options.e2e,
         insecure: options.insecure,
     };
     let wanted = Wanted::of(&said, &config::user()?)?;
@@ -237,9 +254,11 @@ async fn session(
     let known = match (&options.resume, options.newest) {
         (Some(text), _) => Some(find::one(registry, text).await?.id),
         (None, true) => {
-            let query = ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };
+            let query =
+                ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };
             let newest = registry.list(query).await.map_err(Trouble::open)?.pop();
-            let none = || Trouble::not_found("there is no session in this folder yet").fix("leave --continue out");
+            let none =
+                || Trouble::not_found("there is no session in this folder yet").fix("leave --continue out");
             Some(newest.ok_or_else(none)?.row.id)
         }
         (None, false) => None,

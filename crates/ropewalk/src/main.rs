@@ -29,6 +29,7 @@ mod pushes;
 mod run;
 mod running;
 mod sandboxed;
+mod sealed;
 mod secrets;
 mod serve;
 mod server;

@@ -3,7 +3,7 @@
 mod change;
 mod cost;
 pub mod export;
-pub pub mod find;
+pub mod find;
 mod import;
 mod list;
 mod show;

@@ -149,10 +149,9 @@ pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordErr
             id: id.0,
             name: Str::here(name),
             request: request.as_deref().map(Str::here),
-            bridge: remote.as_deref().map(|user| BridgeRecord {
-                origin: Some(Str::here(BRIDGE)),
-                remote_user: Str::here(user),
-            }),
+            bridge: remote
+                .as_deref()
+                .map(|user| BridgeRecord { origin: Some(Str::here(BRIDGE)), remote_user: Str::here(user) }),
         },
     };
     Ok(serde_json::to_writer(out, &record)?)

@@ -131,7 +131,7 @@ test('requests are sealed in the order in which they are made, in one lane, and 
     seals.seal(machine.id, 's', { do: 'rules' } as Request, 11),
     seals.seal(machine.id, null, { do: 'devices' } as Request, 12),
   ])
-  expect(asked).toEqual([{ do: 'sealed', machine: machine.id, session: null, sealed: lane.ask }])
+  expect(asked).toEqual([{ do: 'sealed', machine: machine.id, session: 's', sealed: lane.ask }])
   expect(one).toEqual({ do: 'sealed', machine: machine.id, session: 's', sealed: lane.calls[0].call })
   expect(two?.sealed).toBe(lane.calls[1].call)
   // The hub gives the first request the second one's answer.

@@ -6,6 +6,7 @@
 
 import type { Card, HubRequest, HubTold, Request, Told, View } from '../wire'
 import { keepSoon, kept } from './keep'
+import { identityOf } from './machine-id'
 import { Bond, type ContentKeys, fromText, generationOf, join, Lane, newKeys, pairingLink, Unsealable } from './seal'
 import { browserStore, type KeyStore } from './seal-store'
 
@@ -28,7 +29,8 @@ const HELD_MAX = 256
 interface Known {
   bond: Bond
   keys: ContentKeys | null
-  lane: Promise<Lane> | null
+  /** By the name at the hub of the process that is talked to. */
+  lanes: Map<string, Promise<Lane>>
   /** Waits for its key. */
   early: (SealedView | SealedCard)[]
 }
@@ -89,7 +91,7 @@ export class SealsHere {
    */
   async open(frame: SealedFrame): Promise<Inside[] | null> {
     if (frame.on === 'sealedReply') return [await this.reply(frame)]
-    const known = this.machines.get(frame.machine)
+    const known = this.machines.get(identityOf(frame.machine))
     if (!known) return null
     if (frame.on === 'key') return this.key(known, frame)
     const generation = generationOf(frame.sealed)
@@ -102,9 +104,9 @@ export class SealsHere {
   /** What is sent instead of a request. What was asked first is sealed first. */
   seal(machine: string, session: string | null, request: Request, id: number): Promise<SealedRequest> {
     const sealed = this.sealing.then(async () => {
-      const known = this.machines.get(machine)
+      const known = this.machines.get(identityOf(machine))
       if (!known) throw new Unsealable('This browser is not paired with the machine.')
-      const lane = await (known.lane ??= this.begin(known))
+      const lane = await (known.lanes.get(machine) ?? this.begin(known, machine, session))
       const { counter, sealed } = await lane.seal((counter) => JSON.stringify({ id: counter, ...request }))
       this.waiting.set(id, { machine, lane, counter })
       return { do: 'sealed' as const, machine, session, sealed }
@@ -117,23 +119,23 @@ export class SealsHere {
   lost(id: number): void {
     const call = this.waiting.get(id)
     this.waiting.delete(id)
-    const known = call && this.machines.get(call.machine)
-    if (known) known.lane = null
+    if (call) this.machines.get(identityOf(call.machine))?.lanes.delete(call.machine)
   }
 
   private know(machine: string, bond: Bond): void {
-    this.machines.set(machine, { bond, keys: null, lane: null, early: [] })
+    this.machines.set(machine, { bond, keys: null, lanes: new Map(), early: [] })
     this.generations[machine] ??= 0
     keepSoon('sealed.machines', () => this.generations)
   }
 
-  private begin(known: Known): Promise<Lane> {
+  private begin(known: Known, machine: string, session: string | null): Promise<Lane> {
     const lane = (async () => {
       const { ask, answered } = await known.bond.askLane()
-      return answered(sealedIn(await this.ask({ do: 'sealed', machine: known.bond.machine, session: null, sealed: ask })))
+      return answered(sealedIn(await this.ask({ do: 'sealed', machine, session, sealed: ask })))
     })()
+    known.lanes.set(machine, lane)
     // Who comes next tries again.
-    lane.catch(() => { if (known.lane === lane) known.lane = null })
+    lane.catch(() => { if (known.lanes.get(machine) === lane) known.lanes.delete(machine) })
     return lane
   }
 
@@ -149,7 +151,8 @@ export class SealsHere {
   }
 
   private async key(known: Known, frame: Extract<HubTold, { on: 'key' }>): Promise<Inside[]> {
-    const { machine, generation } = frame
+    const { generation } = frame
+    const { machine } = known.bond
     if (frame.device !== known.bond.id || generation < Math.max(known.keys?.generation ?? 0, this.generations[machine] ?? 0)) return []
     known.keys = await known.bond.unwrap(generation, frame.key)
     this.generations[machine] = generation

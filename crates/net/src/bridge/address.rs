@@ -99,7 +99,10 @@ mod tests {
     fn an_address_is_https_unless_a_person_insists() {
         let shown = |text: &str, insecure| Address::parse(text, insecure).map(|address| address.to_string());
         assert_eq!(shown(" https://Hub.example.com/ ", false).as_deref(), Ok("https://hub.example.com"));
-        assert_eq!(shown("https://hub.example.com/a/b/", false).as_deref(), Ok("https://hub.example.com/a/b"));
+        assert_eq!(
+            shown("https://hub.example.com/a/b/", false).as_deref(),
+            Ok("https://hub.example.com/a/b")
+        );
         assert_eq!(shown("http://127.0.0.1:9", false), Err(BadAddress::Plain), "loopback is no exception");
         assert_eq!(shown("http://127.0.0.1:9", true).as_deref(), Ok("http://127.0.0.1:9"));
         for (text, why) in [
@@ -117,7 +120,10 @@ mod tests {
     #[test]
     fn what_is_below_an_address_stays_below_it() {
         let address = Address::parse("https://hub.example.com/a", false).unwrap();
-        assert_eq!(address.below(&["ws", "a/../b?c"]).as_str(), "https://hub.example.com/a/ws/a%2F..%2Fb%3Fc");
+        assert_eq!(
+            address.below(&["ws", "a/../b?c"]).as_str(),
+            "https://hub.example.com/a/ws/a%2F..%2Fb%3Fc"
+        );
     }
 
     #[test]

@@ -177,7 +177,8 @@ impl Post {
         let answer = self.ask("the tunnel", Method::POST, url, None, self.pace.answer).await?;
         let Opened { connection } = read(answer, ANSWER_BYTES_MAX, self.pace.answer).await?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if connection.is_empty() || connection.len() > CONNECTION_BYTES_MAX || !connection.bytes().all(plain) {
+        if connection.is_empty() || connection.len() > CONNECTION_BYTES_MAX || !connection.bytes().all(plain)
+        {
             return Err(Trouble::malformed("the name of a connection"));
         }
         Ok(connection)

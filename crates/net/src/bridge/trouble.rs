@@ -25,6 +25,8 @@ pub enum Trouble {
     Elsewhere { named: String },
     #[error("bridge: the receiver cannot be reached: {reason}")]
     Unreachable { reason: String },
+    #[error("bridge: the receiver keeps no mirror, so what is sent to it cannot be sealed")]
+    Unsealable,
     #[error("bridge: the receiver says what is not understood: {what}")]
     Malformed { what: String },
 }
@@ -33,7 +35,11 @@ impl Trouble {
     /// Trying again would come to the same: the bridge ends.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Unauthorized | Self::Forbidden | Self::Redirected { .. } | Self::Elsewhere { .. } => true,
+            Self::Unauthorized
+            | Self::Forbidden
+            | Self::Redirected { .. }
+            | Self::Elsewhere { .. }
+            | Self::Unsealable => true,
             Self::Certificate { .. }
             | Self::Closed { .. }
             | Self::Answered { .. }
@@ -64,9 +70,7 @@ impl Trouble {
             Self::Certificate { .. } => {
                 "trust the receiver's certificate on this machine, or, for development only, add --insecure"
             }
-            Self::Closed { .. } => {
-                "if it keeps closing, check that WebSockets reach the receiver at /ws/"
-            }
+            Self::Closed { .. } => "if it keeps closing, check that WebSockets reach the receiver at /ws/",
             Self::Answered { .. } => "check that the address is a receiver's, and that it is well",
             Self::Redirected { .. } => {
                 "if that is the receiver, name it in --remote-url; the token is sent to no other place than that"
@@ -75,7 +79,12 @@ impl Trouble {
                 "the token is sent only to the host and port of --remote-url; name the right one there, or mend the receiver"
             }
             Self::Unreachable { .. } => "check the address and the network",
-            Self::Malformed { .. } => "check that the address is a receiver's, of a version that goes with this one",
+            Self::Unsealable => {
+                "bridge to a hub (ropewalk hub), or leave --e2e out: then the receiver reads everything"
+            }
+            Self::Malformed { .. } => {
+                "check that the address is a receiver's, of a version that goes with this one"
+            }
         }
     }
 
@@ -135,7 +144,9 @@ mod tests {
 
     #[test]
     fn only_what_cannot_be_mended_by_waiting_ends_the_bridge() {
-        for (status, ends) in [(401, true), (403, true), (302, true), (404, false), (500, false), (503, false)] {
+        for (status, ends) in
+            [(401, true), (403, true), (302, true), (404, false), (500, false), (503, false)]
+        {
             assert_eq!(Trouble::answered("x", status, None).is_final(), ends, "{status}");
         }
     }

@@ -41,11 +41,6 @@ impl Mirroring {
         (self.viewer, self.told, self.told_state) = (Viewer::new(None), None, None);
     }
 
-    /// There is nothing more to come: the session was deleted, or cannot be read.
-    pub fn is_over(&self) -> bool {
-        self.feed.lock().over.is_some()
-    }
-
     /// What is new, and the position that it continues.
     pub fn look(&mut self) -> Option<(Option<u64>, View)> {
         if *self.feed.changes().borrow() == 0 {

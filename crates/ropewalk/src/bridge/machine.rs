@@ -32,7 +32,8 @@ impl Claimed {
             Err(error) => {
                 // Where nothing can be kept, neither can sessions: it is another machine every time.
                 tracing::warn!(%error, folder = %folder.display(), "this machine's id cannot be kept");
-                let id = fresh().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
+                let id =
+                    fresh().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
                 Ok(Self { id, name: host.to_owned(), _lock: None })
             }
         }

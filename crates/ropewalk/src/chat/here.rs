@@ -98,8 +98,13 @@ impl Here {
 
 impl Dial for Here {
     fn dial(&self) -> Dialing {
-        let visitor =
-            Visitor { principal: Principal::local(), name: NAME.into(), role: Role::Owner, device: None, remote: None };
+        let visitor = Visitor {
+            principal: Principal::local(),
+            name: NAME.into(),
+            role: Role::Owner,
+            device: None,
+            remote: None,
+        };
         let native::Line { requests, frames } = native::open(&self.desk, visitor);
         Box::pin(async move { Ok(Line { requests, frames }) })
     }

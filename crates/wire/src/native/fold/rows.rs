@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 
 use engine::{
-    APPROVAL, AskId, Body, CallId, Event, MessageId, NoticeLevel, PlanEntry, Resolution, Resolver, Stop, Timestamp,
-    TurnId, Usage,
+    APPROVAL, AskId, Body, CallId, Event, MessageId, NoticeLevel, PlanEntry, Resolution, Resolver, Stop,
+    Timestamp, TurnId, Usage,
 };
 
 use super::state::plan_of;
