@@ -58,8 +58,12 @@ pub struct Parts {
 impl<'a> GuardPath<'a> {
     pub fn new(workspace: &'a Workspace) -> anyhow::Result<Self> {
         let roots = vec![workspace.folder.clone()];
-        let policy =
-            Policy { mode: Mode::WorkspaceWrite, roots: roots.clone(), hidden: workspace.hidden.clone(), ..Policy::default() };
+        let policy = Policy {
+            mode: Mode::WorkspaceWrite,
+            roots: roots.clone(),
+            hidden: workspace.hidden.clone(),
+            ..Policy::default()
+        };
         let user = workspace.home.join("permissions.toml");
         write_rules(&user)?;
         let home = Some(workspace.home.clone());
@@ -120,6 +124,7 @@ impl<'a> GuardPath<'a> {
             risk: assessment.risk,
             reason: assessment.reason.into(),
             preview: Vec::new(),
+            question: None,
         };
         let asking = Instant::now();
         let hit: Option<RuleHit> = self.rulebook.find(folder, black_box(&request));

@@ -7,6 +7,7 @@
 pub mod disk;
 pub mod doors;
 pub mod guard_path;
+pub mod hub;
 pub mod measure;
 pub mod peer;
 pub mod prompt;

@@ -98,8 +98,8 @@ fn mcp() -> anyhow::Result<Command> {
         "test",
         "--quiet",
         "--locked",
-        "--package",
-        "agent",
+        // Not the package alone: with other features, everything below it would be compiled once more.
+        "--workspace",
         "--test",
         "it",
         "--",

@@ -16,8 +16,11 @@ const NPM_FOLDERS: [&str; 5] =
     ["tests/clients/ts", "tests/clients/acpx", "tests/servers", "tests/web", "web"];
 
 /// Lists of Python packages, and the folders they are installed in: what one needs, another may not bear.
-const PYTHON_LISTS: [(&str, &str); 2] =
-    [("tests/clients/requirements.txt", ".setup/venv"), ("tests/servers/requirements.txt", ".setup/mcp")];
+const PYTHON_LISTS: [(&str, &str); 3] = [
+    ("tests/clients/requirements.txt", ".setup/venv"),
+    ("tests/servers/requirements.txt", ".setup/mcp"),
+    ("tests/bus/requirements.txt", ".setup/bus"),
+];
 
 const NODE_MAJOR_MIN: u32 = 20;
 
@@ -27,10 +30,15 @@ struct Package {
     probe: &'static [&'static str],
 }
 
-const PACKAGES: [Package; 5] = [
+const PACKAGES: [Package; 6] = [
     Package { name: "chromium", probe: &["chromium", "--version"] },
     Package { name: "gcc", probe: &["cc", "--version"] },
     Package { name: "git", probe: &["git", "--version"] },
+    // Debian keeps the server's programs off the path, and a directory per version.
+    Package {
+        name: "postgresql",
+        probe: &["sh", "-c", "command -v postgres || ls /usr/lib/postgresql/*/bin/postgres"],
+    },
     Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
     Package { name: "tmux", probe: &["tmux", "-V"] },
 ];

@@ -6,5 +6,34 @@
 //!
 //! Everything that must outlive a process is in one database (`store::sql`), so any number of hubs on the same one
 //! are one hub: whoever holds a machine's socket, all of them see the same mirrors and find the way to it.
+//!
+//! ```text
+//! bridge ── /ws/ID ─────────> mirror (taking, keeping) ──> database ──> feed (views), shelf (cards) ──> browsers
+//!        <─ /ws/machine/ID ── machines <── calls (or mail to the node that has the socket) <─────────── browsers
+//! ```
 
+pub mod audit;
+mod bridge;
+mod browser;
+mod calls;
+mod door;
+mod feed;
+mod frames;
 pub mod guest;
+mod hub;
+mod ids;
+mod machines;
+mod metrics;
+mod mirror;
+pub mod people;
+mod polls;
+mod schema;
+mod shelf;
+mod socket;
+mod topics;
+mod welcome;
+
+pub use door::{Front, router};
+pub use hub::{Hub, HubOptions, HubParts};
+pub use ids::{MachineId, NodeId};
+pub use schema::{forget, forget_person};

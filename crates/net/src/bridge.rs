@@ -37,6 +37,7 @@ use crate::along::read_along;
 use crate::handlers::Rules;
 use crate::metrics::Metrics;
 use crate::native::Desk;
+use crate::sealed::Vault;
 
 use body::Bodies;
 use post::Post;
@@ -75,6 +76,8 @@ pub struct BridgeParts {
     pub metrics: Option<Arc<Metrics>>,
     /// What this machine is known by, if people elsewhere may ask it for things.
     pub machine: Option<Machine>,
+    /// With one, the receiver can read nothing, and calls must be sealed.
+    pub vault: Option<Arc<Vault>>,
     /// The only session that is bridged besides those that people elsewhere open; all, without.
     pub only: Option<SessionId>,
     pub answers: Answers,
@@ -145,8 +148,8 @@ impl Bridge {
             bridges: parts.rules.bridges.clone(),
             rules: parts.rules,
             metrics: parts.metrics,
-            machine: parts.machine,
-            bodies: Bodies,
+            machine: parts.machine.map(|machine| Machine { sealed: parts.vault.is_some(), ..machine }),
+            bodies: Bodies::new(parts.vault.clone()),
             answers: parts.answers,
             replay_window: parts.replay_window,
             pace: parts.pace,
@@ -158,6 +161,10 @@ impl Bridge {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
+        if let Some(vault) = parts.vault {
+            let stop = shared.stop.clone();
+            drop(shared.tasks.spawn(async move { vault.keep_up(stop).await }));
+        }
         if shared.machine.is_some() {
             let machine = Arc::clone(&shared);
             drop(shared.tasks.spawn(async move {

@@ -8,17 +8,17 @@
 //! What changes is written first and holds then. The file may be shared with other servers, so every
 //! change is made to what stands there (`kept`).
 
+mod addressees;
 mod answer;
-mod book;
+pub(crate) mod book;
 mod enter;
 mod eyes;
-mod kept;
+pub(crate) mod kept;
 pub mod push;
-mod qr;
+pub(crate) mod qr;
 #[cfg(test)]
 mod tests;
 mod tickets;
-mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -29,18 +29,18 @@ use engine::{Clock, Principal, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use wire::native::{Device, Knock, Role, Subscription, Wrong};
+use wire::native::{Device, Knock, Role, Wrong};
 
 pub(crate) use book::ABSENCE_MAX_MS;
 use book::Book;
-use eyes::Eyes;
 use kept::Stamp;
 use push::Push;
 use tickets::Tickets;
 
+pub use book::plain_name;
 pub(crate) use enter::Arrival;
 pub use enter::{Denial, Entered};
-pub use eyes::Seat;
+pub use eyes::{Eyes, Seat};
 pub use tickets::{Code, TICKET_LIFE};
 
 /// How often it is looked whether another server has written the file.
@@ -67,16 +67,6 @@ pub struct Remote {
     pub user: Arc<str>,
     /// What the agent asks is answered at the agent's machine alone.
     pub answers_here: bool,
-}
-
-/// A device that wants to be told when nobody looks at it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Subscribed {
-    device: Arc<str>,
-    role: Role,
-    subscription: Subscription,
-    /// It wants to hear nothing at the moment.
-    muted: bool,
 }
 
 /// Where this server is found, as in `http://127.0.0.1:5173`.
@@ -224,36 +214,6 @@ impl Hall {
             return ended;
         }
         state.ends.entry(Arc::clone(device)).or_default().clone()
-    }
-
-    /// The devices of this owner that want pushes.
-    fn subscribed(&self, owner: &Principal) -> Vec<Subscribed> {
-        let (now, state) = (self.clock.now(), self.state());
-        state.book.of(owner).filter_map(|record| record.subscribed(now)).collect()
-    }
-
-    /// The same for one device.
-    fn subscriber(&self, device: &str) -> Option<Subscribed> {
-        let (now, state) = (self.clock.now(), self.state());
-        state.book.get(device)?.subscribed(now)
-    }
-
-    /// The push service does not know this subscription any more. A newer one of the device stays.
-    async fn unsubscribe(&self, device: &str, subscription: &Subscription) {
-        let (device, gone) = (device.to_owned(), subscription.clone());
-        let forgotten = self.change(move |book| {
-            if let Some(record) = book.get_mut(&device) {
-                record.subscription.take_if(|kept| *kept == gone);
-            }
-        });
-        if let Err(wrong) = forgotten.await {
-            tracing::warn!(message = wrong.message, "a subscription was not forgotten");
-        }
-    }
-
-    /// Whether somebody looks at this device.
-    fn looks(&self, device: &str) -> bool {
-        self.eyes.are_on(device, Instant::now())
     }
 
     /// Writes a change to the file, and holds to it then.

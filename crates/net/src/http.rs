@@ -17,10 +17,11 @@ mod origins;
 mod refusal;
 mod rest;
 mod sse;
+pub mod threshold;
 mod tls;
 mod tokens;
 mod ui;
-mod web;
+pub mod web;
 mod wrong;
 
 use std::sync::Arc;
@@ -44,12 +45,14 @@ use crate::native::{Desk, DeskParts, DeskSlot};
 pub(crate) use acp::Streams;
 pub use acp::{Transports, Visits};
 pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
-pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL};
+pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL, cookie_of};
 pub use listen::{Listening, Peer};
-pub use origins::{BadName, HostName, Names, Origin};
+pub use origins::{BadName, HostName, Names, Origin, Page};
 pub use refusal::Refusal;
 pub use tls::{Tls, TlsError};
 pub use tokens::{Client, Digest, Keys, random, url_safe};
+pub use ui::UI_PROTOCOL;
+pub use wrong::WrongTokens;
 
 /// How long answers may take to end.
 const FINISH_GRACE: Duration = Duration::from_secs(1);

@@ -19,6 +19,7 @@ mod outlet;
 mod panics;
 mod patience;
 mod remote;
+pub mod sealed;
 mod servers;
 mod writer;
 

@@ -12,7 +12,7 @@ mod files;
 mod history;
 mod mirroring;
 mod requests;
-mod roles;
+pub mod roles;
 mod table;
 mod watching;
 mod wrong;

@@ -29,7 +29,7 @@ use crate::cli::{AlsoBridge, BridgeOptions};
 use crate::config::{self, Config};
 use crate::sessions::find;
 use crate::trouble::Trouble;
-use crate::{chat, doors, paths, run, secrets, server, terminal};
+use crate::{chat, doors, paths, run, sealed, secrets, server, terminal};
 
 /// Where the token may be, besides on the command line.
 const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
@@ -46,6 +46,7 @@ pub struct Wanted {
     token: Token,
     answers: Answers,
     replay_window: u64,
+    e2e: bool,
 }
 
 /// What somebody said about it on the command line.
@@ -53,6 +54,7 @@ struct Line<'a> {
     url: Option<&'a str>,
     token: Option<&'a str>,
     answers: Option<Answers>,
+    e2e: bool,
     insecure: bool,
 }
 
@@ -64,6 +66,7 @@ impl Wanted {
             url: Some(url.as_str()).filter(|url| !url.is_empty()),
             token: options.bridge_token.as_deref(),
             answers: options.answers.map(|word| word.answers()),
+            e2e: options.e2e,
             insecure: options.insecure,
         };
         Self::of(&said, config).map(Some)
@@ -108,7 +111,8 @@ impl Wanted {
         }
         let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
         let replay_window = config.bridge.replay_window.unwrap_or(REPLAY_WINDOW);
-        Ok(Self { address, token, answers, replay_window })
+        let e2e = said.e2e || config.bridge.e2e;
+        Ok(Self { address, token, answers, replay_window, e2e })
     }
 }
 
@@ -166,6 +170,10 @@ impl Bridging {
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
+        let vault = match wanted.e2e {
+            true => Some(Arc::new(sealed::vault(&machine.described().id, &wanted.address.to_string())?)),
+            false => None,
+        };
         let bridge = Bridge::start(BridgeParts {
             address: wanted.address,
             token: wanted.token,
@@ -174,6 +182,7 @@ impl Bridging {
             rules,
             metrics: house.metrics.cloned(),
             machine: Some(machine.described()),
+            vault,
             only,
             answers: wanted.answers,
             replay_window: wanted.replay_window,
@@ -221,6 +230,7 @@ async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
         url: options.remote_url.as_deref(),
         token: options.auth_token.as_deref(),
         answers: options.answers.map(|word| word.answers()),
+        e2e: options.e2e,
         insecure: options.insecure,
     };
     let wanted = Wanted::of(&said, &config::user()?)?;

@@ -4,6 +4,7 @@ mod audit;
 mod bridge;
 mod chat;
 mod http;
+mod hub;
 mod mcp;
 mod models;
 mod permissions;
@@ -28,6 +29,10 @@ pub use audit::{
 pub use bridge::{AlsoBridge, BridgeOptions};
 pub use chat::{AttachOptions, ChatOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
+pub use hub::{
+    HubArguments, HubAuditOptions, HubCommand, HubLinkOptions, HubOptions, HubStatusOptions, HubStoreOptions,
+    HubTokenOptions,
+};
 pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
 pub use permissions::{
@@ -107,6 +112,8 @@ pub enum Command {
     Serve(ServeArguments),
     #[command(hide = true)]
     Acp(Box<AcpOptions>),
+    /// Be the remote side of bridges: sessions of many machines, for people with browsers
+    Hub(Box<HubArguments>),
     /// Give the agent one prompt and wait for its answer
     Run(RunOptions),
     /// List, read, copy and remove sessions
@@ -627,10 +634,14 @@ impl Command {
     }
 
     pub fn serves(&self) -> bool {
-        matches!(
-            self,
-            Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_) | Self::Bridge(_)
-        )
+        match self {
+            Self::Serve(ServeArguments { command: None, .. })
+            | Self::Acp(_)
+            | Self::Up(_)
+            | Self::Bridge(_) => true,
+            Self::Hub(arguments) => arguments.command.is_none(),
+            _ => false,
+        }
     }
 }
 

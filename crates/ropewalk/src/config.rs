@@ -56,6 +56,8 @@ pub struct BridgeSettings {
     pub remote_url: Option<String>,
     pub replay_window: Option<u64>,
     pub answers: Option<Answers>,
+    /// The hub reads nothing.
+    pub e2e: bool,
     /// Somebody wrote one there.
     pub has_token: bool,
 }
@@ -224,6 +226,7 @@ fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, S
                 let wrong = || "answers must be \"anyone\", \"approver\" or \"local-only\"".to_owned();
                 bridge.answers = Some(Answers::parse(text_of(key, item)?).ok_or_else(wrong)?);
             }
+            "e2e" => bridge.e2e = item.as_bool().ok_or("e2e must be true or false")?,
             "auth_token" | "bridge_token" | "token" => bridge.has_token = true,
             other => unknown.push(format!("bridge.{other}")),
         }
@@ -282,11 +285,12 @@ mod tests {
     #[test]
     fn a_bridge_is_read_and_its_token_is_not() {
         let config = parse(
-            "[bridge]\nremote_url = \"https://hub.example.com\"\nreplay_window = 9\nanswers = \"local-only\"\nauth_token = \"hush\"\nx = 1\n",
+            "[bridge]\nremote_url = \"https://hub.example.com\"\ne2e = true\nreplay_window = 9\nanswers = \"local-only\"\nauth_token = \"hush\"\nx = 1\n",
         )
         .unwrap();
         assert_eq!(config.bridge.remote_url.as_deref(), Some("https://hub.example.com"));
         assert_eq!((config.bridge.replay_window, config.bridge.answers), (Some(9), Some(Answers::LocalOnly)));
+        assert!(config.bridge.e2e);
         assert!(config.bridge.has_token && !format!("{config:?}").contains("hush"));
         assert_eq!(config.unknown, ["bridge.x"]);
     }
@@ -345,6 +349,7 @@ mod tests {
             ("bridge = 1", "[bridge]"),
             ("[bridge]\nanswers = \"nobody\"", "local-only"),
             ("[bridge]\nreplay_window = -1", "a number of events"),
+            ("[bridge]\ne2e = \"yes\"", "true or false"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -174,7 +174,7 @@ impl Door {
     }
 
     pub async fn open(mut self, shared: &Shared) -> Result<Open, Trouble> {
-        let connections = raise_files();
+        let connections = raise_files(FILES_WANTED);
         let fit = |listening: Listening| listening.at_most(connections).counted(Arc::clone(&shared.metrics));
         let listening = fit(self.bind().await?);
         let bound = listening.local_addr();
@@ -377,9 +377,9 @@ fn open_when_ready(registry: &Arc<Registry>, gate: &Arc<Gate>) -> CancellationTo
 
 /// As many open files as many connections need, where the system lets us; and how many connections
 /// that makes.
-fn raise_files() -> usize {
+pub fn raise_files(wanted: u64) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(FILES_WANTED, |maximum| maximum.min(FILES_WANTED));
+    let wanted = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
     let mut current = limit.current.unwrap_or(u64::MAX);
     if current < wanted && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }).is_ok() {
         current = wanted;

@@ -16,6 +16,7 @@ mod doors;
 mod editors;
 mod environment;
 mod guards;
+mod hub;
 mod lan;
 mod logging;
 mod mcp;
@@ -28,6 +29,7 @@ mod pushes;
 mod run;
 mod running;
 mod sandboxed;
+mod sealed;
 mod secrets;
 mod serve;
 mod server;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Serve(ServeArguments { command: Some(command), .. }) => Ok(running::run(&command)),
         Command::Serve(ServeArguments { command: None, options }) => serve::run(&options),
         Command::Acp(options) => serve::run(&options.serve()),
+        Command::Hub(arguments) => hub::run(&arguments),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
         Command::Models(command) => models::run(&command),

@@ -10,7 +10,9 @@
 //! time to time untold.
 
 pub mod log;
+mod postgres;
 mod sqlite;
+mod store;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,23 +20,35 @@ use std::sync::Arc;
 use engine::BoxFuture;
 use tokio::sync::broadcast;
 
+pub use postgres::PostgresDb;
 pub use sqlite::SqliteDb;
+pub use store::SqlStore;
+
+/// The topic that is told when nobody knows what was told: look everywhere.
+pub const EVERYWHERE: &str = "*";
 
 pub type DbResult<'a, T> = BoxFuture<'a, Result<T, DbError>>;
 
 pub trait Db: Send + Sync + 'static {
     /// Does all of it or nothing, in the order given, and answers with what each statement found. When this
     /// returns, it is durable. The topics are told to every listener of the database, here and elsewhere.
+    ///
+    /// What waits at the same time is done in any order. Work that only looks sees one moment; work that changes
+    /// something sees, in each statement, what is committed by then, so a decision belongs into the `WHERE` of the
+    /// statement that it is about.
     fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>>;
 
-    /// Topics as they are told. A listener that is slow misses some (`Lagged`) and looks everywhere.
+    /// Topics as they are told. A listener that is slow misses some (`Lagged`) and looks everywhere, and so it does
+    /// when it is told [`EVERYWHERE`]: wake-ups were lost, or there were too many.
     fn heard(&self) -> broadcast::Receiver<Arc<str>>;
 }
 
 /// One statement, with `$1`, `$2`, ... for its values.
 ///
 /// The SQL must be of the kind that both engines take. In the making of tables: `BIGINT`, `TEXT`, `BYTEA`, and
-/// `SERIAL_KEY` for a column that numbers its rows.
+/// `SERIAL_KEY` for a column that numbers its rows. Elsewhere `NOW_MS` is the database's clock, which is one for all
+/// processes, in milliseconds. A value that may be null stands where its type can be told: not
+/// `$1 IS NULL` but `CAST($1 AS TEXT) IS NULL`. Texts compare byte by byte and have no NUL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
     pub sql: Cow<'static, str>,
@@ -50,6 +64,16 @@ impl Statement {
 
     pub fn must_change(self, rows: u64) -> Self {
         Self { must_change: Some(rows), ..self }
+    }
+
+    /// One engine cannot keep a NUL in a text, so none does.
+    fn check(&self) -> Result<(), DbError> {
+        match self.values.iter().position(|value| matches!(value, Value::Text(text) if text.contains('\0'))) {
+            Some(at) => {
+                Err(DbError::Failed { reason: format!("${} of {} has a NUL in it", at + 1, self.sql) })
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
+mod child;
 mod long;
+pub mod nats;
+pub mod postgres;
 pub mod provider;
 pub mod push;
 mod script;

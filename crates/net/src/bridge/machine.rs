@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use wire::native::{Answered, Envelope, Reply, Request, Wrong};
 use wire::tunnel::{Call, CallAnswer, Down, Operator, Up};
 
-use super::body::About;
+use super::body::{Closing, Opened};
 use super::operator::{self, Asked, Taker};
 use super::pace::Backoff;
 use super::pipe::{Outgoing, Pipe};
@@ -95,7 +95,7 @@ struct Calls {
 /// What came of a call, for the connection that it came by.
 pub(super) struct Outcome {
     pub call: u64,
-    pub operator: Arc<str>,
+    pub closing: Closing,
     pub reply: Reply,
     pub _room: OwnedSemaphorePermit,
 }
@@ -104,6 +104,7 @@ enum Wake {
     Over(Trouble),
     Heard(Vec<u8>),
     Done(Outcome),
+    Rekeyed,
     Stop,
 }
 
@@ -112,7 +113,12 @@ impl Calls {
         let room = Arc::new(Semaphore::new(CALLS_MAX));
         // As long as there may be calls: an answer always finds a place.
         let (answers, mut outcomes) = mpsc::channel(CALLS_MAX);
-        if let Err(trouble) = send(&pipe, hello).await {
+        let mut rekeyed = self.shared.bodies.rekeyed();
+        let greeted = send(&pipe, hello).await;
+        if let Err(trouble) = match greeted {
+            Ok(()) => self.keys(&pipe).await,
+            Err(trouble) => Err(trouble),
+        } {
             return Ended::Trouble(trouble);
         }
         loop {
@@ -121,17 +127,16 @@ impl Calls {
                 trouble = &mut pipe.over => Wake::Over(trouble.unwrap_or_else(|_| Trouble::closed())),
                 () = self.shared.stop.cancelled() => Wake::Stop,
                 Some(outcome) = outcomes.recv() => Wake::Done(outcome),
+                () = rekeyed.changed() => Wake::Rekeyed,
                 Some(frame) = pipe.incoming.recv() => Wake::Heard(frame),
             };
             let done = match wake {
                 Wake::Over(trouble) => return Ended::Trouble(trouble),
                 Wake::Stop => return Ended::Stopped,
                 Wake::Done(outcome) => self.answer(&pipe, outcome).await,
+                Wake::Rekeyed => self.keys(&pipe).await,
                 Wake::Heard(frame) => match heard(&frame) {
-                    Ok(Some(Down::Call(call))) => match self.call(call, &room, &answers) {
-                        Ok(()) => Ok(()),
-                        Err(outcome) => self.say(&pipe, &outcome).await,
-                    },
+                    Ok(Some(Down::Call(call))) => self.take(&pipe, call, &room, &answers).await,
                     Ok(_) => Ok(()),
                     Err(trouble) => Err(trouble),
                 },
@@ -148,36 +153,48 @@ impl Calls {
         {
             self.shared.choose(&session);
         }
-        self.say(pipe, &Said { call: outcome.call, operator: outcome.operator, reply: outcome.reply }).await
+        let body = outcome.closing.body(&outcome.reply)?;
+        send(pipe, &Up::Answer(CallAnswer { call: outcome.call, body })).await
     }
 
-    async fn say(&self, pipe: &Pipe, said: &Said) -> Result<(), Trouble> {
-        let about = About::Answer { call: said.call, operator: &said.operator };
-        let body = self.shared.bodies.body(&about, &said.reply)?;
-        send(pipe, &Up::Answer(CallAnswer { call: said.call, body })).await
+    /// Tells the machine's devices the keys, wrapped for each.
+    async fn keys(&self, pipe: &Pipe) -> Result<(), Trouble> {
+        match self.shared.bodies.keys()? {
+            Some(keys) => send(pipe, &Up::Keys(keys)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn take(
+        &mut self,
+        pipe: &Pipe,
+        Call { call, by, body }: Call,
+        room: &Arc<Semaphore>,
+        answers: &mpsc::Sender<Outcome>,
+    ) -> Result<(), Trouble> {
+        let said = if by.id.is_empty() || by.id.len() > OPERATOR_ID_BYTES_MAX {
+            Err(wrong(0, "badRequest", "the hub does not say who asks"))
+        } else {
+            match self.shared.bodies.open(by, &body).await {
+                Opened::Request { by, envelope, closing } => {
+                    self.call((call, by, envelope, closing), room, answers)
+                }
+                Opened::Answer(body) => return send(pipe, &Up::Answer(CallAnswer { call, body })).await,
+                Opened::Wrong(error) => Err(Box::new(Reply { re: 0, ok: None, error: Some(error) })),
+            }
+        };
+        let Err(reply) = said else { return Ok(()) };
+        let body = Closing::plain().body(&reply)?;
+        send(pipe, &Up::Answer(CallAnswer { call, body })).await
     }
 
     /// Sees to it that a call is answered; or says at once what is wrong with it.
     fn call(
         &mut self,
-        Call { call, by, body }: Call,
+        (call, by, envelope, closing): (u64, Operator, Envelope, Closing),
         room: &Arc<Semaphore>,
         answers: &mpsc::Sender<Outcome>,
-    ) -> Result<(), Box<Said>> {
-        let operator: Arc<str> = by.id.as_str().into();
-        let wrong = |id, code: &str, message: &str| {
-            let error = Wrong { code: code.to_owned(), message: message.to_owned() };
-            let reply = Reply { re: id, ok: None, error: Some(error) };
-            Box::new(Said { call, operator: Arc::clone(&operator), reply })
-        };
-        if by.id.is_empty() || by.id.len() > OPERATOR_ID_BYTES_MAX {
-            return Err(wrong(0, "badRequest", "the hub does not say who asks"));
-        }
-        let about = About::Call { call, operator: &by.id };
-        let envelope: Envelope = match self.shared.bodies.read(&about, &body) {
-            Ok(envelope) => envelope,
-            Err(trouble) => return Err(wrong(0, "badRequest", &format!("this is no request: {trouble}"))),
-        };
+    ) -> Result<(), Box<Reply>> {
         let Ok(place) = Arc::clone(room).try_acquire_owned() else {
             return Err(wrong(
                 envelope.id,
@@ -186,8 +203,7 @@ impl Calls {
             ));
         };
         let id = envelope.id;
-        let taker =
-            Taker { call, id, operator: Arc::clone(&operator), answers: answers.clone(), room: place };
+        let taker = Taker { call, id, closing, answers: answers.clone(), room: place };
         match &envelope.request {
             Request::Watch { session, .. } => {
                 return self
@@ -252,11 +268,9 @@ impl Calls {
     }
 }
 
-/// An answer that is known at once.
-struct Said {
-    call: u64,
-    operator: Arc<str>,
-    reply: Reply,
+fn wrong(id: u64, code: &str, message: &str) -> Box<Reply> {
+    let error = Wrong { code: code.to_owned(), message: message.to_owned() };
+    Box::new(Reply { re: id, ok: None, error: Some(error) })
 }
 
 async fn send(pipe: &Pipe, up: &Up) -> Result<(), Trouble> {

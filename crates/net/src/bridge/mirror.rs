@@ -91,6 +91,8 @@ struct Mirror<'a> {
     flying: VecDeque<(u64, usize)>,
     flying_bytes: usize,
     card: Option<Card>,
+    /// Of the key that the view and the card were sealed with.
+    generation: u64,
     watched: bool,
     due: Due,
 }
@@ -112,6 +114,7 @@ enum Wake {
     Log,
     View,
     Card,
+    Rekeyed,
     Flush,
 }
 
@@ -128,7 +131,9 @@ impl<'a> Mirror<'a> {
         let due = Due { log: true, view: true, card: true, at: Instant::now() };
         Self {
             _ringing: reader.subscribe(&bell, 0),
-            view: Mirroring::new(&shared.desk, &handle, ready.view),
+            // What the mirror has may be sealed with a key of before: then it begins anew.
+            view: Mirroring::new(&shared.desk, &handle, ready.view.filter(|_| !shared.bodies.are_sealed())),
+            generation: shared.bodies.generation(),
             shared,
             handle,
             reader,
@@ -151,6 +156,7 @@ impl<'a> Mirror<'a> {
     ) -> Result<(), Trouble> {
         let mut views = self.view.changes();
         let mut cards = self.shared.desk.cards_change();
+        let mut rekeyed = self.shared.bodies.rekeyed();
         let mut stopping: Option<Instant> = None;
         loop {
             let Due { log, view, card, at } = self.due;
@@ -169,6 +175,7 @@ impl<'a> Mirror<'a> {
                 _ = self.bell.wait(), if !log => Wake::Log,
                 Ok(()) = views.changed(), if !view => Wake::View,
                 Ok(()) = cards.changed(), if !card => Wake::Card,
+                () = rekeyed.changed() => Wake::Rekeyed,
                 () = tokio::time::sleep_until(at), if sendable => Wake::Flush,
                 () = late(stopping), if stopping.is_some() => Wake::Stop,
             };
@@ -184,6 +191,7 @@ impl<'a> Mirror<'a> {
                 Wake::Log => self.due.log = true,
                 Wake::View => self.due.view = true,
                 Wake::Card => self.due.card = true,
+                Wake::Rekeyed => self.rekey(),
                 Wake::Flush => self.flush(&pipe).await?,
             }
         }
@@ -229,6 +237,16 @@ impl<'a> Mirror<'a> {
     fn count(&self) {
         let behind = self.reader.head().0.saturating_sub(self.kept);
         self.shared.bridges.queued(self.handle.id(), behind);
+    }
+
+    /// A device was revoked: what is to be seen is sealed once more, with a key that it has not.
+    fn rekey(&mut self) {
+        let generation = self.shared.bodies.generation();
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.view.anew();
+            self.card = None;
+            (self.due.view, self.due.card, self.due.at) = (true, true, Instant::now());
+        }
     }
 
     /// The session left memory and came back: the same log goes on under another handle.
@@ -307,8 +325,8 @@ impl<'a> Mirror<'a> {
     }
 
     fn entry(&self, event: &Event) -> Result<Entry, Trouble> {
-        let about = About::Event { session: self.handle.id(), seq: event.seq.0 };
-        let body = self.shared.bodies.body(&about, &portable::encode(event))?;
+        let (session, about) = (self.handle.id(), About::Event { seq: event.seq.0 });
+        let body = self.shared.bodies.body(session, &about, &portable::encode(event))?;
         if body.get().len() + FRAME_ROOM <= FRAME_BYTES_MAX {
             return Ok(Entry { seq: event.seq.0, body });
         }
@@ -316,7 +334,7 @@ impl<'a> Mirror<'a> {
             format!("an event of {} bytes is too large for the bridge; its machine has it", body.get().len());
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         let stand_in = Event { origin: Origin::Engine, body: notice, ..event.clone() };
-        let body = self.shared.bodies.body(&about, &portable::encode(&stand_in))?;
+        let body = self.shared.bodies.body(session, &about, &portable::encode(&stand_in))?;
         Ok(Entry { seq: event.seq.0, body })
     }
 
@@ -326,8 +344,7 @@ impl<'a> Mirror<'a> {
         }
         let Some((from, view)) = self.view.look() else { return Ok(None) };
         let upto = view.upto;
-        let about = About::View { session: self.handle.id(), upto };
-        let body = self.shared.bodies.body(&about, &view)?;
+        let body = self.shared.bodies.body(self.handle.id(), &About::View { from, upto }, &view)?;
         Ok(Some(ViewEntry { from, upto, body }))
     }
 
@@ -337,14 +354,11 @@ impl<'a> Mirror<'a> {
         }
         let card = self.shared.desk.card(self.handle.id());
         let Some(card) = card.filter(|card| self.card.as_ref() != Some(card)) else { return Ok(None) };
-        let about = About::Card { session: self.handle.id() };
-        let body = self.shared.bodies.body(&about, &card)?;
-        let entry = CardEntry {
-            state: card.state,
-            asks: card.asks.iter().map(|ask| ask.ask).collect(),
-            updated_at: card.updated_at,
-            body,
-        };
+        let asks: Vec<u64> = card.asks.iter().map(|ask| ask.ask).collect();
+        let (state, updated_at) = (card.state, card.updated_at);
+        let about = About::Card { state, asks: &asks, updated_at };
+        let body = self.shared.bodies.body(self.handle.id(), &about, &card)?;
+        let entry = CardEntry { state, asks, updated_at, body };
         self.card = Some(card);
         Ok(Some(entry))
     }

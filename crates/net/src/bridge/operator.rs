@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use wire::native::{Envelope, Frame, Reply, Request, Role, Wrong};
 
+use super::body::Closing;
 use super::confined::Answers;
 use super::machine::Outcome;
 use super::{Shared, locked, remote_name};
@@ -27,17 +28,17 @@ pub(super) struct Taker {
     pub call: u64,
     /// What the person's client calls its request.
     pub id: u64,
-    pub operator: Arc<str>,
+    pub closing: Closing,
     pub answers: mpsc::Sender<Outcome>,
     pub room: OwnedSemaphorePermit,
 }
 
 impl Taker {
     pub fn answer(self, reply: Reply) {
-        let Self { call, operator, answers, room, id } = self;
+        let Self { call, closing, answers, room, id } = self;
         let reply = Reply { re: id, ..reply };
         // The connection that it came by may be gone, and with it whoever waits.
-        drop(answers.try_send(Outcome { call, operator, reply, _room: room }));
+        drop(answers.try_send(Outcome { call, closing, reply, _room: room }));
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Trouble {
     Elsewhere { named: String },
     #[error("bridge: the receiver cannot be reached: {reason}")]
     Unreachable { reason: String },
+    #[error("bridge: the receiver keeps no mirror, so what is sent to it cannot be sealed")]
+    Unsealable,
     #[error("bridge: the receiver says what is not understood: {what}")]
     Malformed { what: String },
 }
@@ -33,7 +35,11 @@ impl Trouble {
     /// Trying again would come to the same: the bridge ends.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Unauthorized | Self::Forbidden | Self::Redirected { .. } | Self::Elsewhere { .. } => true,
+            Self::Unauthorized
+            | Self::Forbidden
+            | Self::Redirected { .. }
+            | Self::Elsewhere { .. }
+            | Self::Unsealable => true,
             Self::Certificate { .. }
             | Self::Closed { .. }
             | Self::Answered { .. }
@@ -73,6 +79,9 @@ impl Trouble {
                 "the token is sent only to the host and port of --remote-url; name the right one there, or mend the receiver"
             }
             Self::Unreachable { .. } => "check the address and the network",
+            Self::Unsealable => {
+                "bridge to a hub (ropewalk hub), or leave --e2e out: then the receiver reads everything"
+            }
             Self::Malformed { .. } => {
                 "check that the address is a receiver's, of a version that goes with this one"
             }

@@ -106,7 +106,10 @@ impl Tunnel {
         self.connected();
         let began = Instant::now();
         let stop = stopped(&shared, &detach);
-        let ended = if pipe.mirror {
+        let ended = if !pipe.mirror && shared.bodies.are_sealed() {
+            // Its language is plain frames, and nothing of the session is told in those.
+            Ended::Trouble(Trouble::Unsealable)
+        } else if pipe.mirror {
             mirror::run(&shared, &mut self.handles, pipe, stop).await
         } else {
             let handle = self.handles.borrow_and_update().clone();
@@ -184,7 +187,7 @@ async fn register(shared: &Shared, handles: &watch::Receiver<SessionHandle>) -> 
             model: snapshot.settings.get(MODEL).to_owned(),
             sandbox: shared.identity.sandbox.clone(),
             approval: snapshot.settings.get(APPROVAL).to_owned(),
-            cwd: snapshot.cwd.display().to_string(),
+            cwd: if shared.bodies.are_sealed() { String::new() } else { snapshot.cwd.display().to_string() },
             machine: shared.machine.as_ref().map(|machine| machine.id.clone()),
             sealed: shared.bodies.are_sealed(),
         }

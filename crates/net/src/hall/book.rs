@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Principal, Timestamp};
 use wire::native::{Device, Role, Subscription};
 
-use super::Subscribed;
+use super::push::Subscribed;
 use crate::http::{Digest, url_safe};
 
 /// Devices of one owner; beyond that one has to go before the next comes.
@@ -123,8 +123,13 @@ impl Book {
     }
 }
 
-/// What a device may be called: it is shown to people and written to logs.
-pub(super) fn name(given: &str) -> Arc<str> {
+/// What a device may be called.
+pub(crate) fn name(given: &str) -> Arc<str> {
+    plain_name(given).map_or_else(|| "a device".into(), Into::into)
+}
+
+/// A name that is shown to people and written to logs: a few plain words, if anything is left of it.
+pub fn plain_name(given: &str) -> Option<String> {
     let harmless = |c: char| {
         !c.is_control()
             && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -132,7 +137,7 @@ pub(super) fn name(given: &str) -> Arc<str> {
     let words: String = given.chars().map(|c| if harmless(c) { c } else { ' ' }).collect();
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let name: String = words.chars().take(NAME_CHARS_MAX).collect();
-    if name.is_empty() { "a device".into() } else { name.into() }
+    (!name.is_empty()).then_some(name)
 }
 
 /// Short, because people see it and type it.

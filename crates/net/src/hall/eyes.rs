@@ -23,7 +23,7 @@ struct Looks {
 
 /// Who looks, by device.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Eyes(Arc<Mutex<Looks>>);
+pub struct Eyes(Arc<Mutex<Looks>>);
 
 impl Eyes {
     fn with<T>(&self, work: impl FnOnce(&mut Looks) -> T) -> T {
@@ -48,6 +48,11 @@ impl Eyes {
                 looks.loose.remove(device);
             }
         });
+    }
+
+    /// The devices of seats that somebody looks at.
+    pub fn seated(&self) -> Vec<Arc<str>> {
+        self.with(|looks| looks.seats.values().cloned().collect())
     }
 
     pub fn are_on(&self, device: &str, now: Instant) -> bool {

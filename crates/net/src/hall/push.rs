@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! session's log ── news (a cursor) ── jobs ──> office ── lanes (what, to whom, when) ── post ──> push service
-//!                                                └── the hall: who wants it, who looks
+//!                                                └── addressees, such as the hall: who wants it, who looks
 //! ```
 //!
 //! A push carries no content (`note`), is encrypted for its browser (`seal`), signed for its service
@@ -23,13 +23,13 @@ use std::sync::Arc;
 use engine::{BoxFuture, Clock, Follower, Principal, SessionHandle, SessionId};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use wire::native::{Subscription, Wrong};
+use wire::native::{Role, Subscription, Wrong};
 
 use self::news::Seen;
-use self::note::Note;
 use super::wrong;
 use crate::along::read_along;
 
+pub use note::Note;
 pub use office::Office;
 pub(crate) use post::choose_arithmetic;
 pub use target::{BadSubscription, Reach};
@@ -37,6 +37,31 @@ pub use vapid::{KeyError, Vapid};
 
 /// News that the office has not looked at. It looks at once, so this many are a flood.
 const JOBS_MAX: usize = 256;
+
+/// A device that wants to be told when nobody looks at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscribed {
+    pub device: Arc<str>,
+    pub role: Role,
+    pub subscription: Subscription,
+    /// It wants to hear nothing at the moment.
+    pub muted: bool,
+}
+
+/// Who may be told: the devices of a server's hall, or the browsers of a hub's people.
+pub trait Addressees: Send + Sync + 'static {
+    /// The devices of this owner that want pushes.
+    fn subscribed<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Vec<Subscribed>>;
+
+    /// The same for one device.
+    fn subscriber<'a>(&'a self, device: &'a str) -> BoxFuture<'a, Option<Subscribed>>;
+
+    /// Whether somebody looks at this device.
+    fn looks(&self, device: &str) -> bool;
+
+    /// The push service does not know this subscription any more. A newer one of the device stays.
+    fn unsubscribe<'a>(&'a self, device: &'a str, gone: &'a Subscription) -> BoxFuture<'a, ()>;
+}
 
 /// What pushes are made with.
 pub struct PushParts {
@@ -76,8 +101,13 @@ impl Push {
         target::Target::parse(subscription, self.reach).map(drop)
     }
 
+    /// The devices of this owner are told, if they want to be. False if too much waits already.
+    pub fn tell(&self, owner: Principal, note: Note) -> bool {
+        self.jobs.try_send(Job::News { owner, note }).is_ok()
+    }
+
     /// Sends a push that says nothing, once, and waits for what the push service says to it.
-    pub(super) async fn try_it(&self, device: &Arc<str>) -> Result<(), Wrong> {
+    pub async fn try_it(&self, device: &Arc<str>) -> Result<(), Wrong> {
         let (tried, outcome) = oneshot::channel();
         let job = Job::Try { device: Arc::clone(device), tried };
         let stops = || wrong("failed", "the server stops, and sends no more notifications");

@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 pub(super) const CONNECTIONS_MAX: usize = 1024;
 /// Connections at once from one address. Loopback has no such limit: all programs of the machine and
 /// every proxy on it share that address.
-const PER_ADDRESS_MAX: usize = 64;
+pub(super) const PER_ADDRESS_MAX: usize = 64;
 
 pub(super) struct Crowd {
     max: usize,
+    per_address_max: usize,
     inside: Mutex<Inside>,
 }
 
@@ -46,8 +47,8 @@ pub(super) struct Seat {
 }
 
 impl Crowd {
-    pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, inside: Mutex::default() })
+    pub fn new(max: usize, per_address_max: usize) -> Arc<Self> {
+        Arc::new(Self { max, per_address_max, inside: Mutex::default() })
     }
 
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
@@ -55,7 +56,7 @@ impl Crowd {
         let address = address.to_canonical();
         let mut inside = self.inside();
         let here = inside.addresses.get(&address).copied().unwrap_or_default();
-        if !address.is_loopback() && here >= PER_ADDRESS_MAX {
+        if !address.is_loopback() && here >= self.per_address_max {
             return Err(Full::Address);
         }
         if inside.strangers.len() + inside.known >= self.max {
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_full_house_loses_its_oldest_stranger_and_never_somebody_known() {
-        let crowd = Crowd::new(3);
+        let crowd = Crowd::new(3, PER_ADDRESS_MAX);
         let known = crowd.enter(HERE).unwrap();
         known.admit();
         let (older, newer) = (crowd.enter(HERE).unwrap(), crowd.enter(HERE).unwrap());
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn one_address_gets_its_share_and_loopback_is_free() {
-        let crowd = Crowd::new(1000);
+        let crowd = Crowd::new(1000, PER_ADDRESS_MAX);
         let seats: Vec<Seat> = (0..PER_ADDRESS_MAX).map(|_| crowd.enter(THERE).unwrap()).collect();
         assert_eq!(crowd.enter(THERE).err(), Some(Full::Address));
         let _here: Vec<Seat> = (0..=PER_ADDRESS_MAX).map(|_| crowd.enter(HERE).unwrap()).collect();

@@ -8,11 +8,11 @@
 mod caller;
 mod cookie;
 mod denied;
-mod request;
+pub(super) mod request;
 #[cfg(test)]
 pub(super) mod tests;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,20 +20,21 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, CACHE_CONTROL,
-    ORIGIN, SET_COOKIE, VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, SET_COOKIE,
+    VARY,
 };
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::{Principal, SessionId};
 use tokio::time::Instant;
 
 use super::Doors;
-use super::body::{self, REST_BYTES_MAX, RPC_BYTES_MAX};
+use super::body::{REST_BYTES_MAX, RPC_BYTES_MAX};
 use super::listen::Peer;
 use super::origins::{Names, Page};
 use super::refusal::Refusal;
+use super::threshold;
 use super::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
 use super::web;
 use super::wrong::WrongTokens;
@@ -44,6 +45,7 @@ use denied::Denied;
 
 pub use caller::{Caller, Scope};
 pub(super) use caller::{Guest, Jar};
+pub use cookie::read as cookie_of;
 
 /// The WebSocket sub-protocol that we answer with.
 pub const WS_PROTOCOL: &str = "acp.v1";
@@ -220,26 +222,10 @@ fn with_cookie(mut response: Response, cookie: Option<HeaderValue>) -> Response 
 
 /// Whether the request is meant for us, and which page it comes from.
 fn origin(gate: &Gate, request: &Request) -> Result<Option<Page>, Denied> {
-    let host = request::host(request).map_err(Denied::by(Reason::BadHost))?;
-    let names = gate.names(request);
-    if !names.are_ours(&host) {
-        let message = "this is not a name of this server; start it with --allow-host to give it one";
-        let refusal = Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", message);
-        return Err(Denied::by(Reason::BadHost)(refusal));
-    }
-    let origin = request::origin(request.headers()).map_err(Denied::by(Reason::BadOrigin))?;
-    let page = origin.map(|origin| names.page(origin, &host));
-    // Browsers say this also where they send no origin, as for pictures and scripts.
-    let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
-    let elsewhere = site.is_some_and(|site| site != b"same-origin" && site != b"none");
-    // Whoever follows a link to one of our pages gets the page, which says nothing by itself.
-    let followed = page.is_none() && web::is_public(request.uri().path()) && request::is_navigation(request);
-    if page == Some(Page::Foreign) || (elsewhere && page != Some(Page::Named) && !followed) {
-        let message = "this page may not talk to this server; start it with --cors and the page's origin";
-        let refusal = Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message);
-        return Err(Denied::by(Reason::BadOrigin)(refusal));
-    }
-    Ok(page)
+    threshold::page(gate.names(request), request).map_err(|refusal| {
+        let reason = if refusal.1.contains("host") { Reason::BadHost } else { Reason::BadOrigin };
+        Denied::by(reason)(refusal)
+    })
 }
 
 /// Finds out who calls and what they may reach, and prepares the request for its route. Answers with a
@@ -324,26 +310,15 @@ fn prepare(gate: &Gate, request: &mut Request, max: usize) -> Result<(), Denied>
         let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message);
         return Err(Denied::by(Reason::Refused)(refusal));
     }
-    request::must_be_json(request).map_err(Denied::by(Reason::MediaType))?;
-    if request::declared_bytes(request.headers()).is_some_and(|declared| declared > max as u64) {
-        return Err(Denied::by(Reason::TooLarge)(body::too_large(max)));
-    }
-    let inner = std::mem::take(request.body_mut());
-    *request.body_mut() = body::limited(inner, max);
-    Ok(())
+    threshold::fit(request, max).map_err(|refusal| {
+        let large = refusal.0 == StatusCode::PAYLOAD_TOO_LARGE;
+        Denied::by(if large { Reason::TooLarge } else { Reason::MediaType })(refusal)
+    })
 }
 
-/// Whose wrong tokens are counted. A proxy adds the address it speaks for at the end; what stands
-/// before was sent by that address itself.
+/// Whose wrong tokens are counted.
 fn address(gate: &Gate, request: &Request) -> IpAddr {
-    let peer = request.extensions().get::<Peer>();
-    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
-    if !gate.behind_proxy {
-        return peer;
-    }
-    let forwarded = request.headers().get_all("x-forwarded-for").iter().next_back();
-    let last = forwarded.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
-    last.unwrap_or(peer)
+    threshold::address(gate.behind_proxy, request)
 }
 
 fn is_preflight(request: &Request) -> bool {
@@ -359,21 +334,16 @@ fn preflight() -> Response {
     response
 }
 
-/// What every answer wears; an answer to a page that was named lets it read.
-fn dressed(mut response: Response, named: Option<HeaderValue>) -> Response {
+/// An answer to a page that was named lets it read.
+fn dressed(response: Response, named: Option<HeaderValue>) -> Response {
+    let mut response = threshold::dressed(response);
     let headers = response.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    put_if_absent(headers, CACHE_CONTROL, "no-store");
     if let Some(origin) = named {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(CORS_READS));
         headers.append(VARY, HeaderValue::from_static("Origin"));
     }
     response
-}
-
-fn put_if_absent(headers: &mut HeaderMap, name: axum::http::HeaderName, value: &'static str) {
-    headers.entry(name).or_insert(HeaderValue::from_static(value));
 }
 
 /// Logs, counts and answers. The path only: a query may hold what belongs to nobody.

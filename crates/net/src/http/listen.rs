@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::crowd::{CONNECTIONS_MAX, Crowd, Full, Seat};
+use super::crowd::{CONNECTIONS_MAX, Crowd, Full, PER_ADDRESS_MAX, Seat};
 use super::held::Held;
 use super::tls::Tls;
 use crate::metrics::{Door, Guard, Metrics, Reason};
@@ -66,7 +66,7 @@ pub struct Peer {
 
 impl Peer {
     /// A token was shown on this connection.
-    pub(super) fn admit(&self) {
+    pub fn admit(&self) {
         self.seat.admit();
     }
 
@@ -82,6 +82,7 @@ pub struct Listening {
     address: SocketAddr,
     tls: Option<Tls>,
     connections_max: usize,
+    per_address_max: usize,
     metrics: Option<Arc<Metrics>>,
 }
 
@@ -89,12 +90,19 @@ impl Listening {
     pub async fn bind(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, tls, connections_max: CONNECTIONS_MAX, metrics: None })
+        let (connections_max, per_address_max) = (CONNECTIONS_MAX, PER_ADDRESS_MAX);
+        Ok(Self { listener, address, tls, connections_max, per_address_max, metrics: None })
     }
 
     /// Fewer connections at once, where the process may not have as many descriptors.
     pub fn at_most(self, connections: usize) -> Self {
         Self { connections_max: connections.clamp(1, CONNECTIONS_MAX), ..self }
+    }
+
+    /// Room for many: a hub has a connection for each bridged session, and behind a proxy all of them come from
+    /// one address.
+    pub fn with_room(self, connections: usize, per_address: usize) -> Self {
+        Self { connections_max: connections.max(1), per_address_max: per_address.max(1), ..self }
     }
 
     /// Connections are counted there, those that were not taken too.
@@ -118,7 +126,7 @@ impl Listening {
     /// Serves until it is told to stop, and then ends what is under way.
     pub async fn serve(self, router: Router, stop: CancellationToken) {
         let tasks = TaskTracker::new();
-        let crowd = Crowd::new(self.connections_max);
+        let crowd = Crowd::new(self.connections_max, self.per_address_max);
         let goodbyes = Arc::new(tokio::sync::Semaphore::new(GOODBYES_MAX));
         while let Some((stream, address)) = self.next(&stop).await {
             match crowd.enter(address.ip()) {

@@ -98,6 +98,21 @@ impl FromStr for Origin {
     }
 }
 
+impl Origin {
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// The host, without its port.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
 fn default_port(secure: bool) -> u16 {
     if secure { 443 } else { 80 }
 }
@@ -127,7 +142,7 @@ pub struct Names {
 
 /// Where a request that has an `Origin` comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Page {
+pub enum Page {
     /// One of ours.
     Own,
     /// One that was named; it is told so in the answer.

@@ -7,7 +7,7 @@
 mod table;
 
 use std::io::Write;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -22,14 +22,14 @@ use axum::routing::get;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{Digest, Doors};
+use super::Digest;
 use table::FILES;
 
 const PAGE: &str = "index.html";
 
 /// Addresses inside the app; with what is below them, if they end in a slash.
-const PLACES: [&str; 9] =
-    ["/", "/inbox", "/new", "/pair", "/login", "/settings", "/settings/", "/s/", "/index.html"];
+const PLACES: [&str; 10] =
+    ["/", "/inbox", "/new", "/pair", "/login", "/settings", "/settings/", "/s/", "/p/", "/index.html"];
 
 /// Nothing from elsewhere, nothing written into the page, nothing made of strings: what an agent writes
 /// can be shown and nothing else. The one policy is for the addresses of our own workers.
@@ -104,7 +104,7 @@ fn gzip(bytes: &[u8]) -> Option<Bytes> {
 }
 
 /// Whether everybody may have what is at this address.
-pub(super) fn is_public(path: &str) -> bool {
+pub fn is_public(path: &str) -> bool {
     is_place(path) || file(path).is_some()
 }
 
@@ -118,7 +118,8 @@ fn file(path: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.name == name)
 }
 
-pub(super) fn routes() -> Router<Arc<Doors>> {
+/// The page at all of its addresses, and its files.
+pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let mut router = Router::new();
     for place in PLACES {
         let route = if place.len() > 1 && place.ends_with('/') {

@@ -15,7 +15,7 @@ const ADDRESSES_MAX: usize = 4096;
 
 /// Per address when its last wrong token will be forgiven: one instant is a whole bucket.
 #[derive(Debug, Default)]
-pub(super) struct WrongTokens {
+pub struct WrongTokens {
     forgiven: HashMap<IpAddr, Instant>,
 }
 

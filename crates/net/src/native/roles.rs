@@ -8,7 +8,7 @@ use crate::hall::Visitor;
 use crate::remote::{self, LOCAL_ANSWERS};
 
 /// The least role that may ask for this.
-pub(super) fn needed(request: &Request) -> Role {
+pub fn needed(request: &Request) -> Role {
     match request {
         Request::Sessions { .. }
         | Request::Watch { .. }

@@ -7,4 +7,5 @@ mod mirror;
 mod plain;
 mod polls;
 mod receiver;
+mod sealed;
 mod world;

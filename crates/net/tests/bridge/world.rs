@@ -6,6 +6,7 @@ use std::time::Duration;
 use engine::{Principal, SessionId};
 use net::bridge::{Address, Answers, Bridge, BridgeParts, Pace, Token, Trouble};
 use net::native::{Desk, DeskParts, Extras};
+use net::sealed::Vault;
 use net::{ConnectionParts, Rules};
 use testkit::server::{DEADLINE, Server};
 use tokio::sync::watch;
@@ -33,11 +34,19 @@ pub struct Wish {
     pub pace: Pace,
     pub insecure: bool,
     pub only: Option<SessionId>,
+    pub vault: Option<Arc<Vault>>,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Self { answers: Answers::Anyone, replay_window: 50, pace: PACE, insecure: true, only: None }
+        Self {
+            answers: Answers::Anyone,
+            replay_window: 50,
+            pace: PACE,
+            insecure: true,
+            only: None,
+            vault: None,
+        }
     }
 }
 
@@ -79,6 +88,7 @@ impl World {
                 version: "1.2.3".into(),
                 sealed: false,
             }),
+            vault: wish.vault,
             only: wish.only,
             answers: wish.answers,
             replay_window: wish.replay_window,

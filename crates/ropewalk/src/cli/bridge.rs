@@ -24,6 +24,11 @@ pub struct AlsoBridge {
     #[arg(long, value_enum, value_name = "WHO", requires = "bridge")]
     pub answers: Option<AnswersWord>,
 
+    /// Seal everything for devices that are paired with this machine (ropewalk pair): that address passes on
+    /// and keeps what it cannot read
+    #[arg(long, requires = "bridge")]
+    pub e2e: bool,
+
     /// Speak plain http to that address, and accept any certificate: for development only
     #[arg(long, requires = "bridge")]
     pub insecure: bool,
@@ -50,6 +55,11 @@ pub struct BridgeOptions {
     /// and do not drive), local-only (it is answered here alone)
     #[arg(long, value_enum, value_name = "WHO")]
     pub answers: Option<AnswersWord>,
+
+    /// Seal everything for devices that are paired with this machine (ropewalk pair): the hub passes on and
+    /// keeps what it cannot read
+    #[arg(long)]
+    pub e2e: bool,
 
     /// Speak plain http, and accept any certificate: for development only
     #[arg(long)]

@@ -110,8 +110,11 @@ pub struct LinkOptions {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "The phone must reach this machine: start the server with `ropewalk up --lan`.\n\n\
-    Exit codes: 0 it is in, 1 it was not let in or nobody came, 2 wrong usage.")]
+#[command(
+    after_help = "The phone must reach this machine: start the server with `ropewalk up --lan`. While this machine is bridged with\n\
+    --e2e, the code is for the hub instead: whoever opens it there is let in by it, and holds keys that the hub has not.\n\n\
+    Exit codes: 0 it is in, 1 it was not let in or nobody came, 2 wrong usage."
+)]
 pub struct PairOptions {
     /// What it may do: viewer looks, approver answers what is asked, driver says what is to be done,
     /// owner lets others in

@@ -53,6 +53,7 @@ impl SqliteDb {
 impl Db for SqliteDb {
     fn run(&self, statements: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>> {
         Box::pin(async move {
+            statements.iter().try_for_each(Statement::check)?;
             let gone = || DbError::Unavailable { reason: "its thread has ended".into() };
             let (done, answer) = oneshot::channel();
             self.work.send(Work { statements, topics, done }).await.map_err(|_| gone())?;
@@ -117,8 +118,13 @@ fn commit(connection: &mut Connection, group: Vec<Work>, topics: &broadcast::Sen
 
 fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<Found, DbError> {
     let sql = statement.sql.replace("SERIAL_KEY", "INTEGER PRIMARY KEY AUTOINCREMENT");
+    let sql = sql.replace("NOW_MS", "CAST(unixepoch('subsec') * 1000 AS INTEGER)");
     let mut prepared = connection.prepare_cached(&sql).map_err(refused)?;
     let columns = prepared.column_count();
+    if prepared.parameter_count() != statement.values.len() {
+        let (given, wanted) = (statement.values.len(), prepared.parameter_count());
+        return Err(DbError::Failed { reason: format!("{given} values for the {wanted} of {sql}") });
+    }
     // `$1` is a name here, and names are numbered as they are met.
     for (number, value) in statement.values.iter().enumerate() {
         let index = prepared.parameter_index(&format!("${}", number + 1)).map_err(refused)?;
@@ -134,7 +140,8 @@ fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<
         found.rows.push(Row(values.collect::<Result<_, _>>().map_err(refused)?));
     }
     drop(rows);
-    found.changed = connection.total_changes() - before;
+    // The rows that the statement itself changed, without those that foreign keys took along.
+    found.changed = if connection.total_changes() == before { 0 } else { connection.changes() };
     match statement.must_change {
         Some(rows) if rows != found.changed => Err(DbError::Refused { statement: at }),
         _ => Ok(found),

@@ -21,7 +21,7 @@ const ENDED_TTL_SECONDS: u32 = 4 * 60 * 60;
 const TEST_TTL_SECONDS: u32 = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Note {
+pub enum Note {
     /// Something waits for a person.
     Ask {
         session: SessionId,

@@ -1,4 +1,4 @@
-//! The one task that sends pushes: it asks the hall who is to be told, and the lanes what is next.
+//! The one task that sends pushes: it asks the addressees who is to be told, and the lanes what is next.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,13 +11,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wire::native::Subscription;
 
-use super::Job;
 use super::lanes::{Lanes, Verdict};
 use super::note::Note;
 use super::post::{Outcome, Poster};
 use super::target::{Reach, Target};
 use super::vapid::Vapid;
-use crate::hall::{Hall, Subscribed};
+use super::{Addressees, Job, Subscribed};
 
 /// How long a server that stops goes on sending.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
@@ -76,17 +75,17 @@ impl Office {
         }
     }
 
-    pub async fn run(mut self, hall: Arc<Hall>, stop: CancellationToken) {
+    pub async fn run(mut self, all: Arc<impl Addressees>, stop: CancellationToken) {
         loop {
-            self.send(&hall);
+            self.send(&*all).await;
             match self.wake(&stop).await {
-                Wake::Job(job) => self.take(job, &hall).await,
-                Wake::Sent(sent) => self.sent(sent, &hall).await,
+                Wake::Job(job) => self.take(job, &*all).await,
+                Wake::Sent(sent) => self.sent(sent, &*all).await,
                 Wake::Due => {}
                 Wake::Stop => break,
             }
         }
-        if tokio::time::timeout(FLUSH_MAX, self.flush(&hall)).await.is_err() {
+        if tokio::time::timeout(FLUSH_MAX, self.flush(&*all)).await.is_err() {
             tracing::warn!("some devices were not told of the last things before the server stopped");
         }
     }
@@ -109,54 +108,58 @@ impl Office {
     }
 
     /// Sends what is there, each once.
-    async fn flush(&mut self, hall: &Arc<Hall>) {
+    async fn flush(&mut self, all: &impl Addressees) {
         self.jobs.close();
         while let Some(job) = self.jobs.recv().await {
-            self.take(job, hall).await;
+            self.take(job, all).await;
         }
-        self.send(hall);
+        self.send(all).await;
         while let Some(sent) = self.sending.join_next_with_id().await {
-            self.sent(sent, hall).await;
-            self.send(hall);
+            self.sent(sent, all).await;
+            self.send(all).await;
         }
     }
 
-    async fn take(&mut self, job: Job, hall: &Hall) {
-        hall.refresh().await;
+    async fn take(&mut self, job: Job, all: &impl Addressees) {
         match job {
             Job::News { note: Note::Clear { session, ask }, .. } => self.lanes.settle(&session, ask),
-            Job::News { owner, note } => self.tell(hall, &owner, &note),
-            Job::Try { device, tried } => self.try_it(device, tried, hall),
+            Job::News { owner, note } => self.tell(all, &owner, &note).await,
+            Job::Try { device, tried } => self.try_it(device, tried, all).await,
         }
     }
 
-    fn tell(&mut self, hall: &Hall, owner: &Principal, note: &Note) {
-        for known in hall.subscribed(owner) {
-            if wants(&known, note, hall) && !self.lanes.add(&known.device, note.clone()) {
+    async fn tell(&mut self, all: &impl Addressees, owner: &Principal, note: &Note) {
+        for known in all.subscribed(owner).await {
+            if wants(&known, note, all) && !self.lanes.add(&known.device, note.clone()) {
                 tracing::warn!(device = %known.device, "a device was not told of everything: too much waits for it");
             }
         }
     }
 
     /// Sends whatever can be sent. What nobody wants any more is not.
-    fn send(&mut self, hall: &Hall) {
+    async fn send(&mut self, all: &impl Addressees) {
         loop {
             let ready = self.lanes.ready(Instant::now());
             if ready.is_empty() {
                 return;
             }
             for (device, note) in ready {
-                match hall.subscriber(&device) {
+                match all.subscriber(&device).await {
                     None => self.lanes.forget(&device),
-                    Some(known) if wants(&known, &note, hall) => self.post(known, note, None),
+                    Some(known) if wants(&known, &note, all) => self.post(known, note, None),
                     Some(_) => drop(self.lanes.outcome(&device, None, Instant::now())),
                 }
             }
         }
     }
 
-    fn try_it(&mut self, device: Arc<str>, tried: oneshot::Sender<Result<(), String>>, hall: &Hall) {
-        let refused = match hall.subscriber(&device) {
+    async fn try_it(
+        &mut self,
+        device: Arc<str>,
+        tried: oneshot::Sender<Result<(), String>>,
+        all: &impl Addressees,
+    ) {
+        let refused = match all.subscriber(&device).await {
             None => "this device has not asked for notifications yet",
             Some(known) => {
                 if self.trying.insert(device) {
@@ -178,7 +181,7 @@ impl Office {
         self.tasks.insert(task.id(), device);
     }
 
-    async fn sent(&mut self, sent: Result<(Id, Sent), JoinError>, hall: &Hall) {
+    async fn sent(&mut self, sent: Result<(Id, Sent), JoinError>, all: &impl Addressees) {
         let now = Instant::now();
         let (id, sent) = match sent {
             Ok((id, sent)) => (id, Some(sent)),
@@ -202,7 +205,7 @@ impl Office {
         if gone {
             tracing::info!(%device, "the push service does not know a device any more; it subscribes again when it is opened");
             self.lanes.forget(&device);
-            hall.unsubscribe(&device, &sent.subscription).await;
+            all.unsubscribe(&device, &sent.subscription).await;
         }
     }
 }
@@ -221,8 +224,8 @@ impl Sender {
 }
 
 /// Whoever looks, or wants quiet, is not told; but what was told is always taken back.
-fn wants(known: &Subscribed, note: &Note, hall: &Hall) -> bool {
-    let quiet = known.muted || hall.looks(&known.device);
+fn wants(known: &Subscribed, note: &Note, all: &impl Addressees) -> bool {
+    let quiet = known.muted || all.looks(&known.device);
     known.role >= note.takes() && (!quiet || matches!(note, Note::Clear { .. }))
 }
 

@@ -66,6 +66,16 @@ impl Vapid {
         Self::of(&bytes, contact).ok_or_else(damaged)
     }
 
+    /// A new key, as it is kept: one line of text.
+    pub fn new_key() -> Result<String, KeyError> {
+        new_key()
+    }
+
+    /// The key of such a line.
+    pub fn of_key(text: &str, contact: &str) -> Option<Self> {
+        Self::of(&URL_SAFE_NO_PAD.decode(text.trim()).ok()?, contact)
+    }
+
     fn of(bytes: &[u8], contact: &str) -> Option<Self> {
         let random = SystemRandom::new();
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &random).ok()?;

@@ -22,13 +22,19 @@ pub fn name(port: u16) -> String {
 /// have, it cannot log. With two of that name it is not clear which of them is ours, so none is: another
 /// server of this host could have set the second.
 pub fn take(headers: &mut HeaderMap, name: &str) -> Option<String> {
+    let found = read(headers, name);
+    headers.remove(COOKIE);
+    found
+}
+
+/// The same for who must leave the request as it is.
+pub fn read(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut found = Vec::new();
     for header in headers.get_all(COOKIE) {
         let pairs = header.to_str().unwrap_or_default().split(';');
         let ours = pairs.filter_map(|pair| pair.trim().split_once('=')).filter(|(key, _)| *key == name);
         found.extend(ours.map(|(_, value)| value.to_owned()));
     }
-    headers.remove(COOKIE);
     if found.len() == 1 { found.pop() } else { None }
 }
 

@@ -1,0 +1,494 @@
+//! The routes of bridges: register, heartbeat, farewell, and the sockets of sessions and machines, with or without
+//! WebSockets.
+//!
+//! A session's id belongs to the person whose token registered it first, a machine's likewise. To everybody else it is
+//! the same whether there is such an id or not.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use engine::SessionId;
+use net::http::{Content, Peer, Refusal};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use store::sql::{DbError, Statement, Value};
+use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROTOCOL, Registered, Registration};
+
+use crate::audit::Note;
+use crate::door::{Base, From};
+use crate::frames::{Sink, Source};
+use crate::guest::{Bearer, PersonId};
+use crate::hub::{Hub, RETRY_SECONDS};
+use crate::ids::MachineId;
+use crate::machines::Arriving;
+use crate::mirror::Attachment;
+use crate::shelf::CARDS_MAX;
+use crate::socket::{self, Pipe};
+use crate::topics;
+
+/// Texts of a registration.
+const TEXT_BYTES_MAX: usize = 4096;
+/// A poll that says nothing else waits this long.
+const WAIT_SECONDS: u64 = 25;
+
+pub fn routes() -> Router<Arc<Hub>> {
+    Router::new()
+        .route("/api/sessions", post(register))
+        .route("/api/sessions/{session}", axum::routing::delete(leave))
+        .route("/api/sessions/{session}/heartbeat", post(heartbeat))
+        .route("/ws/{session}", get(session_socket))
+        .route("/ws/machine/{machine}", get(machine_socket))
+        .route("/api/tunnel/{session}/open", post(poll_session))
+        .route("/api/tunnel/{session}/up", post(poll_up))
+        .route("/api/tunnel/{session}/down", get(poll_down))
+        .route("/api/tunnel/{session}", axum::routing::delete(poll_close))
+        .route("/api/tunnel/machine/{machine}/open", post(poll_machine))
+        .route("/api/tunnel/machine/{machine}/up", post(poll_machine_up))
+        .route("/api/tunnel/machine/{machine}/down", get(poll_machine_down))
+        .route("/api/tunnel/machine/{machine}", axum::routing::delete(poll_machine_close))
+}
+
+/// Answers of a route that is not done.
+pub fn refused(error: &DbError) -> Response {
+    match error {
+        DbError::Unavailable { .. } => {
+            let message = format!("the hub's database is away; try again in {RETRY_SECONDS} s");
+            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "database_away", message);
+            let mut response = refusal.into_response();
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+            response
+        }
+        DbError::Refused { .. } => not_yours().into_response(),
+        DbError::Failed { .. } => {
+            let message = "the hub's database refused; the hub's log says why";
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", message).into_response()
+        }
+    }
+}
+
+/// Says the same for what is somebody else's and for what is not there.
+fn not_yours() -> Refusal {
+    let message = "this id is not registered by whoever made this token; register it with POST /api/sessions, or use another";
+    Refusal::new(StatusCode::FORBIDDEN, "not_yours", message)
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "bad_request", message)
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|error| bad(format!("the body is not what this route takes: {error}")))
+}
+
+/// Whoever shows a token, and their connection, which is nobody's any more.
+async fn bearer(hub: &Hub, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Bearer, Refusal> {
+    let bearer = hub.door.keeper.machine(headers).await?;
+    if let Some(peer) = peer {
+        peer.admit();
+    }
+    Ok(bearer)
+}
+
+type MaybePeer = Option<Extension<Peer>>;
+
+async fn register(
+    State(hub): State<Arc<Hub>>,
+    Extension(base): Extension<Base>,
+    Extension(from): Extension<From>,
+    peer: MaybePeer,
+    headers: HeaderMap,
+    Content(body): Content,
+) -> Result<Response, Response> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
+    let registration: Registration = read(&body).map_err(IntoResponse::into_response)?;
+    let session = checked(&registration).map_err(IntoResponse::into_response)?;
+    keep(&hub, &bearer.person, &session, &registration, from.0).await?;
+    let answer = Registered { ui_url: base.page(&session), ws_url: base.socket(&session) };
+    Ok(Json(answer).into_response())
+}
+
+fn checked(registration: &Registration) -> Result<SessionId, Refusal> {
+    let Registration { session_id, model, sandbox, approval, cwd, machine, sealed: _ } = registration;
+    let session = SessionId::parse(session_id).map_err(|error| bad(error.to_string()))?;
+    // `machine` is the address of others.
+    if session.as_str() == "machine" {
+        return Err(bad("this id is not free"));
+    }
+    let odd = |text: &&String| text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control);
+    if [model, sandbox, approval, cwd].iter().any(odd) {
+        return Err(bad(format!(
+            "model, sandbox, approval and cwd are texts of at most {TEXT_BYTES_MAX} bytes"
+        )));
+    }
+    if machine.as_ref().is_some_and(|machine| MachineId::parse(machine).is_none()) {
+        return Err(bad("this is no machine's id"));
+    }
+    Ok(session)
+}
+
+async fn keep(
+    hub: &Arc<Hub>,
+    person: &PersonId,
+    session: &SessionId,
+    registration: &Registration,
+    address: Option<IpAddr>,
+) -> Result<(), Response> {
+    let who: Value = person.0.as_ref().into();
+    let machine = registration.machine.as_deref();
+    let before = vec![
+        Statement::new(
+            "SELECT COUNT(*) FROM mirrors WHERE person = $1 AND session <> $2",
+            [who.clone(), session.as_str().into()],
+        ),
+        Statement::new("SELECT person FROM machines WHERE id = $1", [machine.unwrap_or_default().into()]),
+    ];
+    let found = hub.run(before, Vec::new()).await.map_err(|error| refused(&error))?;
+    let row = |at: usize| found.get(at).and_then(|found| found.rows.first());
+    let others = row(0).map(|row| row.count(0)).transpose().map_err(|error| refused(&error))?;
+    if others.unwrap_or_default() >= CARDS_MAX {
+        let message = format!(
+            "a person has at most {CARDS_MAX} sessions at a hub; forget a machine that is not used any more"
+        );
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message).into_response());
+    }
+    if row(1).is_some_and(|row| row.text(0).is_ok_and(|owner| *owner != *person.0)) {
+        return Err(not_yours().into_response());
+    }
+    let now = hub.now();
+    let put = Statement::new(
+        "INSERT INTO mirrors (session, person, machine, sealed, model, sandbox, approval, cwd, created_at, updated_at,
+         heard_at, changed_at, detached, epoch, view_number, view_bytes, snapshot, snapshot_before)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9, $9, 0, 0, 0, 0, 0, 0)
+         ON CONFLICT (session) DO UPDATE SET machine = excluded.machine, model = excluded.model,
+         sandbox = excluded.sandbox, approval = excluded.approval, cwd = excluded.cwd, heard_at = excluded.heard_at,
+         changed_at = excluded.changed_at, detached = 0
+         WHERE mirrors.person = excluded.person AND mirrors.sealed = excluded.sealed",
+        [
+            session.as_str().into(),
+            who,
+            machine.into(),
+            registration.sealed.into(),
+            registration.model.as_str().into(),
+            registration.sandbox.as_str().into(),
+            registration.approval.as_str().into(),
+            registration.cwd.as_str().into(),
+            now.0.into(),
+        ],
+    );
+    let note = Note::new("session registered", Some(&person.0)).about(session.as_str()).from(address);
+    let work = vec![put.must_change(1), note.statement(now, Some(hub.node.as_str()))];
+    hub.run(work, vec![topics::person(&person.0)]).await.map_err(|error| refused(&error)).map(drop)
+}
+
+async fn heartbeat(
+    State(hub): State<Arc<Hub>>,
+    Path(session): Path<String>,
+    peer: MaybePeer,
+    headers: HeaderMap,
+    Content(body): Content,
+) -> Result<StatusCode, Response> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
+    let beat: Heartbeat = read(&body).map_err(IntoResponse::into_response)?;
+    let odd = |text: &str| text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control);
+    if odd(&beat.sandbox) || odd(&beat.approval) || !beat.cost_total_usd.is_finite() {
+        return Err(bad("this is no heartbeat").into_response());
+    }
+    let update = Statement::new(
+        "UPDATE mirrors SET sandbox = $3, approval = $4, cost_usd = $5, heard_at = $6, detached = 0
+         WHERE session = $1 AND person = $2",
+        [
+            session.into(),
+            bearer.person.0.as_ref().into(),
+            beat.sandbox.into(),
+            beat.approval.into(),
+            beat.cost_total_usd.to_string().into(),
+            hub.now().0.into(),
+        ],
+    );
+    hub.run(vec![update.must_change(1)], Vec::new()).await.map_err(|error| refused(&error))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn leave(
+    State(hub): State<Arc<Hub>>,
+    Path(session): Path<String>,
+    Extension(from): Extension<From>,
+    peer: MaybePeer,
+    headers: HeaderMap,
+) -> Result<StatusCode, Response> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
+    let (now, person) = (hub.now(), bearer.person.0.as_ref());
+    let update = Statement::new(
+        "UPDATE mirrors SET detached = 1, heard_at = $3, changed_at = $3 WHERE session = $1 AND person = $2",
+        [session.as_str().into(), person.into(), now.0.into()],
+    );
+    let note = Note::new("session detached", Some(person)).about(session).from(from.0);
+    let work = vec![update.must_change(1), note.statement(now, Some(hub.node.as_str()))];
+    hub.run(work, vec![topics::person(person)]).await.map_err(|error| refused(&error))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Whether a session is this person's, and to be found at all.
+async fn is_own(hub: &Hub, session: &SessionId, person: &PersonId) -> Result<(), Response> {
+    let question = Statement::new(
+        "SELECT 1 FROM mirrors WHERE session = $1 AND person = $2",
+        [session.as_str().into(), person.0.as_ref().into()],
+    );
+    let rows = hub.rows(question).await.map_err(|error| refused(&error))?;
+    if rows.is_empty() { Err(not_yours().into_response()) } else { Ok(()) }
+}
+
+#[derive(Deserialize)]
+struct After {
+    after: Option<u64>,
+}
+
+async fn session_socket(
+    State(hub): State<Arc<Hub>>,
+    Path(session): Path<String>,
+    Query(after): Query<After>,
+    Extension(from): Extension<From>,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
+) -> Result<Response, Response> {
+    let headers = request.headers();
+    let peer = request.extensions().get::<Peer>();
+    if !headers.contains_key(AUTHORIZATION) {
+        return look_at_frames(hub, &session, after.after, socket, headers, peer).await;
+    }
+    let bearer = bearer(&hub, headers, peer).await.map_err(IntoResponse::into_response)?;
+    let session = SessionId::parse(&session).map_err(|_| not_yours().into_response())?;
+    let socket = upgrade(socket)?;
+    let socket = socket.protocols([PROTOCOL]);
+    let mirror = socket.selected_protocol().is_some();
+    let ended = hub.door.keeper.ended(&bearer);
+    hub.note(Note::new("session attached", Some(&bearer.person.0)).about(session.as_str()).from(from.0));
+    if mirror {
+        let attached =
+            Attachment::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
+        let attached = attached.ok_or_else(|| not_yours().into_response())?;
+        return Ok(serve(&hub, socket, move |pipe| attached.run(pipe, ended)));
+    }
+    let source = Source::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
+    let source = source.ok_or_else(|| not_yours().into_response())?;
+    Ok(serve(&hub, socket, move |pipe| source.run(pipe, ended)))
+}
+
+/// Somebody with a browser, or with a link: the frames of a session whose bridge sends nothing else.
+async fn look_at_frames(
+    hub: Arc<Hub>,
+    session: &str,
+    after: Option<u64>,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    headers: &HeaderMap,
+    peer: Option<&Peer>,
+) -> Result<Response, Response> {
+    let guest = hub.door.keeper.guest(headers).await.map_err(IntoResponse::into_response)?;
+    if let Some(peer) = peer {
+        peer.admit();
+    }
+    let session = SessionId::parse(session).map_err(|_| not_yours().into_response())?;
+    let question = Statement::new("SELECT person FROM mirrors WHERE session = $1", [session.as_str().into()]);
+    let rows = hub.rows(question).await.map_err(|error| refused(&error))?;
+    let owner = rows.first().and_then(|row| row.text(0).ok()).map(PersonId);
+    let role = owner.and_then(|owner| guest.role(&owner, Some(session.as_str())));
+    let role = role.ok_or_else(|| not_yours().into_response())?;
+    let socket = upgrade(socket)?;
+    let sink = Sink { hub: Arc::clone(&hub), session, role, after, ended: guest.ended.clone() };
+    Ok(serve(&hub, socket, move |pipe| sink.run(pipe)))
+}
+
+async fn machine_socket(
+    State(hub): State<Arc<Hub>>,
+    Path(machine): Path<String>,
+    Extension(from): Extension<From>,
+    peer: MaybePeer,
+    headers: HeaderMap,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Response> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
+    let arriving = arriving(&hub, &machine, bearer, from.0)?;
+    let socket = upgrade(socket)?.protocols([PROTOCOL]);
+    if socket.selected_protocol().is_none() {
+        return Err(bad(format!("offer the sub-protocol {PROTOCOL}")).into_response());
+    }
+    Ok(serve(&hub, socket, move |pipe| arriving.run(pipe)))
+}
+
+fn arriving(
+    hub: &Arc<Hub>,
+    machine: &str,
+    bearer: Bearer,
+    address: Option<IpAddr>,
+) -> Result<Arriving, Response> {
+    let id = MachineId::parse(machine).ok_or_else(|| not_yours().into_response())?;
+    let ended = hub.door.keeper.ended(&bearer);
+    Ok(Arriving { hub: Arc::clone(hub), id, person: bearer.person, address, ended })
+}
+
+fn upgrade(
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<WebSocketUpgrade, Response> {
+    socket.map_err(|_| {
+        let message = "this address is a WebSocket; without one, see /api/tunnel";
+        Refusal::new(StatusCode::UPGRADE_REQUIRED, "websocket_only", message).into_response()
+    })
+}
+
+/// Does the work of a connection until both ends have seen that it is over.
+fn serve<W, F>(hub: &Arc<Hub>, socket: WebSocketUpgrade, work: W) -> Response
+where
+    W: FnOnce(Pipe) -> F + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let tasks = hub.tasks.clone();
+    let socket = socket.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
+    socket.on_upgrade(move |socket| async move {
+        let (pipe, mouth) = socket::pipe();
+        let working = tasks.spawn(work(pipe));
+        socket::pump(socket, mouth).await;
+        drop(working.await);
+    })
+}
+
+#[derive(Deserialize)]
+struct Named {
+    connection: String,
+    wait: Option<u64>,
+}
+
+async fn poll_session(
+    State(hub): State<Arc<Hub>>,
+    Path(session): Path<String>,
+    Extension(from): Extension<From>,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let bearer = bearer(&hub, &headers, None).await.map_err(IntoResponse::into_response)?;
+    let id = SessionId::parse(&session).map_err(|_| not_yours().into_response())?;
+    is_own(&hub, &id, &bearer.person).await?;
+    let ended = hub.door.keeper.ended(&bearer);
+    let (pipe, mouth) = socket::pipe();
+    hub.note(Note::new("session attached", Some(&bearer.person.0)).about(id.as_str()).from(from.0));
+    let attached =
+        Attachment::attach(&hub, id, bearer.person.clone()).await.map_err(|error| refused(&error))?;
+    let attached = attached.ok_or_else(|| not_yours().into_response())?;
+    let name = hub.polls.open(session, bearer.person, mouth).map_err(IntoResponse::into_response)?;
+    drop(hub.tasks.spawn(attached.run(pipe, ended)));
+    Ok(Json(serde_json::json!({ "connection": name })).into_response())
+}
+
+async fn poll_machine(
+    State(hub): State<Arc<Hub>>,
+    Path(machine): Path<String>,
+    Extension(from): Extension<From>,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let bearer = bearer(&hub, &headers, None).await.map_err(IntoResponse::into_response)?;
+    let person = bearer.person.clone();
+    let arriving = arriving(&hub, &machine, bearer, from.0)?;
+    let (pipe, mouth) = socket::pipe();
+    let name = hub.polls.open(of_machine(&machine), person, mouth).map_err(IntoResponse::into_response)?;
+    drop(hub.tasks.spawn(arriving.run(pipe)));
+    Ok(Json(serde_json::json!({ "connection": name })).into_response())
+}
+
+fn of_machine(machine: &str) -> String {
+    format!("machine/{machine}")
+}
+
+async fn up(
+    hub: &Hub,
+    path: &str,
+    named: &Named,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Response, Refusal> {
+    let bearer = bearer(hub, headers, None).await?;
+    hub.polls.up(&named.connection, path, &bearer.person, body).await.map(array)
+}
+
+async fn down(hub: &Hub, path: &str, named: &Named, headers: &HeaderMap) -> Result<Response, Refusal> {
+    let bearer = bearer(hub, headers, None).await?;
+    let wait = Duration::from_secs(named.wait.unwrap_or(WAIT_SECONDS));
+    let stopping =
+        Refusal::new(StatusCode::GONE, "stopping", "this node of the hub is stopping; open another");
+    tokio::select! {
+        biased;
+        frames = hub.polls.down(&named.connection, path, &bearer.person, wait) => frames.map(array),
+        () = hub.stop.cancelled() => Err(stopping),
+    }
+}
+
+fn array(frames: String) -> Response {
+    ([(CONTENT_TYPE, "application/json")], frames).into_response()
+}
+
+async fn poll_up(
+    State(hub): State<Arc<Hub>>,
+    Path(session): Path<String>,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+    Content(body): Content,
+) -> Result<Response, Refusal> {
+    up(&hub, &session, &named, &headers, &body).await
+}
+
+async fn poll_machine_up(
+    State(hub): State<Arc<Hub>>,
+    Path(machine): Path<String>,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+    Content(body): Content,
+) -> Result<Response, Refusal> {
+    up(&hub, &of_machine(&machine), &named, &headers, &body).await
+}
+
+async fn poll_down(
+    State(hub): State<Arc<Hub>>,
+    Path(session): Path<String>,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    down(&hub, &session, &named, &headers).await
+}
+
+async fn poll_machine_down(
+    State(hub): State<Arc<Hub>>,
+    Path(machine): Path<String>,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    down(&hub, &of_machine(&machine), &named, &headers).await
+}
+
+async fn poll_close(
+    State(hub): State<Arc<Hub>>,
+    Path(session): Path<String>,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Refusal> {
+    let bearer = bearer(&hub, &headers, None).await?;
+    hub.polls.close(&named.connection, &session, &bearer.person);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn poll_machine_close(
+    State(hub): State<Arc<Hub>>,
+    Path(machine): Path<String>,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Refusal> {
+    let bearer = bearer(&hub, &headers, None).await?;
+    hub.polls.close(&named.connection, &of_machine(&machine), &bearer.person);
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,184 @@
+//! The hub's door: every route behind one check of names, pages and bodies, and what everybody may ask.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, UPGRADE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use engine::SessionId;
+use net::http::{Digest, Names, Page, Refusal, threshold, web};
+use serde_json::json;
+use wire::tunnel::FRAME_BYTES_MAX;
+
+use crate::hub::Hub;
+use crate::people::{self, People, slow_down};
+use crate::{bridge, browser, metrics};
+
+/// What every other route takes.
+const BODY_BYTES_MAX: usize = 64 << 10;
+const HSTS: (HeaderName, &str) =
+    (HeaderName::from_static("strict-transport-security"), "max-age=31536000; includeSubDomains");
+
+/// How the hub is reached.
+#[derive(Debug, Clone)]
+pub struct Front {
+    pub names: Names,
+    /// A proxy stands before the hub and speaks TLS for it.
+    pub behind_proxy: bool,
+}
+
+/// Where the request came from.
+#[derive(Debug, Clone, Copy)]
+pub struct From(pub Option<IpAddr>);
+
+/// Where the hub is found, by who asks.
+#[derive(Debug, Clone)]
+pub struct Base {
+    secure: bool,
+    host: String,
+}
+
+impl Base {
+    pub fn page(&self, session: &SessionId) -> String {
+        format!("{}://{}/s/{session}", if self.secure { "https" } else { "http" }, self.host)
+    }
+
+    pub fn socket(&self, session: &SessionId) -> String {
+        format!("{}://{}/ws/{session}", if self.secure { "wss" } else { "ws" }, self.host)
+    }
+}
+
+struct Gate {
+    hub: Arc<Hub>,
+    front: Front,
+    people: Option<Arc<People>>,
+}
+
+/// Every route of the hub.
+pub fn router(hub: &Arc<Hub>, front: Front, people: Option<Arc<People>>) -> Router {
+    let mut routes = Router::new()
+        .route("/health", get(health))
+        .route("/healthz", get(health))
+        .route("/ready", get(ready))
+        .route("/metrics", get(numbers))
+        .merge(bridge::routes())
+        .merge(browser::routes())
+        .with_state(Arc::clone(hub))
+        .merge(web::routes());
+    if let Some(people) = &people {
+        routes = routes.layer(from_fn_with_state(Arc::clone(people), slow_down));
+        routes = routes.merge(people::routes(Arc::clone(people)));
+    }
+    let gate = Arc::new(Gate { hub: Arc::clone(hub), front, people });
+    routes
+        .fallback(|| async { Refusal::not_found() })
+        .method_not_allowed_fallback(|| async {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "see the header `Allow`")
+        })
+        // The gate limits bodies itself, by route.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(gate, pass))
+}
+
+async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    let secure = gate.front.names.secure || gate.front.behind_proxy;
+    let response = match admit(&gate, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => {
+            let (method, path, code) = (request.method(), request.uri().path(), refusal.1);
+            tracing::info!(code, %method, path, "a request was refused");
+            refusal.into_response()
+        }
+    };
+    let mut response = threshold::dressed(response);
+    if secure {
+        response.headers_mut().insert(HSTS.0, HeaderValue::from_static(HSTS.1));
+    }
+    response
+}
+
+fn admit(gate: &Gate, request: &mut Request) -> Result<(), Refusal> {
+    let page = threshold::page(&gate.front.names, request).map_err(in_our_words)?;
+    threshold::no_token_in_url(request)?;
+    let headers = request.headers();
+    let acts = !matches!(*request.method(), Method::GET | Method::HEAD) || headers.contains_key(UPGRADE);
+    // Browsers add a cookie to whatever asks, so it must be seen that one of our own pages does.
+    if acts && headers.contains_key(COOKIE) && !headers.contains_key(AUTHORIZATION) && page != Some(Page::Own)
+    {
+        let message = "this can be asked by a page of this hub only";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
+    }
+    let base = base(gate, headers);
+    let address = threshold::address(gate.front.behind_proxy, request);
+    let tunnel = request.uri().path().starts_with("/api/tunnel/");
+    threshold::fit(request, if tunnel { FRAME_BYTES_MAX } else { BODY_BYTES_MAX })?;
+    let extensions = request.extensions_mut();
+    extensions.insert(base);
+    extensions.insert(From(Some(address)));
+    if gate.people.is_some() && gate.hub.stop.is_cancelled() {
+        return Err(Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stopping",
+            "this node of the hub is stopping",
+        ));
+    }
+    Ok(())
+}
+
+/// The name was found to be ours before.
+fn base(gate: &Gate, headers: &HeaderMap) -> Base {
+    let public = gate.hub.options.public_url.as_deref();
+    if let Some((scheme, host)) = public.and_then(|url| url.split_once("://")) {
+        return Base { secure: scheme == "https", host: host.trim_end_matches('/').to_owned() };
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let bound = || gate.front.names.bound.to_string();
+    Base {
+        secure: gate.front.names.secure || gate.front.behind_proxy,
+        host: host.map_or_else(bound, str::to_owned),
+    }
+}
+
+/// A hub has one name, and no pages of others.
+fn in_our_words(refusal: Refusal) -> Refusal {
+    let message = match refusal.1 {
+        "host_not_allowed" => "this is not a name of this hub; start it with --public-url to give it one",
+        "origin_not_allowed" => "this page may not talk to this hub",
+        _ => return refusal,
+    };
+    Refusal::new(refusal.0, refusal.1, message)
+}
+
+async fn health(State(hub): State<Arc<Hub>>) -> Response {
+    let well = !hub.stop.is_cancelled();
+    let (status, word) =
+        if well { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping") };
+    (status, Json(json!({ "status": word, "version": hub.options.version }))).into_response()
+}
+
+/// Whether this node can keep what it is sent.
+async fn ready(State(hub): State<Arc<Hub>>) -> Response {
+    let word = match (hub.stop.is_cancelled(), hub.is_ready()) {
+        (true, _) => "stopping",
+        (false, false) => "database away",
+        (false, true) => return Json(json!({ "status": "ready" })).into_response(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": word }))).into_response()
+}
+
+/// For every machine with a token, and for whoever has the token for it.
+async fn numbers(State(hub): State<Arc<Hub>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let wanted = hub.options.metrics_token.as_deref().filter(|wanted| !wanted.is_empty());
+    let right = shown.zip(wanted).is_some_and(|(shown, wanted)| Digest::of(shown).is(&Digest::of(wanted)));
+    if !right {
+        hub.door.keeper.machine(&headers).await?;
+    }
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], hub.metrics.render()).into_response())
+}

@@ -1,0 +1,280 @@
+//! One node of a hub: what all of its doors share, and what it does by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use engine::{Clock, Timestamp};
+use store::sql::{Db, DbError, Found, Statement, Value, log, migrate};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::native::Wrong;
+
+use crate::audit::Note;
+use crate::calls::Calls;
+use crate::feed::Feeds;
+use crate::frames::Relays;
+use crate::guest::Doorkeeper;
+use crate::ids::NodeId;
+use crate::machines::Machines;
+use crate::metrics::Metrics;
+use crate::people::People;
+use crate::polls::Polls;
+use crate::schema;
+use crate::shelf::Shelves;
+use crate::topics::Topics;
+use crate::welcome::Welcome;
+
+/// A node says this often that it lives.
+const BEAT_EVERY: Duration = Duration::from_secs(4);
+/// A node that has said nothing for this long is dead.
+pub const NODE_SILENCE_MS: i64 = 15_000;
+/// What a node says of its watchers holds this long.
+pub const WATCH_MS: i64 = 30_000;
+/// Letters that nobody took are thrown away.
+const MAIL_MS: i64 = 120_000;
+/// How long everything may take to end.
+const FINISH_GRACE: Duration = Duration::from_secs(3);
+/// What those who ask in vain are told to wait.
+pub const RETRY_SECONDS: u64 = 2;
+
+#[derive(Debug, Clone)]
+pub struct HubOptions {
+    /// Where people and bridges find the hub, without a slash at its end; otherwise, where they were found to be.
+    pub public_url: Option<String>,
+    /// What people call it.
+    pub name: String,
+    pub version: String,
+    /// A session whose bridge was silent for this long is stale.
+    pub stale_after: Duration,
+    /// After this long it is not listed any more.
+    pub prune_after: Duration,
+    /// Opens `/metrics`, besides every machine's token.
+    pub metrics_token: Option<String>,
+}
+
+impl Default for HubOptions {
+    fn default() -> Self {
+        Self {
+            public_url: None,
+            name: "hub".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            stale_after: Duration::from_secs(90),
+            prune_after: Duration::from_secs(7 * 24 * 3600),
+            metrics_token: None,
+        }
+    }
+}
+
+pub struct HubParts {
+    pub db: Arc<dyn Db>,
+    /// Who is let in.
+    pub door: Arc<dyn Doorkeeper>,
+    /// The same, where there are real people.
+    pub people: Option<Arc<People>>,
+    pub clock: Arc<dyn Clock>,
+    pub node: NodeId,
+    pub options: HubOptions,
+}
+
+pub struct Hub {
+    pub(crate) db: Arc<dyn Db>,
+    pub(crate) door: Welcome,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: HubOptions,
+    pub(crate) node: NodeId,
+    pub(crate) topics: Topics,
+    pub(crate) feeds: Feeds,
+    pub(crate) shelves: Shelves,
+    pub(crate) machines: Machines,
+    pub(crate) calls: Calls,
+    pub(crate) relays: Relays,
+    pub(crate) polls: Polls,
+    pub(crate) metrics: Metrics,
+    /// When the database last did something, and when it last did not.
+    answered_at: AtomicI64,
+    failed_at: AtomicI64,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Hub {
+    /// Brings the database to the layout that this node needs, and begins to live on it.
+    pub async fn open(parts: HubParts) -> Result<Arc<Self>, DbError> {
+        let HubParts { db, door, people, clock, node, options } = parts;
+        migrate(db.as_ref(), "logs", &log::STEPS).await?;
+        migrate(db.as_ref(), schema::LAYOUT, &schema::STEPS).await?;
+        let heard = db.heard();
+        let hub = Arc::new(Self {
+            answered_at: AtomicI64::new(clock.now().0),
+            failed_at: AtomicI64::new(0),
+            db,
+            door: Welcome::new(door, people),
+            clock,
+            options,
+            node,
+            topics: Topics::default(),
+            feeds: Feeds::default(),
+            shelves: Shelves::default(),
+            machines: Machines::default(),
+            calls: Calls::default(),
+            relays: Relays::default(),
+            polls: Polls::default(),
+            metrics: Metrics::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        });
+        hub.run(vec![hub.beat()], Vec::new()).await?;
+        let listening = Arc::clone(&hub);
+        hub.start(async move { listening.topics.run(heard).await });
+        let beating = Arc::clone(&hub);
+        hub.start(async move { beating.live().await });
+        let looking = Arc::clone(&hub);
+        hub.start(async move { Feeds::look(&looking).await });
+        let reading = Arc::clone(&hub);
+        hub.start(async move { reading.read_mail().await });
+        Ok(hub)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Runs until it is done or the hub stops.
+    pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        drop(self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = work => {}
+            }
+        }));
+    }
+
+    /// Cancelled when the hub stops.
+    pub fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Work that [`Hub::finish`] waits for.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+        self.tasks.spawn(work)
+    }
+
+    /// Asks the database, and remembers whether it answers.
+    pub(crate) async fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> Result<Vec<Found>, DbError> {
+        let done = self.db.run(work, topics).await;
+        match &done {
+            Err(error @ DbError::Unavailable { .. }) => {
+                self.failed_at.store(self.now().0, Ordering::Relaxed);
+                self.metrics.store_errors.inc();
+                tracing::debug!(%error, "the database is away");
+            }
+            Err(error @ DbError::Failed { .. }) => {
+                self.metrics.store_errors.inc();
+                tracing::warn!(%error, "the database did not take something");
+            }
+            Ok(_) | Err(DbError::Refused { .. }) => {
+                self.answered_at.store(self.now().0, Ordering::Relaxed);
+            }
+        }
+        done
+    }
+
+    /// The rows of one question.
+    pub(crate) async fn rows(&self, question: Statement) -> Result<Vec<store::sql::Row>, DbError> {
+        let found = self.run(vec![question], Vec::new()).await?;
+        Ok(found.into_iter().next().map(|found| found.rows).unwrap_or_default())
+    }
+
+    /// Whether the database did what it was last asked for.
+    pub fn is_ready(&self) -> bool {
+        !self.stop.is_cancelled()
+            && self.answered_at.load(Ordering::Relaxed) >= self.failed_at.load(Ordering::Relaxed)
+    }
+
+    /// Recorded when there is time; that it could not be is counted.
+    pub(crate) fn note(self: &Arc<Self>, note: Note) {
+        let (hub, at) = (Arc::clone(self), self.now());
+        drop(self.tasks.spawn(async move {
+            let statement = note.statement(at, Some(hub.node.as_str()));
+            // Counted where the database is asked.
+            drop(hub.run(vec![statement], Vec::new()).await);
+        }));
+    }
+
+    fn beat(&self) -> Statement {
+        Statement::new(
+            "INSERT INTO nodes (id, seen_at) VALUES ($1, $2)
+             ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at",
+            [self.node.as_str().into(), self.now().0.into()],
+        )
+    }
+
+    /// Says that the node lives and what it watches, and clears away what dead ones left.
+    async fn live(&self) {
+        loop {
+            tokio::time::sleep(crate::topics::about(BEAT_EVERY)).await;
+            self.polls.sweep();
+            let now = self.now().0;
+            let watching = Statement::new(
+                "UPDATE watchers SET until = $2 WHERE node = $1",
+                [self.node.as_str().into(), (now + WATCH_MS).into()],
+            );
+            let old = |table: &str, column: &str, before: i64| {
+                Statement::new(format!("DELETE FROM {table} WHERE {column} < $1"), [Value::Int(before)])
+            };
+            let work = vec![
+                self.beat(),
+                watching,
+                old("watchers", "until", now - WATCH_MS),
+                old("mail", "at", now - MAIL_MS),
+                old("nodes", "seen_at", now - 24 * 3_600_000),
+            ];
+            // Tried again at the next beat.
+            drop(self.run(work, Vec::new()).await);
+        }
+    }
+
+    /// Ends all connections in good order, and says that this node holds nothing any more.
+    pub async fn finish(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(FINISH_GRACE, self.tasks.wait()).await.is_err() {
+            tracing::info!("some connections did not end in time");
+        }
+        let node: Value = self.node.as_str().into();
+        let now = self.now().0;
+        let work = vec![
+            Statement::new(
+                "UPDATE machines SET node = NULL, seen_at = $2 WHERE node = $1",
+                [node.clone(), now.into()],
+            ),
+            Statement::new("UPDATE mirrors SET node = NULL WHERE node = $1", [node.clone()]),
+            Statement::new("DELETE FROM watchers WHERE node = $1", [node.clone()]),
+            Statement::new("DELETE FROM nodes WHERE id = $1", [node]),
+        ];
+        if let Err(error) = self.run(work, Vec::new()).await {
+            tracing::info!(%error, "the other nodes learn of this one's end by its silence");
+        }
+    }
+}
+
+/// What a person is told when the database does not do something.
+pub(crate) fn away(error: &DbError) -> Wrong {
+    match error {
+        DbError::Unavailable { .. } => wrong(
+            "busy",
+            format!("the hub's database is away; nothing is lost; try again in {RETRY_SECONDS} s"),
+        ),
+        DbError::Refused { .. } | DbError::Failed { .. } => {
+            tracing::warn!(%error, "the database did not do what it must");
+            wrong("failed", "the hub's database refused; the hub's log says why")
+        }
+    }
+}
+
+pub(crate) fn wrong(code: &str, message: impl Into<String>) -> Wrong {
+    Wrong { code: code.to_owned(), message: message.into() }
+}

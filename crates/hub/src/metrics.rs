@@ -1,0 +1,110 @@
+//! The numbers of a hub's node, for whoever collects them.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Outcome {
+    pub outcome: &'static str,
+}
+
+pub struct Metrics {
+    registry: Registry,
+    pub bridges: Gauge,
+    pub machines: Gauge,
+    pub browsers: Gauge,
+    pub watches: Gauge,
+    pub events: Counter,
+    pub event_bytes: Counter,
+    pub views: Counter,
+    pub frames: Counter,
+    pub calls: Family<Outcome, Counter>,
+    pub call_seconds: Histogram,
+    /// From when a batch came to when it was kept.
+    pub lag_seconds: Histogram,
+    pub store_errors: Counter,
+    pub hostile: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let buckets = || Histogram::new([0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0]);
+        let mut this = Self {
+            registry: Registry::with_prefix("ropewalk_hub"),
+            bridges: Gauge::default(),
+            machines: Gauge::default(),
+            browsers: Gauge::default(),
+            watches: Gauge::default(),
+            events: Counter::<u64, AtomicU64>::default(),
+            event_bytes: Counter::default(),
+            views: Counter::default(),
+            frames: Counter::default(),
+            calls: Family::default(),
+            call_seconds: buckets(),
+            lag_seconds: buckets(),
+            store_errors: Counter::default(),
+            hostile: Counter::default(),
+        };
+        let registry = &mut this.registry;
+        registry.register("bridges", "Sockets of bridged sessions", this.bridges.clone());
+        registry.register("machines", "Sockets of machines", this.machines.clone());
+        registry.register("browsers", "Sockets of people", this.browsers.clone());
+        registry.register("watches", "Sessions that are looked at, for each who looks", this.watches.clone());
+        registry.register("events", "Events that were kept", this.events.clone());
+        registry.register("event_bytes", "Bytes of events that were kept", this.event_bytes.clone());
+        registry.register("views", "Views that were kept", this.views.clone());
+        registry.register("frames", "Frames of bridges without a mirror that were kept", this.frames.clone());
+        registry.register("calls", "Requests of people that went to a machine", this.calls.clone());
+        registry.register("call_seconds", "Until a machine's answer", this.call_seconds.clone());
+        registry.register(
+            "lag_seconds",
+            "From a batch's arrival until it was kept",
+            this.lag_seconds.clone(),
+        );
+        registry.register(
+            "store_errors",
+            "Times that the database did not answer",
+            this.store_errors.clone(),
+        );
+        registry.register("hostile", "Connections that were closed for what they sent", this.hostile.clone());
+        this
+    }
+}
+
+impl Metrics {
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+            tracing::error!(%error, "the numbers cannot be written");
+        }
+        text
+    }
+
+    pub fn call(&self, outcome: &'static str) {
+        self.calls.get_or_create(&Outcome { outcome }).inc();
+    }
+}
+
+/// Counted as long as it lives.
+pub struct Counted(Gauge);
+
+impl Counted {
+    pub fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,101 @@
+use super::*;
+
+fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap()
+}
+
+fn events(after: u64, seqs: &[u64]) -> Batch {
+    let entry = |seq: &u64| Entry { seq: *seq, body: raw(&format!("{{\"seq\":{seq}}}")) };
+    Batch { after, events: seqs.iter().map(entry).collect(), view: None, card: None }
+}
+
+fn view(from: Option<u64>, upto: u64) -> Batch {
+    let body = raw(&format!("{{\"session\":\"s\",\"upto\":{upto}}}"));
+    Batch { after: 0, events: Vec::new(), view: Some(ViewEntry { from, upto, body }), card: None }
+}
+
+fn taking(head: u64) -> Taking {
+    Taking::new("s", false, Place { head, ..Place::default() })
+}
+
+fn in_line(taking: &Taking) -> Vec<u64> {
+    taking.line.events.iter().map(|entry| entry.seq).collect()
+}
+
+#[test]
+fn what_comes_twice_is_in_line_once() {
+    let mut taking = taking(2);
+    taking.take(events(0, &[1, 2])).unwrap();
+    assert!(in_line(&taking).is_empty());
+    taking.take(events(1, &[2, 3, 4])).unwrap();
+    taking.take(events(2, &[3, 4])).unwrap();
+    taking.take(events(4, &[5])).unwrap();
+    assert_eq!(in_line(&taking), [3, 4, 5]);
+}
+
+#[test]
+fn a_gap_in_the_numbers_is_taken_and_a_missing_batch_is_not() {
+    let mut taking = taking(2);
+    taking.take(events(2, &[65, 66])).unwrap();
+    assert_eq!(taking.take(events(70, &[71])), Err(Refused::Gap(66)));
+    // It ends where the mirror has something else.
+    assert_eq!(taking.take(events(50, &[51, 67])), Err(Refused::Gap(66)));
+    assert_eq!(in_line(&taking), [65, 66]);
+}
+
+#[test]
+fn positions_that_do_not_rise_are_refused() {
+    for wrong in [&[3, 3][..], &[4, 3], &[2], &[u64::MAX]] {
+        assert_eq!(taking(2).take(events(2, wrong)), Err(Refused::Disorder), "{wrong:?}");
+    }
+}
+
+#[test]
+fn views_chain_and_one_that_does_not_asks_for_a_whole_one() {
+    let mut taking = taking(0);
+    taking.take(view(Some(0), 3)).unwrap();
+    assert!(taking.torn && taking.line.views.is_empty());
+    taking.take(view(None, 3)).unwrap();
+    taking.take(view(Some(3), 3)).unwrap();
+    taking.take(view(Some(3), 7)).unwrap();
+    assert!(!taking.torn);
+    taking.take(view(Some(6), 8)).unwrap();
+    assert!(taking.torn);
+    taking.take(view(None, 8)).unwrap();
+    let numbers: Vec<_> = taking.line.views.iter().map(|view| (view.number, view.view.upto)).collect();
+    assert_eq!(numbers, [(1, 3), (2, 3), (3, 7), (4, 8)]);
+    assert_eq!((taking.next.snapshot_before, taking.next.snapshot), (1, 4));
+    assert_eq!(taking.next.continues(), Some(8));
+}
+
+#[test]
+fn a_view_that_could_pass_for_something_else_is_refused() {
+    for body in [
+        r#"{"session":"t","upto":1}"#,
+        r#"{"session":"s","upto":2}"#,
+        r#"{"session":"s","upto":1,"on":"hello"}"#,
+        r#"{"session":"s","upto":1,"\u006fn":"hello"}"#,
+        r#"{"session":"s","upto":1,"re":1}"#,
+        r#"{"session":"s","session":"t","upto":1}"#,
+        r#"["s"]"#,
+        r#""s""#,
+    ] {
+        let view = ViewEntry { from: None, upto: 1, body: raw(body) };
+        let batch = Batch { after: 0, events: Vec::new(), view: Some(view), card: None };
+        assert_eq!(taking(0).take(batch), Err(Refused::Foreign("a view")), "{body}");
+    }
+}
+
+#[test]
+fn what_is_sealed_is_nothing_else() {
+    let batch = |body: &str| Batch {
+        after: 0,
+        events: vec![Entry { seq: 1, body: raw(body) }],
+        view: None,
+        card: None,
+    };
+    let mut sealed = Taking::new("s", true, Place::default());
+    assert_eq!(sealed.take(batch(r#"{"sealed":"a","text":"b"}"#)), Err(Refused::Foreign("an event")));
+    assert_eq!(sealed.take(batch(r#"{"text":"b"}"#)), Err(Refused::Foreign("an event")));
+    sealed.take(batch(r#"{"sealed":"a"}"#)).unwrap();
+}

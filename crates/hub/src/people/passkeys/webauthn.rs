@@ -1,0 +1,195 @@
+//! What a browser and its authenticator say of a passkey, checked: WebAuthn level 2, sections 7.1 and 7.2.
+//!
+//! Values only; challenges, owners and counters are the caller's. What an authenticator says about its maker is not
+//! asked for, and not looked at.
+
+use base64::Engine;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::cbor::Cbor;
+
+/// Browsers write base64url without padding; some libraries add it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+/// The standard's longest id.
+const CREDENTIAL_BYTES_MAX: usize = 1023;
+/// Up to and with the counter.
+const HEAD_BYTES: usize = 37;
+
+/// ECDSA on P-256 with SHA-256, by its number at IANA.
+pub(super) const ES256: i64 = -7;
+/// EdDSA, which is Ed25519 here.
+pub(super) const EDDSA: i64 = -8;
+
+const PRESENT: u8 = 1;
+const ATTESTED: u8 = 1 << 6;
+const EXTENDED: u8 = 1 << 7;
+
+/// Why a passkey, or what was signed with it, is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Bad {
+    #[error("what the browser sent cannot be read")]
+    Malformed,
+    #[error("it was made for another purpose")]
+    Purpose,
+    #[error("it was made on another page")]
+    Origin,
+    #[error("it was made for another site")]
+    Site,
+    #[error("nobody was present")]
+    Absent,
+    #[error("its kind of key is not known here")]
+    Algorithm,
+    #[error("its signature is wrong")]
+    Signature,
+}
+
+/// What the browser says it was asked for.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub challenge: Vec<u8>,
+    hash: [u8; 32],
+}
+
+/// Where it must have been made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Site<'a> {
+    pub origin: &'a str,
+    pub relying_party: &'a str,
+}
+
+/// A public key as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PublicKey {
+    pub algorithm: i64,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NewKey {
+    pub credential: Vec<u8>,
+    pub key: PublicKey,
+    pub counter: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClientData {
+    #[serde(rename = "type")]
+    purpose: String,
+    challenge: String,
+    origin: String,
+    #[serde(default)]
+    cross_origin: bool,
+}
+
+pub(super) fn decoded(text: &str) -> Result<Vec<u8>, Bad> {
+    BASE64.decode(text).map_err(|_| Bad::Malformed)
+}
+
+/// `purpose` is `webauthn.create` or `webauthn.get`.
+pub(super) fn client(json: &[u8], purpose: &str, site: Site<'_>) -> Result<Client, Bad> {
+    let data: ClientData = serde_json::from_slice(json).map_err(|_| Bad::Malformed)?;
+    if data.purpose != purpose {
+        return Err(Bad::Purpose);
+    }
+    if data.origin != site.origin || data.cross_origin {
+        return Err(Bad::Origin);
+    }
+    Ok(Client { challenge: decoded(&data.challenge)?, hash: Sha256::digest(json).into() })
+}
+
+/// The key of an attestation object.
+pub(super) fn new_key(attestation: &[u8], site: Site<'_>) -> Result<NewKey, Bad> {
+    let (object, rest) = Cbor::read(attestation).ok_or(Bad::Malformed)?;
+    let data = object.get(&Cbor::Text("authData")).and_then(Cbor::bytes).ok_or(Bad::Malformed)?;
+    if !rest.is_empty() {
+        return Err(Bad::Malformed);
+    }
+    let data = AuthenticatorData::read(data, site)?;
+    let (credential, key) = data.attested.ok_or(Bad::Malformed)?;
+    Ok(NewKey { credential: credential.to_vec(), key: public_key(&key)?, counter: data.counter })
+}
+
+/// The counter of an assertion that this key has signed.
+pub(super) fn signed(
+    key: &PublicKey,
+    data: &[u8],
+    signature: &[u8],
+    client: &Client,
+    site: Site<'_>,
+) -> Result<u32, Bad> {
+    let counter = AuthenticatorData::read(data, site)?.counter;
+    let algorithm: &'static dyn VerificationAlgorithm = match key.algorithm {
+        ES256 => &ECDSA_P256_SHA256_ASN1,
+        EDDSA => &ED25519,
+        _ => return Err(Bad::Algorithm),
+    };
+    let message = [data, &client.hash].concat();
+    let verified = UnparsedPublicKey::new(algorithm, &key.bytes).verify(&message, signature);
+    verified.map_err(|_| Bad::Signature)?;
+    Ok(counter)
+}
+
+struct AuthenticatorData<'a> {
+    counter: u32,
+    attested: Option<(&'a [u8], Cbor<'a>)>,
+}
+
+impl<'a> AuthenticatorData<'a> {
+    fn read(bytes: &'a [u8], site: Site<'_>) -> Result<Self, Bad> {
+        let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(Bad::Malformed)?;
+        let (name, tail) = head.split_at_checked(32).ok_or(Bad::Malformed)?;
+        let [flags, counter @ ..] = tail else { return Err(Bad::Malformed) };
+        if name != Sha256::digest(site.relying_party.as_bytes()).as_slice() {
+            return Err(Bad::Site);
+        }
+        if flags & PRESENT == 0 {
+            return Err(Bad::Absent);
+        }
+        let counter = u32::from_be_bytes(counter.try_into().map_err(|_| Bad::Malformed)?);
+        let mut attested = None;
+        if flags & ATTESTED != 0 {
+            let (credential, after) = credential(rest).ok_or(Bad::Malformed)?;
+            let (key, after) = Cbor::read(after).ok_or(Bad::Malformed)?;
+            (attested, rest) = (Some((credential, key)), after);
+        }
+        if flags & EXTENDED != 0 {
+            rest = Cbor::read(rest).ok_or(Bad::Malformed)?.1;
+        }
+        if rest.is_empty() { Ok(Self { counter, attested }) } else { Err(Bad::Malformed) }
+    }
+}
+
+/// Follows the 16 bytes that name the authenticator's model.
+fn credential(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_, rest) = bytes.split_at_checked(16)?;
+    let (length, rest) = rest.split_at_checked(2)?;
+    let length = usize::from(u16::from_be_bytes(length.try_into().ok()?));
+    if length == 0 || length > CREDENTIAL_BYTES_MAX {
+        return None;
+    }
+    rest.split_at_checked(length)
+}
+
+/// A COSE key (RFC 9053) of one of the kinds that were offered.
+fn public_key(key: &Cbor<'_>) -> Result<PublicKey, Bad> {
+    let int = |label: i64| key.get(&Cbor::Int(label)).and_then(Cbor::int);
+    let point = |label: i64| {
+        let bytes = key.get(&Cbor::Int(label)).and_then(Cbor::bytes);
+        bytes.filter(|bytes| bytes.len() == 32).ok_or(Bad::Malformed)
+    };
+    match (int(1), int(3), int(-1)) {
+        (Some(2), Some(ES256), Some(1)) => {
+            Ok(PublicKey { algorithm: ES256, bytes: [&[4], point(-2)?, point(-3)?].concat() })
+        }
+        (Some(1), Some(EDDSA), Some(6)) => Ok(PublicKey { algorithm: EDDSA, bytes: point(-2)?.to_vec() }),
+        _ => Err(Bad::Algorithm),
+    }
+}

@@ -1,0 +1,172 @@
+//! Tokens: what machines show to speak for a person.
+//!
+//! A token is 64 hexadecimal digits of 256 random bits, shown once. Wrong, revoked and expired ones are answered
+//! in the same words after the same look-up; how often an address may be wrong is kept by `routes::slow_down`.
+
+use std::sync::Arc;
+
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use engine::Timestamp;
+use net::hall::plain_name;
+use net::http::{Digest, Refusal, random};
+use store::sql::{Row, Statement, Value};
+use wire::native::hub::{HubAnswered, TokenView};
+
+use super::ends::Stay;
+use super::{Failure, Note, People, Why, new_id};
+use crate::guest::{Bearer, Guest, PersonId};
+
+/// Tokens of one person.
+const TOKENS_MAX: u64 = 256;
+/// How exactly it is known when a token was last used.
+const USED_EVERY_MS: i64 = 60 * 1000;
+const SECRET_CHARS: usize = 64;
+
+impl People {
+    pub(super) async fn bearer(&self, headers: &HeaderMap) -> Result<Bearer, Refusal> {
+        let wrong = || {
+            let message = "this token opens nothing here; make one in the hub's settings, under Tokens";
+            Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+        };
+        let token = shown(headers).ok_or_else(wrong)?;
+        self.by_token(token).await.map_err(Failure::refusal)?.ok_or_else(wrong)
+    }
+
+    async fn by_token(&self, token: &str) -> Result<Option<Bearer>, Failure> {
+        let sql = "SELECT tokens.id, people.id, tokens.until, tokens.used_at FROM tokens
+                   JOIN people ON people.id = tokens.person WHERE tokens.digest = $1";
+        let found = self.read(Statement::new(sql, [Digest::of(token).hex().into()])).await?;
+        let Some(row) = found.rows.first() else { return Ok(None) };
+        let (now, until) = (self.now(), row.maybe_int(2)?.map(Timestamp));
+        if until.is_some_and(|until| until <= now) {
+            return Ok(None);
+        }
+        let bearer = Bearer { person: PersonId(row.text(1)?), token: row.text(0)? };
+        if row.maybe_int(3)?.is_none_or(|used| now.0 - used >= USED_EVERY_MS) {
+            let sql = "UPDATE tokens SET used_at = $2 WHERE id = $1";
+            let used = Statement::new(sql, [Arc::clone(&bearer.token).into(), now.0.into()]);
+            if let Err(error) = self.read(used).await {
+                tracing::warn!(%error, "it was not written down that a token was used");
+            }
+        }
+        // Known from here on, so that its end is noticed.
+        drop(self.ends.of(Stay::Token(Arc::clone(&bearer.token)), until));
+        Ok(Some(bearer))
+    }
+
+    pub(super) async fn tokens(&self, guest: &Guest) -> Result<HubAnswered, Failure> {
+        let member = self.person(guest).await?;
+        self.tokens_of(&member.id).await
+    }
+
+    async fn tokens_of(&self, person: &PersonId) -> Result<HubAnswered, Failure> {
+        let sql = "SELECT id, name, created_at, until, used_at FROM tokens WHERE person = $1
+                   ORDER BY created_at, id";
+        let found = self.read(Statement::new(sql, [Arc::clone(&person.0).into()])).await?;
+        let tokens = found.rows.iter().map(view).collect::<Result<_, _>>()?;
+        Ok(HubAnswered::Tokens { tokens })
+    }
+
+    pub(super) async fn make_token(
+        &self,
+        guest: &Guest,
+        name: &str,
+        until: Option<Timestamp>,
+    ) -> Result<HubAnswered, Failure> {
+        let member = self.person(guest).await?;
+        let (secret, token) = self.new_token(&member.id, name, until).await?;
+        Ok(HubAnswered::Token { secret, token })
+    }
+
+    /// A token for somebody by their name, made on the hub's own machine.
+    pub async fn token_for(
+        &self,
+        person: &str,
+        name: &str,
+        until: Option<Timestamp>,
+    ) -> Result<String, Failure> {
+        let person = self.called(person).await?;
+        Ok(self.new_token(&person, name, until).await?.0)
+    }
+
+    async fn new_token(
+        &self,
+        person: &PersonId,
+        name: &str,
+        until: Option<Timestamp>,
+    ) -> Result<(String, TokenView), Failure> {
+        let now = self.now();
+        if until.is_some_and(|until| until <= now) {
+            return Err(Failure::new(
+                Why::BadRequest,
+                "a token cannot end in the past; give it a later date",
+            ));
+        }
+        let name = plain_name(name).ok_or_else(|| {
+            Failure::new(Why::BadRequest, "give the token a name, such as that of its machine")
+        })?;
+        let count = "SELECT COUNT(*) FROM tokens WHERE person = $1";
+        let found = self.read(Statement::new(count, [Arc::clone(&person.0).into()])).await?;
+        if found.rows.first().map(|row| row.count(0)).transpose()?.unwrap_or_default() >= TOKENS_MAX {
+            return Err(Failure::new(Why::TooMany, "there are as many tokens as may be; revoke one first"));
+        }
+        let secret = hex(&random().map_err(Failure::NoRandom)?);
+        let id = new_id('t')?;
+        let values: [Value; 6] = [
+            Arc::clone(&id).into(),
+            Digest::of(&secret).hex().into(),
+            Arc::clone(&person.0).into(),
+            name.clone().into(),
+            now.0.into(),
+            until.map(|until| until.0).into(),
+        ];
+        let sql = "INSERT INTO tokens (id, digest, person, name, created_at, until) VALUES ($1, $2, $3, $4, $5, $6)";
+        let note = Note { person: Some(person), what: "token.made", about: &name, from: None };
+        self.change(vec![Statement::new(sql, values), self.noted(note)]).await?;
+        let token = TokenView {
+            id: id.to_string(),
+            name,
+            created_at: now.0,
+            until: until.map(|until| until.0),
+            used_at: None,
+        };
+        Ok((secret, token))
+    }
+
+    pub(super) async fn drop_token(&self, guest: &Guest, token: &str) -> Result<HubAnswered, Failure> {
+        let member = self.person(guest).await?;
+        let sql = "DELETE FROM tokens WHERE id = $1 AND person = $2";
+        let delete = Statement::new(sql, [token.into(), Arc::clone(&member.id.0).into()]).must_change(1);
+        let note = Note { person: Some(&member.id), what: "token.revoked", about: token, from: None };
+        if self.change(vec![delete, self.noted(note)]).await?.is_none() {
+            return Err(Failure::new(Why::NotFound, "you have no such token; look at the list again"));
+        }
+        self.look().await;
+        self.tokens_of(&member.id).await
+    }
+}
+
+/// The token of a request, if it has one that may be ours.
+fn shown(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (first, second) = (values.next()?, values.next());
+    let (scheme, token) = first.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    let good = second.is_none() && scheme.eq_ignore_ascii_case("bearer") && token.len() == SECRET_CHARS;
+    (good && token.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(token)
+}
+
+fn view(row: &Row) -> Result<TokenView, Failure> {
+    Ok(TokenView {
+        id: row.text(0)?.to_string(),
+        name: row.text(1)?.to_string(),
+        created_at: row.int(2)?,
+        until: row.maybe_int(3)?,
+        used_at: row.maybe_int(4)?,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,12 @@
+//! A hub between scripted bridges, machines and browsers.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests say what they expect by failing")]
+
+mod attacks;
+mod away;
+mod calls;
+mod frames;
+mod mirror;
+mod polls;
+mod rig;
+mod seen;

@@ -1,0 +1,159 @@
+//! What people see of whose sessions, and what they are told of machines.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::rig::{Node, Rig, Socket, card, view};
+
+async fn mirrored(node: &Node, person: &str, session: &str, title: &str, at: i64) -> Socket {
+    node.register(person, session, Some(&format!("{person}-box"))).await;
+    let mut bridge = node.bridge(person, session).await;
+    bridge.ready().await;
+    bridge.say(card(session, title, at)).await;
+    bridge.say(view(session, None, 1)).await;
+    bridge.until(|frame| frame["ack"]["view"] == 1).await;
+    bridge
+}
+
+fn sessions(cards: &Value) -> Vec<&str> {
+    cards.as_array().unwrap().iter().map(|card| card["session"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn everybody_sees_their_own_sessions_newest_first_and_finds_them() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let _held = [
+        mirrored(&node, "ann", "a1", "Old checkout", 10).await,
+        mirrored(&node, "ann", "a2", "New basket", 20).await,
+        mirrored(&node, "ben", "b1", "Checkout of others", 30).await,
+    ];
+    let mut browser = node.browser("who=ann").await;
+    let cards = browser.told("cards").await;
+    assert_eq!(sessions(&cards["cards"]), ["a2", "a1"]);
+    assert_eq!(cards["cards"][0]["title"], "New basket", "as it was mirrored");
+    let found =
+        browser.ask(json!({ "id": 7, "do": "sessions", "before": null, "search": "CHECKout shop" })).await;
+    assert_eq!(sessions(&found["ok"]["cards"]), ["a1"]);
+    let page = browser.ask(json!({ "id": 8, "do": "sessions", "before": "20.a2", "search": null })).await;
+    assert_eq!(sessions(&page["ok"]["cards"]), ["a1"]);
+    let wrong = browser.ask(json!({ "id": 9, "do": "sessions", "before": "x", "search": null })).await;
+    assert_eq!(wrong["error"]["code"], "badRequest");
+}
+
+#[tokio::test]
+async fn a_card_that_changes_is_told_at_every_node() {
+    let rig = Rig::new();
+    let (one, other) = (rig.node().await, rig.node().await);
+    let mut bridge = mirrored(&one, "ann", "a1", "First", 10).await;
+    let mut browser = other.browser("who=ann").await;
+    browser.told("cards").await;
+    bridge.say(card("a1", "Second", 11)).await;
+    let cards = browser.told("cards").await;
+    assert_eq!(cards["cards"][0]["title"], "Second");
+}
+
+#[tokio::test]
+async fn who_came_by_a_link_sees_one_session_and_asks_about_no_other() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let _held = [
+        mirrored(&node, "ann", "a1", "Shared", 10).await,
+        mirrored(&node, "ann", "a2", "Not shared", 20).await,
+    ];
+    let _machine = node.machine("ann", "ann-box").await;
+    let mut guest = node.browser("share=a1.viewer").await;
+    let machines = guest.told("machines").await;
+    let cards = guest.told("cards").await;
+    assert_eq!(sessions(&cards["cards"]), ["a1"]);
+    assert_eq!(machines["machines"][0]["sessions"], json!(["a1"]));
+    assert_eq!(machines["machines"][0]["own"], false);
+    let listed = guest.ask(json!({ "id": 1, "do": "sessions", "before": null, "search": null })).await;
+    assert_eq!(sessions(&listed["ok"]["cards"]), ["a1"]);
+    for request in [
+        json!({ "id": 2, "do": "watch", "session": "a2", "after": null }),
+        json!({ "id": 2, "do": "whole", "session": "a2", "row": 1 }),
+        json!({ "id": 2, "do": "watch", "session": "none", "after": null }),
+        json!({ "id": 2, "do": "watch", "session": "../x", "after": null }),
+        json!({ "id": 2, "do": "at", "machine": "ann-box", "request": { "do": "rules" } }),
+        json!({ "id": 2, "do": "forgetMachine", "machine": "ann-box" }),
+        json!({ "id": 2, "do": "sealed", "machine": "ann-box", "session": null, "sealed": "x" }),
+        json!({ "id": 2, "do": "sealed", "machine": "ann-box", "session": "a2", "sealed": "x" }),
+    ] {
+        let answer = guest.ask(request.clone()).await;
+        assert_eq!(answer["error"]["code"], "notFound", "{request}: {answer}");
+    }
+    let prompt = json!({ "id": 3, "do": "prompt", "session": "a1", "key": "k", "text": "x", "pictures": [] });
+    assert_eq!(guest.ask(prompt).await["error"]["code"], "forbidden");
+    let watched = guest.ask(json!({ "id": 4, "do": "watch", "session": "a1", "after": null })).await;
+    assert_eq!(watched["ok"]["is"], "done");
+    assert_eq!(guest.told("view").await["session"], "a1");
+    rig.keeper.token("share=a1.viewer").cancel();
+    assert_eq!(guest.closed().await.0, 1008, "the link has ended");
+}
+
+#[tokio::test]
+async fn another_persons_session_is_not_there() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let _held = mirrored(&node, "ann", "a1", "Mine", 10).await;
+    let mut browser = node.browser("who=ben").await;
+    assert_eq!(sessions(&browser.told("cards").await["cards"]), Vec::<&str>::new());
+    let answer = browser.ask(json!({ "id": 1, "do": "watch", "session": "a1", "after": null })).await;
+    let none = browser.ask(json!({ "id": 1, "do": "watch", "session": "zz", "after": null })).await;
+    assert_eq!(answer, none, "nothing says that it exists");
+}
+
+#[tokio::test]
+async fn a_machine_is_told_to_be_here_and_then_away_and_is_forgotten_with_all_it_has() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let mut bridge = mirrored(&node, "ann", "a1", "Mine", 10).await;
+    let mut machine = node.machine("ann", "ann-box").await;
+    let mut browser = node.browser("who=ann").await;
+    let here = |here: bool| {
+        move |frame: &Value| {
+            frame["on"] == "machines"
+                && frame["machines"].as_array().is_some_and(|all| all.iter().any(|one| one["here"] == here))
+        }
+    };
+    let told = browser.until(here(true)).await;
+    assert_eq!(told["machines"][0]["name"], "ann's ann-box");
+    drop(machine);
+    let told = browser.until(here(false)).await;
+    assert_eq!(told["machines"][0]["seenAt"], 1_000_000_000);
+    machine = node.machine("ann", "ann-box").await;
+    browser.until(here(true)).await;
+    let asked = browser.ask(json!({ "id": 5, "do": "machines" })).await;
+    assert_eq!(asked["ok"]["machines"][0]["sessions"], json!(["a1"]));
+    let forgotten = browser.ask(json!({ "id": 6, "do": "forgetMachine", "machine": "ann-box" })).await;
+    assert_eq!(forgotten["ok"]["is"], "done", "{forgotten}");
+    assert_eq!(machine.closed().await.0, 1012);
+    let gone = browser.until(|frame| frame["gone"] == json!(["a1"])).await;
+    assert_eq!(gone["on"], "cards");
+    bridge.say(card("a1", "Again", 11)).await;
+    assert_eq!(bridge.closed().await.0, 1012, "its log is gone");
+}
+
+#[tokio::test]
+async fn a_silent_session_is_stale_after_a_while_and_not_listed_after_a_week() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ann", "a1", None).await;
+    let beat = json!({ "sandbox": "read-only", "approval": "auto", "cost_total_usd": 0.5 });
+    assert_eq!(node.http("POST", "/api/sessions/a1/heartbeat", "of-ann", Some(beat.clone())).await.0, 204);
+    rig.later(Duration::from_secs(89));
+    let mut browser = node.browser("who=ann").await;
+    assert_eq!(browser.told("cards").await["cards"][0]["line"], "its bridge is not connected");
+    rig.later(Duration::from_secs(2));
+    let stale = browser.told("cards").await;
+    assert_eq!(stale["cards"][0]["line"], "its bridge is silent");
+    assert_eq!(node.http("POST", "/api/sessions/a1/heartbeat", "of-ann", Some(beat)).await.0, 204);
+    assert_eq!(browser.told("cards").await["cards"][0]["line"], "its bridge is not connected");
+    rig.later(Duration::from_secs(8 * 24 * 3600));
+    assert_eq!(browser.until(|frame| frame["gone"] == json!(["a1"])).await["on"], "cards");
+    // The log is kept, and comes back with its bridge.
+    assert_eq!(node.register("ann", "a1", None).await.0, 200);
+    assert_eq!(sessions(&browser.told("cards").await["cards"]), ["a1"]);
+}
