@@ -170,6 +170,40 @@ async fn it_is_tried_again_after_5_10_20_40_and_60_seconds() {
     .await;
 }
 
+/// One that takes the connection and never answers is not waited for.
+#[tokio::test]
+async fn a_receiver_that_never_answers_is_not_waited_for() {
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", mute.local_addr().unwrap());
+    run(Setup::offline(), async |server| {
+        let (_client, _session) = opened(server).await;
+        let pace = Pace { answer: Duration::from_millis(50), ..PACE };
+        let world = World::start(server, &url, Wish { pace, ..Wish::default() });
+        world.said("cannot be reached: it takes too long", 2).await;
+        world.close().await;
+    })
+    .await;
+}
+
+/// A receiver that has forgotten the session learns of it again, and the socket stays.
+#[tokio::test]
+async fn a_session_that_the_receiver_forgot_is_registered_again() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        receiver.inner.manner.heartbeat.store(404, Ordering::SeqCst);
+        receiver.seen("POST /api/sessions", 2).await;
+        receiver.inner.manner.heartbeat.store(204, Ordering::SeqCst);
+        let (said, _) =
+            socket.call(1, "session/message", json!({ "sessionId": session, "message": "list" })).await;
+        assert_eq!(said["result"]["stopReason"], "end_turn", "{said}");
+        world.close().await;
+    })
+    .await;
+}
+
 /// A receiver that stalls in mid-life is given up and tried again.
 #[tokio::test]
 async fn a_receiver_that_goes_silent_is_given_up() {
