@@ -72,9 +72,9 @@ struct HubEnvelope {
 }
 
 /// Requests that a hub answers itself, or hands on in its own way.
-const HUB_WORDS: [&str; 16] = [
+const HUB_WORDS: [&str; 15] = [
     "at", "sealed", "machines", "forgetMachine", "share", "shares", "unshare", "tokens", "makeToken", "dropToken",
-    "people", "invitePerson", "removePerson", "passkeys", "dropPasskey", "",
+    "people", "invitePerson", "removePerson", "passkeys", "dropPasskey",
 ];
 
 impl Line {

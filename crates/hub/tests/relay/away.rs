@@ -79,7 +79,8 @@ async fn a_line_that_grows_too_long_is_dropped_and_sent_again() {
     let mut bridge = node.bridge("ann", "s1").await;
     bridge.ready().await;
     rig.away(true);
-    for seq in 1..=12u64 {
+    // More than fits into the line and all that is before it.
+    for seq in 1..=40u64 {
         let mut large = events(seq - 1, seq..=seq);
         large["batch"]["events"][0]["body"]["text"] = "x".repeat(1 << 20).into();
         bridge.say(large).await;
@@ -95,6 +96,6 @@ async fn a_line_that_grows_too_long_is_dropped_and_sent_again() {
     assert_eq!(code, 1012, "{reason}");
     let mut bridge = node.bridge("ann", "s1").await;
     let (head, _) = bridge.ready().await;
-    bridge.say(events(head, head + 1..=20)).await;
-    bridge.acked(20).await;
+    bridge.say(events(head, head + 1..=45)).await;
+    bridge.acked(45).await;
 }
