@@ -15,13 +15,14 @@ use crate::calls::Calls;
 use crate::feed::Feeds;
 use crate::frames::Relays;
 use crate::guest::Doorkeeper;
-use crate::people::People;
 use crate::ids::NodeId;
 use crate::machines::Machines;
 use crate::metrics::Metrics;
+use crate::people::People;
 use crate::polls::Polls;
 use crate::schema;
 use crate::shelf::Shelves;
+use crate::socket::Paces;
 use crate::topics::Topics;
 use crate::welcome::Welcome;
 
@@ -35,8 +36,8 @@ pub const WATCH_MS: i64 = 30_000;
 const MAIL_MS: i64 = 120_000;
 /// How long everything may take to end.
 const FINISH_GRACE: Duration = Duration::from_secs(3);
-/// What those who ask in vain are told to wait.
-pub const RETRY_SECONDS: u64 = 2;
+/// What those who ask in vain are told to wait: the same as over HTTP (`Refusal`).
+pub const RETRY_SECONDS: u64 = 1;
 
 #[derive(Debug, Clone)]
 pub struct HubOptions {
@@ -90,6 +91,7 @@ pub struct Hub {
     pub(crate) calls: Calls,
     pub(crate) relays: Relays,
     pub(crate) polls: Polls,
+    pub(crate) paces: Paces,
     pub(crate) metrics: Metrics,
     /// Whether the database did what it was last asked for.
     answers: AtomicBool,
@@ -118,6 +120,7 @@ impl Hub {
             calls: Calls::default(),
             relays: Relays::default(),
             polls: Polls::default(),
+            paces: Paces::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -161,11 +164,7 @@ impl Hub {
     }
 
     /// Asks the database, and remembers whether it answers.
-    pub(crate) async fn run(
-        &self,
-        work: Vec<Statement>,
-        topics: Vec<String>,
-    ) -> Result<Vec<Found>, DbError> {
+    pub(crate) async fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> Result<Vec<Found>, DbError> {
         let done = self.db.run(work, topics).await;
         match &done {
             Err(error @ DbError::Unavailable { .. }) => {

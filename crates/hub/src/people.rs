@@ -34,8 +34,8 @@ use net::hall::push::{KeyError, Office, Push, Reach};
 use net::http::{BadName, Refusal, WrongTokens, random, url_safe};
 use store::sql::{Db, DbError, Found, Statement, Value, migrate};
 use tokio_util::sync::CancellationToken;
-use wire::native::hub::{HubAnswered, HubRequest};
 use wire::native::Wrong;
+use wire::native::hub::{HubAnswered, HubRequest};
 
 use self::ends::{Ends, Stay, TOPIC};
 use self::passkeys::Challenges;
@@ -164,7 +164,8 @@ impl People {
 
     /// A row of the hub's audit, for the same transaction as what it is about.
     fn noted(&self, note: Note<'_>) -> Statement {
-        let sql = "INSERT INTO hub_audit (at, node, person, what, about, address) VALUES ($1, $2, $3, $4, $5, $6)";
+        let sql =
+            "INSERT INTO hub_audit (at, node, person, what, about, address) VALUES ($1, $2, $3, $4, $5, $6)";
         let person = note.person.map(|person| Arc::clone(&person.0));
         let address = note.from.map(|from| from.0.to_string());
         let values: [Value; 6] = [
@@ -253,10 +254,7 @@ impl fmt::Debug for People {
 async fn secret(db: &dyn Db, name: &'static str, fresh: String) -> Result<Arc<str>, Failure> {
     let make = "INSERT INTO hub_secrets (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
     let read = "SELECT secret FROM hub_secrets WHERE name = $1";
-    let work = vec![
-        Statement::new(make, [name.into(), fresh.into()]),
-        Statement::new(read, [name.into()]),
-    ];
+    let work = vec![Statement::new(make, [name.into(), fresh.into()]), Statement::new(read, [name.into()])];
     let found = db.run(work, Vec::new()).await?;
     let row = found.get(1).and_then(|found| found.rows.first());
     let missing = || DbError::Failed { reason: format!("the secret {name} cannot be kept") };

@@ -15,7 +15,7 @@ use wire::native::{Device, Role, Subscription};
 use super::ends::{Stay, among};
 use super::place::Jar;
 use super::shares::role_of;
-use super::{Failure, Address, Note, People, Why, new_id};
+use super::{Address, Failure, Note, People, Why, new_id};
 use crate::guest::{Guest, PersonId, Who};
 
 /// A browser that was not seen for this long has to sign in again.
@@ -125,9 +125,8 @@ impl People {
     pub(super) fn replaces(&self, headers: &HeaderMap, jar: Jar) -> Option<Statement> {
         let key = self.place.key(headers, jar).filter(|key| key.len() <= KEY_BYTES_MAX)?;
         let trusted = self.place.trusts_cookies_of(headers);
-        trusted.then(|| {
-            Statement::new("DELETE FROM browsers WHERE key = $1", [Digest::of(&key).hex().into()])
-        })
+        trusted
+            .then(|| Statement::new("DELETE FROM browsers WHERE key = $1", [Digest::of(&key).hex().into()]))
     }
 
     /// The browsers that are signed in as this person, for `native::Request::Devices`.
@@ -167,8 +166,7 @@ impl People {
 
     /// Signs this browser out, whoever it belongs to.
     pub(super) async fn leave(&self, guest: &Guest, from: Address) -> Result<Jar, Failure> {
-        let delete =
-            Statement::new("DELETE FROM browsers WHERE id = $1", [Arc::clone(&guest.device).into()]);
+        let delete = Statement::new("DELETE FROM browsers WHERE id = $1", [Arc::clone(&guest.device).into()]);
         let (jar, person) = match &guest.who {
             Who::Person { id, .. } => (Jar::Person, Some(id)),
             Who::Bearer { .. } => (Jar::Share, None),

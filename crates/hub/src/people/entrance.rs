@@ -17,7 +17,7 @@ use super::browsers::As;
 use super::members::FIRST;
 use super::place::Jar;
 use super::shares::role_of;
-use super::{Failure, Address, Note, People, Why, new_code, new_id};
+use super::{Address, Failure, Note, People, Why, new_code, new_id};
 use crate::guest::{PersonId, Who};
 
 /// How long a link for a person can be used.
@@ -92,7 +92,8 @@ impl People {
     /// Somebody comes with a code.
     pub(super) async fn enter(&self, code: &str, arriving: Arriving<'_>) -> Result<Entered, Failure> {
         let code = code.trim();
-        let bare = ["setup.", "join.", "share."].iter().find_map(|kind| code.strip_prefix(kind)).unwrap_or(code);
+        let bare =
+            ["setup.", "join.", "share."].iter().find_map(|kind| code.strip_prefix(kind)).unwrap_or(code);
         if bare.is_empty() || bare.len() > CODE_BYTES_MAX {
             return Err(unknown());
         }
@@ -107,7 +108,9 @@ impl People {
             return Err(Failure::new(Why::CodeExpired, "this link has expired; ask for a new one"));
         }
         match row.maybe_text(0)? {
-            Some(person) => self.join(&digest, &PersonId(person), arriving, Vec::new(), "person.entered").await,
+            Some(person) => {
+                self.join(&digest, &PersonId(person), arriving, Vec::new(), "person.entered").await
+            }
             None => self.set_up(&digest, arriving).await,
         }
     }
@@ -189,7 +192,8 @@ impl People {
         let mut work = vec![Statement::new(uses, values).must_change(1)];
         work.extend(self.replaces(arriving.headers, Jar::Share));
         work.extend(fresh.work);
-        let note = Note { person: Some(&owner), what: "share.used", about: &share, from: Some(arriving.from) };
+        let note =
+            Note { person: Some(&owner), what: "share.used", about: &share, from: Some(arriving.from) };
         work.push(self.noted(note));
         if self.change(work).await?.is_none() {
             return Err(unknown());

@@ -36,12 +36,18 @@ impl People {
     }
 
     async fn everybody(&self) -> Result<HubAnswered, Failure> {
-        let found = self.read(Statement::new(format!("{VIEW} ORDER BY people.created_at, people.id"), [])).await?;
+        let found =
+            self.read(Statement::new(format!("{VIEW} ORDER BY people.created_at, people.id"), [])).await?;
         Ok(HubAnswered::People { people: found.rows.iter().map(view).collect::<Result<_, _>>()? })
     }
 
     /// A link for somebody new, or one more for somebody who has lost their way in.
-    pub(super) async fn invite(&self, guest: &Guest, name: &str, admin: bool) -> Result<HubAnswered, Failure> {
+    pub(super) async fn invite(
+        &self,
+        guest: &Guest,
+        name: &str,
+        admin: bool,
+    ) -> Result<HubAnswered, Failure> {
         let by = self.admin(guest).await?;
         let name = plain_name(name).ok_or_else(|| Failure::new(Why::BadRequest, "give them a name"))?;
         let sql = "SELECT id, admin FROM people WHERE called = $1";
@@ -65,7 +71,10 @@ impl People {
             self.noted(Note { person: Some(&by.id), what: "person.invited", about: &name, from: None }),
         ]);
         if self.change(work).await?.is_none() {
-            return Err(Failure::new(Why::BadRequest, "somebody else invites them at this moment; try again"));
+            return Err(Failure::new(
+                Why::BadRequest,
+                "somebody else invites them at this moment; try again",
+            ));
         }
         Ok(HubAnswered::InvitedPerson { url: link.url, expires_at: link.until.0 })
     }
@@ -74,7 +83,10 @@ impl People {
         let found = self.read(Statement::new("SELECT COUNT(*) FROM people", [])).await?;
         let count = found.rows.first().map(|row| row.count(0)).transpose()?.unwrap_or_default();
         if count >= PEOPLE_MAX as u64 {
-            return Err(Failure::new(Why::TooMany, "there are as many people as may be; remove somebody first"));
+            return Err(Failure::new(
+                Why::TooMany,
+                "there are as many people as may be; remove somebody first",
+            ));
         }
         Ok(())
     }
@@ -113,7 +125,12 @@ impl People {
             of("DELETE FROM browsers WHERE person = $1"),
         ];
         work.extend((self.forgets)(&PersonId(person.into())));
-        work.push(self.noted(Note { person: Some(&by.id), what: "person.removed", about: person, from: None }));
+        work.push(self.noted(Note {
+            person: Some(&by.id),
+            what: "person.removed",
+            about: person,
+            from: None,
+        }));
         if self.change(work).await?.is_none() {
             return Err(Failure::new(Why::NotFound, "there is nobody like this; look at the list again"));
         }
@@ -123,7 +140,9 @@ impl People {
 
     /// The person of this name, for commands on the hub's own machine.
     pub(super) async fn called(&self, name: &str) -> Result<PersonId, Failure> {
-        let found = self.read(Statement::new("SELECT id FROM people WHERE called = $1", [called(name).into()])).await?;
+        let found = self
+            .read(Statement::new("SELECT id FROM people WHERE called = $1", [called(name).into()]))
+            .await?;
         match found.rows.first() {
             Some(row) => Ok(PersonId(row.text(0)?)),
             None => Err(Failure::new(Why::NotFound, format!("there is nobody called {name:?} at this hub"))),

@@ -145,7 +145,8 @@ impl People {
             i64::from(key.counter).into(),
             now.into(),
         ];
-        let sql = "INSERT INTO passkeys (id, credential, person, name, algorithm, public, counter, created_at)
+        let sql =
+            "INSERT INTO passkeys (id, credential, person, name, algorithm, public, counter, created_at)
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (credential) DO NOTHING";
         let note = Note { person: Some(&member.id), what: "passkey.added", about: &name, from: Some(from) };
         let work = vec![used, Statement::new(sql, values).must_change(1), self.noted(note)];
@@ -193,8 +194,7 @@ impl People {
         let fresh = self.new_browser(As::Person(&kept.person), browser)?;
         let (now, id) = (self.now().0, Value::from(Arc::clone(&kept.id)));
         let count = "UPDATE passkeys SET counter = $2, used_at = $3 WHERE id = $1 AND counter = $4";
-        let values: [Value; 4] =
-            [id, i64::from(counter).into(), now.into(), i64::from(kept.counter).into()];
+        let values: [Value; 4] = [id, i64::from(counter).into(), now.into(), i64::from(kept.counter).into()];
         let seen = "UPDATE people SET seen_at = $2 WHERE id = $1";
         let mut work = vec![
             used,
@@ -217,7 +217,8 @@ impl People {
         let until = self.challenges.check(purpose, challenge, self.now()).ok_or_else(|| {
             Failure::new(Why::Passkey, "this took too long, or was asked for by somebody else; try again")
         })?;
-        let sql = "INSERT INTO challenges_used (digest, until) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING";
+        let sql =
+            "INSERT INTO challenges_used (digest, until) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING";
         let digest = Digest::of(&url_safe(challenge)).hex();
         Ok(Statement::new(sql, [digest.into(), until.0.into()]).must_change(1))
     }
@@ -246,7 +247,8 @@ impl People {
 
     pub(super) async fn passkeys(&self, guest: &Guest) -> Result<HubAnswered, Failure> {
         let member = self.person(guest).await?;
-        let sql = "SELECT id, name, created_at, used_at FROM passkeys WHERE person = $1 ORDER BY created_at, id";
+        let sql =
+            "SELECT id, name, created_at, used_at FROM passkeys WHERE person = $1 ORDER BY created_at, id";
         let found = self.read(Statement::new(sql, [Arc::clone(&member.id.0).into()])).await?;
         let view = |row: &Row| {
             Ok::<_, Failure>(PasskeyView {

@@ -57,8 +57,7 @@ impl Place {
             return self.is_own_page(headers);
         }
         let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-        !headers.contains_key(UPGRADE)
-            && site.is_none_or(|site| matches!(site, b"same-origin" | b"none"))
+        !headers.contains_key(UPGRADE) && site.is_none_or(|site| matches!(site, b"same-origin" | b"none"))
     }
 
     pub(super) fn key(&self, headers: &HeaderMap, jar: Jar) -> Option<String> {
@@ -108,7 +107,9 @@ mod tests {
     fn passkeys_are_made_for_a_name_that_browsers_trust() {
         assert_eq!(place("https://hub.example.org:8443/").relying_party(), Some("hub.example.org"));
         assert_eq!(place("http://localhost:8090").relying_party(), Some("localhost"));
-        for none in ["http://hub.example.org", "https://10.0.0.1", "http://127.0.0.1:8090", "https://[::1]:8090"] {
+        for none in
+            ["http://hub.example.org", "https://10.0.0.1", "http://127.0.0.1:8090", "https://[::1]:8090"]
+        {
             assert_eq!(place(none).relying_party(), None, "{none}");
         }
         for bad in ["hub.example.org", "https://hub.example.org/app", "ftp://hub.example.org", ""] {
@@ -131,7 +132,8 @@ mod tests {
     fn a_cookie_counts_only_if_no_other_page_can_have_sent_it() {
         let hub = place("https://hub.example.org");
         let own = ("origin", "https://hub.example.org");
-        for good in [&[own][..], &[own, ("upgrade", "websocket")], &[], &[("sec-fetch-site", "same-origin")]] {
+        for good in [&[own][..], &[own, ("upgrade", "websocket")], &[], &[("sec-fetch-site", "same-origin")]]
+        {
             assert!(hub.trusts_cookies_of(&headers(good)), "{good:?}");
         }
         for bad in [

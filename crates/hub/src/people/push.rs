@@ -23,12 +23,20 @@ pub(super) const TOPIC: &str = "push/";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     /// It asks for something.
-    Asked { ask: u64 },
+    Asked {
+        ask: u64,
+    },
     /// What it asked for is over.
-    Settled { ask: u64 },
+    Settled {
+        ask: u64,
+    },
     /// A turn that took long has ended; the position at which it did.
-    Ended { at: u64 },
-    Failed { at: u64 },
+    Ended {
+        at: u64,
+    },
+    Failed {
+        at: u64,
+    },
 }
 
 const SUBSCRIBED: &str = "SELECT id, endpoint, p256dh, auth, muted_until, looked_at FROM browsers

@@ -180,7 +180,9 @@ async fn new_passkey_finish(
     Ok(Json(json!({ "passkey": made })).into_response())
 }
 
-fn credential<T: DeserializeOwned>(mut fields: serde_json::Map<String, Value>) -> Result<(T, String), Refusal> {
+fn credential<T: DeserializeOwned>(
+    mut fields: serde_json::Map<String, Value>,
+) -> Result<(T, String), Refusal> {
     let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let credential = serde_json::from_value(fields.remove("credential").unwrap_or_default());
     let credential = credential.map_err(|error| {

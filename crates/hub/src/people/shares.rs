@@ -33,10 +33,16 @@ impl People {
             return Err(Failure::new(Why::BadRequest, "a link makes no owners; give it another role"));
         }
         if until <= now || until.0.saturating_sub(now.0) > LIFE_MAX_MS {
-            return Err(Failure::new(Why::BadRequest, "a link ends within a year from now; give it such a date"));
+            return Err(Failure::new(
+                Why::BadRequest,
+                "a link ends within a year from now; give it such a date",
+            ));
         }
         if self.shares_of(session).await?.len() >= SHARES_MAX {
-            return Err(Failure::new(Why::TooMany, "this session has as many links as may be; end one first"));
+            return Err(Failure::new(
+                Why::TooMany,
+                "this session has as many links as may be; end one first",
+            ));
         }
         let (id, code) = (new_id('s')?, new_code()?);
         let share = ShareView {

@@ -98,10 +98,14 @@ impl People {
     ) -> Result<(String, TokenView), Failure> {
         let now = self.now();
         if until.is_some_and(|until| until <= now) {
-            return Err(Failure::new(Why::BadRequest, "a token cannot end in the past; give it a later date"));
+            return Err(Failure::new(
+                Why::BadRequest,
+                "a token cannot end in the past; give it a later date",
+            ));
         }
-        let name = plain_name(name)
-            .ok_or_else(|| Failure::new(Why::BadRequest, "give the token a name, such as that of its machine"))?;
+        let name = plain_name(name).ok_or_else(|| {
+            Failure::new(Why::BadRequest, "give the token a name, such as that of its machine")
+        })?;
         let count = "SELECT COUNT(*) FROM tokens WHERE person = $1";
         let found = self.read(Statement::new(count, [Arc::clone(&person.0).into()])).await?;
         if found.rows.first().map(|row| row.count(0)).transpose()?.unwrap_or_default() >= TOKENS_MAX {
