@@ -24,7 +24,14 @@ export default defineConfig({
         chunkFileNames: '[name].js',
         assetFileNames: '[name][extname]',
         // What the rooms share has one name, whoever comes to share it.
-        codeSplitting: { groups: [{ name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight)/ }] },
+        codeSplitting: {
+          groups: [
+            { name: 'base', test: /node_modules\/(@?preact)\/|src\/lib\/(?!markdown|highlight|seal[.-])/ },
+            { name: 'doors', test: /src\/pair\/(door\.ts|enter\.css)$/ },
+            { name: 'parts', test: /src\/settings\/(parts\.tsx|settings\.css)$/ },
+            { name: 'hub', test: /src\/hub\/(passkey|secret|lists|ends)\.tsx?$|src\/hub\/hub\.css$/ },
+          ],
+        },
       },
     },
   },

@@ -239,6 +239,41 @@ export class User extends Person {
     await entry.getByRole("button", { name: "Revoke" }).click();
   }
 
+  // At a hub.
+
+  /** The sheet with the links to the session that is shown. */
+  async openShares() {
+    await this.page.getByRole("button", { name: "Session menu" }).click();
+    await this.page.getByRole("menuitem", { name: "Share" }).click();
+    await this.page.getByRole("dialog", { name: "Share this session" }).getByRole("button", { name: "Make a link" }).waitFor();
+  }
+
+  /** A link to the session that is shown, made as people do it. Gives it. */
+  async share(role, end) {
+    await this.openShares();
+    const sheet = this.page.getByRole("dialog", { name: "Share this session" });
+    await sheet.getByRole("radio", { name: new RegExp(`^${role}`, "i") }).check({ force: true });
+    await sheet.getByRole("radio", { name: end }).check({ force: true });
+    await sheet.getByRole("button", { name: "Make a link" }).click();
+    return sheet.getByLabel("Link to the session").inputValue();
+  }
+
+  /** A token for a machine, made in the settings. Gives it. */
+  async makeToken(name) {
+    await this.page.getByLabel("Which machine is it for?").fill(name);
+    await this.page.getByRole("button", { name: "Make a token" }).click();
+    return this.page.getByLabel("Token", { exact: true }).inputValue();
+  }
+
+  /** Whether the page says that the machine of the session is away. */
+  awayBar() {
+    return this.page.locator(".note-bar.away");
+  }
+
+  machineFilter(name) {
+    return this.page.getByRole("group", { name: "Machines" }).getByRole("button", { name });
+  }
+
   // At the door.
 
   async knockOnDoor(name) {

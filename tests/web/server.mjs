@@ -127,11 +127,11 @@ export class Server {
   }
 }
 
-function binary() {
+export function binary() {
   return process.env.ROPEWALK_BIN ?? assert.fail("ROPEWALK_BIN names the program to test");
 }
 
-async function freePort() {
+export async function freePort() {
   const probe = createServer();
   await new Promise((ready) => probe.listen(0, "127.0.0.1", ready));
   const { port } = probe.address();

@@ -1,16 +1,18 @@
 // The frame around every screen: which room is shown, beside what.
 
-import { useSignalEffect } from '@preact/signals'
+import { signal, useSignalEffect } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import { InboxPage } from './list/inbox'
 import { NewPage } from './list/new'
 import { Rail } from './list/rail'
 import { Nowhere, SignedOut } from './list/welcome'
 import { asks, cards } from './lib/board'
+import type { Arrival } from './hub/arrival'
+import { at, isGuest } from './lib/hub'
 import { forgetContent } from './lib/keep'
 import { lazy } from './lib/lazy'
 import { ask, onLive, state } from './lib/line'
-import { place, sessionAt } from './lib/router'
+import { go, place, sessionAt, sessionPath } from './lib/router'
 import { titleOf } from './lib/words'
 import { SessionPage } from './session/page'
 import { Knocks } from './settings/knocks'
@@ -22,14 +24,20 @@ import { ConnectionBanner, Toasts } from './ui/status'
 const Changes = lazy(() => import('./changes/changes'))
 const Settings = lazy(() => import('./settings/settings'))
 const Enter = lazy(() => import('./pair/enter'))
+const SignIn = lazy(() => import('./hub/signin'))
+
+/** The link into a hub that this page was opened by. */
+export const arrival = signal<Arrival | null>(null)
 
 export function App() {
   useKeys()
   useTitle()
   useLooking()
+  useOneSession()
   const here = place.value
   const signedOut = state.value.is === 'signedOut'
   useEffect(() => { if (signedOut) forgetContent() }, [signedOut])
+  if (arrival.value) return <><SignIn arrival={arrival.value} /><Toasts /></>
   if (here.at === 'login' || here.at === 'pair') return <><Enter mode={here.at} /><Toasts /></>
   if (signedOut) return <><SignedOut /><Toasts /></>
   return (
@@ -37,9 +45,9 @@ export function App() {
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.querySelector<HTMLElement>('textarea, a, button')?.focus() }}>To the content</a>
       <ConnectionBanner />
       <Knocks />
-      <div class={`frame at-${here.at}`}>
-        {!phone.value && <Rail />}
-        {phone.value && here.at === 'list' ? <main class="list-page" id="main"><h1 class="off-screen">Sessions</h1><Rail /></main> : <Boundary again={here} words="This page could not be shown. Reload it, or go to another one."><Room /></Boundary>}
+      <div class={`frame at-${here.at}${isGuest.value ? ' alone-frame' : ''}`}>
+        {!phone.value && !isGuest.value && <Rail />}
+        {phone.value && here.at === 'list' && !isGuest.value ? <main class="list-page" id="main"><h1 class="off-screen">Sessions</h1><Rail /></main> : <Boundary again={here} words="This page could not be shown. Reload it, or go to another one."><Room /></Boundary>}
       </div>
       <Toasts />
       <Help />
@@ -65,6 +73,14 @@ function Room() {
     default:
       return <Nowhere />
   }
+}
+
+/** Whoever came by a link to one session is there, or in the settings. */
+function useOneSession(): void {
+  useSignalEffect(() => {
+    const only = isGuest.value ? at.value?.session : null
+    if (only && sessionAt.value !== only && place.value.at !== 'settings') go(sessionPath(only), { replace: true })
+  })
 }
 
 /** The tab says which session it is, and how much waits. */

@@ -6,14 +6,17 @@ import './list/list.css'
 import './session/session.css'
 import './ask/ask.css'
 import './ui/text.css'
-import { App } from './app'
+import { App, arrival } from './app'
+import { takeArrival } from './hub/arrival'
 import { startBoard } from './lib/board'
 import { startTheme } from './lib/choices'
 import { startFlush } from './lib/flush'
+import { startHub } from './lib/hub'
 import { startKeeping } from './lib/keep'
-import { startLine } from './lib/line'
+import { ask, startLine } from './lib/line'
 import { startOutbox } from './lib/outbox'
 import { place, startRouter } from './lib/router'
+import { startSealed } from './lib/sealed'
 import { startSessions } from './lib/session'
 import { startClock } from './lib/words'
 import { startScreen } from './ui/screen'
@@ -24,10 +27,15 @@ const root = document.getElementById('app')
 if (root) {
   startTheme()
   startScreen()
+  arrival.value = takeArrival()
+  // Also when a link is opened over this page, which is not loaded anew for it.
+  addEventListener('hashchange', () => { arrival.value = takeArrival() ?? arrival.peek() })
   startRouter()
   startClock()
   startKeeping()
   startFlush()
+  startHub()
+  startSealed(async () => (await import('./lib/seal-here')).SealsHere.load(ask))
   startBoard()
   startSessions()
   startOutbox()
@@ -35,6 +43,6 @@ if (root) {
   startWorker()
   // Who comes with a code has no cookie yet: the page that takes it starts the connection.
   const at = place.peek().at
-  if (at !== 'login' && at !== 'pair') startLine()
+  if (at !== 'login' && at !== 'pair' && arrival.peek() === null) startLine()
   render(<App />, root)
 }

@@ -38,6 +38,8 @@ pub enum Origin {
         name: Arc<str>,
         /// The client's own name for its request, where the end of what it caused answers that request.
         request: Option<Arc<str>>,
+        /// Who it was, if it came over the bridge: somebody at another machine.
+        remote: Option<Arc<str>>,
     },
 }
 
@@ -47,6 +49,14 @@ impl Origin {
         match self {
             Self::Task { call } => Some(call),
             Self::Engine | Self::Agent | Self::Surface { .. } => None,
+        }
+    }
+
+    /// Who caused it over the bridge, if it came that way.
+    pub fn remote(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Surface { remote, .. } => remote.as_ref(),
+            Self::Engine | Self::Agent | Self::Task { .. } => None,
         }
     }
 }

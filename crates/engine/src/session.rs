@@ -44,15 +44,22 @@ pub struct Sender {
     pub name: Arc<str>,
     /// The request this comes from, in the client's own words, if its answer is due later.
     pub request: Option<Arc<str>>,
+    /// Who it is, if this comes over the bridge.
+    pub remote: Option<Arc<str>>,
 }
 
 impl Sender {
     pub fn new(surface: SurfaceId, name: impl Into<Arc<str>>) -> Self {
-        Self { surface, name: name.into(), request: None }
+        Self { surface, name: name.into(), request: None, remote: None }
     }
 
     fn origin(&self) -> Origin {
-        Origin::Surface { id: self.surface, name: Arc::clone(&self.name), request: self.request.clone() }
+        Origin::Surface {
+            id: self.surface,
+            name: Arc::clone(&self.name),
+            request: self.request.clone(),
+            remote: self.remote.clone(),
+        }
     }
 
     fn resolver(&self) -> Resolver {
@@ -298,6 +305,8 @@ pub struct Session {
 struct Running {
     turn: TurnId,
     cancelling: bool,
+    /// Who prompted it, if that came over the bridge: what such a prompt changes is theirs to answer for.
+    remote: Option<Sender>,
 }
 
 struct Queued {

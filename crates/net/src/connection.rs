@@ -17,6 +17,7 @@ use wire::acp::ask_answer;
 use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
 
 use crate::batch::{Batch, Position};
+use crate::bridge::{Confined, UNNAMED, remote_name};
 use crate::debts::{Debts, Owed};
 use crate::handlers::{Handlers, Rules};
 use crate::host::Editor;
@@ -73,6 +74,30 @@ impl Connection {
         let stop = CancellationToken::new();
         let writer = tasks.spawn(desk.writers.make(receiver, Some(link.outgoing), Arc::default()).run());
         let reader = desk.reader(Outlet::One(commands.clone()), &tasks);
+        let reader = tasks.spawn(reader.run(link.incoming, stop.clone()));
+        Self { commands, reader, writer, stop, tasks }
+    }
+
+    /// For a receiver elsewhere, which is shown one session without asking for it, and may do what it is
+    /// confined to.
+    pub(crate) fn start_unasked(
+        parts: ConnectionParts,
+        surface: SurfaceId,
+        link: Link,
+        confined: Confined,
+        first: Command,
+    ) -> Self {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let mut desk = Desk::new(parts, surface);
+        desk.sender.remote = Some(UNNAMED.into());
+        desk.writers.debts.opened(&confined.session);
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
+        // The queue is empty, and longer than this.
+        drop(commands.try_send(first));
+        let writer = tasks.spawn(desk.writers.make(receiver, Some(link.outgoing), Arc::default()).run());
+        let mut reader = desk.reader(Outlet::One(commands.clone()), &tasks);
+        reader.confined = Some(confined);
         let reader = tasks.spawn(reader.run(link.incoming, stop.clone()));
         Self { commands, reader, writer, stop, tasks }
     }
@@ -166,6 +191,7 @@ impl Desk {
             tasks: tasks.clone(),
             slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
             greeted: self.greeted,
+            confined: None,
         }
     }
 }
@@ -210,6 +236,8 @@ pub(crate) struct Reader {
     tasks: TaskTracker,
     slow: Arc<Semaphore>,
     greeted: Option<Greeted>,
+    /// What the client may not go beyond, if it is elsewhere.
+    confined: Option<Confined>,
 }
 
 impl Reader {
@@ -262,13 +290,15 @@ impl Reader {
             Ok(Message::Request { id, method, params }) => {
                 self.handlers.debts.tally(|tally| tally.asked(&id, &method));
                 let span = Tally::span(&method);
-                match self.decoder.request(&method, params, line.len()) {
+                let call = self.decoder.request(&method, params, line.len());
+                match call.and_then(|call| self.confine(call)) {
                     Ok(call) => self.call(id, call, taken).instrument(span).await,
                     Err(fault) => self.refuse(id, fault).await,
                 }
             }
             Ok(Message::Notification { method, params }) => {
-                match self.decoder.notification(&method, params) {
+                let call = self.decoder.notification(&method, params);
+                match call.and_then(|call| self.confine(call)) {
                     Ok(call) => {
                         self.handlers.debts.tally(|tally| tally.noticed(&method, MessageOutcome::Ok));
                         self.notified(call).await;
@@ -289,9 +319,20 @@ impl Reader {
         }
     }
 
+    fn confine(&self, call: Call) -> Result<Call, Fault> {
+        match &self.confined {
+            Some(confined) => confined.check(call),
+            None => Ok(call),
+        }
+    }
+
     async fn call(&mut self, id: RpcId, call: Call, taken: Option<Taken>) {
         if let Call::Initialize(hello) = &call {
-            self.handlers.sender.name = Arc::clone(&hello.name);
+            let sender = &mut self.handlers.sender;
+            (sender.name, sender.remote) = match &self.confined {
+                Some(_) => (remote_name(&hello.name), Some(Arc::clone(&hello.name))),
+                None => (Arc::clone(&hello.name), None),
+            };
             self.handlers.debts.set_client(self.decoder.client());
             if let Some(greeted) = &self.greeted {
                 greeted(hello).await;

@@ -10,16 +10,15 @@
 
 mod addressees;
 mod answer;
-mod book;
+pub(crate) mod book;
 mod enter;
 mod eyes;
-mod kept;
+pub(crate) mod kept;
 pub mod push;
-mod qr;
+pub(crate) mod qr;
 #[cfg(test)]
 mod tests;
 mod tickets;
-mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -38,9 +37,9 @@ use kept::Stamp;
 use push::Push;
 use tickets::Tickets;
 
+pub use book::plain_name;
 pub(crate) use enter::Arrival;
 pub use enter::{Denial, Entered};
-pub use book::plain_name;
 pub use eyes::{Eyes, Seat};
 pub use tickets::{Code, TICKET_LIFE};
 
@@ -56,6 +55,18 @@ pub struct Visitor {
     pub role: Role,
     /// The device it came in by, if it was one.
     pub device: Option<Arc<str>>,
+    /// Somebody at another machine, who came over the bridge.
+    pub remote: Option<Remote>,
+}
+
+/// Somebody who came over the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// The same person always has the same.
+    pub id: Arc<str>,
+    pub user: Arc<str>,
+    /// What the agent asks is answered at the agent's machine alone.
+    pub answers_here: bool,
 }
 
 /// Where this server is found, as in `http://127.0.0.1:5173`.

@@ -11,6 +11,7 @@ use engine::{
 use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, SessionView};
 
 use crate::batch::Position;
+use crate::bridge::Bridges;
 use crate::debts::Debts;
 use crate::host::Editor;
 use crate::numbers::{Numbers, OTTER};
@@ -43,6 +44,8 @@ pub struct Rules {
     pub history_max: u64,
     /// Shared by all connections of a server.
     pub numbers: Numbers,
+    /// How sessions are seen elsewhere; shared likewise.
+    pub bridges: Bridges,
 }
 
 impl Rules {
@@ -86,6 +89,7 @@ impl Default for Rules {
             discovery: true,
             history_max: HISTORY_MAX,
             numbers: Numbers::default(),
+            bridges: Bridges::default(),
         }
     }
 }
@@ -175,7 +179,7 @@ impl Handlers {
             }
             Call::Bridge { id: session } => {
                 self.session(&session).await?;
-                Ok(Some(Outcome::Bridge { connected: false }))
+                Ok(Some(Outcome::Bridge(self.rules.bridges.status(&session))))
             }
             Call::Cancel { id: session } => self.cancel(&session).await,
             Call::CancelRequest { request } => self.cancel_request(&request).await,

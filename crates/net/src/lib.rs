@@ -4,6 +4,7 @@
 
 mod along;
 mod batch;
+pub mod bridge;
 mod connection;
 mod debts;
 pub mod hall;
@@ -17,6 +18,8 @@ mod numbers;
 mod outlet;
 mod panics;
 mod patience;
+mod remote;
+pub mod sealed;
 mod servers;
 mod writer;
 

@@ -10,6 +10,7 @@ mod connection;
 mod feed;
 mod files;
 mod history;
+mod mirroring;
 mod requests;
 pub mod roles;
 mod table;
@@ -29,6 +30,8 @@ use wire::native::{Envelope, Frame, RuleView};
 use crate::hall::{Hall, Visitor};
 use crate::handlers::Rules;
 use crate::http::Gate;
+
+pub(crate) use mirroring::Mirroring;
 
 use board::Board;
 use feed::Feeds;
@@ -154,7 +157,14 @@ fn surface(visitor: &Visitor) -> SurfaceId {
     hash.update(b"native\0");
     hash.update(visitor.principal.0.as_bytes());
     hash.update(b"\0");
-    hash.update(visitor.device.as_ref().unwrap_or(&visitor.name).as_bytes());
+    let own = visitor.device.as_ref().unwrap_or(&visitor.name);
+    match &visitor.remote {
+        Some(remote) => {
+            hash.update(b"bridge\0");
+            hash.update(remote.id.as_bytes());
+        }
+        None => hash.update(own.as_bytes()),
+    }
     let digest: [u8; 32] = hash.finalize().into();
     SurfaceId(digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }

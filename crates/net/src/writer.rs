@@ -15,7 +15,7 @@ mod writing;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{Page, Principal, Registry, Seq, SessionHandle, SessionId, SurfaceId, Taken};
+use engine::{Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, SurfaceId, Taken, Totals};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use wire::{Counted, Fault, Outcome, Replies, RpcId};
@@ -110,6 +110,13 @@ pub(crate) enum AttachAnswer {
     },
     /// The client knows the session; it was away.
     Back,
+    /// Nobody asked: the client is shown this session from the first word on. It was like this there.
+    Unasked {
+        settings: Box<Settings>,
+        totals: Totals,
+        /// Questions that were asked before that place, and wait, are asked.
+        asks: bool,
+    },
 }
 
 pub(crate) struct Writer {
@@ -339,7 +346,7 @@ impl Writer {
             (Start::After(_) | Start::Missed(_), Some(seen)) => seen.min(position.seq),
             (Start::After(_) | Start::Missed(_) | Start::Now(_), None) => position.seq,
         };
-        let updates = wire::Updates::new(self.debts.client(), &handle, counted);
+        let mut updates = wire::Updates::new(self.debts.client(), &handle, counted);
         let reader = handle.read(after);
         let head = reader.head();
         let mut replay = None;
@@ -360,6 +367,12 @@ impl Writer {
                 replay = history.then(|| Replay::until(head));
             }
             AttachAnswer::Back => {}
+            AttachAnswer::Unasked { settings, totals, asks: wanted } => {
+                updates.begin_with(*settings, totals);
+                if wanted {
+                    missed = asks();
+                }
+            }
             AttachAnswer::AfterReplay { id, rules, outcome } => {
                 replay = Some(Replay { answers: vec![(id, rules, outcome)], ..Replay::until(head) });
             }

@@ -70,7 +70,7 @@ impl Town {
 
     fn owner() -> Visitor {
         let name = "terminal".into();
-        Visitor { principal: Principal::local(), name, role: Role::Owner, device: None }
+        Visitor { principal: Principal::local(), name, role: Role::Owner, device: None, remote: None }
     }
 
     /// A device that was let in, and has not asked for anything.

@@ -4,7 +4,7 @@
 //! phone, a browser and the terminal share the session. Otherwise the engine runs in this process and
 //! the client talks to it in the same words.
 
-mod here;
+pub mod here;
 mod socket;
 
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
 }
 
 /// What is wanted of the session's settings, in the words of the engine.
-fn settings(options: &ChatOptions) -> BTreeMap<String, String> {
+pub fn settings(options: &ChatOptions) -> BTreeMap<String, String> {
     let approval =
         options.guard.approval.as_deref().map(|named| full_name(APPROVAL, named.into()).to_string());
     let wanted = [(MODEL, options.model.clone()), (MODE, options.mode.clone()), (APPROVAL, approval)];
@@ -113,7 +113,7 @@ fn has_own_budget(options: &ChatOptions) -> bool {
     options.budget.max_cost.is_some() || options.budget.max_turns.is_some()
 }
 
-async fn show(
+pub async fn show(
     options: &ChatOptions,
     wish: Wish,
     dial: &dyn Dial,

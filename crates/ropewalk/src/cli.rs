@@ -1,6 +1,7 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
 mod audit;
+mod bridge;
 mod chat;
 mod http;
 mod hub;
@@ -25,6 +26,7 @@ pub use audit::{
     AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat, AuditQueryOptions, AuditSealOptions,
     AuditShowOptions, AuditVerifyOptions,
 };
+pub use bridge::{AlsoBridge, BridgeOptions};
 pub use chat::{AttachOptions, ChatOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use hub::{
@@ -56,6 +58,7 @@ Environment:
   XDG_STATE_HOME  Without it, ~/.local/state
   ROPEWALK_PERMISSIONS  The file of your rules; without it, permissions.toml in $ROPEWALK_HOME,
                   else in $XDG_CONFIG_HOME/ropewalk or ~/.config/ropewalk
+  ROPEWALK_BRIDGE_TOKEN  The token of `bridge` and --bridge; FERRET_BRIDGE_TOKEN is looked for too
   ROPEWALK_SERVER_TOKEN  The token of `serve --http`; without it, one is made and kept in http.token
   ROPEWALK_AUDIT_KEY_PATH  The file with the audit's key; without it, audit.key in that folder
   ROPEWALK_MODEL  The model of new sessions; `ropewalk models list` says which there are and which
@@ -96,6 +99,8 @@ pub enum Command {
     Chat(Box<ChatOptions>),
     /// Take part in a session, in this terminal
     Attach(AttachOptions),
+    /// Let people drive a session of this machine from an address elsewhere
+    Bridge(Box<BridgeOptions>),
     /// Print a link that signs a browser in to the server that runs
     Link(LinkOptions),
     /// Let a phone or another computer in, by a QR code
@@ -200,6 +205,9 @@ pub struct ServeOptions {
 
     #[command(flatten)]
     pub http: HttpOptions,
+
+    #[command(flatten)]
+    pub bridge: AlsoBridge,
 
     /// Serve an editor on standard input and output; the default without --http
     #[arg(long)]
@@ -620,13 +628,16 @@ impl Command {
         match self {
             Self::Chat(options) => !options.plain,
             Self::Attach(options) => !options.plain,
+            Self::Bridge(options) => !options.plain,
             _ => false,
         }
     }
 
     pub fn serves(&self) -> bool {
         match self {
-            Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_) => true,
+            Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_) | Self::Bridge(_) => {
+                true
+            }
             Self::Hub(arguments) => arguments.command.is_none(),
             _ => false,
         }

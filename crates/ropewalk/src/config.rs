@@ -8,6 +8,7 @@ mod servers;
 use std::path::{Path, PathBuf};
 
 use agent::ProjectServer;
+use net::bridge::Answers;
 use sandbox::Mode;
 use toml_edit::{DocumentMut, Item};
 
@@ -43,8 +44,22 @@ pub struct Config {
     pub models: ModelSettings,
     /// Tool servers for every session.
     pub mcp: McpSettings,
+    /// Where people are who drive from elsewhere. Only the person's own file is asked.
+    pub bridge: BridgeSettings,
     /// What in the file means nothing here.
     pub unknown: Vec<String>,
+}
+
+/// `[bridge]`. A token is never taken from a file: those are copied, shared and kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BridgeSettings {
+    pub remote_url: Option<String>,
+    pub replay_window: Option<u64>,
+    pub answers: Option<Answers>,
+    /// The hub reads nothing.
+    pub e2e: bool,
+    /// Somebody wrote one there.
+    pub has_token: bool,
 }
 
 /// One of `[[clients]]`, as it stands there.
@@ -152,6 +167,7 @@ fn parse(text: &str) -> Result<Config, String> {
             "environment" => config.environment = list_of(key, item)?,
             "clients" => config.clients = clients_of(item)?,
             "mcp" => config.mcp = servers::parse(item)?,
+            "bridge" => config.bridge = bridge_of(item, &mut config.unknown)?,
             "discovery_enabled" => {
                 let wrong = || format!("{key} must be true or false");
                 config.discovery_enabled = Some(item.as_bool().ok_or_else(wrong)?);
@@ -196,6 +212,28 @@ fn list_of(key: &str, item: &Item) -> Result<Vec<String>, String> {
     list.iter().map(|value| value.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
+fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, String> {
+    let table = item.as_table_like().ok_or("bridge is written as [bridge], with a remote_url")?;
+    let mut bridge = BridgeSettings::default();
+    for (key, item) in table.iter() {
+        match key {
+            "remote_url" => bridge.remote_url = Some(text_of(key, item)?.to_owned()),
+            "replay_window" => {
+                let number = item.as_integer().and_then(|number| u64::try_from(number).ok());
+                bridge.replay_window = Some(number.ok_or("replay_window must be a number of events")?);
+            }
+            "answers" => {
+                let wrong = || "answers must be \"anyone\", \"approver\" or \"local-only\"".to_owned();
+                bridge.answers = Some(Answers::parse(text_of(key, item)?).ok_or_else(wrong)?);
+            }
+            "e2e" => bridge.e2e = item.as_bool().ok_or("e2e must be true or false")?,
+            "auth_token" | "bridge_token" | "token" => bridge.has_token = true,
+            other => unknown.push(format!("bridge.{other}")),
+        }
+    }
+    Ok(bridge)
+}
+
 fn clients_of(item: &Item) -> Result<Vec<ClientEntry>, String> {
     let tables = item.as_array_of_tables().ok_or("clients are written as [[clients]], each with an id")?;
     tables.iter().map(client_of).collect()
@@ -238,9 +276,23 @@ mod tests {
             push_contact: Some("mailto:ops@example.com".into()),
             models: ModelSettings::default(),
             mcp: McpSettings::default(),
+            bridge: BridgeSettings::default(),
             unknown: vec!["sandbocks".into()],
         };
         assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn a_bridge_is_read_and_its_token_is_not() {
+        let config = parse(
+            "[bridge]\nremote_url = \"https://hub.example.com\"\ne2e = true\nreplay_window = 9\nanswers = \"local-only\"\nauth_token = \"hush\"\nx = 1\n",
+        )
+        .unwrap();
+        assert_eq!(config.bridge.remote_url.as_deref(), Some("https://hub.example.com"));
+        assert_eq!((config.bridge.replay_window, config.bridge.answers), (Some(9), Some(Answers::LocalOnly)));
+        assert!(config.bridge.e2e);
+        assert!(config.bridge.has_token && !format!("{config:?}").contains("hush"));
+        assert_eq!(config.unknown, ["bridge.x"]);
     }
 
     #[test]
@@ -294,6 +346,10 @@ mod tests {
             ("[budget]\nday_usd = -1", "an amount of US dollars"),
             ("[budget]\nday = 1", "not day"),
             ("max_turns = 0", "from 1 on"),
+            ("bridge = 1", "[bridge]"),
+            ("[bridge]\nanswers = \"nobody\"", "local-only"),
+            ("[bridge]\nreplay_window = -1", "a number of events"),
+            ("[bridge]\ne2e = \"yes\"", "true or false"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

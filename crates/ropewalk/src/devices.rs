@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use engine::{Clock, Timestamp};
+use net::sealed::SealedDevice;
 use serde_json::json;
 use wire::native::{Answered, Device, Request, Role};
 
 use crate::cli::{DevicesCommand, DevicesListOptions, DevicesRevokeOptions};
 use crate::client::{self, Server};
 use crate::clock::SystemClock;
+use crate::sealed;
 use crate::terminal;
 use crate::trouble::Trouble;
 
@@ -24,14 +26,22 @@ pub fn run(command: &DevicesCommand) -> ExitCode {
 }
 
 async fn list(options: &DevicesListOptions) -> Result<(), Trouble> {
-    let devices = known(&Server::find(&options.server)?).await?;
+    let sealed = sealed::devices()?;
+    // Those that hold keys are known without a server.
+    let devices = match Server::find(&options.server) {
+        Ok(server) => known(&server).await?,
+        Err(_) if !sealed.is_empty() => Vec::new(),
+        Err(trouble) => return Err(trouble),
+    };
     if options.server.json {
-        return terminal::put_json(&json!({ "devices": devices }));
+        let sealed: Vec<_> = sealed.iter().map(sealed::told).collect();
+        return terminal::put_json(&json!({ "devices": devices, "sealed": sealed }));
     }
-    if devices.is_empty() {
+    if devices.is_empty() && sealed.is_empty() {
         return terminal::put("No device may come in. Let one in: ropewalk pair\n");
     }
-    let width = devices.iter().map(|device| device.name.chars().count()).max().unwrap_or_default();
+    let names = devices.iter().map(|device| &device.name).chain(sealed.iter().map(|device| &device.name));
+    let width = names.map(|name| name.chars().count()).max().unwrap_or_default();
     let now = SystemClock.now();
     let line = |device: &Device| {
         let seen = device.seen_at.map_or_else(|| "never seen".to_owned(), |at| ago(Timestamp(at), now));
@@ -39,16 +49,35 @@ async fn list(options: &DevicesListOptions) -> Result<(), Trouble> {
         let name = terminal::one_line(&device.name);
         format!("{}  {name:width$}  {:8}  {seen}{push}\n", device.id, role(device.role))
     };
-    terminal::put(&devices.iter().map(line).collect::<String>())
+    let with_keys = |device: &SealedDevice| {
+        let (name, role) = (terminal::one_line(&device.name), role(device.role));
+        let paired = ago(Timestamp(device.created_at), now).replace("here ", "");
+        format!("{}  {name:width$}  {role:8}  end to end, paired {paired}\n", device.id)
+    };
+    let lines = devices.iter().map(line).chain(sealed.iter().map(with_keys));
+    terminal::put(&lines.collect::<String>())
 }
 
 async fn revoke(options: &DevicesRevokeOptions) -> Result<(), Trouble> {
-    let server = Server::find(&options.server)?;
-    let devices = known(&server).await?;
+    let sealed = sealed::devices()?;
+    let server = match Server::find(&options.server) {
+        Ok(server) => Some(server),
+        Err(_) if !sealed.is_empty() => None,
+        Err(trouble) => return Err(trouble),
+    };
+    let mut devices = match &server {
+        Some(server) => known(server).await?,
+        None => Vec::new(),
+    };
+    devices.extend(sealed.iter().map(sealed::as_device));
     let meant = options.devices.iter().map(|wish| find(&devices, wish));
     let meant = meant.collect::<Result<Vec<_>, _>>()?;
     for device in &meant {
-        server.ask(&Request::Revoke { device: device.id.clone() }).await?;
+        if sealed.iter().any(|sealed| sealed.id == device.id) {
+            sealed::revoke(&device.id)?;
+        } else if let Some(server) = &server {
+            server.ask(&Request::Revoke { device: device.id.clone() }).await?;
+        }
         if !options.server.json {
             terminal::put(&format!("{} is out\n", terminal::one_line(&device.name)))?;
         }

@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod backends;
+mod bridge;
 mod browser;
 mod chat;
 mod cli;
@@ -28,6 +29,7 @@ mod pushes;
 mod run;
 mod running;
 mod sandboxed;
+mod sealed;
 mod secrets;
 mod serve;
 mod server;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Up(options) => up::run(&options),
         Command::Chat(options) => chat::run(&options),
         Command::Attach(options) => chat::attach(&options.chat()),
+        Command::Bridge(options) => bridge::run(&options),
         Command::Link(options) => Ok(up::link(&options)),
         Command::Pair(options) => Ok(pair::run(&options)),
         Command::Devices(command) => Ok(devices::run(&command)),

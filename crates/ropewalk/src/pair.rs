@@ -12,11 +12,12 @@ use wire::native::{Answered, Device, Invitation, Knock, Request, Role};
 use crate::cli::PairOptions;
 use crate::client::{self, Server};
 use crate::devices::role;
+use crate::sealed;
 use crate::terminal;
 use crate::trouble::Trouble;
 
 /// How often it is asked who has come. A person waits for it.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+pub const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// How long a device that was let in may take to come in: it asks for itself.
 const ENTER_WAIT: Duration = Duration::from_secs(30);
 /// Modules around a QR code that stay light.
@@ -30,6 +31,9 @@ pub fn run(options: &PairOptions) -> ExitCode {
 }
 
 async fn pair(options: &PairOptions) -> Result<ExitCode, Trouble> {
+    if let Some(hub) = sealed::bridged()? {
+        return sealed::pair(&hub, options).await;
+    }
     if !options.yes && !io::stdin().is_terminal() {
         return Err(Trouble::usage("there is nobody here to ask whether to let it in")
             .fix("run it on a terminal, or with --yes"));
@@ -129,7 +133,7 @@ fn show(invitation: &Invitation, as_json: bool) -> Result<(), Trouble> {
 
 /// Two modules in a character. On a terminal the colours are set, dark on light, so that it can be read
 /// on either background; elsewhere light is drawn, as it is on most terminals.
-fn drawn(rows: &[String], colours: bool) -> String {
+pub fn drawn(rows: &[String], colours: bool) -> String {
     let width = rows.first().map_or(0, String::len) + 2 * QUIET;
     let dark = |x: usize, y: usize| {
         let inside = y.checked_sub(QUIET).zip(x.checked_sub(QUIET));

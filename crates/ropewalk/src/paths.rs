@@ -47,6 +47,11 @@ pub fn devices() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("devices.json"))
 }
 
+/// The file with the keys for what is sealed, and the devices that have them.
+pub fn sealed() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("sealed.json"))
+}
+
 /// The file with the key for pushes.
 pub fn push_key() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("push.key"))

@@ -13,6 +13,7 @@ use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::{Backends, Dialect, Identity};
 
+use crate::bridge::{Bridging, House, Wanted};
 use crate::cli::ServeOptions;
 use crate::clock::SystemClock;
 use crate::config::Config;
@@ -22,7 +23,7 @@ use crate::metrics::Meters;
 use crate::models::Models;
 use crate::trouble::Trouble;
 use crate::up::Up;
-use crate::{audit, backends, editors, paths, run, server};
+use crate::{audit, backends, editors, paths, run, server, terminal};
 
 /// How long the last bytes may take to leave.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
@@ -73,6 +74,8 @@ struct Prepared {
     model: Option<Arc<str>>,
     /// What a person is shown and given when all is ready.
     up: Option<Up>,
+    /// Where else people drive the sessions from.
+    bridge: Option<Wanted>,
 }
 
 impl Prepared {
@@ -80,6 +83,19 @@ impl Prepared {
         self.door = self.door.map(|door| up.fit(door));
         self.up = Some(up);
         self
+    }
+
+    /// The bridge, if there is to be one.
+    fn bridge(&mut self, shared: &Shared) -> Result<Option<Bridging>, Trouble> {
+        let Some(wanted) = self.bridge.take() else { return Ok(None) };
+        let house = House {
+            registry: &shared.registry,
+            rules: &shared.rules,
+            identity: &shared.identity,
+            metrics: Some(&shared.metrics),
+        };
+        let teller = Arc::new(|text: &str| terminal::say(&terminal::harmless(text)));
+        Bridging::start(wanted, &house, None, teller).map(Some)
     }
 
     /// What every door uses, and the HTTP door if there is to be one.
@@ -112,6 +128,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let mut guards = Guards::of(&options.guard)?;
     guards.must_hold(&options.guard)?;
     guards.models = models(options, &guards.config)?;
+    let bridge = Wanted::also(&options.bridge, &guards.config)?;
     let door = Door::prepare(&options.http, &guards.config)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
@@ -156,6 +173,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         hall,
         model,
         up: None,
+        bridge,
     })
 }
 
@@ -191,11 +209,19 @@ async fn serve(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     if let (Some(up), Some(open)) = (&prepared.up, &http) {
         up.show(&shared, open, prepared.model.as_deref()).await;
     }
+    let mut bridging = match prepared.bridge(&shared) {
+        Ok(bridging) => bridging,
+        Err(trouble) => {
+            registry.shutdown().await;
+            return Ok(Err(trouble));
+        }
+    };
     let mut editor = if prepared.stdio { Some(Editor::listen(&shared)?) } else { None };
     tokio::select! {
         () = hung_up(&mut editor, http.is_some()) => tracing::info!("the client hung up"),
         _ = terminate.recv() => tracing::info!("asked to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted"),
+        () = given_up(&mut bridging) => {}
     }
     if let Some(editor) = &editor {
         editor.connection.stop_reading();
@@ -208,6 +234,9 @@ async fn serve(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         catching_up.abort();
     }
     registry.shutdown().await;
+    if let Some(bridging) = bridging {
+        bridging.finish().await;
+    }
     if let Some(http) = http {
         http.finish().await;
     }
@@ -216,6 +245,16 @@ async fn serve(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     }
     prepared.meters.finish().await;
     Ok(Ok(()))
+}
+
+/// Says what ended the bridge, if something does. The server goes on without it.
+async fn given_up(bridging: &mut Option<Bridging>) {
+    if let Some(running) = bridging {
+        let trouble = running.failed().await;
+        // How the program is to end is not decided by this.
+        let _code = trouble.report(false);
+    }
+    std::future::pending().await
 }
 
 /// The client on standard input and output.

@@ -92,8 +92,13 @@ impl Up {
 
     /// Says what to do next, and opens the browser.
     pub async fn show(&self, shared: &Shared, open: &Open, model: Option<&str>) {
-        let owner =
-            Visitor { principal: Principal::local(), name: "up".into(), role: Role::Owner, device: None };
+        let owner = Visitor {
+            principal: Principal::local(),
+            name: "up".into(),
+            role: Role::Owner,
+            device: None,
+            remote: None,
+        };
         // A browser may be quicker than the disk.
         open.ready().await;
         let link = match shared.hall.login(&owner) {

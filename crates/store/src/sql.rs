@@ -12,6 +12,7 @@
 pub mod log;
 mod postgres;
 mod sqlite;
+mod store;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use tokio::sync::broadcast;
 
 pub use postgres::PostgresDb;
 pub use sqlite::SqliteDb;
+pub use store::SqlStore;
 
 /// The topic that is told when nobody knows what was told: look everywhere.
 pub const EVERYWHERE: &str = "*";
@@ -44,7 +46,8 @@ pub trait Db: Send + Sync + 'static {
 /// One statement, with `$1`, `$2`, ... for its values.
 ///
 /// The SQL must be of the kind that both engines take. In the making of tables: `BIGINT`, `TEXT`, `BYTEA`, and
-/// `SERIAL_KEY` for a column that numbers its rows. A value that may be null stands where its type can be told: not
+/// `SERIAL_KEY` for a column that numbers its rows. Elsewhere `NOW_MS` is the database's clock, which is one for all
+/// processes, in milliseconds. A value that may be null stands where its type can be told: not
 /// `$1 IS NULL` but `CAST($1 AS TEXT) IS NULL`. Texts compare byte by byte and have no NUL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {

@@ -15,7 +15,7 @@ mod owner;
 mod reader;
 mod recent;
 mod request;
-mod row;
+pub(crate) mod row;
 mod schema;
 mod session;
 mod sweep;

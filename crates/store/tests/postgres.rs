@@ -320,3 +320,32 @@ async fn a_listener_that_was_cut_off_looks_everywhere() {
     hear(&mut there, EVERYWHERE).await;
     reaches(&one, &mut there, "again").await;
 }
+
+#[tokio::test]
+async fn a_database_on_a_network_has_to_prove_its_name() {
+    let mut cluster = Cluster::start();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    cluster.secure(&made.cert.pem(), &made.signing_key.serialize_pem());
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, certificate: &rcgen::Certificate| {
+        std::fs::write(folder.path().join(name), certificate.pem()).unwrap();
+        folder.path().join(name).display().to_string()
+    };
+    let (right, wrong) = (file("right", &made.cert), file("wrong", &other.cert));
+    let url = cluster.database();
+    let named = url.replace("127.0.0.1", "localhost");
+    let encrypted = vec![Statement::new("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", [])];
+    for mode in ["require", "verify-full"] {
+        let db = connect(&format!("{named}?sslmode={mode}&sslrootcert={right}")).await;
+        assert_eq!(db.run(encrypted.clone(), Vec::new()).await.unwrap()[0].rows[0].int(0).unwrap(), 1);
+    }
+    for url in [
+        format!("{url}?sslmode=require&sslrootcert={right}"),
+        format!("{named}?sslmode=require&sslrootcert={wrong}"),
+        format!("{named}?sslmode=require"),
+    ] {
+        let error = PostgresDb::connect(&url, None).await.err().unwrap();
+        assert!(error.to_string().contains("certificate"), "{error}");
+    }
+}

@@ -1,8 +1,8 @@
 //! What tests share: scripted peers, fixtures and conformance suites. Never part of the product.
 
+mod child;
 mod long;
 pub mod nats;
-mod port;
 pub mod postgres;
 pub mod provider;
 pub mod push;

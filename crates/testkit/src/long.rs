@@ -41,7 +41,7 @@ impl Log {
 
     fn turn(&mut self, turn: u64, until: usize) {
         self.turn = turn;
-        let phone = Origin::Surface { id: SurfaceId(1), name: "phone".into(), request: None };
+        let phone = Origin::Surface { id: SurfaceId(1), name: "phone".into(), request: None, remote: None };
         let content = vec![Content::text(format!("What about part {turn}?"))];
         self.put(phone.clone(), Body::TurnStarted);
         self.put(phone, Body::UserMessage { content });

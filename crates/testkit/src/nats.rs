@@ -3,10 +3,10 @@
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::port::free_port;
+use crate::child::{free_port, program, start};
 
 const START_MAX: Duration = Duration::from_secs(30);
 
@@ -48,8 +48,8 @@ impl Server {
         if let Some(token) = &self.token {
             server.args(["--auth", token]);
         }
-        let server = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        self.running = Some(server);
+        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.running = Some(start(server));
         let until = Instant::now() + START_MAX;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             assert!(Instant::now() < until, "nats-server does not start; run: cargo xtask setup");
@@ -67,9 +67,4 @@ impl Drop for Server {
 fn binary() -> PathBuf {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.setup/bus/bin/nats-server");
     if installed.exists() { installed } else { "nats-server".into() }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a server that tests need, started by tests alone")]
-fn program(name: &str) -> Command {
-    Command::new(name)
 }

@@ -5,13 +5,13 @@
 //! as the user that its package makes.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::port::free_port;
+use crate::child::{free_port, program, start};
 
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -83,6 +83,19 @@ impl Cluster {
         }
     }
 
+    /// Gives the server a certificate, and starts it anew with it.
+    pub fn secure(&mut self, certificate: &str, key: &str) {
+        self.stop();
+        let data = self.folder.path().join("data");
+        for (name, content) in [("server.crt", certificate), ("server.key", key)] {
+            std::fs::write(data.join(name), content).unwrap();
+            std::fs::set_permissions(data.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        std::fs::write(data.join("postgresql.auto.conf"), "ssl = on\n").unwrap();
+        give(&data);
+        self.restart();
+    }
+
     /// Starts it again where it was, after [`Self::stop`] or [`Self::kill`].
     pub fn restart(&mut self) {
         let folder = self.folder.path();
@@ -96,7 +109,8 @@ impl Cluster {
             server.args(["-c", setting]);
         }
         let copy = log.try_clone().unwrap();
-        self.server = Some(server.stdin(Stdio::null()).stdout(log).stderr(copy).spawn().unwrap());
+        server.stdin(Stdio::null()).stdout(log).stderr(copy);
+        self.server = Some(start(server));
         let until = Instant::now() + START_MAX;
         while !self.is_ready() {
             let ended = self.server.as_mut().unwrap().try_wait().unwrap();
@@ -117,11 +131,6 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a server that tests need, started by tests alone")]
-fn program(name: impl AsRef<std::ffi::OsStr>) -> Command {
-    Command::new(name)
 }
 
 fn done(command: &mut Command) {
@@ -148,7 +157,7 @@ fn user() -> Option<&'static str> {
     is_root().then(|| ["postgres", "nobody"].into_iter().find(known).unwrap())
 }
 
-/// A server ends with the thread that started it, however that ends.
+/// As whoever may run it, and not longer than who started it.
 fn as_user(binary: &Path) -> Command {
     let mut command = program("setpriv");
     if let Some(user) = user() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::{
     Answer, AskId, Content, Event, Listed, ServerView, SessionHandle, SessionId, SettingSpec, Settings, Stop,
-    ToolServer, Totals,
+    Timestamp, ToolServer, Totals,
 };
 
 use crate::rpc::RpcId;
@@ -183,6 +183,20 @@ impl SessionView {
     }
 }
 
+/// How a session is seen elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BridgeStatus {
+    pub connected: bool,
+    /// Where the receiver is.
+    pub url: Option<String>,
+    /// Where people see it.
+    pub ui_url: Option<String>,
+    /// When it was connected, or lost.
+    pub since: Option<Timestamp>,
+    /// Events that the receiver does not have yet.
+    pub queued: u64,
+}
+
 /// What came of a call.
 #[derive(Debug)]
 pub enum Outcome {
@@ -238,9 +252,7 @@ pub enum Outcome {
     Sandbox {
         wanted: Option<String>,
     },
-    Bridge {
-        connected: bool,
-    },
+    Bridge(BridgeStatus),
     TurnEnded {
         stop: Stop,
         error: Option<Arc<str>>,

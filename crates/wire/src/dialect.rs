@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    AskId, AskRequest, Body, CallId, CommandSpec, Event, Resolution, Resolver, Seq, SessionHandle, Stop,
-    SurfaceId, Totals, TurnId,
+    AskId, AskRequest, Body, CallId, CommandSpec, Event, Resolution, Resolver, Seq, SessionHandle, Settings,
+    Stop, SurfaceId, Totals, TurnId,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -369,6 +369,15 @@ impl Updates {
             Self::Acp(updates) => updates.count_from(cost_usd),
             // Only clients of the official protocol come back to a stream.
             Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
+    /// The session was like this before what is shown first: for dialects that tell what was before a
+    /// change.
+    pub fn begin_with(&mut self, settings: Settings, totals: Totals) {
+        match self {
+            Self::Ferret(updates) => updates.begin_with(settings, totals),
+            Self::Acp(_) | Self::Otter(_) | Self::Bernstein(_) => {}
         }
     }
 

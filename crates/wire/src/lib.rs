@@ -33,7 +33,7 @@ pub mod timestamp;
 pub mod transcript;
 pub mod tunnel;
 
-pub use call::{Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
+pub use call::{BridgeStatus, Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
 pub use dialect::{
     AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View,
     chosen,

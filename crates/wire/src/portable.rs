@@ -56,23 +56,46 @@ pub fn encode(event: &Event) -> Value {
     })
 }
 
+/// The same as [`encode`], as text and without a detour: for whoever writes many.
+pub fn line(event: &Event) -> Result<String, RecordError> {
+    let (kind, version, seq, at) = (record::kind(&event.body), record::VERSION, event.seq.0, event.at.0);
+    let turn = event.turn.map_or("null".to_owned(), |turn| turn.0.to_string());
+    let mut line = format!(
+        r#"{{"event_type":"{kind}","version":{version},"seq":{seq},"at":{at},"turn":{turn},"origin":"#
+    )
+    .into_bytes();
+    record::encode_origin(&event.origin, &mut line)?;
+    line.extend_from_slice(br#","payload":"#);
+    record::encode(&event.body, &mut |_| None, &mut line)?;
+    line.push(b'}');
+    // JSON is written as UTF-8, so nothing is lost.
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+/// Reads what anybody may have written.
 pub fn decode(text: &str) -> Result<Event, RecordError> {
-    let portable: Portable<'_> = serde_json::from_str(text)?;
-    let body =
-        record::decode(&portable.event_type, portable.version, portable.payload.get().as_bytes(), &|_| None)?;
-    let ask = if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &body { ask.0 } else { 0 };
-    for (field, number) in [("turn", portable.turn.unwrap_or(0)), ("ask", ask)] {
+    let event = decode_own(text)?;
+    let ask = if let Body::Asked { ask, .. } | Body::Resolved { ask, .. } = &event.body { ask.0 } else { 0 };
+    for (field, number) in [("turn", event.turn.map_or(0, |turn| turn.0)), ("ask", ask)] {
         if number > NUMBER_MAX {
             return Err(RecordError::TooHigh { field, number });
         }
     }
-    let at = Timestamp(portable.at);
-    if !(Timestamp(0)..=LAST_AT).contains(&at) {
+    if !(Timestamp(0)..=LAST_AT).contains(&event.at) {
         return Err(RecordError::BadTime);
     }
+    Ok(event)
+}
+
+/// Reads what a log of ours wrote, as it was written.
+pub fn decode_own(text: &str) -> Result<Event, RecordError> {
+    let portable: Portable<'_> = serde_json::from_str(text)?;
+    let body =
+        record::decode(&portable.event_type, portable.version, portable.payload.get().as_bytes(), &|_| None)?;
     let origin = match portable.origin {
         Some(raw) => record::decode_origin(raw.get().as_bytes())?,
         None => Origin::Engine,
     };
-    Ok(Event { seq: Seq(portable.seq), at, origin, turn: portable.turn.map(TurnId), body })
+    let turn = portable.turn.map(TurnId);
+    Ok(Event { seq: Seq(portable.seq), at: Timestamp(portable.at), origin, turn, body })
 }

@@ -117,8 +117,22 @@ enum OriginRecord<'a> {
         name: Str<'a>,
         #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
         request: Option<Str<'a>>,
+        #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+        bridge: Option<BridgeRecord<'a>>,
     },
 }
+
+/// What came over the bridge, in the words of ferret's event log.
+#[derive(Serialize, Deserialize)]
+struct BridgeRecord<'a> {
+    #[serde(default, borrow)]
+    origin: Option<Str<'a>>,
+    #[serde(borrow)]
+    remote_user: Str<'a>,
+}
+
+/// Where whatever has a `bridge` came from.
+const BRIDGE: &str = "bridge";
 
 /// The most common origin, spelled out so that neither direction has to parse it.
 const AGENT: &[u8] = b"\"agent\"";
@@ -131,10 +145,13 @@ pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordErr
             return Ok(());
         }
         Origin::Task { call } => OriginRecord::Task { call: Str::here(&call.0) },
-        Origin::Surface { id, name, request } => OriginRecord::Surface {
+        Origin::Surface { id, name, request, remote } => OriginRecord::Surface {
             id: id.0,
             name: Str::here(name),
             request: request.as_deref().map(Str::here),
+            bridge: remote
+                .as_deref()
+                .map(|user| BridgeRecord { origin: Some(Str::here(BRIDGE)), remote_user: Str::here(user) }),
         },
     };
     Ok(serde_json::to_writer(out, &record)?)
@@ -148,10 +165,11 @@ pub fn decode_origin(bytes: &[u8]) -> Result<Origin, RecordError> {
         OriginRecord::Engine => Origin::Engine,
         OriginRecord::Agent => Origin::Agent,
         OriginRecord::Task { call } => Origin::Task { call: CallId(call.fetched(&|_| None)?) },
-        OriginRecord::Surface { id, name, request } => Origin::Surface {
+        OriginRecord::Surface { id, name, request, bridge } => Origin::Surface {
             id: SurfaceId(id),
             name: name.fetched(&|_| None)?,
             request: request.map(|request| request.fetched(&|_| None)).transpose()?,
+            remote: bridge.map(|bridge| bridge.remote_user.fetched(&|_| None)).transpose()?,
         },
     })
 }

@@ -44,7 +44,7 @@ fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
     let event = |(seq, body): (u64, &Body)| {
         let origin = match body {
             Body::UserMessage { .. } => {
-                Origin::Surface { id: SurfaceId(2), name: "phone".into(), request: None }
+                Origin::Surface { id: SurfaceId(2), name: "phone".into(), request: None, remote: None }
             }
             _ => Origin::Agent,
         };
@@ -287,7 +287,7 @@ fn positions_that_a_power_cut_took_are_counted_so_that_no_number_comes_twice() {
 #[test]
 fn what_a_client_said_itself_is_not_repeated_to_it_while_it_happens() {
     let own = Arc::new(Event {
-        origin: Origin::Surface { id: OWN, name: "me".into(), request: None },
+        origin: Origin::Surface { id: OWN, name: "me".into(), request: None, remote: None },
         ..(*events(&[Body::UserMessage { content: vec![Content::text("hi")] }])[0]).clone()
     });
     assert_eq!(ferret_lines(&mut fresh_ferret(), &[Arc::clone(&own)], false), [""; 0]);

@@ -11,11 +11,14 @@ fn any_origin() -> impl Strategy<Value = Origin> {
     prop_oneof![
         Just(Origin::Engine),
         Just(Origin::Agent),
-        (any::<u64>(), ".*", proptest::option::of(".*")).prop_map(|(id, name, request)| Origin::Surface {
-            id: SurfaceId(id),
-            name: name.into(),
-            request: request.map(Into::into),
-        }),
+        (any::<u64>(), ".*", proptest::option::of(".*"), proptest::option::of(".*")).prop_map(
+            |(id, name, request, remote)| Origin::Surface {
+                id: SurfaceId(id),
+                name: name.into(),
+                request: request.map(Into::into),
+                remote: remote.map(Into::into),
+            }
+        ),
     ]
 }
 
@@ -38,6 +41,9 @@ proptest! {
         (seq, at, turn) in (any::<u64>(), 0..=253_402_300_799_999i64, proptest::option::of(0..=1u64 << 40)),
     ) {
         let event = Event { seq: Seq(seq), at: Timestamp(at), origin, turn: turn.map(TurnId), body };
+        let line = portable::line(&event).unwrap();
+        prop_assert_eq!(&portable::decode_own(&line).unwrap(), &event);
+        prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), portable::encode(&event));
         prop_assert_eq!(portable::decode(&portable::encode(&event).to_string()).unwrap(), event);
     }
 }

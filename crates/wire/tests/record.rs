@@ -41,7 +41,7 @@ proptest! {
 
     #[test]
     fn every_origin_comes_back(id in any::<u64>(), name in ".*") {
-        for origin in [Origin::Engine, Origin::Agent, Origin::Task { call: engine::CallId(name.clone().into()) }, Origin::Surface { id: SurfaceId(id), name: name.clone().into(), request: None }] {
+        for origin in [Origin::Engine, Origin::Agent, Origin::Task { call: engine::CallId(name.clone().into()) }, Origin::Surface { id: SurfaceId(id), name: name.clone().into(), request: None, remote: None }] {
             let mut out = Vec::new();
             record::encode_origin(&origin, &mut out).unwrap();
             prop_assert_eq!(record::decode_origin(&out).unwrap(), origin);

@@ -38,7 +38,7 @@ fn row() -> SessionRow {
 }
 
 fn events(bodies: impl IntoIterator<Item = Body>) -> Vec<Arc<Event>> {
-    let person = Origin::Surface { id: SurfaceId(7), name: "zed".into(), request: None };
+    let person = Origin::Surface { id: SurfaceId(7), name: "zed".into(), request: None, remote: None };
     let event = |(seq, body): (u64, Body)| {
         let origin = if matches!(body, Body::UserMessage { .. }) { person.clone() } else { Origin::Agent };
         Arc::new(Event { seq: Seq(seq), at: NOW, origin, turn: Some(TurnId(1)), body })

@@ -86,7 +86,7 @@ fn log(events: Vec<(Origin, Body)>) -> Vec<Arc<Event>> {
 /// Two sub-agents at once, of which one runs a command and is ended by the session itself.
 fn story() -> Vec<Arc<Event>> {
     let usage = |context_used| Body::Usage(Usage { context_used, output: 5, ..Usage::default() });
-    let me = || Origin::Surface { id: SurfaceId(2), name: "me".into(), request: None };
+    let me = || Origin::Surface { id: SurfaceId(2), name: "me".into(), request: None, remote: None };
     log(vec![
         (me(), Body::TurnStarted),
         (me(), Body::UserMessage { content: vec![Content::text("go")] }),

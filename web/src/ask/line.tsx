@@ -3,8 +3,10 @@
 
 import type { AskView } from '../wire'
 import { cards } from '../lib/board'
+import { awayFrom } from '../lib/hub'
 import { askPath } from '../lib/router'
 import { askTitle, riskWord, titleOf, visible } from '../lib/words'
+import { MachineOf } from '../list/machines'
 import { Icon, kindIcon } from '../ui/icons'
 import { answer, may, progressOf } from './answer'
 import { briefOf, isWhole } from './brief'
@@ -14,7 +16,7 @@ import { ProgressLine, useArmed } from './card'
 export function AskLine({ ask, place }: { ask: AskView; place: number }) {
   const card = cards.value.get(ask.session)
   const whole = isWhole(ask)
-  const here = whole && ask.risk === 'low' && may('approver')
+  const here = whole && ask.risk === 'low' && may('approver') && !awayFrom(ask.session)
   const armed = useArmed(`${place} ${ask.session} ${ask.ask}`)
   const progress = progressOf(ask)
   const disabled = !armed || (progress !== undefined && progress.is !== 'failed')
@@ -25,6 +27,7 @@ export function AskLine({ ask, place }: { ask: AskView; place: number }) {
           {!ask.question && <span class="risk-word">{riskWord(ask.risk)}</span>}</span>
         <span class={`ask-brief ${ask.question ? '' : 'exactly'} ${whole ? 'whole' : ''}`}>{visible(briefOf(ask))}</span>
         <span class="soft">{card ? titleOf(card) : ask.folder}</span>
+        <MachineOf session={ask.session} />
       </a>
       <div class="ask-line-buttons">
         {here && <>

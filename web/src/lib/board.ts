@@ -3,6 +3,7 @@
 import { computed, signal } from '@preact/signals'
 import type { AskView, Card } from '../wire'
 import { atFlush } from './flush'
+import { machineOf } from './hub'
 import { keepSoon, kept } from './keep'
 import { ask, onTold } from './line'
 
@@ -64,5 +65,6 @@ function put(changed: Card[], gone: string[]): void {
   for (const session of gone) next.delete(session)
   for (const card of changed) next.set(card.session, card)
   cards.value = next
-  keepSoon('cards', () => sorted.value.slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
+  // What is sealed is not left open in the browser.
+  keepSoon('cards', () => sorted.value.filter(({ session }) => !machineOf(session)?.sealed).slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
 }

@@ -5,7 +5,7 @@
 // what it has. Nothing in this file knows what frames mean; `session.ts` and `board.ts` listen.
 
 import { signal } from '@preact/signals'
-import type { Answered, Envelope, Hello, Reply, Request, Told } from '../wire'
+import type { Answered, Hello, HubAnswered, HubRequest, HubTold, Reply, Request, Told, Wrong } from '../wire'
 import { keepSoon, kept } from './keep'
 
 /** The version that this page was built for; set by the build. */
@@ -46,6 +46,11 @@ export class Refused extends Error {
 /** Nobody knows whether it was done: the connection broke before the answer, or there was none. */
 export class Lost extends Error {}
 
+/** What is asked here: of every server, and of a hub. */
+export type Asked = Request | HubRequest
+/** What is told unasked: by every server, and by a hub. */
+export type Heard = Told | HubTold
+
 interface Answers {
   sessions: 'sessions'
   earlier: 'rows'
@@ -58,16 +63,28 @@ interface Answers {
   rules: 'rules'
   devices: 'devices'
   invite: 'invited'
+  machines: 'machines'
+  share: 'shared'
+  shares: 'shares'
+  tokens: 'tokens'
+  makeToken: 'token'
+  people: 'people'
+  invitePerson: 'invitedPerson'
+  passkeys: 'passkeys'
 }
-type Is<D extends Request['do']> = D extends keyof Answers ? Answers[D] : 'done'
-export type AnswerTo<R extends Request> = Extract<Answered, { is: Is<R['do']> }>
+type Is<D extends Asked['do']> = D extends keyof Answers ? Answers[D] : 'done'
+export type AnswerTo<R extends Asked> = Extract<Answered | HubAnswered, { is: Is<R['do']> }>
 
 interface Pending {
-  request: Request
+  request: Asked
   resolve(answered: Answered): void
   reject(error: Error): void
   timer: ReturnType<typeof setTimeout>
   sentAt: number
+  /** Went sealed: only what was sealed answers it. */
+  sealed: boolean
+  /** Was sent once more, because the machine had begun anew. */
+  again: boolean
 }
 
 export const state = signal<LineState>({ is: 'connecting' })
@@ -88,13 +105,13 @@ let onlineAt = 0
 let retry: ReturnType<typeof setTimeout> | undefined
 const inFlight = new Map<number, Pending>()
 const waiting: Pending[] = []
-const listeners = new Set<(told: Told) => void>()
+const listeners = new Set<(told: Heard) => void>()
 const openings = new Set<() => void>()
 
 /** Asks the server. While there is no connection the request waits for one, for a while. */
-export function ask<R extends Request>(request: R): Promise<AnswerTo<R>> {
+export function ask<R extends Asked>(request: R): Promise<AnswerTo<R>> {
   return new Promise<Answered>((resolve, reject) => {
-    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity }
+    const pending: Pending = { request, resolve, reject, timer: setTimeout(() => expire(pending), ANSWER_MS), sentAt: Infinity, sealed: false, again: false }
     if (state.value.is === 'live') send(pending)
     else if (state.value.is === 'signedOut') fail(pending, new Refused('forbidden', 'You are signed out.'))
     else if (waiting.length >= WAITING_MAX) fail(pending, new Lost('There is no connection. Try again when there is one.'))
@@ -103,7 +120,7 @@ export function ask<R extends Request>(request: R): Promise<AnswerTo<R>> {
 }
 
 /** Calls for everything that is told unasked. */
-export function onTold(listener: (told: Told) => void): () => void {
+export function onTold(listener: (told: Heard) => void): () => void {
   listeners.add(listener)
   return () => listeners.delete(listener)
 }
@@ -115,7 +132,12 @@ export function onLive(listener: () => void): () => void {
   return () => openings.delete(listener)
 }
 
+let started = false
+
+/** Connects, once; a page that begins without a connection may come to need one. */
 export function startLine(): void {
+  if (started) return
+  started = true
   connect()
   document.addEventListener('visibilitychange', () => {
     if (document.visibilityState !== 'visible') return
@@ -192,11 +214,17 @@ function receive(data: unknown): void {
     return
   }
   if (typeof frame !== 'object' || frame === null) return
-  if (typeof frame.re === 'number') settle(frame as unknown as Reply)
-  else if (typeof frame.on === 'string') told(frame as unknown as Told)
+  if (typeof frame.on === 'string') heard(frame as unknown as Heard)
+  else if (typeof frame.re === 'number') settle(frame as unknown as Reply, false)
 }
 
-function told(frame: Told): void {
+function heard(frame: Heard): void {
+  const believed = sealing ? sealing.believed(frame) : frame
+  if (believed) told(believed)
+}
+
+/** Takes what the server tells; also from whoever had to open it first. */
+export function told(frame: Heard): void {
   if (frame.on === 'hello') {
     tries = 0
     if (frame.version !== __VERSION__) outdated.value = true
@@ -219,12 +247,19 @@ function guarded(run: () => void): void {
   }
 }
 
-function settle(reply: Reply): void {
+/** Takes the answer to a request; also from whoever had to open it first. */
+export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }, opened: boolean): void {
   const pending = inFlight.get(reply.re)
   if (!pending) return
-  inFlight.delete(reply.re)
+  drop(reply.re, pending, !opened)
+  if (!opened && pending.sealed && !pending.again && reply.error?.code === 'stale' && isRepeatable(pending.request)) {
+    pending.again = true
+    return send(pending)
+  }
   clearTimeout(pending.timer)
-  if (reply.ok) pending.resolve(reply.ok)
+  // In the clear a hub can refuse what it could not read, and cannot answer it.
+  if (reply.ok && pending.sealed && !opened) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
+  else if (reply.ok) pending.resolve(reply.ok)
   else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server did not say why.'))
 }
 
@@ -233,14 +268,53 @@ function send(pending: Pending): void {
   if (pending.request.do === 'looking') looking = pending.request
   pending.sentAt = Date.now()
   inFlight.set(id, pending)
-  const envelope: Envelope = { id, ...pending.request }
-  socket?.send(JSON.stringify(envelope))
+  const sealed = sealing?.seal(pending.request, id)
+  if (!sealed) return write(id, pending.request)
+  const mine = socket
+  sealed.then(
+    (request) => {
+      pending.sealed = request !== pending.request
+      if (socket === mine && inFlight.has(id)) write(id, request)
+    },
+    (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('It could not be sealed.')) },
+  )
+}
+
+/** What does no harm when it is asked twice: whoever refuses in the clear may have had it done. A prompt has a key. */
+const REPEATABLE = new Set<Asked['do']>(['earlier', 'whole', 'offer', 'changes', 'find', 'rules', 'devices', 'prompt'])
+
+function isRepeatable(request: Asked): boolean {
+  return REPEATABLE.has(request.do === 'at' ? request.request.do : request.do)
+}
+
+/** It is asked no longer. `lost`: nothing that was sealed has answered it. */
+function drop(id: number, pending: Pending, lost: boolean): void {
+  inFlight.delete(id)
+  if (lost && pending.sealed) sealing?.lost(id)
+}
+
+function write(id: number, request: Asked): void {
+  socket?.send(JSON.stringify({ id, ...request }))
+}
+
+export interface Sealing {
+  /** Gives what is sent instead, or the request itself once it is known that the server may read it; nothing if that is known already. */
+  seal(request: Asked, id: number): Promise<Asked> | null
+  /** Nobody knows whether this one was done. */
+  lost(id: number): void
+  /** As much of what came in the clear as may be in the clear. */
+  believed(frame: Heard): Heard | null
+}
+let sealing: Sealing | null = null
+
+export function sealWith(given: Sealing): void {
+  sealing = given
 }
 
 function expire(pending: Pending): void {
   const place = waiting.indexOf(pending)
   if (place >= 0) waiting.splice(place, 1)
-  for (const [id, other] of inFlight) if (other === pending) inFlight.delete(id)
+  for (const [id, other] of inFlight) if (other === pending) drop(id, pending, true)
   pending.reject(new Lost('The server did not answer in time.'))
   if ((heardAt ?? 0) < pending.sentAt && pending.sentAt < Infinity) giveUp()
 }
@@ -255,7 +329,7 @@ function closed(unwelcome: boolean, early = false): void {
   const opened = state.value.is === 'live' && !unwelcome
   socket = null
   for (const [id, pending] of inFlight) {
-    inFlight.delete(id)
+    drop(id, pending, true)
     fail(pending, new Lost('The connection broke before the server answered.'))
   }
   if (opened || early) return later()

@@ -8,6 +8,7 @@ import { signal, type Signal } from '@preact/signals'
 import type { Row, SessionState, View } from '../wire'
 import { setDraft } from './draft'
 import { atFlush } from './flush'
+import { machineOf } from './hub'
 import { keepNot, keepSoon, kept } from './keep'
 import { ask, Lost, onLive, onTold, Refused, state } from './line'
 import { withdrawAll } from './outbox'
@@ -140,7 +141,8 @@ function apply(view: View): void {
   one.upto = view.upto
   one.fresh.value = true
   one.told.value = Date.now()
-  if (one.holders > 0) keepSoon('view', () => keptOf(one))
+  // What is sealed is not left open in the browser.
+  if (one.holders > 0 && !machineOf(one.session)?.sealed) keepSoon('view', () => keptOf(one))
 }
 
 function keptOf(one: Watched): Kept {

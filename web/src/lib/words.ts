@@ -40,6 +40,13 @@ export function age(at: number): string {
   return new Date(at).toLocaleDateString()
 }
 
+/** What was done, and how long ago. */
+export function ago(did: string, at: number): string {
+  const since = age(at)
+  if (since === 'now') return `${did} just now`
+  return /^\d+ (min|h|d)$/.test(since) ? `${did} ${since} ago` : `${did} ${since}`
+}
+
 export function clock(at: number): string {
   const date = new Date(at)
   const time = date.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })

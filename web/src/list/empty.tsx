@@ -1,5 +1,6 @@
 // What somebody sees who has no session yet.
 
+import { at, counted, machines } from '../lib/hub'
 import { CommandLine } from '../ui/button'
 
 const COMMANDS = [
@@ -7,7 +8,13 @@ const COMMANDS = [
   ['See how your editor joins', 'ropewalk editors'],
 ] as const
 
+/** What connects a machine to this hub; the token stands in the settings when it is made. */
+export function connectCommand(token = '…'): string {
+  return `ROPEWALK_BRIDGE_TOKEN=${token} ropewalk up --bridge ${location.origin}`
+}
+
 export function EmptyList() {
+  if (at.value) return <EmptyHub />
   return (
     <div class="empty-list">
       <h2>No sessions yet</h2>
@@ -18,6 +25,28 @@ export function EmptyList() {
           <CommandLine command={command} />
         </div>
       ))}
+    </div>
+  )
+}
+
+function EmptyHub() {
+  if (!counted.value) return null
+  if (machines.value.length > 0) {
+    return (
+      <div class="empty-list">
+        <h2>No sessions yet</h2>
+        <p>Start one here, or on a machine that is connected. It comes up here by itself.</p>
+      </div>
+    )
+  }
+  return (
+    <div class="empty-list">
+      <h2>No machine is connected</h2>
+      <p>Agents run on your machines, and this hub shows them wherever you are.</p>
+      <ol class="steps">
+        <li><p>Make a token for the machine.</p><a class="button primary" href="/settings/tokens">Make a token</a></li>
+        <li><p>On the machine, start Ropewalk with it.</p><CommandLine command={connectCommand()} /></li>
+      </ol>
     </div>
   )
 }

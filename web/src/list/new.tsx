@@ -1,44 +1,57 @@
 // A new session: where, with what, and the first thing to do. The last choice is the first offer.
 
-import { useEffect, useState } from 'preact/hooks'
-import type { Setting, SlashCommand } from '../wire'
+import { useEffect, useMemo, useState } from 'preact/hooks'
+import type { Picture, Request, Setting, SlashCommand } from '../wire'
 import { may } from '../ask/answer'
+import { cards } from '../lib/board'
 import { setDraft } from '../lib/draft'
+import { askAt, isAtHub, machineOf, machines } from '../lib/hub'
 import { keep, kept } from '../lib/keep'
 import { ask, hello, onLive } from '../lib/line'
 import { post } from '../lib/outbox'
 import { go, sessionPath } from '../lib/router'
 import { toast, wordsOf } from '../lib/toast'
+import { visible } from '../lib/words'
 import { Composer } from '../session/composer'
 import { SettingChips } from '../session/settings'
 import { Icon } from '../ui/icons'
 import { phone } from '../ui/screen'
-import type { Picture } from '../wire'
 
 interface Offer {
+  /** Where it would be opened, if nothing else is said. */
+  folder: string
   settings: Setting[]
   commands: SlashCommand[]
 }
 
 export function NewPage() {
   const [folder, setFolder] = useState<string | null>(null)
-  const [offer, setOffer] = useState<Offer | null>(null)
+  const [offered, setOffer] = useState<{ of: string | null; offer: Offer } | null>(null)
   const [busy, setBusy] = useState(false)
   const { chosen, set } = useLastChoice()
-  const home = hello.value?.folder
-  const folders = [...new Set([...(home ? [home] : []), ...(hello.value?.folders ?? [])])]
-  useEffect(() => onLive(() => {
-    ask({ do: 'offer', folder }).then(setOffer, (error: unknown) => toast(wordsOf(error), true))
-  }), [folder])
+  const hub = isAtHub()
+  const { machine, choose } = useMachine()
+  const asked = useAsked(hub, machine)
+  // What another machine offers says nothing of this one.
+  const offer = offered?.of === machine ? offered.offer : null
+  const [home, folders] = useFolders(hub, machine, offer)
+  useEffect(() => {
+    if (!asked) return
+    return onLive(() => {
+      // The greeting has just said that this is a hub: it has nothing to offer, and its machines come next.
+      if (!hub && isAtHub()) return
+      asked({ do: 'offer', folder }).then((told) => setOffer({ of: machine, offer: told }), (error: unknown) => toast(wordsOf(error), true))
+    })
+  }, [folder, asked, machine])
   const settings = (offer?.settings ?? []).map((setting) => {
     const value = chosen[setting.id]
     return value !== undefined && setting.choices.some((choice) => choice.value === value) ? { ...setting, value } : setting
   })
   const start = (text: string, pictures: Picture[]) => {
-    if (busy) return false
+    if (busy || !asked) return false
     setBusy(true)
     const changed = settings.filter((setting, place) => setting.value !== offer?.settings[place]?.value)
-    ask({ do: 'open', folder, settings: Object.fromEntries(changed.map((setting) => [setting.id, setting.value])) }).then(
+    asked({ do: 'open', folder, settings: Object.fromEntries(changed.map((setting) => [setting.id, setting.value])) }).then(
       ({ session }) => {
         // What the outbox does not take stays as a draft, where it can be sent from.
         if (!post(session, text, pictures)) {
@@ -62,6 +75,7 @@ export function NewPage() {
       <div class="new-body column">
         {!may('driver') ? <p class="empty">You are looking only, and cannot start a session.</p> : <>
           <h2 class="new-question">What should be done?</h2>
+          {hub && <MachineChoice machine={machine} choose={(id) => { setFolder(null); choose(id) }} />}
           {folders.length > 1
             ? (
               <label class="field">Project
@@ -70,13 +84,53 @@ export function NewPage() {
                 </select>
               </label>
             )
-            : home && <p class="soft">In <code>{home}</code></p>}
+            : home && <p class="soft">In <code>{visible(home)}</code></p>}
           <Composer draftOf="new" session={null} commands={offer?.commands ?? []} placeholder="Describe it; the agent asks before it does anything risky"
             onSend={start} busy={false} sendLabel={busy ? 'Starting…' : 'Start'}
             chips={<SettingChips settings={settings} disabled={busy} onSet={(setting, value) => { set(setting, value); return Promise.resolve() }} />} />
         </>}
       </div>
     </main>
+  )
+}
+
+/** The machine that was chosen last, if it is here; else the first that is. */
+function useMachine() {
+  const [wanted, setWanted] = useState<string | null>(() => kept<string>('choice.machine'))
+  const here = machines.value.filter((one) => one.here && one.own)
+  const machine = (here.find(({ id }) => id === wanted) ?? here[0])?.id ?? null
+  const choose = (id: string) => {
+    setWanted(id)
+    keep('choice.machine', id)
+  }
+  return { machine, choose }
+}
+
+/** Who is asked: the server, or at a hub the machine; nobody, while there is none. */
+function useAsked(hub: boolean, machine: string | null) {
+  return useMemo(() => {
+    if (!hub) return ask
+    return machine === null ? null : ((request: Request) => askAt(machine, request)) as typeof ask
+  }, [hub, machine])
+}
+
+/** Where a session is opened unless something else is said, and all the places that are known. */
+function useFolders(hub: boolean, machine: string | null, offer: Offer | null): [string | undefined, string[]] {
+  const home = hub ? offer?.folder : hello.value?.folder
+  const others = hub ? [...cards.value.values()].filter((card) => card.folder !== '' && machineOf(card.session)?.id === machine).map(({ folder }) => folder) : (hello.value?.folders ?? [])
+  return [home, home === undefined && hub ? [] : [...new Set([...(home ? [home] : []), ...others])]]
+}
+
+function MachineChoice({ machine, choose }: { machine: string | null; choose: (id: string) => void }) {
+  const here = machines.value.filter((one) => one.here && one.own)
+  const away = machines.value.filter((one) => !one.here && one.own).length
+  if (here.length === 0) return <p class="note-bar" role="status"><Icon name="away" size={18} /><span>{away > 0 ? 'None of your machines is here. A session can be started when one is back.' : 'No machine is connected. A session runs on one of yours.'}</span></p>
+  return (
+    <label class="field">Machine
+      <select value={machine ?? ''} onChange={(event) => choose(event.currentTarget.value)}>
+        {here.map((one) => <option key={one.id} value={one.id}>{visible(one.name || one.id)}</option>)}
+      </select>
+    </label>
   )
 }
 

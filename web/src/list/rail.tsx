@@ -5,14 +5,17 @@ import { signal, useSignalEffect } from '@preact/signals'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Card } from '../wire'
 import { asks, cards, listed, loadOlder, older, search, sorted } from '../lib/board'
+import { at, awayFrom, machineOf, onlyMachine } from '../lib/hub'
 import { hello, state } from '../lib/line'
 import { place, sessionAt, sessionPath } from '../lib/router'
+import { lockOf } from '../lib/sealed'
 import { tried } from '../lib/toast'
 import { age, base, money, STATE_WORDS, titleOf, unmarked } from '../lib/words'
 import { Icon, type IconName } from '../ui/icons'
 import { ConnectionDot } from '../ui/status'
 import { AskLine } from '../ask/line'
 import { EmptyList } from './empty'
+import { MachineFilter, MachineOf } from './machines'
 
 const SEARCH_AFTER_MS = 250
 const SHOWN_ASKS = 3
@@ -23,16 +26,20 @@ const STATE_ICONS: Record<Card['state'], IconName> = { waiting: 'hand', working:
 
 export function Rail() {
   const found = useFound()
-  const shown = found ?? sorted.value
+  const only = onlyMachine.value
+  const shown = (found ?? sorted.value).filter((card) => only === null || machineOf(card.session)?.id === only)
   const none = cards.value.size === 0 && listed.value
   return (
     <nav class="rail" aria-label="Sessions">
       <RailHead />
       {!none && <FilterBox />}
+      <MachineFilter />
       <div class="rail-scroll">
+        {at.value?.person?.passkeys === 0 && <p class="rail-note"><span>You have no passkey yet. With one you can come in again.</span><a href="/settings/passkeys">Add one</a></p>}
         {found === null && <NeedsYou />}
         {none ? <EmptyList /> : <Cards cards={shown} />}
-        {found?.length === 0 && <p class="empty">No session has these words in its title or folder.</p>}
+        {only !== null && found === null && shown.length === 0 && <p class="empty">This machine has no sessions in the list.</p>}
+        {found?.length === 0 && <p class="empty">No session has these words in its title or folder{at.value && ', or in the name of its machine'}.</p>}
         {!listed.value && cards.value.size === 0 && state.value.is !== 'signedOut' && <p class="empty" role="status">Loading sessions…</p>}
         {found === null && older.value !== null && (
           <button type="button" class="plain wide" onClick={() => void tried(loadOlder())}>Older sessions</button>
@@ -105,12 +112,23 @@ function CardLink({ card }: { card: Card }) {
         <span class="card-age soft">{age(card.updatedAt)}</span>
       </span>
       <span class="card-row">
-        <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
+        <CardState card={card} />
         <span class="card-place soft">{base(card.folder)}{card.costUsd ? ` · ${money(card.costUsd)}` : ''}</span>
       </span>
       {card.line && <span class="card-line soft">{unmarked(card.line)}</span>}
+      <MachineOf session={card.session} />
     </a>
   )
+}
+
+/** What a machine that is away last said of a session was true then. */
+const BEFORE: Partial<Record<Card['state'], string>> = { waiting: 'Needed you', working: 'Was working' }
+
+function CardState({ card }: { card: Card }) {
+  if (lockOf(card.session) !== null) return <span class="card-state"><Icon name="lock" size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
+  const before = awayFrom(card.session) && BEFORE[card.state]
+  if (before) return <span class="card-state"><Icon name="away" size={15} />{before}</span>
+  return <span class={`card-state is-${card.state}`}><Icon name={STATE_ICONS[card.state] ?? 'dot'} size={15} />{STATE_WORDS[card.state] ?? card.state}</span>
 }
 
 /** Cards that match the filter: those at hand at once, and after a moment what the server finds. */
@@ -128,7 +146,7 @@ function useFound(): Card[] | null {
   if (text === '') return null
   const words = text.toLowerCase().split(/\s+/)
   const local = sorted.value.filter((card) => {
-    const hay = `${card.title ?? ''} ${card.folder}`.toLowerCase()
+    const hay = `${card.title ?? ''} ${card.folder} ${machineOf(card.session)?.name ?? ''}`.toLowerCase()
     return words.every((word) => hay.includes(word))
   })
   if (remote?.text !== text) return local

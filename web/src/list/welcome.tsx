@@ -1,8 +1,18 @@
 // Pages without a session: signed out, and addresses that lead nowhere.
 
+import { useEffect, useState } from 'preact/hooks'
+import { about } from '../hub/about'
+import { at } from '../lib/hub'
+import { lazy } from '../lib/lazy'
 import { CommandLine } from '../ui/button'
 
+const SignIn = lazy(() => import('../hub/signin'))
+
 export function SignedOut() {
+  const [hub, setHub] = useState<boolean | null>(at.value ? true : null)
+  useEffect(() => { if (hub === null) void about().then((found) => setHub(found !== null)) }, [])
+  if (hub === null) return null
+  if (hub) return <SignIn arrival={null} linkEnded={at.value !== null && at.value.person === null} />
   return (
     <main class="alone" id="main">
       <h1>You are signed out</h1>

@@ -4,11 +4,31 @@
 // it is in no history either. A login link goes in by itself; whoever pairs first says what the device is called.
 
 import { useSignal, type Signal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
+import { about } from '../hub/about'
+import { linkOf } from '../hub/link'
+import { lazy } from '../lib/lazy'
 import { codeOf, enter, FAILURES, guessName, type Answer, type Send, type Step } from './door'
 import './enter.css'
 
+const SignIn = lazy(() => import('../hub/signin'))
+const SealedPair = lazy(() => import('../hub/pair'))
+
+/** The same addresses lead into a hub, where one comes in otherwise, and pairs with machines that are sealed. */
 export default function Enter({ mode }: { mode: 'login' | 'pair' }) {
+  const [sealed] = useState(() => (mode === 'pair' ? linkOf(location.hash) : null))
+  // Who has a code for this server need not ask what it is.
+  const [hub, setHub] = useState<boolean | null>(sealed !== null ? true : location.hash !== '' ? false : null)
+  useEffect(() => {
+    if (sealed !== null) takeCode()
+    else if (hub === null) void about().then((found) => setHub(found !== null))
+  }, [])
+  if (hub === null) return null
+  if (hub) return mode === 'pair' ? <SealedPair fragment={sealed} /> : <SignIn arrival={null} />
+  return <ByCode mode={mode} />
+}
+
+function ByCode({ mode }: { mode: 'login' | 'pair' }) {
   const code = useSignal('')
   const came = useSignal(false)
   const name = useSignal(guessName(navigator.userAgent, navigator.maxTouchPoints))

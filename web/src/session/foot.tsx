@@ -4,12 +4,15 @@ import { useEffect, useState } from 'preact/hooks'
 import type { SessionState, Waiting } from '../wire'
 import { may } from '../ask/answer'
 import { appendDraft } from '../lib/draft'
+import { at, awayFrom, isGuest } from '../lib/hub'
 import { ask } from '../lib/line'
 import { letterOf, post } from '../lib/outbox'
 import { type Watched, watched as watchedAs } from '../lib/session'
 import { toast, tried } from '../lib/toast'
+import { lockOf } from '../lib/sealed'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
+import { awayWords } from './bars'
 import { Composer } from './composer'
 import { setIn, SettingChips } from './settings'
 
@@ -22,9 +25,16 @@ const EMPTY_COMMANDS: SessionState['commands'] = []
 export function Foot({ watched }: { watched: Watched }) {
   const state = watched.state.value
   const { session } = watched
-  if (!may('driver')) return <p class="note-bar soft">{may('approver') ? 'You can answer here, and not write.' : 'You are looking only.'} The owner can change that in Settings, Devices.</p>
+  if (!may('driver')) return <p class="note-bar soft">{may('approver') ? 'You can answer here, and not write.' : 'You are looking only.'} {at.value ? (isGuest.value && 'Whoever sent you the link can make one that lets you do more.') : 'The owner can change that in Settings, Devices.'}</p>
+  if (lockOf(session) !== null) return null
   const busy = state?.busy ?? false
   const send = (text: string, pictures: Parameters<typeof post>[2]) => {
+    // The text stays in the composer: it would reach nobody.
+    const away = awayFrom(session)
+    if (away) {
+      toast(awayWords(away), true)
+      return false
+    }
     const taken = post(session, text, pictures)
     if (!taken) toast('Too many prompts wait to be sent. Wait for a connection.', true)
     return taken
@@ -34,7 +44,7 @@ export function Foot({ watched }: { watched: Watched }) {
       {state && state.queue.length > 0 && <Queue session={session} queue={state.queue} />}
       <Composer draftOf={session} session={session} commands={state?.commands ?? EMPTY_COMMANDS} onSend={send} busy={busy}
         placeholder={busy ? 'Write what comes next' : 'What should be done?'}
-        stop={busy ? <StopButton session={session} turn={state?.turn ?? null} /> : undefined}
+        stop={busy && !awayFrom(session) ? <StopButton session={session} turn={state?.turn ?? null} /> : undefined}
         chips={<SettingChips settings={state?.settings ?? EMPTY_SETTINGS} disabled={false} onSet={setIn(session)} />} />
     </>
   )

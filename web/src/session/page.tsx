@@ -7,8 +7,11 @@ import type { SessionState } from '../wire'
 import { may } from '../ask/answer'
 import { Shelf } from '../ask/shelf'
 import { cards } from '../lib/board'
+import { at, awayFrom, isGuest, machineOf } from '../lib/hub'
+import { lazy } from '../lib/lazy'
 import { ask, skew, state as line } from '../lib/line'
 import { changesPath, go, sessionPath } from '../lib/router'
+import { lockOf } from '../lib/sealed'
 import { forgetSession, letGo, watch, type Watched } from '../lib/session'
 import { copy, tried } from '../lib/toast'
 import { clock, duration, money, now, titleOf } from '../lib/words'
@@ -17,10 +20,13 @@ import { Menu, type MenuItem } from '../ui/menu'
 import { phone, wide } from '../ui/screen'
 import { Sheet } from '../ui/sheet'
 import { ConnectionDot } from '../ui/status'
+import { AwayBar, GuestBar, LockBar } from './bars'
 import { Foot } from './foot'
 import { Details, Panel } from './panel'
 import { PlanChip } from './plan'
 import { Transcript } from './transcript'
+
+const Share = lazy(() => import('../hub/share'))
 
 export function SessionPage({ session }: { session: string }) {
   const watched = useWatch(session)
@@ -32,6 +38,9 @@ export function SessionPage({ session }: { session: string }) {
       <main class="session" id="main">
         <Head watched={watched} />
         {plan && plan.steps.length > 0 && !wide.value && <PlanChip plan={plan} />}
+        <GuestBar />
+        <AwayBar session={session} />
+        <LockBar session={session} />
         <Over watched={watched} />
         <Transcript key={session} watched={watched} />
         <footer class="foot"><div class="column"><Shelf watched={watched} /><Foot key={session} watched={watched} /></div></footer>
@@ -53,22 +62,24 @@ export function useWatch(session: string): Watched | null {
 }
 
 function Head({ watched }: { watched: Watched }) {
-  const [sheet, setSheet] = useState<'rename' | 'delete' | 'details' | null>(null)
+  const [sheet, setSheet] = useState<'rename' | 'delete' | 'details' | 'share' | null>(null)
   const state = watched.state.value
   const card = cards.value.get(watched.session)
   const title = titleOf({ title: state?.title ?? card?.title ?? null, folder: state?.folder ?? card?.folder ?? '' })
   const items: MenuItem[] = [
     { name: 'Changes', icon: 'changes', run: () => go(changesPath(watched.session)) },
     { name: 'Details', icon: 'info', run: () => setSheet('details') },
-    { name: 'Copy link', icon: 'link', run: () => void copy(location.origin + sessionPath(watched.session)) },
-    ...(may('driver') ? [
-      { name: 'Rename', icon: 'pencil', run: () => setSheet('rename') } as const,
-      { name: 'Delete', icon: 'bin', bad: true, run: () => setSheet('delete') } as const,
-    ] : []),
+    // An address without its code is of no use to whoever has no other way in.
+    ...(isGuest.value ? [{ name: 'Settings', icon: 'gear', run: () => go('/settings') } as const] : [
+      { name: 'Copy link', icon: 'link', run: () => void copy(location.origin + sessionPath(watched.session)) } as const,
+    ]),
+    ...(at.value?.person && (machineOf(watched.session)?.own ?? true) ? [{ name: 'Share', icon: 'share', run: () => setSheet('share') } as const] : []),
+    ...(may('driver') ? [{ name: 'Rename', icon: 'pencil', run: () => setSheet('rename') } as const] : []),
+    ...(may('driver') && !isGuest.value ? [{ name: 'Delete', icon: 'bin', bad: true, run: () => setSheet('delete') } as const] : []),
   ]
   return (
     <header class="head">
-      {phone.value && <a class="icon-button" href="/" aria-label="All sessions"><Icon name="back" /></a>}
+      {phone.value && !isGuest.value && <a class="icon-button" href="/" aria-label="All sessions"><Icon name="back" /></a>}
       <div class="head-title">
         <h1 title={title}>{title}</h1>
         <p class="soft"><StateWords watched={watched} />{state && <Meter state={state} />}</p>
@@ -79,6 +90,7 @@ function Head({ watched }: { watched: Watched }) {
       <Menu label="Session menu" items={items} />
       {sheet === 'rename' && <Rename session={watched.session} title={state?.title ?? ''} onClose={() => setSheet(null)} />}
       {sheet === 'delete' && <Delete session={watched.session} title={title} onClose={() => setSheet(null)} />}
+      {sheet === 'share' && <Sheet label="Share this session" onClose={() => setSheet(null)}><Share session={watched.session} /></Sheet>}
       {sheet === 'details' && <Sheet label="Details" onClose={() => setSheet(null)}><Details watched={watched} /></Sheet>}
     </header>
   )
@@ -86,9 +98,12 @@ function Head({ watched }: { watched: Watched }) {
 
 function StateWords({ watched }: { watched: Watched }) {
   const state = watched.state.value
+  const away = awayFrom(watched.session)
+  if (lockOf(watched.session) !== null) return <span class="word"><Icon name="lock" size={14} />Sealed</span>
   if (!watched.fresh.value) return <>{watched.told.value !== null && line.value.is !== 'live' ? `Last update ${clock(watched.told.value)}` : 'Loading…'}</>
   if (!state) return null
   if (line.value.is !== 'live' && watched.told.value !== null) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(watched.told.value)}</>
+  if (away) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(away.seenAt - skew.value)}</>
   if (state.asks.length > 0) return <span class="word is-waiting"><Icon name="hand" size={14} />Needs you</span>
   if (state.compacting) return <span class="word is-working"><span class="spinner" />Summing up</span>
   if (!state.busy) return <span class="word"><Icon name="check" size={14} />Ready</span>
@@ -114,7 +129,7 @@ function Others({ names }: { names: readonly string[] }) {
 function Over({ watched }: { watched: Watched }) {
   const message = watched.over.value
   if (!message) return null
-  return <p class="note-bar bad" role="alert"><Icon name="alert" size={18} /><span>{message}</span><a href="/">All sessions</a></p>
+  return <p class="note-bar bad" role="alert"><Icon name="alert" size={18} /><span>{message}</span>{!isGuest.value && <a href="/">All sessions</a>}</p>
 }
 
 function Rename({ session, title, onClose }: { session: string; title: string; onClose: () => void }) {

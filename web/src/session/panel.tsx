@@ -1,6 +1,7 @@
 // Beside a session on a wide screen: its changes, plan, output and details.
 
 import { signal } from '@preact/signals'
+import { at, machineOf } from '../lib/hub'
 import { lazy } from '../lib/lazy'
 import { hello } from '../lib/line'
 import type { Watched } from '../lib/session'
@@ -64,8 +65,8 @@ export function Details({ watched }: { watched: Watched }) {
   const facts: [string, string | null][] = [
     ['Folder', state?.folder ?? null],
     ['Session', watched.session],
-    ['Host', hello.value?.host || null],
-    ['Sandbox', hello.value?.sandbox || null],
+    ['Host', at.value ? (machineOf(watched.session)?.name ?? null) : hello.value?.host || null],
+    ['Sandbox', (!at.value && hello.value?.sandbox) || null],
     ['Context', state && state.contextSize > 0 ? `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens` : null],
     ['Cost', state && state.costUsd !== null ? `${money(state.costUsd)}${state.unpriced ? ', and some that is not known' : ''}` : null],
     ['Also here', state && state.others.length > 0 ? state.others.join(', ') : null],
@@ -76,7 +77,7 @@ export function Details({ watched }: { watched: Watched }) {
   return (
     <dl class="details">
       {facts.flatMap(([name, value]) => value === null ? [] : [
-        <div key={name}><dt>{name}</dt><dd>{value}{(name === 'Session' || name === 'Folder') && <IconButton tiny label={`Copy the ${name.toLowerCase()}`} icon="copy" size={15} onPress={() => void copy(value)} />}</dd></div>,
+        <div key={name}><dt>{name}</dt><dd>{visible(value)}{(name === 'Session' || name === 'Folder') && <IconButton tiny label={`Copy the ${name.toLowerCase()}`} icon="copy" size={15} onPress={() => void copy(value)} />}</dd></div>,
       ])}
     </dl>
   )

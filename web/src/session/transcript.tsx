@@ -3,7 +3,9 @@
 import { useSignalEffect } from '@preact/signals'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { aroundFlush } from '../lib/flush'
+import { awayFrom } from '../lib/hub'
 import { place } from '../lib/router'
+import { lockOf } from '../lib/sealed'
 import type { Watched } from '../lib/session'
 import { copy, toast, tried } from '../lib/toast'
 import { several } from '../lib/words'
@@ -28,15 +30,19 @@ export function Transcript({ watched }: { watched: Watched }) {
   const reader = useReader(scroller, list, window)
   useLinkedRow(watched, window, reader, list)
   const { blocks } = window.layout.value
+  // What this page has let go of scrolling comes back by itself; what it never had, the machine has.
+  const cutOff = awayFrom(watched.session) !== undefined && watched.rows.ids.value[0] === blocks[0]?.id
   return (
     <div class="transcript-frame">
       <div class="transcript" ref={scroller} onScroll={() => { reader.current?.moved(); if (!reader.current?.following.peek()) window.hold() }}
         onClick={copyCode} tabIndex={0} role="log" aria-live="off" aria-label="Conversation" id="transcript">
         <div class="column">
           {window.before.value
-            ? <button type="button" class="plain earlier" disabled={window.loading.value} onClick={() => void tried(window.earlier())}>{window.loading.value ? 'Loading…' : 'Load earlier'}</button>
+            ? cutOff
+              ? <p class="soft earlier-away">What was before this is on the machine, which is away.</p>
+              : <button type="button" class="plain earlier" disabled={window.loading.value} onClick={() => void tried(window.earlier())}>{window.loading.value ? 'Loading…' : 'Load earlier'}</button>
             : watched.fresh.value && blocks.length === 0 && <p class="empty">Nothing was said yet. Write what you want done.</p>}
-          {!watched.fresh.value && blocks.length === 0 && !watched.over.value && <p class="empty" role="status">Loading the conversation…</p>}
+          {!watched.fresh.value && blocks.length === 0 && !watched.over.value && lockOf(watched.session) === null && <p class="empty" role="status">Loading the conversation…</p>}
           <ol class="bare rows" ref={list}>
             {blocks.map((block) => <BlockView key={`${block.is}${block.id}`} block={block} watched={watched} inside={window.inside} />)}
           </ol>

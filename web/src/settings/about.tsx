@@ -1,5 +1,6 @@
 // What runs here, and where the data is.
 
+import { at } from '../lib/hub'
 import { hello } from '../lib/line'
 import { Command, Entry, Section } from './parts'
 
@@ -31,9 +32,11 @@ export function About() {
       <dl class="settings-facts">
         <Fact name="This page" value={__VERSION__} />
         <Fact name="Server" value={told?.version} />
-        <Fact name="Machine" value={told?.host} />
-        <Fact name="Folder" value={told?.folder} />
-        <Fact name="Sandbox" value={told?.sandbox} />
+        {at.value ? <Fact name="Hub" value={location.host} /> : <>
+          <Fact name="Machine" value={told?.host} />
+          <Fact name="Folder" value={told?.folder} />
+          <Fact name="Sandbox" value={told?.sandbox} />
+        </>}
       </dl>
     </Section>
   )

@@ -1,8 +1,10 @@
 // Who can come in: devices and what they may do, those who knock, and a way for one more.
 
 import { useSignal } from '@preact/signals'
+import { at } from '../lib/hub'
 import { forgetContent } from '../lib/keep'
 import { ask, hello } from '../lib/line'
+import { forgetKeys } from '../lib/sealed'
 import { age, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
 import { turnOff } from '../push'
@@ -27,17 +29,17 @@ export function Devices() {
   )
 }
 
-function DeviceList() {
+export function DeviceList() {
   const list = devices.value
   if (list === null) return <p class="settings-none" role="status">Loading…</p>
-  if (list.length === 0) return <p class="settings-none">No device has come in yet. You are here with the server’s own token.</p>
+  if (list.length === 0) return <p class="settings-none">{at.value ? 'None is listed.' : 'No device has come in yet. You are here with the server’s own token.'}</p>
   const mine = hello.value?.device ?? null
   const others = list.filter(({ id }) => id !== mine)
   return (
     <>
       <ul class="settings-list">{list.map((device) => <DeviceEntry key={device.id} device={device} />)}</ul>
       {mine !== null && others.length > 1 && (
-        <Entry title="All others" note="Each of them then needs a new code to come in.">
+        <Entry title="All others" note={at.value ? 'Each of them then has to sign in again.' : 'Each of them then needs a new code to come in.'}>
           <Action word="Sign out all others" sure={`${others.length} devices are signed out at once.`} run={() => revokeAll(others)} />
         </Entry>
       )}
@@ -54,7 +56,8 @@ async function revokeAll(list: readonly Device[]): Promise<void> {
 function DeviceEntry({ device }: { device: Device }) {
   const isMine = device.id === hello.value?.device
   const seen = device.seenAt === null ? 'never seen' : age(device.seenAt) === 'now' ? 'seen just now' : `seen ${age(device.seenAt)} ago`
-  const facts = [roleWord(device.role), seen, device.push ? 'is told by push' : null].filter(Boolean)
+  // At a hub everybody owns what is theirs.
+  const facts = [at.value ? null : roleWord(device.role), seen, device.push ? 'is told by push' : null].filter(Boolean)
   return (
     <li class="settings-entry">
       <div class="settings-words">
@@ -69,15 +72,16 @@ function DeviceEntry({ device }: { device: Device }) {
 }
 
 /** Everything that this browser kept goes with it. */
-function SignOut() {
+export function SignOut({ word = 'Sign out' }: { word?: string }) {
   const leave = async () => {
     await turnOff().catch(() => {})
     const response = await fetch('/ui/leave', { method: 'POST' })
     if (!response.ok && response.status !== 401) throw new Error('The server did not take the sign-out. Try again, or revoke this device from another one.')
+    await forgetKeys().catch(() => {})
     forgetContent()
-    location.replace('/login')
+    location.replace(at.peek() ? '/' : '/login')
   }
-  return <Action word="Sign out" sure="Sign out here?" run={leave} />
+  return <Action word={word} sure={`${word} here?`} run={leave} />
 }
 
 /** The words stand on the other screen too: who is let in is the one that shows them. */

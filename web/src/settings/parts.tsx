@@ -93,3 +93,34 @@ export function Action({ word, run, sure, kind = 'plain', disabled = false }: Ac
 export function Command({ text }: { text: string }) {
   return <code class="settings-command">{text}</code>
 }
+
+/** Goes to a section by its name. Gives whether it is there. */
+export function reveal(part: string): boolean {
+  const title = document.getElementById(`title-${part}`)
+  title?.scrollIntoView({ block: 'start' })
+  title?.focus({ preventScroll: true })
+  return title !== null
+}
+
+/** So long what comes late may push a section away from where somebody was taken. */
+const LATE_MS = 2_000
+
+/** Stays at a section while those above it still fill, until somebody moves by themselves. */
+export function revealWhileFilling(part: string): () => void {
+  reveal(part)
+  const box = document.getElementById('main')
+  if (!box || typeof ResizeObserver === 'undefined') return () => {}
+  const watching = new ResizeObserver(() => reveal(part))
+  const stop = new AbortController()
+  const end = () => {
+    watching.disconnect()
+    stop.abort()
+  }
+  watching.observe(box)
+  for (const moved of ['wheel', 'pointerdown', 'touchstart', 'keydown']) addEventListener(moved, end, { signal: stop.signal })
+  const timer = setTimeout(end, LATE_MS)
+  return () => {
+    clearTimeout(timer)
+    end()
+  }
+}

@@ -1,11 +1,14 @@
 // Settings: one page, its sections named by the address (`/settings/devices`).
 
 import { useEffect } from 'preact/hooks'
+import { at, isGuest } from '../lib/hub'
+import { lazy } from '../lib/lazy'
 import { Icon } from '../ui/icons'
 import { About, Data } from './about'
 import { Appearance } from './appearance'
 import { Devices } from './devices'
 import { Notifications } from './notifications'
+import { reveal } from './parts'
 import { Rules } from './rules'
 import './settings.css'
 
@@ -18,29 +21,48 @@ const PARTS = [
   ['about', 'About'],
 ] as const
 
+/** A hub has no agents of its own, and so no rules; what it has are people and machines. */
+const HUB_PARTS = [
+  ['appearance', 'Appearance'],
+  ['notifications', 'Notifications'],
+  ['machines', 'Machines'],
+  ['tokens', 'Tokens'],
+  ['passkeys', 'Passkeys'],
+  ['devices', 'Browsers'],
+  ['people', 'People'],
+  ['about', 'About'],
+] as const
+
+const GUEST_PARTS = [['appearance', 'Appearance'], ['devices', 'This link'], ['about', 'About']] as const
+
+const Account = lazy(() => import('../hub/account'))
+
+/** What there is, for who is here. */
+function parts(): readonly (readonly [id: string, word: string])[] {
+  const here = at.value
+  if (!here) return PARTS
+  if (isGuest.value) return GUEST_PARTS
+  return here.person?.admin ? HUB_PARTS : HUB_PARTS.filter(([id]) => id !== 'people')
+}
+
 export default function Settings({ part }: { part: string | null }) {
   useEffect(() => {
-    if (part === null) return
-    const title = document.getElementById(`title-${part}`)
-    title?.scrollIntoView({ block: 'start' })
-    title?.focus({ preventScroll: true })
+    if (part !== null) reveal(part)
   }, [part])
   return (
     <div class="settings">
       <header class="settings-head">
-        <a class="settings-back" href="/"><Icon name="back" /><span>Sessions</span></a>
+        <a class={isGuest.value ? 'settings-back always' : 'settings-back'} href="/"><Icon name="back" /><span>{isGuest.value ? 'Session' : 'Sessions'}</span></a>
         <h1>Settings</h1>
       </header>
       <div class="settings-body">
         <nav class="settings-nav" aria-label="Settings">
-          {PARTS.map(([id, word]) => <a key={id} href={`/settings/${id}`} aria-current={id === part ? 'true' : undefined}>{word}</a>)}
+          {parts().map(([id, word]) => <a key={id} href={`/settings/${id}`} aria-current={id === part ? 'true' : undefined}>{word}</a>)}
         </nav>
         <main class="settings-main" id="main">
           <Appearance />
-          <Notifications />
-          <Rules />
-          <Devices />
-          <Data />
+          {!isGuest.value && <Notifications />}
+          {at.value ? <Account part={part} /> : <><Rules /><Devices /><Data /></>}
           <About />
         </main>
       </div>

@@ -39,7 +39,8 @@ impl Session {
     }
 
     fn start(&mut self, turn: TurnId, by: &Sender, content: Vec<Content>, effects: &mut Vec<Effect>) {
-        self.running = Some(Running { turn, cancelling: false });
+        let remote = by.remote.is_some().then(|| Sender { request: None, ..by.clone() });
+        self.running = Some(Running { turn, cancelling: false, remote });
         self.record(by.origin(), Some(turn), Body::TurnStarted, effects);
         self.record(by.origin(), Some(turn), Body::UserMessage { content: content.clone() }, effects);
         effects.push(Effect::StartTurn { turn, content });
@@ -107,7 +108,11 @@ impl Session {
                 self.record(origin, Some(turn), body, effects);
             }
             TurnReport::Ask { request, hit } => self.ask(turn, origin, request, hit.as_ref(), effects),
-            TurnReport::Change { id, value } => self.change(origin, Some(turn), id, value, effects)?,
+            TurnReport::Change { id, value } => {
+                let remote = self.running.as_ref().and_then(|running| running.remote.as_ref());
+                let origin = remote.map_or(origin, Sender::origin);
+                self.change(origin, Some(turn), id, value, effects)?;
+            }
             TurnReport::Ended { stop, error } => self.turn_ended(turn, stop, error, effects),
         }
         Ok(())

@@ -124,7 +124,7 @@ impl Book {
 }
 
 /// What a device may be called.
-pub(super) fn name(given: &str) -> Arc<str> {
+pub(crate) fn name(given: &str) -> Arc<str> {
     plain_name(given).map_or_else(|| "a device".into(), Into::into)
 }
 

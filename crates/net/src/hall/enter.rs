@@ -205,5 +205,6 @@ fn visitor(record: &Record) -> Visitor {
         name: Arc::clone(&record.name),
         role: record.role,
         device: Some(Arc::clone(&record.id)),
+        remote: None,
     }
 }

@@ -26,7 +26,7 @@ const LOCK_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Which file was read: another one has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Stamp(Option<(u64, u64, i64, i64)>);
+pub(crate) struct Stamp(Option<(u64, u64, i64, i64)>);
 
 impl Stamp {
     pub fn of(path: &Path) -> Self {
@@ -156,7 +156,7 @@ pub(super) fn change<T>(path: &Path, work: impl FnOnce(&mut Book) -> T) -> io::R
 }
 
 /// Gone with the file that is returned.
-fn lock(path: &Path) -> io::Result<File> {
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     let mut waited = Duration::ZERO;
     loop {
@@ -171,14 +171,18 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The new file takes the old one's place whole, or not at all.
 fn write(path: &Path, folder: &Path, book: &Book) -> io::Result<()> {
     let devices = book.records.iter().map(stored).collect();
     let mut bytes = serde_json::to_vec_pretty(&Stored { version: VERSION, devices })?;
     bytes.push(b'\n');
+    replace(path, folder, &bytes)
+}
+
+/// The new file takes the old one's place whole, or not at all. It is for its owner only.
+pub(crate) fn replace(path: &Path, folder: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished: PathBuf = folder.join(format!(".devices.{}", url_safe(&random()?[..9])));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-    let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let replaced = written.and_then(|()| fs::rename(&unfinished, path));
     if replaced.is_err() {
         // What could not be finished is of no use to anybody.

@@ -31,6 +31,7 @@ use crate::along::read_along;
 
 pub use note::Note;
 pub use office::Office;
+pub(crate) use post::choose_arithmetic;
 pub use target::{BadSubscription, Reach};
 pub use vapid::{KeyError, Vapid};
 

@@ -87,7 +87,13 @@ fn open(folder: &TempDir, time: &Arc<Time>) -> Hall {
 }
 
 fn master() -> Visitor {
-    Visitor { principal: Principal::local(), name: "terminal".into(), role: Role::Owner, device: None }
+    Visitor {
+        principal: Principal::local(),
+        name: "terminal".into(),
+        role: Role::Owner,
+        device: None,
+        remote: None,
+    }
 }
 
 fn code(invitation: &Invitation) -> Code {

@@ -10,7 +10,6 @@ use engine::Principal;
 use tokio::time::Instant;
 use wire::native::{Knock, Role};
 
-use super::words;
 use crate::http::{Digest, url_safe};
 
 /// How long a code, and a knock, can be used.
@@ -151,7 +150,7 @@ impl Tickets {
         }
         let secret = url_safe(random);
         let digest = Digest::of(&secret);
-        let words = words::two(&digest.bytes());
+        let words = seal::two_words(&digest.bytes());
         let id: Arc<str> = url_safe(&Digest::of(&format!("knock {secret}")).bytes()[..9]).into();
         self.knocks.push(Knocker {
             id,

@@ -44,8 +44,8 @@ use caller::{by_device, by_token};
 use denied::Denied;
 
 pub use caller::{Caller, Scope};
-pub use cookie::read as cookie_of;
 pub(super) use caller::{Guest, Jar};
+pub use cookie::read as cookie_of;
 
 /// The WebSocket sub-protocol that we answer with.
 pub const WS_PROTOCOL: &str = "acp.v1";

@@ -68,6 +68,12 @@ impl Board {
         (cards, gone)
     }
 
+    /// The card of a session that is in memory.
+    pub fn live_card(&self, id: &SessionId) -> Option<Card> {
+        let inner = locked(&self.inner);
+        inner.live.get(id).map(|live| live.card(inner.tail(id)))
+    }
+
     /// A session as it is listed.
     pub async fn card(&self, registry: &Registry, listed: &Listed) -> Card {
         let row = &listed.row;

@@ -49,7 +49,8 @@ pub(super) struct Client {
 
 impl Client {
     pub fn sender(&self) -> Sender {
-        Sender::new(surface(&self.visitor), Arc::clone(&self.visitor.name))
+        let remote = self.visitor.remote.as_ref().map(|remote| Arc::clone(&remote.user));
+        Sender { remote, ..Sender::new(surface(&self.visitor), Arc::clone(&self.visitor.name)) }
     }
 }
 

@@ -160,9 +160,7 @@ pub(super) struct Seat {
 impl Seat {
     /// The names of the others, each once.
     pub fn others(&self, inner: &Inner) -> Vec<String> {
-        let others = inner.viewers.iter().filter(|(number, _)| **number != self.number);
-        let names: BTreeSet<&Arc<str>> = others.map(|(_, name)| name).collect();
-        names.into_iter().map(ToString::to_string).collect()
+        inner.names_but(Some(self.number))
     }
 }
 
@@ -298,6 +296,17 @@ impl Drop for Reader {
 }
 
 impl Inner {
+    /// The names of all who watch, each once.
+    pub fn names(&self) -> Vec<String> {
+        self.names_but(None)
+    }
+
+    fn names_but(&self, seat: Option<u64>) -> Vec<String> {
+        let others = self.viewers.iter().filter(|(number, _)| Some(**number) != seat);
+        let names: BTreeSet<&Arc<str>> = others.map(|(_, name)| name).collect();
+        names.into_iter().map(ToString::to_string).collect()
+    }
+
     fn observe(&mut self, events: &[Arc<engine::Event>], known: Seq) {
         let mut differs = false;
         for event in events {

@@ -1,9 +1,11 @@
 //! What each request takes: the only place that says so.
 
+use engine::{APPROVAL, full_id};
 use wire::native::{Request, Role, Wrong};
 
 use super::wrong::wrong;
 use crate::hall::Visitor;
+use crate::remote::{self, LOCAL_ANSWERS};
 
 /// The least role that may ask for this.
 pub fn needed(request: &Request) -> Role {
@@ -39,6 +41,9 @@ pub fn needed(request: &Request) -> Role {
 }
 
 pub(super) fn check(visitor: &Visitor, request: &Request) -> Result<(), Wrong> {
+    if let Some(remote) = &visitor.remote {
+        rails(request, remote.answers_here).map_err(|why| wrong("forbidden", why))?;
+    }
     let own = |device: &String| visitor.device.as_deref() == Some(device);
     if let Request::Revoke { device } = request
         && own(device)
@@ -62,4 +67,20 @@ pub(super) fn check(visitor: &Visitor, request: &Request) -> Result<(), Wrong> {
         word(visitor.role)
     );
     Err(wrong("forbidden", message))
+}
+
+/// What somebody at another machine may not do here, whatever their role is.
+fn rails(request: &Request, answers_here: bool) -> Result<(), &'static str> {
+    match request {
+        Request::Answer { .. } if answers_here => Err(LOCAL_ANSWERS),
+        // Which has another name besides.
+        Request::Set { setting, .. } if answers_here && *full_id(setting.as_str().into()) == *APPROVAL => {
+            Err(LOCAL_ANSWERS)
+        }
+        Request::Open { settings, .. } if answers_here && settings.contains_key(APPROVAL) => {
+            Err(LOCAL_ANSWERS)
+        }
+        Request::Prompt { text, .. } => remote::prompt(text, answers_here),
+        _ => Ok(()),
+    }
 }

@@ -51,7 +51,8 @@ impl House {
     }
 
     pub async fn client_as(&self, name: &str, role: Role) -> Client {
-        let visitor = Visitor { principal: Principal::local(), name: name.into(), role, device: None };
+        let visitor =
+            Visitor { principal: Principal::local(), name: name.into(), role, device: None, remote: None };
         self.client_of(visitor).await
     }
 

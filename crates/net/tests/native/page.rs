@@ -86,6 +86,7 @@ async fn our_own_pages_transcripts_are_true() {
                 name: "phone".into(),
                 role: Role::Owner,
                 device: None,
+                remote: None,
             };
             let names = HashMap::from([(
                 "$folder".to_owned(),

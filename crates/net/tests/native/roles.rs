@@ -70,7 +70,7 @@ async fn a_clients_token_has_no_say_in_the_owners_rules() {
     run(Setup::script(&Script::new([])), async |server| {
         let house = House::new(server);
         let principal = Principal("ci".into());
-        let visitor = Visitor { principal, name: "ci".into(), role: Role::Owner, device: None };
+        let visitor = Visitor { principal, name: "ci".into(), role: Role::Owner, device: None, remote: None };
         let mut client = house.client_of(visitor).await;
         for request in [Request::Rules, Request::Forget { rule: "shell(rm:*)\n".into() }] {
             assert_eq!(client.refused(request).await.code, "forbidden");
@@ -109,8 +109,13 @@ async fn a_device_that_is_not_known_any_more_has_no_line() {
     run(Setup::script(&Script::new([])), async |server| {
         let house = House::new(server);
         let device = Some("shut-out".into());
-        let visitor =
-            Visitor { principal: Principal::local(), name: "phone".into(), role: Role::Owner, device };
+        let visitor = Visitor {
+            principal: Principal::local(),
+            name: "phone".into(),
+            role: Role::Owner,
+            device,
+            remote: None,
+        };
         let mut line = open(&house.desk, visitor);
         let rest = async { while line.frames.recv().await.is_some() {} };
         tokio::time::timeout(DEADLINE, rest).await.expect("the line ends");

@@ -28,6 +28,8 @@ pub struct Here {
     registry: Arc<Registry>,
     audit: Option<Arc<Audit>>,
     desk: Arc<Desk>,
+    rules: Rules,
+    identity: Identity,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -55,15 +57,28 @@ impl Here {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let desk = Desk::new(DeskParts {
             registry: Arc::clone(&registry),
-            rules,
-            identity,
+            rules: rules.clone(),
+            identity: identity.clone(),
             hall: Arc::new(Hall::default()),
             gate: None,
             extras: server::extras(&registry, audit.as_ref(), folder)?,
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
-        Ok(Self { registry, audit, desk, tasks, stop })
+        Ok(Self { registry, audit, desk, rules, identity, tasks, stop })
+    }
+
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// What others may do with these sessions is made from this.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Ends what runs, and leaves nothing unwritten.
@@ -83,8 +98,13 @@ impl Here {
 
 impl Dial for Here {
     fn dial(&self) -> Dialing {
-        let visitor =
-            Visitor { principal: Principal::local(), name: NAME.into(), role: Role::Owner, device: None };
+        let visitor = Visitor {
+            principal: Principal::local(),
+            name: NAME.into(),
+            role: Role::Owner,
+            device: None,
+            remote: None,
+        };
         let native::Line { requests, frames } = native::open(&self.desk, visitor);
         Box::pin(async move { Ok(Line { requests, frames }) })
     }

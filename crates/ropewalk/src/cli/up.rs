@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use wire::native::Role;
 
-use super::{BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions};
+use super::{AlsoBridge, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions};
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(
@@ -52,6 +52,9 @@ pub struct UpOptions {
     pub allow_host: Vec<net::http::HostName>,
 
     #[command(flatten)]
+    pub bridge: AlsoBridge,
+
+    #[command(flatten)]
     pub budget: BudgetOptions,
 
     #[command(flatten)]
@@ -81,6 +84,7 @@ impl UpOptions {
             otlp: None,
             guard: self.guard.clone(),
             http,
+            bridge: self.bridge.clone(),
             stdio: false,
             acp: false,
         }
@@ -106,8 +110,11 @@ pub struct LinkOptions {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "The phone must reach this machine: start the server with `ropewalk up --lan`.\n\n\
-    Exit codes: 0 it is in, 1 it was not let in or nobody came, 2 wrong usage.")]
+#[command(
+    after_help = "The phone must reach this machine: start the server with `ropewalk up --lan`. While this machine is bridged with\n\
+    --e2e, the code is for the hub instead: whoever opens it there is let in by it, and holds keys that the hub has not.\n\n\
+    Exit codes: 0 it is in, 1 it was not let in or nobody came, 2 wrong usage."
+)]
 pub struct PairOptions {
     /// What it may do: viewer looks, approver answers what is asked, driver says what is to be done,
     /// owner lets others in

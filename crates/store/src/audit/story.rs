@@ -167,6 +167,9 @@ impl Story {
         if let Some(turn) = event.turn {
             details["turn"] = turn.0.into();
         }
+        if let Some(user) = event.origin.remote() {
+            details["bridge"] = json!({ "origin": "bridge", "remote_user": **user });
+        }
         details["seq"] = event.seq.0.into();
         Some(Teller::new(session, event.at, actor).entry(event_type, details))
     }

@@ -50,6 +50,25 @@ pub fn append(id: &str, epoch: u64, after: u64, entries: Vec<Entry>) -> Vec<Stat
         [id.into(), epoch.into(), after.into(), last.into()],
     );
     let mut work = vec![guard.must_change(1)];
+    work.extend(insert(id, entries));
+    work
+}
+
+/// Appends what comes anywhere after the end: for an owner whose own count decides. The first statement is refused
+/// if the log has another owner or has come as far already.
+pub fn append_on(id: &str, epoch: u64, entries: Vec<Entry>) -> Vec<Statement> {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Vec::new() };
+    let guard = Statement::new(
+        "UPDATE logs SET head = $4 WHERE id = $1 AND epoch = $2 AND head < $3",
+        [id.into(), epoch.into(), first.seq.into(), last.seq.into()],
+    );
+    let mut work = vec![guard.must_change(1)];
+    work.extend(insert(id, entries));
+    work
+}
+
+fn insert(id: &str, entries: Vec<Entry>) -> Vec<Statement> {
+    let mut work = Vec::new();
     let mut entries = entries.into_iter().peekable();
     while entries.peek().is_some() {
         let mut sql = String::from("INSERT INTO log_entries (log, seq, kind, body) VALUES ");

@@ -118,6 +118,7 @@ fn commit(connection: &mut Connection, group: Vec<Work>, topics: &broadcast::Sen
 
 fn execute(connection: &Connection, at: usize, statement: &Statement) -> Result<Found, DbError> {
     let sql = statement.sql.replace("SERIAL_KEY", "INTEGER PRIMARY KEY AUTOINCREMENT");
+    let sql = sql.replace("NOW_MS", "CAST(unixepoch('subsec') * 1000 AS INTEGER)");
     let mut prepared = connection.prepare_cached(&sql).map_err(refused)?;
     let columns = prepared.column_count();
     if prepared.parameter_count() != statement.values.len() {

@@ -59,13 +59,13 @@ pub(super) fn path_of(value: ValueRef<'_>) -> Result<PathBuf, StoreError> {
 }
 
 #[cfg(unix)]
-fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+pub(crate) fn path_of_bytes(bytes: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     std::ffi::OsStr::from_bytes(bytes).into()
 }
 
 #[cfg(not(unix))]
-fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+pub(crate) fn path_of_bytes(bytes: &[u8]) -> PathBuf {
     String::from_utf8_lossy(bytes).into_owned().into()
 }
 

@@ -17,6 +17,7 @@ pub async fn events_come_back_as_they_were_in_order(store: &dyn Store) {
         id: SurfaceId(u64::MAX),
         name: "a \"client\"".into(),
         request: Some("\"7\"".into()),
+        remote: Some("dev".into()),
     };
     let change = FileChange { path: "/a/b".into(), before: None, after: Some("new\0\u{1F600}".into()) };
     let bodies = [

@@ -46,7 +46,7 @@ pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
         | Outcome::Stopped { .. }
         | Outcome::Answered { .. }
         | Outcome::Sandbox { .. }
-        | Outcome::Bridge { .. } => result(id, &json!({}), out),
+        | Outcome::Bridge(_) => result(id, &json!({}), out),
         Outcome::Cancelled { id: session } => {
             result(id, &json!({ "sessionId": session.as_str(), "cancelled": true }), out);
         }

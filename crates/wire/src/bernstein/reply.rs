@@ -46,7 +46,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
         | Outcome::Settings(_)
         | Outcome::Replayed { .. }
         | Outcome::Sandbox { .. }
-        | Outcome::Bridge { .. }
+        | Outcome::Bridge(_)
         | Outcome::TurnEnded { .. }
         | Outcome::Said { .. }
         | Outcome::Cancelled { .. }

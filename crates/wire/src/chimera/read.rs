@@ -200,7 +200,7 @@ impl Reader {
         self.end(Stop::EndTurn, None);
         self.turn += 1;
         self.open = Some(Open::default());
-        let by = Origin::Surface { id: SurfaceId(0), name: "chimera".into(), request: None };
+        let by = Origin::Surface { id: SurfaceId(0), name: "chimera".into(), request: None, remote: None };
         self.push(by.clone(), Body::TurnStarted);
         self.push(by, Body::UserMessage { content: vec![Content::text(prompt)] });
     }

@@ -7,6 +7,7 @@ use crate::call::Outcome;
 use crate::dialect::Identity;
 use crate::rpc::RpcId;
 use crate::siblings;
+use crate::timestamp::rfc3339;
 
 pub(crate) use crate::siblings::fault;
 
@@ -44,9 +45,16 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             );
             write_error(id, REFUSED, &text, Some(json!({ "sandbox": identity.sandbox })), out);
         }
-        Outcome::Bridge { connected } => {
-            let status = if *connected { "connected" } else { "disconnected" };
-            result(id, &json!({ "connected": connected, "status": status }), out);
+        Outcome::Bridge(bridge) => {
+            let status = if bridge.connected { "connected" } else { "disconnected" };
+            let mut told = json!({ "connected": bridge.connected, "status": status });
+            if let Some(url) = &bridge.url {
+                told["queued"] = json!(bridge.queued);
+                told["url"] = json!(url);
+                told["uiUrl"] = json!(bridge.ui_url);
+                told["since"] = json!(bridge.since.map(rfc3339));
+            }
+            result(id, &told, out);
         }
         Outcome::Done
         | Outcome::Created(_)

@@ -53,6 +53,12 @@ impl Updates {
         }
     }
 
+    /// The session was like this before what is shown first.
+    pub(crate) fn begin_with(&mut self, settings: Settings, totals: Totals) {
+        (self.settings, self.totals) = (settings, totals);
+        self.from_start = false;
+    }
+
     /// Encodes events up to and including the first that needs the connection.
     pub fn encode<'a>(
         &mut self,

@@ -58,7 +58,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
         | Outcome::Tasked { .. }
         | Outcome::Stopped { .. }
         | Outcome::Sandbox { .. }
-        | Outcome::Bridge { .. }
+        | Outcome::Bridge(_)
         | Outcome::TurnEnded { .. }
         | Outcome::Said { .. }
         | Outcome::Cancelled { .. }

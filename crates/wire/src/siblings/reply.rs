@@ -54,7 +54,7 @@ pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
         | Outcome::Stopped { .. }
         | Outcome::Answered { .. }
         | Outcome::Sandbox { .. }
-        | Outcome::Bridge { .. }
+        | Outcome::Bridge(_)
         | Outcome::Got { .. }
         | Outcome::Exported { .. }
         | Outcome::Imported { .. }

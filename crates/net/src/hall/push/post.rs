@@ -139,7 +139,7 @@ fn unsent(error: reqwest::Error) -> Outcome {
 }
 
 /// `reqwest` is built without arithmetic for TLS; this names it, unless somebody in the process has.
-fn choose_arithmetic() {
+pub(crate) fn choose_arithmetic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let ring = tokio_rustls::rustls::crypto::ring::default_provider();

@@ -198,6 +198,7 @@ impl Streams {
             }
             answer @ (AttachAnswer::AfterReplay { .. }
             | AttachAnswer::Elsewhere { .. }
+            | AttachAnswer::Unasked { .. }
             | AttachAnswer::Back) => (answer, None),
         };
         (session, Command::Attach { handle, from, counted, answer }, elsewhere)

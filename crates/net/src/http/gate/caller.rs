@@ -36,6 +36,7 @@ impl Caller {
             name: if own { "terminal".into() } else { Arc::clone(&self.name) },
             role: Role::Owner,
             device: None,
+            remote: None,
         }
     }
 }

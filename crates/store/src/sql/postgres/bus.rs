@@ -187,9 +187,13 @@ async fn carry(bus: Arc<Bus>, notify: mpsc::Sender<String>, publish: Option<mpsc
             messages.push(bus.message(&[]));
         }
         for message in messages {
-            let reached = reached(&message);
-            if (!reached || bus.somebody_is_unreached()) && notify.send(message).await.is_err() {
-                return;
+            if !reached(&message) {
+                if notify.send(message).await.is_err() {
+                    return;
+                }
+            } else if bus.somebody_is_unreached() {
+                // Most are woken; nobody waits here for the others' sake.
+                drop(notify.try_send(message));
             }
         }
     }

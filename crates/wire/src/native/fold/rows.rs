@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 
 use engine::{
-    AskId, Body, CallId, Event, MessageId, NoticeLevel, PlanEntry, Resolution, Resolver, Stop, Timestamp,
-    TurnId, Usage,
+    APPROVAL, AskId, Body, CallId, Event, MessageId, NoticeLevel, PlanEntry, Resolution, Resolver, Stop,
+    Timestamp, TurnId, Usage,
 };
 
 use super::state::plan_of;
@@ -16,6 +16,9 @@ use crate::native::{
     DIFF_LINES_MAX, Ended, INPUT_BYTES_MAX, Level, OUTPUT_BYTES_MAX, Row, TEXT_BYTES_MAX, WHOLE_BYTES_MAX,
     What,
 };
+
+/// A name in a sentence.
+const NAME_BYTES_MAX: usize = 120;
 
 /// How much of a row's content is kept.
 #[derive(Debug, Clone, Copy)]
@@ -215,7 +218,7 @@ impl Rows {
             Body::PolicyBlocked { call, tool, reason, .. } => {
                 self.blocked(event, call.as_ref(), tool, reason);
             }
-            Body::SettingChanged { id, value } => self.note(event, format!("{id} is set to {value}")),
+            Body::SettingChanged { id, value } => self.set(event, id, value),
             Body::Moved { cwd } => self.note(event, format!("the folder is {}", cwd.display())),
             Body::Compacted { .. } => {
                 self.note(event, "earlier messages were summed up for the model".to_owned());
@@ -255,6 +258,18 @@ impl Rows {
             what,
         };
         self.entries.push_back(Entry { whole_rev: row.rev, row, unshown: 0, seen: HashSet::new() });
+    }
+
+    /// What somebody at another machine lets the agent do without asking must not go unnoticed here.
+    fn set(&mut self, event: &Event, id: &str, value: &str) {
+        match event.origin.remote() {
+            Some(user) if id == APPROVAL => {
+                let user = head(user, NAME_BYTES_MAX).0;
+                let text = format!("over the bridge, {user} set the approval to {value}");
+                self.push(event, What::Notice { level: Level::Warning, text });
+            }
+            Some(_) | None => self.note(event, format!("{id} is set to {value}")),
+        }
     }
 
     fn note(&mut self, event: &Event, text: String) {

@@ -180,7 +180,7 @@ fn number(text: &str) -> u64 {
 }
 
 fn phone() -> Origin {
-    Origin::Surface { id: SurfaceId(1), name: "phone".into(), request: None }
+    Origin::Surface { id: SurfaceId(1), name: "phone".into(), request: None, remote: None }
 }
 
 /// One line per event; a prompt is two.

@@ -17,7 +17,7 @@ const SECOND: [&str; 64] = [
     "stone", "swan", "tiger", "tower", "valley", "violin", "whale", "willow",
 ];
 
-pub(super) fn two(digest: &[u8; 32]) -> String {
+pub fn two(digest: &[u8; 32]) -> String {
     let pick = |words: &[&'static str; 64], byte: u8| words[usize::from(byte % 64)];
     format!("{} {}", pick(&FIRST, digest[0]), pick(&SECOND, digest[1]))
 }

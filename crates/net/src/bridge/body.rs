@@ -1,0 +1,145 @@
+//! The one place where something becomes a body for the receiver, and where a body from it is read.
+//!
+//! Plain bodies are the JSON itself. With a vault they are sealed here, and nothing else of the bridge has to
+//! know how: what goes out is for the machine's devices, what comes in is from one of them, or refused.
+
+use std::sync::Arc;
+
+use engine::SessionId;
+use seal::Place;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::watch;
+use wire::native::{CardState, Envelope, Reply, Wrong};
+use wire::tunnel::{Keys, Operator};
+
+use super::trouble::Trouble;
+use crate::sealed::{Heard, Replying, Vault};
+
+/// What a body is about: what is sealed for one place does not pass for something else in another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About<'a> {
+    Event { seq: u64 },
+    View { from: Option<u64>, upto: u64 },
+    Card { state: CardState, asks: &'a [u64], updated_at: i64 },
+}
+
+/// What came of a body that was sent to this machine.
+pub(super) enum Opened {
+    Request {
+        by: Operator,
+        envelope: Envelope,
+        closing: Closing,
+    },
+    /// It is answered with this, and nothing else happens.
+    Answer(Box<RawValue>),
+    Wrong(Wrong),
+}
+
+/// How the reply to a request becomes a body.
+pub(super) struct Closing(Option<Replying>);
+
+impl Closing {
+    /// For what is said to nobody in particular.
+    pub fn plain() -> Self {
+        Self(None)
+    }
+
+    pub fn body(self, reply: &Reply) -> Result<Box<RawValue>, Trouble> {
+        match self.0 {
+            None => to_raw_value(reply).map_err(Trouble::malformed),
+            Some(replying) => {
+                let bytes = serde_json::to_vec(reply).map_err(Trouble::malformed)?;
+                replying.seal(&bytes).map_err(Trouble::malformed)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Bodies(Option<Arc<Vault>>);
+
+impl Bodies {
+    pub fn new(vault: Option<Arc<Vault>>) -> Self {
+        Self(vault)
+    }
+
+    /// The receiver cannot read what these make.
+    pub fn are_sealed(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub fn body(
+        &self,
+        session: &SessionId,
+        about: &About<'_>,
+        json: &impl Serialize,
+    ) -> Result<Box<RawValue>, Trouble> {
+        let Some(vault) = &self.0 else { return to_raw_value(json).map_err(Trouble::malformed) };
+        let bytes = serde_json::to_vec(json).map_err(Trouble::malformed)?;
+        let seal = |place| vault.seal(session.as_str(), &place, &bytes).map_err(Trouble::malformed);
+        match *about {
+            About::Event { seq } => seal(Place::Event { seq }),
+            About::View { from, upto } => seal(Place::View { from, upto }),
+            About::Card { state, asks, updated_at } => {
+                // As it stands beside the card, for who opens it has nothing else.
+                let state = serde_json::to_value(state).map_err(Trouble::malformed)?;
+                seal(Place::Card { state: state.as_str().unwrap_or_default(), asks, updated_at })
+            }
+        }
+    }
+
+    /// Reads what somebody elsewhere wants. Who they are, a sealed body says itself.
+    pub async fn open(&self, by: Operator, body: &RawValue) -> Opened {
+        let Some(vault) = &self.0 else { return read(by, body.get().as_bytes(), Closing::plain()) };
+        match vault.receive(&by, body).await {
+            Heard::Answer(body) => Opened::Answer(body),
+            Heard::Refused(wrong) => Opened::Wrong(wrong),
+            Heard::Call { by, envelope, replying } => read(by, &envelope, Closing(Some(replying))),
+        }
+    }
+
+    /// The keys for the machine's devices, if there are any to be told.
+    pub fn keys(&self) -> Result<Option<Keys>, Trouble> {
+        let keys = self.0.as_ref().map(|vault| vault.keys());
+        keys.transpose().map_err(Trouble::malformed)
+    }
+
+    /// Goes up whenever what is to be seen must be sealed anew.
+    pub fn generation(&self) -> u64 {
+        self.0.as_ref().map_or(0, |vault| vault.generation())
+    }
+
+    /// Tells when the keys are others.
+    pub fn rekeyed(&self) -> Rekeyed {
+        Rekeyed(self.0.as_ref().map(|vault| vault.changes()))
+    }
+}
+
+/// Waits for other keys; for ever, where there are none.
+pub(super) struct Rekeyed(Option<watch::Receiver<u64>>);
+
+impl Rekeyed {
+    pub async fn changed(&mut self) {
+        let changed = match &mut self.0 {
+            Some(changes) => changes.changed().await.is_ok(),
+            None => false,
+        };
+        if !changed {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn read(by: Operator, envelope: &[u8], closing: Closing) -> Opened {
+    match serde_json::from_slice(envelope) {
+        Ok(envelope) => Opened::Request { by, envelope, closing },
+        Err(error) => {
+            let trouble = Trouble::malformed(error);
+            Opened::Wrong(Wrong {
+                code: "badRequest".into(),
+                message: format!("this is no request: {trouble}"),
+            })
+        }
+    }
+}

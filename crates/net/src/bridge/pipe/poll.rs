@@ -1,0 +1,96 @@
+//! Frames without a WebSocket: a question that waits at the receiver, and requests that hand frames over.
+//!
+//! Only one of each is under way, so nothing overtakes. Several frames that wait travel together.
+
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use wire::tunnel::FRAME_BYTES_MAX;
+
+use super::{Ends, Outgoing};
+use crate::bridge::post::{Post, Whose};
+use crate::bridge::trouble::Trouble;
+
+/// Of frames that are handed over together, past the first.
+const TOGETHER_BYTES_MAX: usize = 1 << 20;
+
+pub(super) async fn run(post: &Post, whose: &Whose, connection: &str, ends: Ends) -> Trouble {
+    let Ends { out, incoming, .. } = ends;
+    tokio::select! {
+        trouble = give(post, whose, connection, out, incoming.clone()) => trouble,
+        trouble = take(post, whose, connection, incoming) => trouble,
+    }
+}
+
+async fn take(post: &Post, whose: &Whose, connection: &str, incoming: mpsc::Sender<Vec<u8>>) -> Trouble {
+    loop {
+        let told = match post.down(whose, connection).await {
+            Ok(body) => hand_on(&body, &incoming).await,
+            Err(trouble) => return trouble,
+        };
+        match told {
+            Ok(true) => {}
+            // Nobody listens any more; what there is to say is still handed over.
+            Ok(false) => return std::future::pending().await,
+            Err(trouble) => return trouble,
+        }
+    }
+}
+
+async fn give(
+    post: &Post,
+    whose: &Whose,
+    connection: &str,
+    mut out: mpsc::Receiver<Outgoing>,
+    incoming: mpsc::Sender<Vec<u8>>,
+) -> Trouble {
+    let mut next = None;
+    loop {
+        let first = match next.take() {
+            Some(frame) => Some(frame),
+            None => frame(&mut out).await,
+        };
+        let Some(first) = first else { return Trouble::closed() };
+        let mut body = Vec::with_capacity(first.len() + 2);
+        body.push(b'[');
+        body.extend_from_slice(&first);
+        while let Ok(outgoing) = out.try_recv() {
+            let Outgoing::Frame(frame) = outgoing else { continue };
+            if body.len() + frame.len() > TOGETHER_BYTES_MAX {
+                next = Some(frame);
+                break;
+            }
+            body.push(b',');
+            body.extend_from_slice(&frame);
+        }
+        body.push(b']');
+        let told = match post.up(whose, connection, body).await {
+            Ok(body) => hand_on(&body, &incoming).await,
+            Err(trouble) => return trouble,
+        };
+        if let Err(trouble) = told {
+            return trouble;
+        }
+    }
+}
+
+async fn frame(out: &mut mpsc::Receiver<Outgoing>) -> Option<Vec<u8>> {
+    loop {
+        match out.recv().await? {
+            Outgoing::Frame(frame) => return Some(frame),
+            // A receiver that keeps a mirror says by itself what it has.
+            Outgoing::Mark(_) => {}
+        }
+    }
+}
+
+/// Says whether somebody listens.
+async fn hand_on(body: &[u8], incoming: &mpsc::Sender<Vec<u8>>) -> Result<bool, Trouble> {
+    debug_assert!(body.len() <= FRAME_BYTES_MAX, "the answer was read under a limit");
+    let frames: Vec<&RawValue> = serde_json::from_slice(body).map_err(Trouble::malformed)?;
+    for frame in frames {
+        if incoming.send(frame.get().as_bytes().to_vec()).await.is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

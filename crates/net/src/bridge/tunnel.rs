@@ -1,0 +1,241 @@
+//! One session's way to the receiver: registered, connected, connected again, and taken leave of.
+//!
+//! A tunnel outlives the session's stay in memory: somebody elsewhere may want to go on with it.
+
+use std::sync::Arc;
+
+use engine::{APPROVAL, MODEL, SessionHandle, SessionId};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use wire::tunnel::{Heartbeat, Registered, Registration};
+
+use super::pace::Backoff;
+use super::pipe::Pipe;
+use super::plain::Place;
+use super::post::Whose;
+use super::trouble::{Trouble, quoted};
+use super::{Ended, Shared, mirror, plain};
+
+/// Upgrades that are answered by something else before it is done without a socket.
+const BLOCKED_MAX: u32 = 2;
+
+pub(super) struct Tunnel {
+    shared: Arc<Shared>,
+    session: SessionId,
+    handles: watch::Receiver<SessionHandle>,
+    /// The session is gone, or its place is needed.
+    detach: CancellationToken,
+    registered: watch::Sender<Option<Registered>>,
+    place: Place,
+    backoff: Backoff,
+    /// How often the upgrade was answered by something that is no receiver.
+    blocked: u32,
+    was_connected: bool,
+}
+
+impl Tunnel {
+    pub fn new(
+        shared: &Arc<Shared>,
+        session: SessionId,
+        handles: watch::Receiver<SessionHandle>,
+        detach: CancellationToken,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            session,
+            handles,
+            detach,
+            registered: watch::Sender::new(None),
+            place: Place::new(),
+            backoff: Backoff::new(shared.pace),
+            blocked: 0,
+            was_connected: false,
+        }
+    }
+
+    /// Runs until the bridge ends or the session is detached; an error ends the whole bridge.
+    pub async fn run(mut self) -> Result<(), Trouble> {
+        self.shared.bridges.begin(&self.session, self.shared.post.address().to_string());
+        let beating = beat(Arc::clone(&self.shared), self.handles.clone(), self.registered.clone());
+        let ended = tokio::select! {
+            biased;
+            ended = self.connect_again() => ended,
+            trouble = beating => Err(trouble),
+        };
+        self.note(false);
+        if self.registered.borrow().is_some() {
+            let farewell = self.shared.post.farewell(self.session.as_str()).await;
+            if let Err(trouble) = farewell {
+                tracing::debug!(%trouble, "the receiver did not hear the farewell");
+            }
+        }
+        self.shared.bridges.forget(&self.session);
+        ended
+    }
+
+    async fn connect_again(&mut self) -> Result<(), Trouble> {
+        loop {
+            let Ended::Trouble(trouble) = self.once().await else { return Ok(()) };
+            let first = !self.was_connected && matches!(trouble, Trouble::Certificate { .. });
+            if trouble.is_final() || first {
+                return Err(trouble);
+            }
+            let wait = self.backoff.next();
+            self.shared.again(&trouble, wait);
+            tokio::select! {
+                biased;
+                () = stopped(&self.shared, &self.detach) => return Ok(()),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// One connection, from the first try to its end.
+    async fn once(&mut self) -> Ended {
+        let (shared, detach) = (Arc::clone(&self.shared), self.detach.clone());
+        let opened = tokio::select! {
+            biased;
+            () = stopped(&shared, &detach) => return Ended::Stopped,
+            opened = self.open() => opened,
+        };
+        let pipe = match opened {
+            Ok(pipe) => pipe,
+            Err(trouble) => return Ended::Trouble(trouble),
+        };
+        self.connected();
+        let began = Instant::now();
+        let stop = stopped(&shared, &detach);
+        let ended = if !pipe.mirror && shared.bodies.are_sealed() {
+            // Its language is plain frames, and nothing of the session is told in those.
+            Ended::Trouble(Trouble::Unsealable)
+        } else if pipe.mirror {
+            mirror::run(&shared, &mut self.handles, pipe, stop).await
+        } else {
+            let handle = self.handles.borrow_and_update().clone();
+            plain::run(&shared, &handle, pipe, &mut self.place, stop).await
+        };
+        self.note(false);
+        self.backoff.lasted(began.elapsed());
+        ended
+    }
+
+    fn connected(&mut self) {
+        self.was_connected = true;
+        self.note(true);
+        let (address, session) = (self.shared.post.address(), &self.session);
+        self.shared.tell(&format!("[ferret] bridge connected: {address} session={session}"));
+    }
+
+    fn note(&self, connected: bool) {
+        let now = self.shared.desk.registry().clock().now();
+        self.shared.bridges.set(&self.session, connected, now);
+    }
+
+    async fn open(&mut self) -> Result<Pipe, Trouble> {
+        let known = self.registered.borrow().clone();
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let registered = register(&self.shared, &self.handles).await?;
+                self.registered.send_replace(Some(registered.clone()));
+                registered
+            }
+        };
+        let shared = &self.shared;
+        if self.blocked >= BLOCKED_MAX {
+            // The socket is tried again when this one has ended.
+            self.blocked = BLOCKED_MAX - 1;
+            let whose = Whose::Session(self.session.to_string());
+            match Pipe::over_polls(&shared.post, whose, &shared.tasks).await {
+                Ok(pipe) => return Ok(pipe),
+                Err(trouble) if trouble.is_final() => return Err(trouble),
+                Err(trouble) => tracing::debug!(%trouble, "the receiver has no tunnel without sockets"),
+            }
+        }
+        match shared.post.session_socket(&known).await {
+            Ok(socket) => {
+                self.blocked = 0;
+                Ok(Pipe::over_socket(socket, shared.pace.silence, &shared.tasks))
+            }
+            Err(trouble) => {
+                self.blocked += u32::from(trouble.is_in_the_way());
+                if let Trouble::Answered { status: 404 | 410, .. } = trouble {
+                    // It may have forgotten the session.
+                    self.registered.send_replace(None);
+                }
+                Err(trouble)
+            }
+        }
+    }
+}
+
+/// Waits until there is no more to do.
+pub(super) async fn stopped(shared: &Shared, detach: &CancellationToken) {
+    tokio::select! {
+        () = shared.stop.cancelled() => {}
+        () = detach.cancelled() => {}
+    }
+}
+
+async fn register(shared: &Shared, handles: &watch::Receiver<SessionHandle>) -> Result<Registered, Trouble> {
+    let registration = {
+        let handle = handles.borrow();
+        let snapshot = handle.snapshot();
+        Registration {
+            session_id: handle.id().to_string(),
+            model: snapshot.settings.get(MODEL).to_owned(),
+            sandbox: shared.identity.sandbox.clone(),
+            approval: snapshot.settings.get(APPROVAL).to_owned(),
+            cwd: if shared.bodies.are_sealed() { String::new() } else { snapshot.cwd.display().to_string() },
+            machine: shared.machine.as_ref().map(|machine| machine.id.clone()),
+            sealed: shared.bodies.are_sealed(),
+        }
+    };
+    let registered = shared.post.register(&registration).await?;
+    if let Ok(session) = SessionId::parse(&registration.session_id) {
+        shared.bridges.shown_at(&session, quoted(&registered.ui_url));
+    }
+    shared.tell(&format!("[ferret] bridge: people see the session at {}", quoted(&registered.ui_url)));
+    Ok(registered)
+}
+
+/// Says regularly how the session is, from its registration on. Ends only with what ends the bridge.
+async fn beat(
+    shared: Arc<Shared>,
+    handles: watch::Receiver<SessionHandle>,
+    registered: watch::Sender<Option<Registered>>,
+) -> Trouble {
+    let mut known = registered.subscribe();
+    // The sender is held here.
+    drop(known.wait_for(Option::is_some).await);
+    let every = shared.pace.heartbeat;
+    let mut beats = tokio::time::interval_at(Instant::now() + every, every);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beats.tick().await;
+        let (session, heartbeat) = {
+            let handle = handles.borrow();
+            let snapshot = handle.snapshot();
+            let heartbeat = Heartbeat {
+                sandbox: shared.identity.sandbox.clone(),
+                approval: snapshot.settings.get(APPROVAL).to_owned(),
+                cost_total_usd: snapshot.totals.known_usd().unwrap_or_default(),
+            };
+            (handle.id().to_string(), heartbeat)
+        };
+        match shared.post.heartbeat(&session, &heartbeat).await {
+            Ok(()) => {}
+            Err(trouble) if trouble.is_final() => return trouble,
+            Err(Trouble::Answered { status: 404 | 410, .. }) => {
+                // It has forgotten the session, which still is here.
+                match register(&shared, &handles).await {
+                    Ok(again) => drop(registered.send_replace(Some(again))),
+                    Err(trouble) if trouble.is_final() => return trouble,
+                    Err(trouble) => tracing::debug!(%trouble, "the session cannot be registered again"),
+                }
+            }
+            Err(trouble) => tracing::debug!(%trouble, "the receiver did not hear the heartbeat"),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The bridge against scripted receivers: what it says, what it takes, and what it never does.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod hostile;
+mod machine;
+mod mirror;
+mod plain;
+mod polls;
+mod receiver;
+mod sealed;
+mod world;

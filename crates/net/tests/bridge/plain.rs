@@ -1,0 +1,442 @@
+//! A receiver that keeps no mirror: the seed's contract.
+
+use std::sync::Arc;
+
+use engine::{Answer, Body, Input, Page, Principal, Sender, Seq, SessionId, SurfaceId};
+use net::bridge::Answers;
+use net::{Connection, ConnectionParts, memory};
+use serde_json::{Value, json};
+use testkit::server::{DEADLINE, OlderClient, Server, Setup, run};
+use testkit::{Line, Script, call, say};
+use wire::{Dialect, Frame};
+
+use super::receiver::{Manner, Receiver, Socket};
+use super::world::{TOKEN, Wish, World};
+
+async fn opened(server: &mut Server) -> (OlderClient, String) {
+    let mut client = server.older_client(Dialect::Ferret).await;
+    let session = client.new_session().await;
+    (client, session)
+}
+
+fn shell(command: &str) -> Line {
+    call("shell", json!({ "command": command }).to_string())
+}
+
+/// O1, O4, O6, O10, O11, O20.
+#[tokio::test]
+async fn a_session_is_registered_announced_kept_alive_and_taken_leave_of() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let socket = receiver.socket().await;
+        assert_eq!(socket.path, format!("/ws/{session}"));
+        let connected = world.said("bridge connected", 1).await;
+        assert_eq!(connected, [format!("[ferret] bridge connected: {} session={session}", receiver.url)]);
+        let registered = receiver.seen("POST /api/sessions", 1).await;
+        let expected = json!({
+            "session_id": session, "model": "offline:plain", "sandbox": "workspace-write",
+            "approval": "auto", "cwd": server.workspace().display().to_string(), "machine": "m1",
+        });
+        assert_eq!(registered[0].body, expected);
+        let beats = receiver.seen(&format!("POST /api/sessions/{session}/heartbeat"), 3).await;
+        let beat = json!({ "sandbox": "workspace-write", "approval": "auto", "cost_total_usd": 0.0 });
+        assert_eq!(beats[0].body, beat);
+        world.close().await;
+        receiver.seen(&format!("DELETE /api/sessions/{session}"), 1).await;
+        let bearer = format!("Bearer {TOKEN}");
+        assert!(receiver.all().iter().all(|seen| seen.authorization.as_deref() == Some(bearer.as_str())));
+        drop(socket);
+    })
+    .await;
+}
+
+/// A local ferret client that keeps every byte.
+struct Local {
+    peer: memory::Peer,
+    connection: Connection,
+}
+
+impl Local {
+    async fn load(server: &Server, session: &str) -> Self {
+        let parts = server.connection_parts(Principal::local());
+        let (link, peer) = memory::pair();
+        let parts = ConnectionParts { dialect: Some(Dialect::Ferret), ..parts };
+        let mut local = Self { peer, connection: Connection::start(parts, link) };
+        for (id, method, params) in
+            [(1, "initialize", json!({})), (2, "session/load", json!({ "sessionId": session }))]
+        {
+            let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+            local.peer.frames.send(Frame::Line(request.to_string().into_bytes())).await.unwrap();
+            local.until(|frame| frame["id"] == id).await;
+        }
+        local
+    }
+
+    async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<String> {
+        let mut frames = Vec::new();
+        loop {
+            let batch = tokio::time::timeout(DEADLINE, self.peer.batches.recv()).await.unwrap().unwrap();
+            for frame in batch.frames() {
+                frames.push(String::from_utf8(frame.to_vec()).unwrap());
+            }
+            if frames.last().is_some_and(|frame| is(&serde_json::from_str(frame).unwrap())) {
+                return frames;
+            }
+        }
+    }
+
+    async fn close(self) {
+        drop(self.peer);
+        self.connection.finish().await;
+    }
+}
+
+fn is_kind(kind: &'static str) -> impl Fn(&Value) -> bool {
+    move |frame| frame["params"]["kind"] == kind
+}
+
+/// O7, P6, E20, O18: what is used is told on both sides, in the same bytes as everything else.
+#[tokio::test]
+async fn the_frames_are_those_of_a_local_client_byte_for_byte() {
+    let usage = engine::Usage { input: 7, output: 3, cost_usd: 0.25, ..engine::Usage::default() };
+    let script = Script::new([
+        vec![say("one"), call("list", "{}"), Line::Usage(usage)],
+        vec![say("two"), Line::Usage(usage)],
+    ]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let mut local = Local::load(server, &session).await;
+        client.call("session/setApproval", json!({ "sessionId": session, "approval": "full" })).await;
+        client.message(&session, "go").await;
+        let here = local.until(is_kind("turn_end")).await;
+        let there = socket.until(is_kind("turn_end")).await;
+        assert_eq!(there, here);
+        let costs: Vec<_> = there.iter().filter(|frame| frame.contains("cost_update")).collect();
+        assert_eq!(costs.len(), 2);
+        assert!(costs[1].contains("0.5"), "{costs:?}");
+        local.close().await;
+        world.close().await;
+    })
+    .await;
+}
+
+/// O8, O15, O17, G17: a turn is driven from elsewhere, its question is answered there, and the log says so.
+#[tokio::test]
+async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let hello = json!({ "clientInfo": { "name": "dev" } });
+        socket.call(1, "initialize", hello).await;
+        let prompt = json!({ "sessionId": session, "message": "go" });
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/message", "params": prompt }))
+            .await;
+        let question = socket.kind("permission_request").await;
+        assert_eq!(client.next_of("permission_request").await["id"], question["id"]);
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        let (answered, _) = socket.call(3, "permission/respond", answer).await;
+        assert_eq!(answered["result"], json!({ "ok": true }));
+        // Whoever was not first sees the question withdrawn.
+        assert_eq!(client.next_of("permission_resolved").await["id"], question["id"]);
+        let frames = socket.until(|frame| frame["id"] == 2).await;
+        assert!(frames.last().unwrap().contains("end_turn"), "{frames:?}");
+        let change = json!({ "sessionId": session, "approval": "full" });
+        socket.call(4, "session/setApproval", change).await;
+        world.said("dev set the approval to full", 1).await;
+        assert!(server.workspace().join("made").exists());
+        let status = client.call("session/bridgeStatus", json!({ "sessionId": session })).await;
+        assert_eq!((&status["connected"], &status["url"]), (&json!(true), &json!(receiver.url)));
+        let id = SessionId::parse(&session).unwrap();
+        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let from_remote = |is: &dyn Fn(&Body) -> bool| {
+            let event = events.iter().find(|event| is(&event.body)).expect("the event");
+            event.origin.remote().map(|user| user.to_string())
+        };
+        for is in [(|body: &Body| matches!(body, Body::UserMessage { .. })) as fn(&Body) -> bool, |body| {
+            matches!(body, Body::SettingChanged { .. })
+        }] {
+            assert_eq!(from_remote(&is).as_deref(), Some("dev"));
+        }
+        let prompt = events.iter().find(|event| matches!(event.body, Body::UserMessage { .. })).unwrap();
+        let stored = wire::portable::encode(prompt);
+        let bridge = json!({ "origin": "bridge", "remote_user": "dev" });
+        assert_eq!(stored["origin"]["surface"]["bridge"], bridge);
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+/// G17, the other way: answered here, withdrawn there.
+#[tokio::test]
+async fn a_question_that_is_answered_here_is_withdrawn_elsewhere() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
+        let question = socket.kind("permission_request").await;
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        client.call("permission/respond", answer.clone()).await;
+        let resolved = socket.kind("permission_resolved").await;
+        assert_eq!(resolved["id"], question["id"]);
+        let (late, _) = socket.call(1, "permission/respond", answer).await;
+        assert!(late["error"]["message"].as_str().unwrap().contains("already answered"), "{late}");
+        client.reply(asked).await.unwrap();
+        world.close().await;
+    })
+    .await;
+}
+
+/// O16: and nothing else reaches past the one session.
+#[tokio::test]
+async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let other = server.folder("other");
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let (wide, _) =
+            socket.call(1, "session/setSandbox", json!({ "sessionId": session, "sandbox": "off" })).await;
+        assert!(wide["error"]["message"].as_str().unwrap().contains("restart required"), "{wide}");
+        let server_of_tools = json!({ "sessionId": session, "name": "x", "command": "sh", "args": [] });
+        for (method, params) in [
+            ("session/new", json!({ "cwd": other })),
+            ("session/list", json!({})),
+            ("session/fork", json!({ "sessionId": session })),
+            ("session/delete", json!({ "sessionId": session })),
+            ("_agent/mcp/add", server_of_tools),
+            ("session/message", json!({ "sessionId": "somebody-elses", "message": "go" })),
+            (
+                "session/message",
+                json!({ "sessionId": session, "message": "/permissions add allow shell(*)" }),
+            ),
+        ] {
+            let (refused, _) = socket.call(2, method, params).await;
+            assert!(refused["error"].is_object(), "{method}: {refused}");
+        }
+        // A load shows the session, and moves it nowhere.
+        let (loaded, _) = socket.call(3, "session/load", json!({ "sessionId": session, "cwd": other })).await;
+        assert!(loaded["result"].is_object(), "{loaded}");
+        assert_eq!(*server.handle(&session).await.snapshot().cwd, server.workspace());
+        world.close().await;
+    })
+    .await;
+}
+
+/// J11: what happened while the socket was cut is there afterwards, once.
+#[tokio::test]
+async fn what_was_missed_while_the_socket_was_cut_comes_once() {
+    let script = Script::new([vec![say("one")], vec![say("two"), call("list", "{}")], vec![say("three")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let mut local = Local::load(server, &session).await;
+        client.message(&session, "first").await;
+        let here = local.until(is_kind("turn_end")).await;
+        assert_eq!(socket.until(is_kind("turn_end")).await, here);
+        socket.confirm().await;
+        wait_for_nothing_queued(&mut client, &session).await;
+        drop(socket);
+        world.said("bridge: WS closed (code=1006)", 1).await;
+        client.message(&session, "second").await;
+        let mut socket = receiver.socket().await;
+        let here = local.until(is_kind("turn_end")).await;
+        assert_eq!(joined(&socket.until(is_kind("turn_end")).await), joined(&here));
+        assert_eq!(
+            receiver
+                .seen("POST /api/sessions", 1)
+                .await
+                .iter()
+                .filter(|seen| seen.what.ends_with("/sessions"))
+                .count(),
+            1
+        );
+        local.close().await;
+        world.close().await;
+    })
+    .await;
+}
+
+/// The receiver has confirmed everything.
+async fn wait_for_nothing_queued(client: &mut OlderClient, session: &str) {
+    let confirmed = async {
+        loop {
+            let status = client.call("session/bridgeStatus", json!({ "sessionId": session })).await;
+            if status["queued"] == 0 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, confirmed).await.expect("the pong arrives");
+}
+
+/// Chunks of text that stand side by side are one, however they were cut.
+fn joined(frames: &[String]) -> Vec<Value> {
+    let mut all: Vec<Value> = Vec::new();
+    for frame in frames {
+        let frame: Value = serde_json::from_str(frame).unwrap();
+        let chunk = |frame: &Value| frame["params"]["kind"] == "agent_message_chunk";
+        match all.last_mut() {
+            Some(last) if chunk(last) && chunk(&frame) => {
+                let text = format!(
+                    "{}{}",
+                    last["params"]["text"].as_str().unwrap(),
+                    frame["params"]["text"].as_str().unwrap()
+                );
+                last["params"]["text"] = text.into();
+            }
+            _ => all.push(frame),
+        }
+    }
+    all
+}
+
+/// J12, O14, O19.
+#[tokio::test]
+async fn more_than_the_window_is_said_and_a_load_tells_everything() {
+    let script = Script::new([vec![say("one")], vec![say("two"), call("list", "{}")], vec![say("three")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish { replay_window: 3, ..Wish::default() });
+        let mut socket = receiver.socket().await;
+        client.message(&session, "first").await;
+        socket.kind("turn_end").await;
+        socket.confirm().await;
+        wait_for_nothing_queued(&mut client, &session).await;
+        drop(socket);
+        world.said("bridge: WS closed", 1).await;
+        client.message(&session, "second").await;
+        let mut socket = receiver.socket().await;
+        let notice = socket.kind("notice").await;
+        assert!(notice["text"].as_str().unwrap().starts_with("bridge: replay window exceeded"), "{notice}");
+        world.said("bridge: replay window exceeded", 1).await;
+        socket.kind("turn_end").await;
+        let (loaded, history) = socket.call(9, "session/load", json!({ "sessionId": session })).await;
+        assert!(loaded["result"].is_object(), "{loaded}");
+        let prompts = history.iter().filter(|frame| frame.contains("user_message")).count();
+        assert_eq!(prompts, 2, "{history:#?}");
+        world.close().await;
+    })
+    .await;
+}
+
+async fn refused(socket: &mut Socket, id: u64, method: &str, params: Value) -> String {
+    let (answer, _) = socket.call(id, method, params).await;
+    answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+#[tokio::test]
+async fn local_only_shows_questions_elsewhere_and_takes_no_answers_from_there() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let wish = Wish { answers: Answers::LocalOnly, ..Wish::default() };
+        let world = World::start(server, &receiver.url, wish);
+        let mut socket = receiver.socket().await;
+        for (method, params) in [
+            ("session/setApproval", json!({ "sessionId": session, "approval": "full" })),
+            ("session/message", json!({ "sessionId": session, "message": "/approval full" })),
+        ] {
+            assert!(refused(&mut socket, 1, method, params).await.contains("local-only"), "{method}");
+        }
+        let prompt = json!({ "sessionId": session, "message": "go" });
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/message", "params": prompt }))
+            .await;
+        let question = socket.kind("permission_request").await;
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        let why = refused(&mut socket, 3, "permission/respond", answer.clone()).await;
+        assert!(why.contains("local-only"), "{why}");
+        client.call("permission/respond", answer).await;
+        socket.until(|frame| frame["id"] == 2).await;
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_approver_elsewhere_looks_and_answers_and_does_not_drive() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let wish = Wish { answers: Answers::Approver, ..Wish::default() };
+        let world = World::start(server, &receiver.url, wish);
+        let mut socket = receiver.socket().await;
+        for (method, params) in [
+            ("session/message", json!({ "sessionId": session, "message": "go" })),
+            ("session/setApproval", json!({ "sessionId": session, "approval": "full" })),
+            ("session/cancel", json!({ "sessionId": session })),
+        ] {
+            assert!(refused(&mut socket, 1, method, params).await.contains("do not drive"), "{method}");
+        }
+        let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
+        let question = socket.kind("permission_request").await;
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        assert_eq!(socket.call(2, "permission/respond", answer).await.0["result"]["ok"], true);
+        client.reply(asked).await.unwrap();
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+/// O17, by a command: who typed it stands in the log, and a row of our own clients says it loudly.
+#[tokio::test]
+async fn an_approval_that_is_changed_by_a_command_from_elsewhere_is_a_banner_here() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        socket.call(1, "session/message", json!({ "sessionId": session, "message": "/approval full" })).await;
+        world.said("remote set the approval to full", 1).await;
+        let id = SessionId::parse(&session).unwrap();
+        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let mut rows = wire::native::fold::Rows::default();
+        events.iter().for_each(|event| rows.observe(event));
+        let shown = rows.iter().map(|row| serde_json::to_string(row).unwrap()).collect::<String>();
+        assert!(shown.contains("over the bridge, remote set the approval to full"), "{shown}");
+        world.close().await;
+    })
+    .await;
+}
+
+/// What the engine writes for somebody who is here has no trace of a bridge.
+#[tokio::test]
+async fn what_is_done_here_carries_no_bridge() {
+    run(Setup::offline(), async |server| {
+        let (mut client, session) = opened(server).await;
+        client.message(&session, "list").await;
+        let handle = server.handle(&session).await;
+        let by = Sender::new(SurfaceId(1), "editor");
+        let answer = Input::Answer { by, ask: engine::AskId(9), answer: Answer::AllowOnce };
+        assert!(handle.send(answer).await.is_err());
+        let id = SessionId::parse(&session).unwrap();
+        let events = server.registry().read(&Principal::local(), &id, Seq::START, Page::USUAL).await.unwrap();
+        let plain =
+            |event: &Arc<engine::Event>| !wire::portable::encode(event).to_string().contains("bridge");
+        assert!(events.iter().all(plain));
+        client.take_updates();
+    })
+    .await;
+}

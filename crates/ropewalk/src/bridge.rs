@@ -1,0 +1,337 @@
+//! `ropewalk bridge`, and the bridge of the commands that serve: which address, which token, which session.
+
+mod machine;
+mod said;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::terminal::{Start, Wish};
+use engine::{ListQuery, Principal, Registry, SessionId};
+use net::bridge::{
+    Address, Answers, BadAddress, Bridge, BridgeParts, Pace, REPLAY_WINDOW, Teller, Token, Trouble as Broken,
+};
+use net::hall::Hall;
+use net::native::{Desk, DeskParts, Extras};
+use net::{Metrics, Rules};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wire::Identity;
+
+use self::machine::Claimed;
+use self::said::Said;
+use crate::chat::here::Here;
+use crate::cli::{AlsoBridge, BridgeOptions};
+use crate::config::{self, Config};
+use crate::sessions::find;
+use crate::trouble::Trouble;
+use crate::{chat, doors, paths, run, sealed, secrets, server, terminal};
+
+/// Where the token may be, besides on the command line.
+const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
+/// The door, as it stands in listings.
+const SOURCE: &str = "bridge";
+/// How long the terminal waits for the first connection before it draws.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+/// How long lines may take to end.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// A bridge that can be started: everything that could be wrong with its options was looked at.
+pub struct Wanted {
+    address: Address,
+    token: Token,
+    answers: Answers,
+    replay_window: u64,
+    e2e: bool,
+}
+
+/// What somebody said about it on the command line.
+struct Line<'a> {
+    url: Option<&'a str>,
+    token: Option<&'a str>,
+    answers: Option<Answers>,
+    e2e: bool,
+    insecure: bool,
+}
+
+impl Wanted {
+    /// Nothing, if a command that serves is not asked for one.
+    pub fn also(options: &AlsoBridge, config: &Config) -> Result<Option<Self>, Trouble> {
+        let Some(url) = &options.bridge else { return Ok(None) };
+        let said = Line {
+            url: Some(url.as_str()).filter(|url| !url.is_empty()),
+            token: options.bridge_token.as_deref(),
+            answers: options.answers.map(|word| word.answers()),
+            e2e: options.e2e,
+            insecure: options.insecure,
+        };
+        Self::of(&said, config).map(Some)
+    }
+
+    fn of(said: &Line<'_>, config: &Config) -> Result<Self, Trouble> {
+        if config.bridge.has_token {
+            warn(
+                "the token in the settings file is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN",
+            );
+        }
+        let url = said.url.or(config.bridge.remote_url.as_deref()).ok_or_else(|| {
+            Trouble::usage("it is not said where people are")
+                .fix("name the address with --remote-url, or as remote_url in [bridge] of the settings")
+        })?;
+        let address = Address::parse(url, said.insecure).map_err(|error| bad_address(url, error))?;
+        let token = match said.token {
+            Some(token) => Some(token.to_owned()),
+            None => {
+                VARIABLES.into_iter().find_map(paths::variable).and_then(|value| value.into_string().ok())
+            }
+        };
+        let token = token.ok_or_else(|| {
+            Trouble::usage("a bridge needs a token")
+                .because("without one, everybody could pass for this machine")
+                .fix("set ROPEWALK_BRIDGE_TOKEN to one that the hub made, or to what `openssl rand -hex 32` prints, on both sides")
+        })?;
+        secrets::also(token.trim());
+        let token = Token::new(&token).ok_or_else(|| {
+            Trouble::usage("the bridge's token cannot be sent")
+                .because("it is empty, too long, or has characters that no header can carry")
+                .fix("set ROPEWALK_BRIDGE_TOKEN to letters and digits")
+        })?;
+        if address.is_plain() {
+            warn(&format!(
+                "INSECURE: everybody on the way to {address} can read the token and the session; this is for development only"
+            ));
+        } else if said.insecure {
+            warn(&format!(
+                "INSECURE: any certificate is accepted for {address}, also one of somebody in between; this is for development only"
+            ));
+        }
+        let answers = said.answers.or(config.bridge.answers).unwrap_or_default();
+        let replay_window = config.bridge.replay_window.unwrap_or(REPLAY_WINDOW);
+        let e2e = said.e2e || config.bridge.e2e;
+        Ok(Self { address, token, answers, replay_window, e2e })
+    }
+}
+
+fn bad_address(url: &str, error: BadAddress) -> Trouble {
+    // What stands in it may be a secret.
+    let shown = if error == BadAddress::HasSecret { "that address" } else { url };
+    let fix = match error {
+        BadAddress::Plain => "use https://; for development only, add --insecure",
+        BadAddress::NoAddress | BadAddress::HasSecret | BadAddress::HasQuery => {
+            "write it as in https://hub.example.com"
+        }
+    };
+    Trouble::usage(format!("{shown} cannot be bridged to")).because(error).fix(fix)
+}
+
+fn warn(text: &str) {
+    terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
+}
+
+/// What a bridge needs of the server whose sessions it carries.
+pub struct House<'a> {
+    pub registry: &'a Arc<Registry>,
+    pub rules: &'a Rules,
+    pub identity: &'a Identity,
+    pub metrics: Option<&'a Arc<Metrics>>,
+}
+
+/// A bridge that runs, and what it stands on.
+pub struct Bridging {
+    bridge: Bridge,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    _machine: Claimed,
+}
+
+impl Bridging {
+    pub fn start(
+        wanted: Wanted,
+        house: &House<'_>,
+        only: Option<SessionId>,
+        teller: Teller,
+    ) -> Result<Self, Trouble> {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let rules = Rules { source: SOURCE.into(), ..doors::confined(house.rules) };
+        let host = server::host_name();
+        let machine = Claimed::take(&host)?;
+        let desk = Desk::new(DeskParts {
+            registry: Arc::clone(house.registry),
+            rules: rules.clone(),
+            identity: house.identity.clone(),
+            hall: Arc::new(Hall::default()),
+            gate: None,
+            // The rules of this machine are shown to nobody elsewhere.
+            extras: Extras { host, shelf: None },
+            tasks: tasks.clone(),
+            stop: stop.clone(),
+        });
+        let vault = match wanted.e2e {
+            true => Some(Arc::new(sealed::vault(&machine.described().id, &wanted.address.to_string())?)),
+            false => None,
+        };
+        let bridge = Bridge::start(BridgeParts {
+            address: wanted.address,
+            token: wanted.token,
+            desk,
+            identity: house.identity.clone(),
+            rules,
+            metrics: house.metrics.cloned(),
+            machine: Some(machine.described()),
+            vault,
+            only,
+            answers: wanted.answers,
+            replay_window: wanted.replay_window,
+            pace: Pace::default(),
+            teller,
+        });
+        Ok(Self { bridge: bridge.map_err(|broken| trouble(&broken))?, tasks, stop, _machine: machine })
+    }
+
+    /// Waits for what ends the bridge, if something does.
+    pub async fn failed(&mut self) -> Trouble {
+        trouble(&self.bridge.failed().await)
+    }
+
+    /// Takes leave of the receiver. The sessions are ended by now, so that all of them is told.
+    pub async fn finish(self) {
+        self.bridge.finish().await;
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(END_WAIT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("a line of the bridge did not end");
+        }
+    }
+}
+
+fn trouble(broken: &Broken) -> Trouble {
+    let told = match broken {
+        Broken::Unauthorized | Broken::Forbidden => Trouble::usage(broken.to_string()),
+        _ => Trouble::failed(broken.to_string()),
+    };
+    told.fix(broken.fix())
+}
+
+/// `ropewalk bridge`.
+pub fn run(options: &BridgeOptions) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(bridge(options));
+    // The thread that reads the terminal may be stuck in a read; nothing needs it.
+    runtime.shutdown_background();
+    Ok(outcome.unwrap_or_else(|trouble| trouble.report(false)))
+}
+
+async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
+    let said = Line {
+        url: options.remote_url.as_deref(),
+        token: options.auth_token.as_deref(),
+        answers: options.answers.map(|word| word.answers()),
+        e2e: options.e2e,
+        insecure: options.insecure,
+    };
+    let wanted = Wanted::of(&said, &config::user()?)?;
+    let folder = run::folder(options.cwd.as_deref())?;
+    let here = Here::start(&options.chat(String::new()), &folder).await?;
+    let outcome = match session(options, here.registry(), &folder).await {
+        Ok(session) => drive(options, wanted, &here, &folder, session).await,
+        Err(trouble) => Err(trouble),
+    };
+    here.finish().await;
+    outcome
+}
+
+/// The session that is bridged: a new one, or one that is gone on with.
+async fn session(
+    options: &BridgeOptions,
+    registry: &Arc<Registry>,
+    folder: &Path,
+) -> Result<SessionId, Trouble> {
+    let owner = Principal::local();
+    let known = match (&options.resume, options.newest) {
+        (Some(text), _) => Some(find::one(registry, text).await?.id),
+        (None, true) => {
+            let query =
+                ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };
+            let newest = registry.list(query).await.map_err(Trouble::open)?.pop();
+            let none =
+                || Trouble::not_found("there is no session in this folder yet").fix("leave --continue out");
+            Some(newest.ok_or_else(none)?.row.id)
+        }
+        (None, false) => None,
+    };
+    let handle = match known {
+        Some(id) => registry.open(&owner, &id).await,
+        None => {
+            let wish = engine::Wish {
+                owner,
+                cwd: folder.to_owned(),
+                roots: Vec::new(),
+                servers: Vec::new(),
+                source: SOURCE.into(),
+            };
+            registry.create(wish).await
+        }
+    };
+    Ok(handle.map_err(Trouble::open)?.id().clone())
+}
+
+async fn drive(
+    options: &BridgeOptions,
+    wanted: Wanted,
+    here: &Here,
+    folder: &Path,
+    session: SessionId,
+) -> Result<ExitCode, Trouble> {
+    let watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let said = Arc::new(Said::default());
+    let house =
+        House { registry: here.registry(), rules: here.rules(), identity: here.identity(), metrics: None };
+    let mut bridging = Bridging::start(wanted, &house, Some(session.clone()), said.teller())?;
+    let outcome = tokio::select! {
+        trouble = bridging.failed() => Err(trouble),
+        outcome = beside(options, here, folder, session, watched, &said) => outcome,
+    };
+    said.drawing(false);
+    here.registry().shutdown().await;
+    bridging.finish().await;
+    outcome
+}
+
+/// What happens at this machine meanwhile: the client of `chat`, or nothing but waiting.
+async fn beside(
+    options: &BridgeOptions,
+    here: &Here,
+    folder: &Path,
+    session: SessionId,
+    watched: bool,
+    said: &Said,
+) -> Result<ExitCode, Trouble> {
+    let unheard = |error| Trouble::failed("signals cannot be heard").because(error);
+    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
+    if !watched {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Before the screen is drawn, there is a line to read.
+    drop(tokio::time::timeout(FIRST_WAIT, said.decided()).await);
+    said.drawing(!options.plain);
+    let options = options.chat(session.to_string());
+    let wish = Wish {
+        folder: folder.display().to_string(),
+        settings: chat::settings(&options),
+        prompt: None,
+        start: Start::Named(session.to_string()),
+    };
+    tokio::select! {
+        _ = terminate.recv() => Ok(ExitCode::SUCCESS),
+        outcome = chat::show(&options, wish, here, None) => outcome,
+    }
+}

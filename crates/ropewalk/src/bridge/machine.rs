@@ -1,0 +1,114 @@
+//! What this machine is known by over there: always the same, and a name of its own for each process that
+//! holds a connection at the same time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use net::http::random;
+use wire::tunnel::Machine;
+
+use crate::paths;
+use crate::trouble::Trouble;
+
+/// Processes of this machine that are bridged at once.
+const PROCESSES_MAX: u32 = 32;
+/// Bytes of an id, before they are written as digits.
+const ID_BYTES: usize = 16;
+
+/// An id that no other process has for as long as this lives.
+pub struct Claimed {
+    id: String,
+    name: String,
+    _lock: Option<File>,
+}
+
+impl Claimed {
+    pub fn take(host: &str) -> Result<Self, Trouble> {
+        let folder = paths::state()?.join("bridge");
+        match claim(&folder, host) {
+            Ok(claimed) => Ok(claimed),
+            Err(error) => {
+                // Where nothing can be kept, neither can sessions: it is another machine every time.
+                tracing::warn!(%error, folder = %folder.display(), "this machine's id cannot be kept");
+                let id =
+                    fresh().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
+                Ok(Self { id, name: host.to_owned(), _lock: None })
+            }
+        }
+    }
+
+    pub fn described(&self) -> Machine {
+        Machine {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            sealed: false,
+        }
+    }
+}
+
+fn claim(folder: &Path, host: &str) -> io::Result<Claimed> {
+    fs::create_dir_all(folder)?;
+    let base = kept(&folder.join("machine.id"))?;
+    for number in 1..=PROCESSES_MAX {
+        let path = folder.join(format!("{number}.lock"));
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        match lock.try_lock() {
+            Ok(()) => {
+                let (id, name) = match number {
+                    1 => (base, host.to_owned()),
+                    _ => (format!("{base}-{number}"), format!("{host} ({number})")),
+                };
+                return Ok(Claimed { id, name, _lock: Some(lock) });
+            }
+            Err(fs::TryLockError::WouldBlock) => {}
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::other("too many processes of this machine are bridged"))
+}
+
+/// The id in the file, made if there is none.
+fn kept(path: &Path) -> io::Result<String> {
+    let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(path);
+    match written {
+        Ok(mut file) => {
+            let id = fresh()?;
+            file.write_all(id.as_bytes())?;
+            return Ok(id);
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let mut text = String::new();
+    File::open(path)?.take(256).read_to_string(&mut text)?;
+    let id = text.trim();
+    let plain = id.len() == ID_BYTES * 2 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if plain { Ok(id.to_owned()) } else { Err(io::Error::other("machine.id holds no id; remove it")) }
+}
+
+fn fresh() -> io::Result<String> {
+    let bytes = random().map_err(io::Error::other)?;
+    Ok(bytes.iter().take(ID_BYTES).map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_always_the_same_and_each_process_has_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = claim(folder.path(), "laptop").unwrap();
+        let second = claim(folder.path(), "laptop").unwrap();
+        assert_eq!((first.name.as_str(), second.name.as_str()), ("laptop", "laptop (2)"));
+        assert_eq!(second.id, format!("{}-2", first.id));
+        let id = first.id.clone();
+        drop(first);
+        assert_eq!(claim(folder.path(), "laptop").unwrap().id, id);
+        fs::write(folder.path().join("machine.id"), "../../etc").unwrap();
+        assert!(claim(folder.path(), "laptop").is_err(), "what is no id is not sent anywhere");
+    }
+}

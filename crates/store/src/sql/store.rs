@@ -1,0 +1,379 @@
+//! Sessions in a database that several processes share: the store for several machines.
+//!
+//! A session has a row, and a log whose entries are its events as exports have them. Who owns it stands in the
+//! row; whether that process lives stands in its lease, which it renews. Both guard every append, so an owner
+//! that was away for too long finds the session taken, and nothing else.
+//!
+//! **Invariant:** the row of a session is locked before its log, by everybody.
+//! **Invariant:** the row of a deleted session stays, so its id is never given again.
+
+mod lease;
+mod rows;
+
+use std::sync::Arc;
+
+use engine::{
+    Batch, Body, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store,
+    StoreError, StoreResult,
+};
+use tokio_util::sync::DropGuard;
+use wire::{portable, record};
+
+use self::lease::ALIVE;
+use self::rows::{COLUMNS, Found, clean, log_of, path_value, read_row};
+use super::log::{self, Entry};
+use super::{Db, DbError, Row, Statement, Value, migrate};
+
+const STEPS: [&str; 1] = ["CREATE TABLE log_sessions (
+        id TEXT PRIMARY KEY,
+        owner TEXT NOT NULL,
+        cwd BYTEA NOT NULL,
+        roots TEXT NOT NULL,
+        parent TEXT,
+        source TEXT NOT NULL,
+        title TEXT,
+        created_at BIGINT NOT NULL,
+        updated_at BIGINT NOT NULL,
+        busy BIGINT NOT NULL,
+        epoch BIGINT NOT NULL,
+        holder TEXT,
+        gone BIGINT NOT NULL
+    );
+    CREATE INDEX log_sessions_by_time ON log_sessions (owner, updated_at, id);
+    CREATE INDEX log_sessions_gone ON log_sessions (gone);
+    CREATE TABLE log_owners (name TEXT PRIMARY KEY, alive_until BIGINT NOT NULL)"];
+
+/// Rows that are read at once for a list.
+const LISTED_AT_ONCE: u64 = 500;
+/// Events that are read at once, whatever is asked for.
+const READ_AT_ONCE: usize = 8192;
+/// Events that are removed at once, so that nobody waits for the end of a long session.
+const DELETED_AT_ONCE: u64 = 5000;
+
+pub struct SqlStore {
+    db: Arc<dyn Db>,
+    /// This process, as rows name it.
+    name: String,
+    /// Lets go of the lease.
+    _lease: DropGuard,
+}
+
+impl SqlStore {
+    pub async fn open(db: Arc<dyn Db>) -> Result<Self, StoreError> {
+        for (layout, steps) in [("logs", &log::STEPS), ("log_sessions", &STEPS)] {
+            migrate(&*db, layout, steps).await.map_err(unavailable)?;
+        }
+        let name = uuid::Uuid::new_v4().to_string();
+        let lease = lease::hold(Arc::clone(&db), name.clone()).await.map_err(unavailable)?;
+        Ok(Self { db, name, _lease: lease })
+    }
+
+    async fn run(&self, work: Vec<Statement>) -> Result<Vec<super::Found>, DbError> {
+        self.db.run(work, Vec::new()).await
+    }
+
+    async fn row(&self, id: &SessionId) -> Result<Found, StoreError> {
+        let select = format!("SELECT {COLUMNS}, {ALIVE} FROM log_sessions s WHERE id = $1 AND gone = 0");
+        let found =
+            self.run(vec![Statement::new(select, [id.as_str().into()])]).await.map_err(unavailable)?;
+        let row = found.first().and_then(|found| found.rows.first()).ok_or(StoreError::NotFound)?;
+        read_row(row)
+    }
+
+    async fn create_row(&self, session: NewSession, log: Vec<Statement>) -> Result<Claim, StoreError> {
+        let roots = record::encode_paths(&session.roots).map_err(|error| damaged(&error))?;
+        let insert = Statement::new(
+            "INSERT INTO log_sessions (id, owner, cwd, roots, parent, source, title, created_at, updated_at, busy,
+                 epoch, holder, gone)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, 0, 1, $9, 0) ON CONFLICT (id) DO NOTHING",
+            [
+                session.id.as_str().into(),
+                clean(&session.owner.0),
+                path_value(&session.cwd),
+                roots.into(),
+                session.parent.as_ref().map(SessionId::as_str).into(),
+                clean(&session.source),
+                session.title.as_deref().map_or(Value::Null, clean),
+                session.created_at.0.into(),
+                self.name.as_str().into(),
+            ],
+        );
+        let mut work = vec![insert.must_change(1)];
+        work.extend(log);
+        self.run(work).await.map_err(|error| match error {
+            DbError::Refused { statement: 0 } => StoreError::Exists,
+            DbError::Refused { .. } => StoreError::NotFound,
+            error => write(error),
+        })?;
+        let row = self.row(&session.id).await?.row;
+        Ok(Claim { epoch: Epoch(1), next_seq: row.last_seq.next(), row })
+    }
+
+    async fn do_claim(&self, id: &SessionId) -> Result<Claim, StoreError> {
+        let take = format!(
+            "UPDATE log_sessions AS s SET epoch = epoch + 1, holder = $2 WHERE id = $1 AND gone = 0
+             AND (busy = 0 OR holder IS NULL OR holder = $2 OR {ALIVE} = 0)"
+        );
+        let values = [id.as_str().into(), self.name.as_str().into()];
+        let select = format!("SELECT {COLUMNS}, 1 FROM log_sessions s WHERE id = $1");
+        let work = vec![
+            Statement::new(take, values).must_change(1),
+            log::take(&log_of(id)),
+            Statement::new(select, [id.as_str().into()]),
+        ];
+        let found = match self.run(work).await {
+            Ok(found) => found,
+            Err(DbError::Refused { .. }) => {
+                self.row(id).await?;
+                return Err(StoreError::BusyElsewhere);
+            }
+            Err(error) => return Err(write(error)),
+        };
+        let row = |at: usize| found.get(at).and_then(|found: &super::Found| found.rows.first());
+        let (Some(taken), Some(row)) = (row(1), row(2)) else { return Err(StoreError::NotFound) };
+        let (epoch, head) = (taken.count(0).map_err(read)?, taken.count(1).map_err(read)?);
+        Ok(Claim { epoch: Epoch(epoch), row: read_row(row)?.row, next_seq: Seq(head).next() })
+    }
+
+    async fn do_append(&self, batch: Batch) -> Result<(), StoreError> {
+        let Some(last) = batch.events.last() else {
+            let found = self.row(&batch.session).await?;
+            return if found.is_owned(batch.epoch) { Ok(()) } else { Err(StoreError::Fenced) };
+        };
+        let mut work = vec![row_after(&batch, last)];
+        work.extend(log::append_on(&log_of(&batch.session), batch.epoch.0, entries(&batch)?));
+        match self.run(work).await {
+            Ok(_) => Ok(()),
+            Err(DbError::Refused { .. }) => {
+                let found = self.row(&batch.session).await?;
+                if !found.is_owned(batch.epoch) {
+                    return Err(StoreError::Fenced);
+                }
+                Err(StoreError::Write { reason: format!("position {} was given before", last.seq) })
+            }
+            Err(error) => Err(write(error)),
+        }
+    }
+
+    async fn do_read(&self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
+        let kinds = if page.outline {
+            "AND (kind IS NULL OR kind NOT IN ('text', 'thought', 'tool_output'))"
+        } else {
+            ""
+        };
+        let select = format!(
+            "SELECT seq, body FROM (
+                 SELECT seq, body, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+                 FROM (SELECT seq, body FROM log_entries WHERE log = $1 AND seq > $2 {kinds} ORDER BY seq LIMIT $3) e
+             ) sized WHERE before < $4 ORDER BY seq"
+        );
+        let bytes_max = i64::try_from(page.bytes_max).unwrap_or(i64::MAX).max(1);
+        let count_max = page.count_max.min(READ_AT_ONCE) as u64;
+        let values = [log_of(id).into(), after.0.into(), count_max.into(), bytes_max.into()];
+        let there =
+            Statement::new("SELECT 1 FROM log_sessions WHERE id = $1 AND gone = 0", [id.as_str().into()]);
+        let found = self.run(vec![there, Statement::new(select, values)]).await.map_err(read)?;
+        let [there, events] = found.as_slice() else { return Err(StoreError::NotFound) };
+        if there.rows.is_empty() {
+            return Err(StoreError::NotFound);
+        }
+        events.rows.iter().map(event_of).collect()
+    }
+
+    async fn do_list(&self, query: ListQuery) -> Result<Vec<SessionRow>, StoreError> {
+        let select = format!(
+            "SELECT {COLUMNS}, {ALIVE} FROM log_sessions s WHERE owner = $1 AND gone = 0 AND (updated_at, id) < ($2, $3)
+             ORDER BY updated_at DESC, id DESC LIMIT $4"
+        );
+        let mut listed = Vec::new();
+        let mut from = match &query.before {
+            Some((at, id)) => (at.0, Value::from(id.as_str())),
+            None => (i64::MAX, Value::from("")),
+        };
+        while listed.len() < query.limit {
+            let values = [clean(&query.owner.0), from.0.into(), from.1.clone(), LISTED_AT_ONCE.into()];
+            let found = self.run(vec![Statement::new(select.clone(), values)]).await.map_err(read)?;
+            let rows = found.into_iter().next().unwrap_or_default().rows;
+            let Some(last) = rows.last() else { break };
+            from = (last.int(rows::UPDATED_AT).map_err(read)?, last.text(0).map_err(read)?.into());
+            for row in &rows {
+                match read_row(row).map(Found::shown) {
+                    Ok(row) if query.admits(&row) && listed.len() < query.limit => listed.push(row),
+                    Ok(_) => {}
+                    // One row that cannot be read must not hide all the others.
+                    Err(error) => tracing::warn!(%error, "a session is left out of a list"),
+                }
+            }
+        }
+        Ok(listed)
+    }
+
+    async fn do_delete(&self, id: &SessionId) -> Result<bool, StoreError> {
+        let take = format!(
+            "UPDATE log_sessions AS s SET gone = 1, holder = NULL, title = NULL, epoch = epoch + 1
+             WHERE id = $1 AND gone = 0 AND (busy = 0 OR holder IS NULL OR holder = $2 OR {ALIVE} = 0)"
+        );
+        let values = [id.as_str().into(), self.name.as_str().into()];
+        let log = Statement::new("DELETE FROM logs WHERE id = $1", [log_of(id).into()]);
+        match self.run(vec![Statement::new(take, values).must_change(1), log]).await {
+            Ok(_) => sweep(&*self.db, id.as_str()).await.map_err(write).map(|()| true),
+            Err(DbError::Refused { .. }) => match self.row(id).await {
+                Ok(_) => Err(StoreError::BusyElsewhere),
+                Err(StoreError::NotFound) => Ok(false),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(write(error)),
+        }
+    }
+
+    async fn do_fork(&self, source: &SessionId, session: NewSession) -> Result<Claim, StoreError> {
+        let (from, to) = (log_of(source), log_of(&session.id));
+        let head = Statement::new(
+            "INSERT INTO logs (id, epoch, head) SELECT $2, 1, head FROM logs WHERE id = $1",
+            [from.clone().into(), to.clone().into()],
+        );
+        let copy = Statement::new(
+            "INSERT INTO log_entries (log, seq, kind, body) SELECT $2, seq, kind, body FROM log_entries
+             WHERE log = $1 AND seq <= (SELECT head FROM logs WHERE id = $2)",
+            [from.into(), to.into()],
+        );
+        self.create_row(session, vec![head.must_change(1), copy]).await
+    }
+}
+
+/// Removes the events of a session that is out of sight, and then notes that nothing is left.
+async fn sweep(db: &dyn Db, id: &str) -> Result<(), DbError> {
+    let log = format!("{}{id}", rows::LOG);
+    let step = "DELETE FROM log_entries WHERE log = $1 AND seq <= (SELECT max(seq) FROM
+        (SELECT seq FROM log_entries WHERE log = $1 ORDER BY seq LIMIT $2) AS next)";
+    loop {
+        let step = Statement::new(step, [log.as_str().into(), DELETED_AT_ONCE.into()]);
+        let found = db.run(vec![step], Vec::new()).await?;
+        if found.first().is_none_or(|found| found.changed == 0) {
+            break;
+        }
+    }
+    let swept = Statement::new("UPDATE log_sessions SET gone = 2 WHERE id = $1 AND gone = 1", [id.into()]);
+    db.run(vec![swept], Vec::new()).await.map(drop)
+}
+
+/// Keeps the columns of a list in step with the events.
+fn row_after(batch: &Batch, last: &Event) -> Statement {
+    let (mut busy, mut title, mut cwd) = (Value::Null, Value::Null, Value::Null);
+    for event in &batch.events {
+        if let Body::Title { title: given } = &event.body {
+            title = clean(given);
+        } else if let Body::Moved { cwd: entered } = &event.body {
+            cwd = path_value(entered);
+        } else if matches!(event.body, Body::TurnStarted | Body::TurnEnded { .. }) {
+            busy = matches!(event.body, Body::TurnStarted).into();
+        }
+    }
+    let update =
+        "UPDATE log_sessions SET updated_at = $3, busy = coalesce($4, busy), title = coalesce($5, title),
+            cwd = coalesce($6, cwd)
+        WHERE id = $1 AND epoch = $2 AND holder IS NOT NULL AND gone = 0";
+    let values = [batch.session.as_str().into(), batch.epoch.0.into(), last.at.0.into(), busy, title, cwd];
+    Statement::new(update, values).must_change(1)
+}
+
+fn entries(batch: &Batch) -> Result<Vec<Entry>, StoreError> {
+    let mut before = None;
+    let entry = |event: &Arc<Event>| {
+        if before.replace(event.seq).is_some_and(|before| event.seq <= before) {
+            return Err(StoreError::Write { reason: format!("position {} was given before", event.seq) });
+        }
+        let body = portable::line(event).map_err(|error| StoreError::Write { reason: error.to_string() })?;
+        Ok(Entry { seq: event.seq.0, kind: Some(record::kind(&event.body)), body })
+    };
+    batch.events.iter().map(entry).collect()
+}
+
+fn event_of(row: &Row) -> Result<Arc<Event>, StoreError> {
+    let (seq, body) = (row.count(0).map_err(read)?, row.text(1).map_err(read)?);
+    let event =
+        portable::decode_own(&body).map_err(|error| damaged(&format_args!("event {seq}: {error}")))?;
+    Ok(Arc::new(event))
+}
+
+fn unavailable(error: DbError) -> StoreError {
+    match error {
+        DbError::Unavailable { reason } | DbError::Failed { reason } => StoreError::Unavailable { reason },
+        DbError::Refused { .. } => StoreError::Unavailable { reason: error.to_string() },
+    }
+}
+
+fn write(error: DbError) -> StoreError {
+    match error {
+        DbError::Unavailable { reason } => StoreError::Unavailable { reason },
+        error => StoreError::Write { reason: error.to_string() },
+    }
+}
+
+fn read(error: DbError) -> StoreError {
+    match error {
+        DbError::Unavailable { reason } => StoreError::Unavailable { reason },
+        error => damaged(&error),
+    }
+}
+
+fn damaged(reason: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Damaged { reason: reason.to_string() }
+}
+
+impl Store for SqlStore {
+    fn create(&self, session: NewSession) -> StoreResult<'_, Claim> {
+        let log = vec![log::take(&log_of(&session.id))];
+        Box::pin(self.create_row(session, log))
+    }
+
+    fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
+        let id = id.clone();
+        Box::pin(async move { self.do_claim(&id).await })
+    }
+
+    fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
+        let update = "UPDATE log_sessions SET holder = NULL WHERE id = $1 AND epoch = $2";
+        let release = Statement::new(update, [id.as_str().into(), epoch.0.into()]);
+        Box::pin(async move { self.run(vec![release]).await.map(drop).map_err(write) })
+    }
+
+    fn append(&self, batch: Batch) -> StoreResult<'_, ()> {
+        Box::pin(self.do_append(batch))
+    }
+
+    fn read(&self, id: &SessionId, after: Seq, page: Page) -> StoreResult<'_, Vec<Arc<Event>>> {
+        let id = id.clone();
+        Box::pin(async move { self.do_read(&id, after, page).await })
+    }
+
+    fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
+        let id = id.clone();
+        Box::pin(async move { self.row(&id).await.map(Found::shown) })
+    }
+
+    fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
+        Box::pin(self.do_list(query))
+    }
+
+    fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
+        let source = source.clone();
+        Box::pin(async move { self.do_fork(&source, session).await })
+    }
+
+    fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
+        let id = id.clone();
+        Box::pin(async move { self.do_delete(&id).await })
+    }
+
+    fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
+        let update = "UPDATE log_sessions SET title = $2 WHERE id = $1 AND gone = 0";
+        let rename = Statement::new(update, [id.as_str().into(), clean(title)]).must_change(1);
+        Box::pin(async move {
+            self.run(vec![rename]).await.map(drop).map_err(|error| match error {
+                DbError::Refused { .. } => StoreError::NotFound,
+                error => write(error),
+            })
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! Which processes live: each has a row that says until when, by the database's clock, and renews it in time.
+//!
+//! A process that stops renewing it is dead for the others, even if it only was away: its epoch keeps it from
+//! appending to what they took.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::sweep;
+use crate::sql::{Db, DbError, Statement};
+
+/// Whether the owner of a session's row `s` lives: 1 or 0.
+pub(super) const ALIVE: &str =
+    "(SELECT count(*) FROM log_owners WHERE log_owners.name = s.holder AND log_owners.alive_until > NOW_MS)";
+
+const LEASE: Duration = Duration::from_secs(15);
+const RENEW_EVERY: Duration = Duration::from_secs(4);
+
+/// Keeps the process alive in the eyes of the others until the guard is dropped.
+pub(super) async fn hold(db: Arc<dyn Db>, name: String) -> Result<DropGuard, DbError> {
+    renew(&*db, &name).await?;
+    let stop = CancellationToken::new();
+    let guard = stop.clone().drop_guard();
+    let tasks = TaskTracker::new();
+    tasks.spawn(async move {
+        if let Err(error) = clean_up(&*db).await {
+            tracing::debug!(%error, "what dead processes left stays for now");
+        }
+        while stop.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
+            if let Err(error) = renew(&*db, &name).await {
+                tracing::warn!(%error, "cannot tell the others that this process lives");
+            }
+        }
+        let goodbye = Statement::new("DELETE FROM log_owners WHERE name = $1", [name.into()]);
+        if let Err(error) = db.run(vec![goodbye], Vec::new()).await {
+            tracing::debug!(%error, "the others find out by themselves that this process is gone");
+        }
+    });
+    tasks.close();
+    Ok(guard)
+}
+
+async fn renew(db: &dyn Db, name: &str) -> Result<(), DbError> {
+    let lease = i64::try_from(LEASE.as_millis()).unwrap_or(i64::MAX);
+    let renew = "INSERT INTO log_owners (name, alive_until) VALUES ($1, NOW_MS + $2)
+        ON CONFLICT (name) DO UPDATE SET alive_until = excluded.alive_until";
+    db.run(vec![Statement::new(renew, [name.into(), lease.into()])], Vec::new()).await.map(drop)
+}
+
+/// Takes up what dead processes left: leases long over, and sessions half deleted.
+async fn clean_up(db: &dyn Db) -> Result<(), DbError> {
+    let old = "DELETE FROM log_owners WHERE alive_until < NOW_MS - 3600000";
+    db.run(vec![Statement::new(old, [])], Vec::new()).await?;
+    let half = Statement::new("SELECT id FROM log_sessions WHERE gone = 1", []);
+    for row in db.run(vec![half], Vec::new()).await?.into_iter().flat_map(|found| found.rows) {
+        sweep(db, &row.text(0)?).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+// A hub, machines that are connected to it, and people with browsers: everything that they do together, with the
+// built binary on both sides.
+
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { after, test } from "node:test";
+import { User } from "./app.mjs";
+import { HubServer } from "./hub-server.mjs";
+import { Model } from "./model.mjs";
+import { browser, closeBrowser, DESKTOP, PHONE, until } from "./scene.mjs";
+
+const TEST_MS = 240_000;
+const RECORDS = process.env.WEB_RECORDS ?? path.join(os.tmpdir(), "ropewalk-web-records");
+
+after(closeBrowser);
+
+class HubScene {
+  people = [];
+  model;
+
+  static async begin() {
+    const scene = new HubScene();
+    scene.model = await Model.start();
+    scene.hub = await HubServer.start();
+    return scene;
+  }
+
+  /** Somebody with a browser, and with a device that makes passkeys. */
+  async person(size = DESKTOP) {
+    const person = await User.arrive(await browser(), this.hub, size);
+    this.people.push(person);
+    person.keys = await person.context.newCDPSession(person.page);
+    await person.keys.send("WebAuthn.enable");
+    const options = { protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true };
+    await person.keys.send("WebAuthn.addVirtualAuthenticator", { options });
+    return person;
+  }
+
+  /** The first admin, without a passkey yet. */
+  async admin(size = DESKTOP) {
+    const person = await this.person(size);
+    await person.page.goto(await this.hub.setupLink());
+    await person.page.getByRole("textbox", { name: /Your name/ }).fill("ops");
+    await person.page.getByRole("button", { name: "Set up" }).click();
+    await person.page.getByRole("button", { name: "Later" }).click();
+    await person.live();
+    return person;
+  }
+
+  /** A machine of this person, connected with a token that they make in the settings. */
+  async connect(person, name, options = {}) {
+    await person.goto("/settings/tokens");
+    const token = await person.makeToken(name);
+    const machine = await this.hub.machine(token, { model: this.model, ...options });
+    await person.goto("/settings/machines");
+    await until("the machine is here", async () => /here · /.test(await person.page.locator("#settings-machines").innerText()));
+    return machine;
+  }
+
+  async record(name) {
+    mkdirSync(RECORDS, { recursive: true });
+    const base = path.join(RECORDS, name.replace(/[^a-z0-9]+/gi, "-").slice(0, 100));
+    writeFileSync(`${base}.log`, [this.hub?.log, ...(this.hub?.machines ?? []).map(({ log }) => log)].join("\n-- a machine --\n"));
+    for (const [index, person] of this.people.entries()) {
+      writeFileSync(`${base}-${index}.txt`, [...person.console, ...person.problems, ...person.refused].join("\n"));
+      await person.picture(`${base}-${index}.png`).catch(() => {});
+    }
+    console.error(`what was seen is in ${base}*`);
+  }
+
+  async end() {
+    for (const person of this.people) await person.leave();
+    await this.hub?.stop();
+    await this.model?.stop();
+  }
+}
+
+function check(name, body) {
+  test(name, { timeout: TEST_MS }, async () => {
+    const scene = await HubScene.begin();
+    try {
+      await body(scene);
+      for (const person of scene.people) await person.judge();
+    } catch (error) {
+      await scene.record(name);
+      throw error;
+    } finally {
+      await scene.end();
+    }
+  });
+}
+
+check("the setup link makes the first admin, who comes in again with a passkey", async (scene) => {
+  const link = await scene.hub.setupLink();
+  const person = await scene.person(PHONE);
+  await person.page.goto(link);
+  await person.page.getByRole("textbox", { name: /Your name/ }).fill("ops");
+  assert.equal(new URL(person.page.url()).hash, "", "the code is in no history");
+  await person.page.getByRole("button", { name: "Set up" }).click();
+  await person.page.getByRole("button", { name: "Add a passkey" }).click();
+  await person.page.getByRole("heading", { name: "No machine is connected" }).waitFor();
+  assert.equal(await person.page.evaluate(() => document.cookie), "");
+  await person.goto("/settings/devices");
+  const browsers = person.page.locator("#settings-devices");
+  await browsers.getByRole("button", { name: "Sign out" }).click();
+  await browsers.getByRole("button", { name: "Sign out" }).click();
+  await person.page.getByRole("button", { name: "Sign in with a passkey" }).click();
+  await person.page.getByRole("heading", { name: "No machine is connected" }).waitFor();
+  const other = await scene.person(DESKTOP);
+  await other.page.goto(link);
+  await other.page.getByRole("textbox", { name: /Your name/ }).fill("somebody");
+  await other.page.getByRole("button", { name: "Set up" }).click();
+  await other.page.getByRole("alert").getByText(/used already/).waitFor();
+});
+
+check("a turn is driven from the phone: prompted, allowed and read there, done on the machine", async (scene) => {
+  const phone = await scene.admin(PHONE);
+  const machine = await scene.connect(phone, "laptop", { args: ["--approval", "strict"] });
+  scene.model.title = "Make a file";
+  scene.model.says({ text: "I make it." }, { call: ["shell", { command: "echo allowed > made.txt" }] });
+  scene.model.says({ text: "The file is there." });
+  const session = await phone.open("make a file");
+  await phone.ask().waitFor();
+  assert.match(await phone.ask().innerText(), /echo allowed > made\.txt/);
+  assert.throws(() => machine.read("made.txt"), /ENOENT/);
+  await until("it can be answered", () => phone.allowButton().isEnabled());
+  await phone.allow();
+  await phone.hears("The file is there.");
+  await phone.idle();
+  assert.equal(machine.read("made.txt"), "allowed\n");
+  await phone.page.reload();
+  await phone.hears("The file is there.");
+  await phone.home();
+  assert.match(await phone.card(session).innerText(), /Done/);
+});
+
+check("a link shows one session to who has no account, until it is taken back", async (scene) => {
+  const owner = await scene.admin(DESKTOP);
+  await scene.connect(owner, "laptop");
+  scene.model.title = "Shared";
+  scene.model.says({ text: "What can be shared." });
+  const session = await owner.open("say something");
+  await owner.hears("What can be shared.");
+  await owner.idle();
+  scene.model.says({ text: "What is mine alone." });
+  await owner.open("say something else");
+  await owner.idle();
+  await owner.goto(`/s/${session}`);
+  const link = await owner.share("viewer", "1 hour");
+  const guest = await scene.person(PHONE);
+  await guest.page.goto(link);
+  await guest.hears("What can be shared.");
+  await guest.page.getByText(/You are here by a link, as viewer, until/).waitFor();
+  assert.equal(new URL(guest.page.url()).hash, "");
+  assert.equal(await guest.composer().count(), 0);
+  const replies = await guest.raw(
+    { do: "prompt", session, key: "k", text: "hello", pictures: [] },
+    { do: "share", session, role: "driver", until: Date.now() + 60_000 },
+    { do: "tokens" },
+    { do: "people" },
+    { do: "makeToken", name: "mine", until: null },
+  );
+  assert.ok(replies.every(({ error }) => error), JSON.stringify(replies));
+  const { ok } = (await guest.raw({ do: "sessions", before: null, search: null }))[0];
+  assert.deepEqual(ok.cards.map((card) => card.session), [session]);
+  await owner.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
+  await owner.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
+  await guest.page.getByText("The link to the session has ended, or was taken back.").waitFor();
+  await guest.page.goto(link);
+  await guest.page.getByRole("alert").waitFor();
+});
+
+check("a machine that is killed is away, and what is written waits until it is back", async (scene) => {
+  const phone = await scene.admin(PHONE);
+  const machine = await scene.connect(phone, "laptop");
+  scene.model.title = "Going on";
+  scene.model.says({ text: "The first answer." });
+  const session = await phone.open("first");
+  await phone.hears("The first answer.");
+  await phone.idle();
+  await machine.kill();
+  await phone.awayBar().filter({ hasText: /is away since/ }).waitFor({ timeout: 120_000 });
+  await phone.composer().fill("second");
+  await phone.page.getByRole("button", { name: "Send" }).click();
+  await phone.page.locator(".toast.bad").first().waitFor();
+  assert.equal(await phone.composer().inputValue(), "second");
+  await phone.page.reload();
+  await phone.hears("The first answer.");
+  assert.equal(await phone.composer().inputValue(), "second", "the draft outlives the page");
+  scene.model.says({ text: "The second answer." });
+  await machine.run();
+  await phone.awayBar().waitFor({ state: "detached", timeout: 120_000 });
+  await phone.page.getByRole("button", { name: "Send" }).click();
+  await phone.hears("The second answer.");
+  assert.equal(phone.session(), session);
+});
+
+check("the hub is killed and started again, and every page goes on where it was", async (scene) => {
+  const owner = await scene.admin(DESKTOP);
+  await scene.connect(owner, "laptop");
+  scene.model.says({ text: "Before." });
+  await owner.open("first");
+  await owner.hears("Before.");
+  await owner.idle();
+  await scene.hub.kill();
+  await owner.saysItIsAway();
+  await scene.hub.run();
+  await owner.live();
+  await owner.awayBar().waitFor({ state: "detached", timeout: 120_000 });
+  scene.model.says({ text: "After." });
+  await owner.send("second");
+  await owner.hears("After.");
+});
+
+check("who is invited has machines of their own, and sees nobody else's", async (scene) => {
+  const admin = await scene.admin(DESKTOP);
+  await scene.connect(admin, "laptop");
+  scene.model.says({ text: "Of the admin." });
+  const session = await admin.open("mine");
+  await admin.idle();
+  await admin.goto("/settings/people");
+  await admin.page.getByLabel("Who is invited?").fill("dev");
+  await admin.page.locator("#settings-people").getByRole("button", { name: "Make a link" }).click();
+  const link = await admin.page.getByLabel("Link to join").inputValue();
+  const other = await scene.person(PHONE);
+  await other.page.goto(link);
+  await other.page.getByRole("button", { name: "Later" }).click();
+  await other.page.getByRole("heading", { name: "No machine is connected" }).waitFor();
+  const replies = await other.raw({ do: "watch", session, after: null }, { do: "changes", session }, { do: "people" }, { do: "share", session, role: "viewer", until: Date.now() + 60_000 });
+  assert.ok(replies.every(({ error }) => error), JSON.stringify(replies));
+  const guessed = await other.raw({ do: "watch", session: "01ARZ3NDEKTSV4RRFFQ69G5FAV", after: null });
+  assert.equal(replies[0].error.message.replace(session, "ID"), guessed[0].error.message.replace("01ARZ3NDEKTSV4RRFFQ69G5FAV", "ID"), "whether it exists cannot be told");
+  await admin.page.getByRole("listitem").filter({ hasText: "dev" }).getByRole("button", { name: "Remove" }).click();
+  await admin.page.getByRole("listitem").filter({ hasText: "dev" }).getByRole("button", { name: "Remove" }).click();
+  await other.page.getByRole("button", { name: "Sign in with a passkey" }).waitFor();
+});

@@ -1,0 +1,81 @@
+// Pairing with a sealed machine: the link that it shows holds a secret which the hub never sees, and after it both
+// screens show the same words.
+
+import { useSignal } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import { machines } from '../lib/hub'
+import { startLine, state } from '../lib/line'
+import { pair } from '../lib/sealed'
+import { wordsOf } from '../lib/toast'
+import { visible } from '../lib/words'
+import { guessName } from '../pair/door'
+import { roleWord } from '../settings/roles'
+import type { Role } from '../wire'
+import { linkOf } from './link'
+import SignIn from './signin'
+import '../pair/enter.css'
+import './hub.css'
+
+type Step = { is: 'asking'; failed: string | null } | { is: 'working' } | { is: 'paired'; machine: string; role: string; words: string }
+
+export default function SealedPair({ fragment }: { fragment: string | null }) {
+  const link = useSignal(fragment)
+  const pasted = useSignal('')
+  const name = useSignal(guessName(navigator.userAgent, navigator.maxTouchPoints))
+  const step = useSignal<Step>({ is: 'asking', failed: null })
+  useEffect(startLine, [])
+  // Who is not signed in does that first, and comes back here with the same link.
+  if (state.value.is === 'signedOut') return <SignIn arrival={null} onIn={() => { location.replace(`/pair${link.value ? `#${link.value}` : ''}`); location.reload() }} />
+  const begin = async (event: Event) => {
+    event.preventDefault()
+    const given = link.value ?? linkOf(pasted.value)
+    if (!given) {
+      step.value = { is: 'asking', failed: 'This is no link to pair with. It may have been cut off when it was copied.' }
+      return
+    }
+    step.value = { is: 'working' }
+    try {
+      step.value = { is: 'paired', ...(await pair(given, name.value.trim() || 'Browser')) }
+      link.value = null
+    } catch (error) {
+      step.value = { is: 'asking', failed: wordsOf(error) }
+    }
+  }
+  const now = step.value
+  return (
+    <main class="enter" id="main">
+      <div class="enter-card">
+        <img src="/icon.svg" width="64" height="64" alt="" />
+        <h1>{now.is === 'paired' ? 'This device is paired' : 'Pair this device'}</h1>
+        <p class="enter-host">{location.host}</p>
+        {now.is === 'working' && <p class="enter-wait" role="status">Waiting for the machine…</p>}
+        {now.is === 'paired' && (
+          <div role="status">
+            <p>It reads <b><bdi>{visible(machines.value.find(({ id }) => id === now.machine)?.name ?? now.machine)}</bdi></b>, as {roleWord(now.role as Role).toLowerCase()}. The machine must show the same words:</p>
+            <p class="enter-words" data-words>{now.words}</p>
+            <p class="enter-note">If they differ, revoke the device on the machine at once, with <code>ropewalk devices</code>.</p>
+            <button type="button" class="enter-main" onClick={() => location.replace('/')}>To the sessions</button>
+          </div>
+        )}
+        {now.is === 'asking' && (
+          <form onSubmit={(event) => void begin(event)}>
+            <p>A sealed machine can be read only by devices that are paired with it. The hub cannot.</p>
+            {now.failed && <p class="enter-failed" role="alert">{now.failed}</p>}
+            {link.value === null && (
+              <label class="enter-field">
+                <span>Link that the machine shows</span>
+                <input value={pasted.value} onInput={(event) => (pasted.value = event.currentTarget.value)} autocomplete="off" autocapitalize="off" spellcheck={false} enterkeyhint="go" required />
+              </label>
+            )}
+            <label class="enter-field">
+              <span>Name of this device</span>
+              <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="off" enterkeyhint="go" />
+            </label>
+            <button type="submit" class="enter-main">Pair</button>
+            <p class="enter-note"><code>ropewalk pair</code> on the machine shows a code to scan, and its link. It works once, for five minutes. <a href="/">Back to the sessions</a></p>
+          </form>
+        )}
+      </div>
+    </main>
+  )
+}

@@ -1,0 +1,85 @@
+// Links to one session for somebody else: what they may do with it and until when, and a way to take them back.
+
+import { useSignal } from '@preact/signals'
+import { ask, skew } from '../lib/line'
+import { ago, clock, now, several } from '../lib/words'
+import { Action, Choice, Entry } from '../settings/parts'
+import { roleWord } from '../settings/roles'
+import type { Role, ShareView } from '../wire'
+import { dayOf, type End, endOf } from './ends'
+import { useList } from './lists'
+import { Secret } from './secret'
+import '../settings/settings.css'
+import './hub.css'
+
+const ROLES: readonly (readonly [Role, string, string])[] = [
+  ['viewer', 'Viewer', 'They look.'],
+  ['approver', 'Approver', 'They look, and answer what the agent asks.'],
+  ['driver', 'Driver', 'They look, answer, and say what is to be done. The agent works on your machine, with your rights there.'],
+]
+const ENDS: readonly (readonly [End, string])[] = [['hour', '1 hour'], ['day', '1 day'], ['week', '7 days'], ['date', 'A date']]
+
+export default function Share({ session }: { session: string }) {
+  const made = useSignal<{ url: string; share: ShareView } | null>(null)
+  const { all, trouble, load } = useList(async () => (await ask({ do: 'shares', session })).shares, session)
+  const gone = (id: string) => {
+    if (made.value?.share.id === id) made.value = null
+    return load()
+  }
+  return (
+    <div class="settings hub-sheet">
+      {made.value
+        ? <Made url={made.value.url} share={made.value.share} onMore={() => { made.value = null }} />
+        : <Make session={session} onMade={(share) => { made.value = share; void load() }} />}
+      {trouble && <p class="settings-trouble" role="alert">{trouble}</p>}
+      {all !== null && all.length > 0 && <h3>Links to this session</h3>}
+      <ul class="settings-list">{all?.map((share) => <ShareEntry key={share.id} share={share} onGone={() => gone(share.id)} />)}</ul>
+    </div>
+  )
+}
+
+function Make({ session, onMade }: { session: string; onMade: (made: { url: string; share: ShareView }) => void }) {
+  const role = useSignal<Role>('viewer')
+  const end = useSignal<End>('day')
+  const date = useSignal('')
+  const clockThere = now.value + skew.value
+  const until = endOf(end.value, date.value, clockThere)
+  const make = async () => {
+    if (until !== null) onMade(await ask({ do: 'share', session, role: role.value, until }))
+  }
+  return (
+    <>
+      <p class="settings-lead">Whoever has the link sees this session, and nothing else of yours.</p>
+      <Choice name="share-role" title="What may they do?" note={ROLES.find(([one]) => one === role.value)?.[2]} value={role.value} options={ROLES.map(([value, word]) => [value, word] as const)} onChange={(value) => (role.value = value)} />
+      <Choice name="share-end" title="For how long?" value={end.value} options={ENDS} onChange={(value) => (end.value = value)} />
+      {end.value === 'date' && (
+        <label class="field">Until the end of
+          <input type="date" min={dayOf(clockThere)} value={date.value} onInput={(event) => (date.value = event.currentTarget.value)} />
+        </label>
+      )}
+      <div class="invite-buttons"><Action word="Make a link" kind="main" disabled={until === null} run={make} /></div>
+    </>
+  )
+}
+
+function Made({ url, share, onMore }: { url: string; share: ShareView; onMore: () => void }) {
+  return (
+    <div class="invite">
+      <p>{roleWord(share.role)}, until {clock(share.until - skew.value)}. The link is shown this once:</p>
+      <Secret label="Link to the session" text={url} />
+      <div class="invite-buttons"><button type="button" onClick={onMore}>Make another</button></div>
+    </div>
+  )
+}
+
+function ShareEntry({ share, onGone }: { share: ShareView; onGone: () => Promise<void> }) {
+  const used = share.uses === 0 ? 'not used yet' : `used ${several(share.uses, 'time')}`
+  const isOver = share.until <= now.value + skew.value
+  return (
+    <li>
+      <Entry title={`${roleWord(share.role)} ${isOver ? 'until' : '· until'} ${clock(share.until - skew.value)}${isOver ? ' (over)' : ''}`} note={`${used} · ${ago('made', share.createdAt)}`}>
+        <Action word="Revoke" sure="Who came by it is out at once." run={() => ask({ do: 'unshare', share: share.id }).then(onGone)} />
+      </Entry>
+    </li>
+  )
+}

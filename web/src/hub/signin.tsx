@@ -1,0 +1,157 @@
+// The door of a hub: a passkey, or a link that was sent; and after a link, a passkey for the next time.
+
+import { useSignal } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import { wordsOf } from '../lib/toast'
+import { guessName } from '../pair/door'
+import { type About, about } from './about'
+import { type Arrival, pasted } from './arrival'
+import { addPasskey, hasPasskeys, post, signIn } from './passkey'
+import '../pair/enter.css'
+import './hub.css'
+
+type Step =
+  | { is: 'asking' }
+  /** The first person of a hub says who they are; all others were named by whoever invited them. */
+  | { is: 'naming' }
+  | { is: 'working'; words: string }
+  /** In, and with nothing to come in with the next time. */
+  | { is: 'offering' }
+  | { is: 'failed'; message: string; advice: string }
+
+const ADVICE: Record<Arrival['kind'], string> = {
+  setup: 'The link that sets a hub up works once. If nobody has joined yet, ropewalk hub prints a new one when it is started.',
+  join: 'Invitations work once, for seven days. Ask an admin of this hub for a new one.',
+  share: 'The link has ended, or was taken back. Ask whoever sent it for a new one.',
+}
+
+interface SignInProps {
+  arrival: Arrival | null
+  /** Was here by a link that is not good any more. */
+  linkEnded?: boolean
+  /** Where one goes afterwards. */
+  onIn?: () => void
+}
+
+const DEVICE = () => guessName(navigator.userAgent, navigator.maxTouchPoints)
+
+export default function SignIn({ arrival, linkEnded = false, onIn = () => location.replace(location.pathname === '/login' ? '/' : location.pathname) }: SignInProps) {
+  const came = useSignal<Arrival | null>(arrival)
+  const step = useSignal<Step>({ is: 'asking' })
+  const facts = useSignal<About | null>(null)
+  const failed = useSignal<string | null>(null)
+  useEffect(() => { void about().then((found) => { facts.value = found }) }, [])
+  const enter = async (from: Arrival, name: string | null) => {
+    step.value = { is: 'working', words: 'Just a moment…' }
+    try {
+      const entered = (await post('/ui/enter', { code: `${from.kind}.${from.code}`, name: DEVICE(), person: name ?? undefined })) as { addPasskey?: unknown } | null
+      if (entered?.addPasskey !== true || !hasPasskeys()) return onIn()
+      step.value = { is: 'offering' }
+    } catch (error) {
+      step.value = { is: 'failed', message: wordsOf(error), advice: ADVICE[from.kind] }
+    }
+  }
+  const arrive = (from: Arrival) => {
+    came.value = from
+    if (from.kind === 'setup') step.value = { is: 'naming' }
+    else void enter(from, null)
+  }
+  useEffect(() => { if (arrival) arrive(arrival) }, [])
+  const attempt = async (words: string, run: () => Promise<void>, advice: string) => {
+    // Who is in stays in, whether or not a passkey could be made.
+    const isIn = step.value.is === 'offering'
+    step.value = { is: 'working', words }
+    try {
+      await run()
+      onIn()
+    } catch (error) {
+      failed.value = wordsOf(error)
+      step.value = isIn ? { is: 'offering' } : { is: 'failed', message: wordsOf(error), advice }
+    }
+  }
+  return (
+    <main class="enter" id="main">
+      <div class="enter-card">
+        <img src="/icon.svg" width="64" height="64" alt="" />
+        <h1>{step.value.is === 'naming' ? 'Set up this hub' : step.value.is === 'offering' ? 'You are in' : 'Sign in to Ropewalk'}</h1>
+        <p class="enter-host">{location.host}</p>
+        {step.value.is === 'asking' && <Asking facts={facts.value} linkEnded={linkEnded} onPasskey={() => void attempt('Waiting for your passkey…', () => signIn(DEVICE()), 'Try again, or come in by a link.')} onLink={arrive} />}
+        {step.value.is === 'naming' && <Naming onName={(name) => { if (came.value) void enter(came.value, name) }} />}
+        {step.value.is === 'working' && <p class="enter-wait" role="status">{step.value.words}</p>}
+        {step.value.is === 'offering' && <Offering failed={failed.value} onAdd={() => void attempt('Waiting for your device…', () => addPasskey(DEVICE()), '')} onLater={onIn} />}
+        {step.value.is === 'failed' && (
+          <div role="alert">
+            <p class="enter-failed">{step.value.message}</p>
+            <p class="enter-note">{step.value.advice}</p>
+            <button type="button" class="enter-main" onClick={() => { step.value = { is: 'asking' } }}>Back</button>
+          </div>
+        )}
+      </div>
+    </main>
+  )
+}
+
+function Asking({ facts, linkEnded, onPasskey, onLink }: { facts: About | null; linkEnded: boolean; onPasskey: () => void; onLink: (from: Arrival) => void }) {
+  return (
+    <>
+      {linkEnded && <p class="enter-failed" role="status">The link to the session has ended, or was taken back.</p>}
+      {facts?.setup
+        ? <p>This hub is new. <code>ropewalk hub</code> printed a link when it was started: open it to become the first admin.</p>
+        : hasPasskeys() && facts?.passkeys !== false
+          ? <button type="button" class="enter-main" onClick={onPasskey}>Sign in with a passkey</button>
+          : <p>This browser has no passkeys here: they need HTTPS and a name instead of numbers in the address. Come in by a link.</p>}
+      <details>
+        <summary>{facts?.setup ? 'Paste the link' : 'No passkey on this device?'}</summary>
+        {!facts?.setup && <p>Use one from your phone when the browser offers it, or ask an admin of this hub for a new link. On the hub’s own machine <code>ropewalk hub link</code> prints one.</p>}
+        <Paste onLink={onLink} />
+      </details>
+    </>
+  )
+}
+
+function Paste({ onLink }: { onLink: (from: Arrival) => void }) {
+  const text = useSignal('')
+  const wrong = useSignal(false)
+  const take = (event: Event) => {
+    event.preventDefault()
+    const found = pasted(text.value)
+    wrong.value = found === null
+    if (found) onLink(found)
+  }
+  return (
+    <form onSubmit={take}>
+      <label class="enter-field">
+        <span>Link, or what stands after its #</span>
+        <input value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autocomplete="off" autocapitalize="off" spellcheck={false} enterkeyhint="go" aria-describedby={wrong.value ? 'paste-wrong' : undefined} />
+      </label>
+      {wrong.value && <p id="paste-wrong" role="alert">This is no link into a hub. It may have been cut off when it was copied.</p>}
+      <button type="submit" class="enter-second">Come in</button>
+    </form>
+  )
+}
+
+function Naming({ onName }: { onName: (name: string) => void }) {
+  const name = useSignal('')
+  return (
+    <form onSubmit={(event) => { event.preventDefault(); if (name.value.trim() !== '') onName(name.value.trim()) }}>
+      <p>You become its first admin: you invite others, and connect machines.</p>
+      <label class="enter-field">
+        <span>Your name, as others here see it</span>
+        <input value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} maxLength={60} autocomplete="name" enterkeyhint="go" required autoFocus />
+      </label>
+      <button type="submit" class="enter-main">Set up</button>
+    </form>
+  )
+}
+
+function Offering({ failed, onAdd, onLater }: { failed: string | null; onAdd: () => void; onLater: () => void }) {
+  return (
+    <>
+      <p>Add a passkey: then this device, and those that share it, come in again without a link. Nothing secret leaves the device.</p>
+      {failed && <p class="enter-failed" role="alert">{failed}</p>}
+      <button type="button" class="enter-main" onClick={onAdd}>Add a passkey</button>
+      <button type="button" class="enter-second" onClick={onLater}>Later</button>
+      <p class="enter-note">Without one, an admin has to send you a new link when this browser is signed out.</p>
+    </>
+  )
+}

@@ -1,0 +1,58 @@
+// What is different at a hub: who one is there, and which machines there are.
+//
+// The same app serves one machine and a hub; which of both it is, the server says right after its greeting.
+// At a hub a session belongs to a machine, and a machine that is away can be read and not be asked.
+
+import { computed, signal } from '@preact/signals'
+import type { HubTold, MachineView, Request } from '../wire'
+import { type AnswerTo, ask, hello, onTold } from './line'
+
+export type At = Omit<Extract<HubTold, { on: 'at' }>, 'on'>
+
+/** Who one is at the hub; nothing where there is no hub. */
+export const at = signal<At | null>(null)
+export const machines = signal<readonly MachineView[]>([])
+/** The hub has told its machines at least once since this page was loaded. */
+export const counted = signal(false)
+/** The machine whose sessions alone are listed. */
+export const onlyMachine = signal<string | null>(null)
+
+/** Whoever came by a link sees one session and nothing else. */
+export const isGuest = computed(() => at.value !== null && at.value.person === null)
+
+const bySession = computed(() => {
+  const found = new Map<string, MachineView>()
+  for (const machine of machines.value) for (const session of machine.sessions) found.set(session, machine)
+  return found
+})
+
+/** The machine that has this session; nothing where there is no hub. */
+export function machineOf(session: string): MachineView | undefined {
+  return bySession.value.get(session)
+}
+
+/** The machine of a session, if it is away: what it shows is old, and nothing can be asked of it. */
+export function awayFrom(session: string): MachineView | undefined {
+  const machine = machineOf(session)
+  return machine && !machine.here ? machine : undefined
+}
+
+/** Something that names no session, asked of one machine. */
+export function askAt<R extends Request>(machine: string, request: R): Promise<AnswerTo<R>> {
+  return ask({ do: 'at', machine, request }) as Promise<unknown> as Promise<AnswerTo<R>>
+}
+
+/** A hub has no folder of its own: what is opened is opened on a machine. */
+export function isAtHub(): boolean {
+  return at.value !== null || hello.value?.folder === ''
+}
+
+export function startHub(): void {
+  onTold((told) => {
+    if (told.on === 'at') at.value = { person: told.person, session: told.session, until: told.until }
+    if (told.on !== 'machines') return
+    machines.value = told.machines
+    counted.value = true
+    if (!told.machines.some(({ id }) => id === onlyMachine.peek())) onlyMachine.value = null
+  })
+}

@@ -1,0 +1,176 @@
+import { beforeEach, expect, test, vi } from 'vitest'
+import { fakeBrowser, last, store } from '../testing/socket'
+import type { Card } from '../wire'
+import type { Seals } from './sealed'
+
+beforeEach(() => {
+  vi.resetModules()
+  fakeBrowser()
+  lost = []
+})
+
+const card = (session: string, title: string): Card => ({ session, title, folder: '/home/me', source: 'web', createdAt: 0, updatedAt: 1, state: 'done', line: null, costUsd: null, asks: [] })
+const sealedCard = (session: string, sealed: string) => ({ on: 'sealedCard', session, machine: 'vault', state: 'working', asks: [], updatedAt: 3, sealed })
+const list = () => last().say({ on: 'cards', cards: [], gone: [], older: null })
+
+/** Opens what is called after what is inside; `wrong` does not fit, `none` has no key. */
+const SEALS: Seals = {
+  open: async (frame) => {
+    if (!('sealed' in frame) || frame.sealed === 'none') return null
+    if (frame.sealed === 'wrong') throw new Error('it does not fit')
+    if (frame.on === 'sealedReply') return [{ re: frame.re, ok: { is: 'taken', turn: 4 } }]
+    if (frame.on === 'sealedCard') return [{ on: 'cards', cards: [card(frame.session, frame.sealed)], gone: [], older: null }]
+    return [{ on: 'over', session: 's', message: frame.sealed }]
+  },
+  seal: async (machine, session, request) => ({ do: 'sealed', machine, session, sealed: `sealed ${request.do}` }),
+  lost: (id) => void lost.push(id),
+  pair: () => Promise.reject(new Error('nobody is paired here')),
+  paired: () => [],
+  forget: async () => {},
+}
+let lost: number[] = []
+
+async function start(seals: Seals = SEALS) {
+  const line = await import('./line')
+  const hub = await import('./hub')
+  const board = await import('./board')
+  const { startFlush } = await import('./flush')
+  const sealed = await import('./sealed')
+  startFlush()
+  hub.startHub()
+  sealed.startSealed(async () => seals)
+  board.startBoard()
+  line.startLine()
+  last().greet()
+  last().say({ on: 'machines', machines: [{ id: 'vault', name: 'vault', version: '1', sealed: true, own: true, here: true, seenAt: 0, sessions: ['a', 'b'] }] })
+  const titles = () => [...board.cards.value.values()].map(({ title }) => title)
+  return { line, ...hub, ...board, ...sealed, titles }
+}
+
+test('a card that can be opened is shown, whether it comes before the list or after it', async () => {
+  const { titles, lockOf } = await start()
+  last().say(sealedCard('a', 'early'))
+  await vi.waitFor(() => expect(lockOf('a')).toBeNull())
+  list()
+  last().say(sealedCard('b', 'late'))
+  await vi.waitFor(() => expect(titles().sort()).toEqual(['early', 'late']))
+})
+
+test('without a key a card is locked, with a wrong one it says so, and neither shows anything', async () => {
+  const { titles, lockOf } = await start()
+  list()
+  last().say(sealedCard('a', 'none'))
+  last().say(sealedCard('b', 'wrong'))
+  await vi.waitFor(() => expect([lockOf('a'), lockOf('b')]).toEqual(['unpaired', 'unreadable']))
+  await vi.waitFor(() => expect(titles()).toEqual(['Sealed session', 'Sealed session']))
+  last().say(sealedCard('a', 'opened at last'))
+  await vi.waitFor(() => expect(titles()).toContain('opened at last'))
+  expect(lockOf('a')).toBeNull()
+})
+
+test('what is sealed comes out in the order in which it came, however long each takes', async () => {
+  const waits: (() => void)[] = []
+  const { onTold } = (await start({ ...SEALS, open: (frame) => new Promise((done) => waits.push(() => done(SEALS.open(frame)))) })).line
+  const heard: string[] = []
+  onTold((told) => { if (told.on === 'over') heard.push(told.message) })
+  for (const sealed of ['one', 'two', 'three']) last().say({ on: 'sealedView', session: 's', machine: 'vault', from: null, upto: 1, sealed })
+  for (let place = 0; place < 3; place += 1) {
+    await vi.waitFor(() => expect(waits.length).toBe(place + 1))
+    waits[place]?.()
+  }
+  await vi.waitFor(() => expect(heard).toEqual(['one', 'two', 'three']))
+})
+
+test('a request for a sealed machine is sealed, and its answer opened; others go as they are', async () => {
+  const { line } = await start()
+  const taken = line.ask({ do: 'prompt', session: 'a', key: 'k', text: 'secret', pictures: [] })
+  await vi.waitFor(() => expect(last().sent.length).toBe(1))
+  expect(last().sent[0]).toMatchObject({ do: 'sealed', machine: 'vault', session: 'a', sealed: 'sealed prompt' })
+  expect(JSON.stringify(last().sent)).not.toContain('secret')
+  last().say({ on: 'sealedReply', re: last().sent[0]?.id, sealed: 'x' })
+  expect((await taken).turn).toBe(4)
+  void line.ask({ do: 'at', machine: 'vault', request: { do: 'offer', folder: '/home/me' } }).catch(() => {})
+  await vi.waitFor(() => expect(last().sent[1]).toMatchObject({ do: 'sealed', session: null, sealed: 'sealed offer' }))
+  void line.ask({ do: 'watch', session: 'a', after: null }).catch(() => {})
+  void line.ask({ do: 'prompt', session: 'elsewhere', key: 'k', text: 'plain', pictures: [] }).catch(() => {})
+  expect(last().sent.slice(2).map((one) => one.do)).toEqual(['watch', 'prompt'])
+})
+
+test('an answer that cannot be opened is told, and so is a request that cannot be sealed', async () => {
+  const { line } = await start()
+  const asked = line.ask({ do: 'changes', session: 'a' })
+  await vi.waitFor(() => expect(last().sent.length).toBe(1))
+  last().say({ on: 'sealedReply', re: last().sent[0]?.id, sealed: 'wrong' })
+  await expect(asked).rejects.toThrow(/could not be opened/)
+  vi.resetModules()
+  fakeBrowser()
+  const other = await start({ ...SEALS, seal: () => Promise.reject(new Error('no key')) })
+  await expect(other.line.ask({ do: 'changes', session: 'a' })).rejects.toThrow(/Pair this device/)
+  expect(last().sent).toEqual([])
+})
+
+test('what a hub answers in the clear to something sealed is not believed, and a refusal is', async () => {
+  const { line } = await start()
+  const asked = [line.ask({ do: 'changes', session: 'a' }), line.ask({ do: 'changes', session: 'a' })]
+  const said = Promise.allSettled(asked)
+  await vi.waitFor(() => expect(last().sent.length).toBe(2))
+  const [first, second] = last().sent.map(({ id }) => id)
+  last().say({ re: first, ok: { is: 'changes', files: [] } })
+  last().say({ re: second, error: { code: 'busy', message: 'the machine is away' } })
+  expect((await said).map((one) => (one.status === 'rejected' ? one.reason.message : 'believed'))).toEqual([expect.stringContaining('Do not trust'), 'the machine is away'])
+  await vi.waitFor(() => expect(lost).toEqual([first, second]))
+})
+
+test('nothing that a machine might have sealed is sent before it is known which are, on every connection anew', async () => {
+  const { line } = await start()
+  last().close()
+  await vi.waitFor(() => expect(line.state.value.is).not.toBe('live'))
+  line.reconnectNow()
+  last().greet()
+  void line.ask({ do: 'prompt', session: 'a', key: 'k', text: 'secret', pictures: [] }).catch(() => {})
+  void line.ask({ do: 'prompt', session: 'c', key: 'l', text: 'open', pictures: [] }).catch(() => {})
+  void line.ask({ do: 'looking', at: null, visible: true }).catch(() => {})
+  await Promise.resolve()
+  expect(last().sent.map((one) => one.do)).toEqual(['looking'])
+  const machine = { id: 'vault', name: 'vault', version: '1', sealed: true, own: true, here: true, seenAt: 0, sessions: ['a'] }
+  last().say({ on: 'machines', machines: [machine, { ...machine, id: 'laptop', sealed: false, sessions: ['c'] }] })
+  await vi.waitFor(() => expect(last().sent.length).toBe(3))
+  expect(last().sent.slice(1).map((one) => one.sealed ?? one.text).sort()).toEqual(['open', 'sealed prompt'])
+})
+
+test('a hub cannot talk somebody out of sealing', async () => {
+  store.set('ropewalk.sealed.machines', JSON.stringify({ vault: 1 }))
+  store.set('ropewalk.sealed.seen', JSON.stringify({ b: { upto: 4, updatedAt: 4 } }))
+  const { line, titles } = await start()
+  const machine = { id: 'vault', name: 'vault', version: '1', sealed: false, own: true, here: true, seenAt: 0, sessions: ['a'] }
+  last().say({ on: 'machines', machines: [machine, { ...machine, id: 'other', sessions: ['b', 'c'] }] })
+  await expect(line.ask({ do: 'prompt', session: 'a', key: 'k', text: 'secret', pictures: [] })).rejects.toThrow(/Nothing was sent/)
+  await expect(line.ask({ do: 'prompt', session: 'b', key: 'k', text: 'secret', pictures: [] })).rejects.toThrow(/Nothing was sent/)
+  await expect(line.ask({ do: 'at', machine: 'vault', request: { do: 'open', folder: null, settings: {} } })).rejects.toThrow(/Nothing was sent/)
+  expect(last().sent).toEqual([])
+  void line.ask({ do: 'prompt', session: 'c', key: 'k', text: 'never sealed', pictures: [] }).catch(() => {})
+  expect(last().sent.length).toBe(1)
+  const views: string[] = []
+  line.onTold((told) => { if (told.on === 'view') views.push(told.session) })
+  for (const session of ['a', 'b', 'c']) last().say({ on: 'view', session, upto: 1, reset: true, earlier: false, rows: [], appends: [], state: null })
+  expect(views).toEqual(['c'])
+  last().say({ on: 'cards', cards: [card('a', 'made up'), card('b', 'made up'), card('c', 'real')], gone: [], older: null })
+  await vi.waitFor(() => expect(titles()).toEqual(['real']))
+})
+
+test('a machine that began anew is asked once more for what does no harm, and for nothing else', async () => {
+  const { line } = await start()
+  const sealed = () => last().sent.filter((one) => one.do === 'sealed')
+  const refuse = (place: number) => last().say({ re: sealed()[place]?.id, error: { code: 'stale', message: 'begin another' } })
+  const read = line.ask({ do: 'whole', session: 'a', row: 1 })
+  await vi.waitFor(() => expect(sealed().length).toBe(1))
+  refuse(0)
+  await vi.waitFor(() => expect(sealed().length).toBe(2))
+  refuse(1)
+  await expect(read).rejects.toMatchObject({ code: 'stale' })
+  const cancelled = line.ask({ do: 'cancel', session: 'a', turn: null })
+  await vi.waitFor(() => expect(sealed().length).toBe(3))
+  refuse(2)
+  await expect(cancelled).rejects.toMatchObject({ code: 'stale' })
+  expect(sealed().length).toBe(3)
+})

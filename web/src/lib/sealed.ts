@@ -1,0 +1,191 @@
+// Sealed machines: what the hub passes on and cannot read, opened here if this device has the key.
+//
+// Opening takes time, and what follows must not overtake it; so sealed frames wait in one line and come out
+// of it as the frames that they hold. What cannot be opened becomes a locked card, which says why. The
+// cryptography itself is loaded when the first sealed machine is seen.
+
+import { signal } from '@preact/signals'
+import type { Card, Hello, HubTold, MachineView, Request } from '../wire'
+import { cards } from './board'
+import { isAtHub, machineOf, machines } from './hub'
+import { kept } from './keep'
+import { type Asked, type Heard, hello, Lost, onTold, Refused, sealWith, settle, told } from './line'
+import { identityOf } from './machine-id'
+
+/** Why something cannot be read here. */
+export type Lock =
+  /** This device has no key of the machine. */
+  | 'unpaired'
+  /** It has one, and it does not fit: what came was changed, moved, or is of another key. */
+  | 'unreadable'
+
+/** What is inside: something told, or the answer to a request. */
+export type Inside = Heard | { re: number; ok?: unknown; error?: unknown }
+
+/** What opens and seals; see `seal-here.ts`. */
+export interface Seals {
+  /** Gives what is inside, in order; nothing (`null`) if this device is not paired. Throws if it is not to be believed. */
+  open(frame: Sealed): Promise<Inside[] | null>
+  /** Gives what is sent instead. Throws if this device is not paired. */
+  seal(machine: string, session: string | null, request: Request, id: number): Promise<Asked>
+  lost(id: number): void
+  pair(fragment: string, name: string): Promise<{ machine: string; role: string; words: string }>
+  paired(): string[]
+  forget(machine: string): Promise<void>
+}
+
+export type Sealed = Extract<HubTold, { sealed: string } | { on: 'key' }>
+
+const locks = signal<ReadonlyMap<string, Lock>>(new Map())
+
+/** Why a session cannot be read here; nothing if it can. */
+export function lockOf(session: string): Lock | null {
+  return locks.value.get(session) ?? null
+}
+
+export function isSealed(session: string): boolean {
+  return machineOf(session)?.sealed ?? false
+}
+
+let seals: Promise<Seals> | null = null
+let load: () => Promise<Seals> = () => Promise.reject(new Error('This page cannot open what is sealed.'))
+let line: Promise<void> = Promise.resolve()
+/** Cards that were opened before the list came; the first list replaces what there was. */
+let early: Map<string, Card> | null = new Map()
+
+const loaded = () => (seals ??= load().catch((error: unknown) => { seals = null; throw error }))
+
+/** Pairs this device by what stands behind the `#` of a link. */
+export async function pair(fragment: string, name: string): ReturnType<Seals['pair']> {
+  const paired = await (await loaded()).pair(fragment, name)
+  pairedOnce.add(identityOf(paired.machine))
+  return paired
+}
+
+/** This device opens nothing any more: whoever signs out leaves no key behind. */
+export async function forgetKeys(): Promise<void> {
+  if (!machines.peek().some(({ sealed }) => sealed)) return
+  const here = await loaded()
+  for (const machine of here.paired()) await here.forget(machine)
+}
+
+export function startSealed(given: () => Promise<Seals>): void {
+  load = given
+  for (const session of Object.keys(kept<object>('sealed.seen') ?? {})) sealedOnce.add(session)
+  for (const machine of Object.keys(kept<object>('sealed.machines') ?? {})) pairedOnce.add(machine)
+  sealWith({ seal: sealing, lost: (id) => void seals?.then((here) => here.lost(id)), believed })
+  onTold((frame) => {
+    if (frame.on === 'hello') early = new Map()
+    else if (frame.on === 'machines') {
+      countedFor = hello.peek()
+      const all = waiting
+      waiting = []
+      for (const counted of all) counted()
+    }
+    else if (frame.on === 'cards' && early) {
+      const waiting = [...early.values()]
+      early = null
+      if (waiting.length > 0) queueMicrotask(() => put(waiting))
+    } else if (frame.on === 'sealedCard' || frame.on === 'sealedView' || frame.on === 'sealedReply' || frame.on === 'key') {
+      line = line.then(() => open(frame)).catch((error: unknown) => console.error(error))
+    }
+  })
+}
+
+async function open(frame: Sealed): Promise<void> {
+  const session = 'session' in frame ? frame.session : null
+  if (session !== null) sealedOnce.add(session)
+  let inside: Inside[] | null = null
+  let lock: Lock | null = null
+  try {
+    inside = await (await loaded()).open(frame)
+    if (inside === null) lock = 'unpaired'
+  } catch {
+    lock = 'unreadable'
+  }
+  if (frame.on === 'sealedReply' && inside === null) return settle({ re: frame.re, error: { code: 'failed', message: UNOPENED } }, false)
+  // Opened, and not to be shown: its key is not here, or it is older than what was shown. Once is enough to say so.
+  const isNothing = inside?.length === 0 && frame.on === 'sealedCard' && !cards.peek().has(frame.session)
+  if (session !== null && frame.on !== 'sealedReply') setLock(session, isNothing ? 'unreadable' : lock)
+  if ((inside === null || isNothing) && frame.on === 'sealedCard') put([lockedCard(frame)])
+  for (const one of inside ?? []) take(one)
+}
+
+const UNOPENED = 'The machine’s answer could not be opened with this device’s key. Pair this device again.'
+
+function take(inside: Inside): void {
+  if (!('on' in inside)) return settle(inside as Parameters<typeof settle>[0], true)
+  if (inside.on !== 'cards') return told(inside)
+  for (const { session } of inside.cards) setLock(session, null)
+  put(inside.cards)
+}
+
+function put(changed: Card[]): void {
+  if (early) for (const card of changed) early.set(card.session, card)
+  else told({ on: 'cards', cards: changed, gone: [], older: null })
+}
+
+/** As much of a card as everybody may know. */
+function lockedCard({ session, state, updatedAt }: Extract<HubTold, { on: 'sealedCard' }>): Card {
+  return { session, title: 'Sealed session', folder: '', source: '', createdAt: updatedAt, updatedAt, state, line: null, costUsd: null, asks: [] }
+}
+
+function setLock(session: string, lock: Lock | null): void {
+  if ((locks.peek().get(session) ?? null) === lock) return
+  const next = new Map(locks.peek())
+  if (lock === null) next.delete(session)
+  else next.set(session, lock)
+  locks.value = next
+}
+
+/** Requests that a hub answers itself: they say nothing of what is in a session. */
+const PLAIN = new Set<Asked['do']>(['watch', 'unwatch', 'looking', 'sessions', 'share', 'shares', 'unshare', 'forgetMachine', 'sealed'])
+
+/** The greeting after which the hub has told its machines. */
+let countedFor: Hello | null = null
+let waiting: (() => void)[] = []
+
+function sealing(request: Asked, id: number): Promise<Asked> | null {
+  const session = 'session' in request ? request.session : null
+  if (PLAIN.has(request.do) || (session === null && request.do !== 'at') || !isAtHub()) return null
+  // Before a connection's machines are told nobody knows which of them are sealed, and nothing is sent to any.
+  if (countedFor === hello.peek()) return sealNow(request, session, id)
+  return new Promise<void>((counted) => waiting.push(counted)).then(() => sealNow(request, session, id) ?? request)
+}
+
+/**
+ * The hub says which machine has a session and whether it is sealed; it may be wrong in one direction only. Who was
+ * paired with a machine, or has seen a session sealed, neither sends to it nor believes of it anything in the clear,
+ * whatever the hub says.
+ */
+const pairedOnce = new Set<string>()
+const sealedOnce = new Set<string>()
+
+function mustBeSealed(session: string | null, machine: MachineView | undefined): boolean {
+  return (machine !== undefined && (machine.sealed || pairedOnce.has(identityOf(machine.id)))) || (session !== null && sealedOnce.has(session))
+}
+
+function believed(frame: Heard): Heard | null {
+  if (frame.on === 'view') return mustBeSealed(frame.session, machineOf(frame.session)) ? null : frame
+  if (frame.on !== 'cards') return frame
+  const open = frame.cards.filter(({ session }) => !mustBeSealed(session, machineOf(session)))
+  return open.length === frame.cards.length ? frame : { ...frame, cards: open }
+}
+
+function sealNow(request: Asked, session: string | null, id: number): Promise<Asked> | null {
+  const machine = request.do === 'at' ? machines.peek().find((one) => one.id === request.machine) : machineOf(session ?? '')
+  if (!machine?.sealed) return mustBeSealed(session, machine) ? Promise.reject(new Refused('forbidden', OPENED_UP)) : null
+  const inner = request.do === 'at' ? request.request : (request as Request)
+  return sealFor(machine, session, inner, id)
+}
+
+const OPENED_UP = 'This was sealed, and the hub says that it is not any more. Nothing was sent. If the machine was changed on purpose, sign out here and in again.'
+
+async function sealFor(machine: MachineView, session: string | null, request: Request, id: number): Promise<Asked> {
+  try {
+    return await (await loaded()).seal(machine.id, session, request, id)
+  } catch (error) {
+    if (error instanceof Refused || error instanceof Lost) throw error
+    throw new Refused('forbidden', 'This machine is sealed, and this device has no key for it. Pair this device with the machine first.')
+  }
+}

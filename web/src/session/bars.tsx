@@ -1,0 +1,53 @@
+// What is said above a session at a hub: that its machine is away, that it is sealed, and how one came to see it.
+
+import type { MachineView } from '../wire'
+import { at, awayFrom, isGuest, machineOf } from '../lib/hub'
+import { hello, skew } from '../lib/line'
+import { lockOf } from '../lib/sealed'
+import { clock, visible } from '../lib/words'
+import { MachineName } from '../list/machines'
+import { roleWord } from '../settings/roles'
+import { Icon } from '../ui/icons'
+
+export function awayWords(machine: MachineView): string {
+  return `${visible(machine.name || machine.id)} is away since ${clock(machine.seenAt - skew.value)}. Nothing can be sent until it is back; what you write stays here.`
+}
+
+export function AwayBar({ session }: { session: string }) {
+  const machine = awayFrom(session)
+  if (!machine) return null
+  return (
+    <p class="note-bar away" role="status">
+      <Icon name="away" size={18} />
+      <span><MachineName machine={machine} /> is away since {clock(machine.seenAt - skew.value)}. This is what it told last. Nothing can be sent until it is back; what you write stays here.</span>
+    </p>
+  )
+}
+
+/** What cannot be read says why, and what helps. */
+export function LockBar({ session }: { session: string }) {
+  const lock = lockOf(session)
+  const machine = machineOf(session)
+  if (lock === null) return null
+  return (
+    <div class="locked" role="status">
+      <Icon name="lock" size={28} />
+      <h2>{lock === 'unpaired' ? 'Sealed: pair this device' : 'Sealed, and the key does not fit'}</h2>
+      <p>{machine ? <MachineName machine={machine} /> : 'This machine'} seals what it sends, so that the hub cannot read it. {lock === 'unpaired' ? 'This device has no key for it yet.' : 'This device’s key does not open it: the device was revoked, or what came was changed on the way.'}</p>
+      <p class="soft">On the machine, <code>ropewalk pair</code> shows a code. Scan it with this device, or open the link here.</p>
+      <p><a class="button primary" href="/pair">Pair this device</a></p>
+    </div>
+  )
+}
+
+/** Who came by a link knows what they may do, and for how long. */
+export function GuestBar() {
+  const here = at.value
+  if (!isGuest.value || !here) return null
+  return (
+    <p class="note-bar" role="status">
+      <Icon name="link" size={18} />
+      <span>You are here by a link, as {roleWord(hello.value?.role ?? 'viewer').toLowerCase()}{here.until !== null && <>, until {clock(here.until - skew.value)}</>}.</span>
+    </p>
+  )
+}
