@@ -86,7 +86,8 @@ fn bad(message: impl Into<String>) -> Refusal {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| bad(format!("the body is not what this route takes: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| bad(format!("the body is not what this route takes: {error}")))
 }
 
 /// Whoever shows a token, and their connection, which is nobody's any more.
@@ -125,7 +126,9 @@ fn checked(registration: &Registration) -> Result<SessionId, Refusal> {
     }
     let odd = |text: &&String| text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control);
     if [model, sandbox, approval, cwd].iter().any(odd) {
-        return Err(bad(format!("model, sandbox, approval and cwd are texts of at most {TEXT_BYTES_MAX} bytes")));
+        return Err(bad(format!(
+            "model, sandbox, approval and cwd are texts of at most {TEXT_BYTES_MAX} bytes"
+        )));
     }
     if machine.as_ref().is_some_and(|machine| MachineId::parse(machine).is_none()) {
         return Err(bad("this is no machine's id"));
@@ -153,7 +156,9 @@ async fn keep(
     let row = |at: usize| found.get(at).and_then(|found| found.rows.first());
     let others = row(0).map(|row| row.count(0)).transpose().map_err(|error| refused(&error))?;
     if others.unwrap_or_default() >= CARDS_MAX {
-        let message = format!("a person has at most {CARDS_MAX} sessions at a hub; forget a machine that is not used any more");
+        let message = format!(
+            "a person has at most {CARDS_MAX} sessions at a hub; forget a machine that is not used any more"
+        );
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message).into_response());
     }
     if row(1).is_some_and(|row| row.text(0).is_ok_and(|owner| *owner != *person.0)) {
@@ -269,7 +274,8 @@ async fn session_socket(
     let ended = hub.door.keeper.ended(&bearer);
     hub.note(Note::new("session attached", Some(&bearer.person.0)).about(session.as_str()).from(from.0));
     if mirror {
-        let attached = Attachment::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
+        let attached =
+            Attachment::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
         let attached = attached.ok_or_else(|| not_yours().into_response())?;
         return Ok(serve(&hub, socket, move |pipe| attached.run(pipe, ended)));
     }
@@ -319,13 +325,20 @@ async fn machine_socket(
     Ok(serve(&hub, socket, move |pipe| arriving.run(pipe)))
 }
 
-fn arriving(hub: &Arc<Hub>, machine: &str, bearer: Bearer, address: Option<IpAddr>) -> Result<Arriving, Response> {
+fn arriving(
+    hub: &Arc<Hub>,
+    machine: &str,
+    bearer: Bearer,
+    address: Option<IpAddr>,
+) -> Result<Arriving, Response> {
     let id = MachineId::parse(machine).ok_or_else(|| not_yours().into_response())?;
     let ended = hub.door.keeper.ended(&bearer);
     Ok(Arriving { hub: Arc::clone(hub), id, person: bearer.person, address, ended })
 }
 
-fn upgrade(socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>) -> Result<WebSocketUpgrade, Response> {
+fn upgrade(
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<WebSocketUpgrade, Response> {
     socket.map_err(|_| {
         let message = "this address is a WebSocket; without one, see /api/tunnel";
         Refusal::new(StatusCode::UPGRADE_REQUIRED, "websocket_only", message).into_response()
@@ -366,7 +379,8 @@ async fn poll_session(
     let ended = hub.door.keeper.ended(&bearer);
     let (pipe, mouth) = socket::pipe();
     hub.note(Note::new("session attached", Some(&bearer.person.0)).about(id.as_str()).from(from.0));
-    let attached = Attachment::attach(&hub, id, bearer.person.clone()).await.map_err(|error| refused(&error))?;
+    let attached =
+        Attachment::attach(&hub, id, bearer.person.clone()).await.map_err(|error| refused(&error))?;
     let attached = attached.ok_or_else(|| not_yours().into_response())?;
     let name = hub.polls.open(session, bearer.person, mouth).map_err(IntoResponse::into_response)?;
     drop(hub.tasks.spawn(attached.run(pipe, ended)));
@@ -392,7 +406,13 @@ fn of_machine(machine: &str) -> String {
     format!("machine/{machine}")
 }
 
-async fn up(hub: &Hub, path: &str, named: &Named, headers: &HeaderMap, body: &[u8]) -> Result<Response, Refusal> {
+async fn up(
+    hub: &Hub,
+    path: &str,
+    named: &Named,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Response, Refusal> {
     let bearer = bearer(hub, headers, None).await?;
     hub.polls.up(&named.connection, path, &bearer.person, body).await.map(array)
 }
@@ -400,7 +420,8 @@ async fn up(hub: &Hub, path: &str, named: &Named, headers: &HeaderMap, body: &[u
 async fn down(hub: &Hub, path: &str, named: &Named, headers: &HeaderMap) -> Result<Response, Refusal> {
     let bearer = bearer(hub, headers, None).await?;
     let wait = Duration::from_secs(named.wait.unwrap_or(WAIT_SECONDS));
-    let stopping = Refusal::new(StatusCode::GONE, "stopping", "this node of the hub is stopping; open another");
+    let stopping =
+        Refusal::new(StatusCode::GONE, "stopping", "this node of the hub is stopping; open another");
     tokio::select! {
         biased;
         frames = hub.polls.down(&named.connection, path, &bearer.person, wait) => frames.map(array),

@@ -15,10 +15,10 @@ use crate::calls::Calls;
 use crate::feed::Feeds;
 use crate::frames::Relays;
 use crate::guest::Doorkeeper;
-use crate::people::People;
 use crate::ids::NodeId;
 use crate::machines::Machines;
 use crate::metrics::Metrics;
+use crate::people::People;
 use crate::polls::Polls;
 use crate::schema;
 use crate::shelf::Shelves;
@@ -163,11 +163,7 @@ impl Hub {
     }
 
     /// Asks the database, and remembers whether it answers.
-    pub(crate) async fn run(
-        &self,
-        work: Vec<Statement>,
-        topics: Vec<String>,
-    ) -> Result<Vec<Found>, DbError> {
+    pub(crate) async fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> Result<Vec<Found>, DbError> {
         let done = self.db.run(work, topics).await;
         match &done {
             Err(error @ DbError::Unavailable { .. }) => {

@@ -45,7 +45,8 @@ fn forgotten() -> Refusal {
 impl Polls {
     /// A new connection. Those that were silent for too long are forgotten.
     pub fn open(&self, path: String, person: PersonId, mouth: Mouth) -> Result<String, Refusal> {
-        let broken = |_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no_random", "there are no random bytes");
+        let broken =
+            |_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no_random", "there are no random bytes");
         let name = url_safe(&random().map_err(broken)?);
         let mut polls = self.polls();
         let now = Instant::now();
@@ -67,9 +68,17 @@ impl Polls {
     }
 
     /// Takes an array of frames, and gives what is to be said at once.
-    pub async fn up(&self, name: &str, path: &str, person: &PersonId, body: &[u8]) -> Result<String, Refusal> {
+    pub async fn up(
+        &self,
+        name: &str,
+        path: &str,
+        person: &PersonId,
+        body: &[u8],
+    ) -> Result<String, Refusal> {
         let poll = self.find(name, path, person)?;
-        let bad = |error| Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("send an array of frames: {error}"));
+        let bad = |error| {
+            Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("send an array of frames: {error}"))
+        };
         let frames: Vec<&RawValue> = serde_json::from_slice(body).map_err(bad)?;
         for frame in frames {
             let sent = tokio::time::timeout(UP_WAIT, poll.came.send(frame.get().to_owned().into())).await;
@@ -92,7 +101,13 @@ impl Polls {
     }
 
     /// Waits for what is to go.
-    pub async fn down(&self, name: &str, path: &str, person: &PersonId, wait: Duration) -> Result<String, Refusal> {
+    pub async fn down(
+        &self,
+        name: &str,
+        path: &str,
+        person: &PersonId,
+        wait: Duration,
+    ) -> Result<String, Refusal> {
         let poll = self.find(name, path, person)?;
         let mut go = poll.go.lock().await;
         let first = tokio::time::timeout(wait.min(WAIT_MAX), go.recv()).await;
@@ -107,7 +122,12 @@ impl Polls {
         }
     }
 
-    fn gathered(&self, name: &str, go: &mut mpsc::Receiver<Go>, mut frames: Vec<Go>) -> Result<String, Refusal> {
+    fn gathered(
+        &self,
+        name: &str,
+        go: &mut mpsc::Receiver<Go>,
+        mut frames: Vec<Go>,
+    ) -> Result<String, Refusal> {
         let mut bytes = 0;
         while frames.len() < FRAMES_MAX
             && bytes < FRAME_BYTES_MAX / 4

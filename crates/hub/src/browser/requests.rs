@@ -36,10 +36,8 @@ pub(super) struct Mirror {
 }
 
 pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wrong> {
-    let question = Statement::new(
-        "SELECT person, machine, sealed FROM mirrors WHERE session = $1",
-        [session.into()],
-    );
+    let question =
+        Statement::new("SELECT person, machine, sealed FROM mirrors WHERE session = $1", [session.into()]);
     let rows = hub.rows(question).await.map_err(|error| away(&error))?;
     let read = |row: &store::sql::Row| {
         Ok(Mirror { owner: PersonId(row.text(0)?), machine: row.maybe_text(1)?, sealed: row.int(2)? != 0 })
@@ -48,7 +46,10 @@ pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wr
 }
 
 fn not_found() -> Wrong {
-    wrong("notFound", "there is no such session here; it may have been forgotten, or it is not shared with you")
+    wrong(
+        "notFound",
+        "there is no such session here; it may have been forgotten, or it is not shared with you",
+    )
 }
 
 fn bad(message: impl Into<String>) -> Wrong {
@@ -73,8 +74,22 @@ struct HubEnvelope {
 
 /// Requests that a hub answers itself, or hands on in its own way.
 const HUB_WORDS: [&str; 16] = [
-    "at", "sealed", "machines", "forgetMachine", "share", "shares", "unshare", "tokens", "makeToken", "dropToken",
-    "people", "invitePerson", "removePerson", "passkeys", "dropPasskey", "",
+    "at",
+    "sealed",
+    "machines",
+    "forgetMachine",
+    "share",
+    "shares",
+    "unshare",
+    "tokens",
+    "makeToken",
+    "dropToken",
+    "people",
+    "invitePerson",
+    "removePerson",
+    "passkeys",
+    "dropPasskey",
+    "",
 ];
 
 impl Line {
@@ -176,13 +191,19 @@ impl Line {
         let news = self.shelf.as_ref().and_then(|shelf| shelf.after(0));
         let Some(news) = news else { return Vec::new() };
         let seen = news.cards.iter().filter(|card| sees(&self.guest, card));
-        let places: HashMap<_, _> =
-            seen.filter_map(|card| Some((Arc::clone(&card.session), Arc::clone(card.machine.as_ref()?)))).collect();
+        let places: HashMap<_, _> = seen
+            .filter_map(|card| Some((Arc::clone(&card.session), Arc::clone(card.machine.as_ref()?))))
+            .collect();
         views(&self.guest, &news.machines, &places)
     }
 
     /// A page of cards. Sealed ones are told before the answer, each for itself.
-    async fn sessions(&self, id: u64, before: Option<&str>, search: Option<&str>) -> Result<(), Result<Wrong, Hung>> {
+    async fn sessions(
+        &self,
+        id: u64,
+        before: Option<&str>,
+        search: Option<&str>,
+    ) -> Result<(), Result<Wrong, Hung>> {
         #[derive(Serialize)]
         struct Page {
             is: &'static str,
@@ -271,7 +292,9 @@ impl Line {
             let (_, mirror, role) = self.seen(session).await?;
             check(role, &request)?;
             if mirror.sealed {
-                return Err(bad("this session is sealed: only a device that is paired with its machine can ask"));
+                return Err(bad(
+                    "this session is sealed: only a device that is paired with its machine can ask",
+                ));
             }
             let machine = mirror.machine.as_deref().and_then(MachineId::parse);
             let machine = machine.ok_or_else(|| bad("this session's bridge takes frames only, at /ws/ID"))?;
@@ -321,7 +344,13 @@ impl Line {
     }
 
     /// What the hub cannot read: it knows who asks, and of which machine.
-    async fn ask_sealed(&mut self, id: u64, machine: &str, session: Option<&str>, text: String) -> Result<(), Hung> {
+    async fn ask_sealed(
+        &mut self,
+        id: u64,
+        machine: &str,
+        session: Option<&str>,
+        text: String,
+    ) -> Result<(), Hung> {
         let ready = async {
             match session {
                 Some(session) => {
@@ -356,7 +385,9 @@ impl Line {
     ) -> Result<(), Hung> {
         // Never closed. Who waits for too much reads no further.
         let place = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Hung)?;
-        let Ok(body) = to_raw_value(body) else { return self.reply(id, Err(bad("this cannot be sent"))).await };
+        let Ok(body) = to_raw_value(body) else {
+            return self.reply(id, Err(bad("this cannot be sent"))).await;
+        };
         let about = session.map_or_else(|| machine.to_string(), str::to_owned);
         let person = match &self.guest.who {
             Who::Person { id, .. } => Some(id.0.as_ref()),

@@ -57,7 +57,14 @@ async fn what_was_shown_and_never_kept_is_taken_back() {
     assert_eq!(browser.told("view").await["upto"], 5);
     drop(bridge);
     // It must be seen to be gone before somebody else goes on.
-    let numbers = || async { one.raw(&format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer numbers\r\nConnection: close\r\n\r\n", one.address)).await.1 };
+    let numbers = || async {
+        one.raw(&format!(
+            "GET /metrics HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer numbers\r\nConnection: close\r\n\r\n",
+            one.address
+        ))
+        .await
+        .1
+    };
     while !numbers().await.contains("ropewalk_hub_bridges 0") {
         tokio::task::yield_now().await;
     }

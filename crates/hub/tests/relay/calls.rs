@@ -17,9 +17,7 @@ async fn set_up(node: &Node) -> (Socket, Socket) {
 
 /// Waits until the hub sees the machine.
 async fn here(browser: &mut Socket) {
-    browser
-        .until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == true)
-        .await;
+    browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == true).await;
 }
 
 async fn answer(machine: &mut Socket, body: impl Fn(&Value) -> Value) -> Value {
@@ -47,7 +45,11 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
         assert_eq!(call["by"], json!({ "id": "ann", "name": "ann", "role": "owner" }));
         assert_eq!(call["body"], prompt(41));
         let reply = browser.until(|frame| frame.get("re").is_some()).await;
-        assert_eq!(reply, json!({ "re": 41, "ok": { "is": "taken", "turn": 3 } }), "it answers what was asked");
+        assert_eq!(
+            reply,
+            json!({ "re": 41, "ok": { "is": "taken", "turn": 3 } }),
+            "it answers what was asked"
+        );
         browser.say(prompt(42)).await;
         answer(&mut machine, |_| json!({ "re": 42, "error": { "code": "busy", "message": "later" } })).await;
         let reply = browser.until(|frame| frame["re"] == 42).await;
@@ -120,7 +122,8 @@ async fn a_machine_that_is_away_is_said_to_be_and_since_when() {
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.contains("away since 3 min"), "{message}");
     let mut stranger = node.browser("who=ben").await;
-    let reply = stranger.ask(json!({ "id": 1, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
+    let reply =
+        stranger.ask(json!({ "id": 1, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
     assert_eq!(reply["error"]["code"], "notFound");
 }
 
@@ -175,7 +178,10 @@ async fn an_answer_that_is_none_harms_nobody() {
     let (_bridge, mut machine) = set_up(&node).await;
     let mut browser = node.browser("who=ann").await;
     here(&mut browser).await;
-    for (id, odd) in [json!("x"), json!({ "on": "hello" }), json!({ "re": 1, "ok": 5 }), json!([1])].into_iter().enumerate() {
+    for (id, odd) in [json!("x"), json!({ "on": "hello" }), json!({ "re": 1, "ok": 5 }), json!([1])]
+        .into_iter()
+        .enumerate()
+    {
         let id = id as u64 + 1;
         browser.say(prompt(id)).await;
         answer(&mut machine, |_| odd.clone()).await;

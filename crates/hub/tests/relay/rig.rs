@@ -151,7 +151,8 @@ impl Node {
     /// A browser of somebody, after its first words.
     pub async fn browser(&self, cookie: &str) -> Socket {
         let origin = format!("http://{}", self.address);
-        let headers = [("cookie", cookie), ("origin", origin.as_str()), ("sec-websocket-protocol", "ropewalk.v1")];
+        let headers =
+            [("cookie", cookie), ("origin", origin.as_str()), ("sec-websocket-protocol", "ropewalk.v1")];
         let mut socket = self.socket("/ui/socket", &headers).await.unwrap();
         let hello = socket.next().await;
         assert_eq!(hello["on"], "hello", "{hello}");
@@ -350,7 +351,8 @@ impl Socket {
 
 /// A batch of events after a position.
 pub fn events(after: u64, seqs: std::ops::RangeInclusive<u64>) -> Value {
-    let entries: Vec<_> = seqs.map(|seq| json!({ "seq": seq, "body": { "seq": seq, "text": "x" } })).collect();
+    let entries: Vec<_> =
+        seqs.map(|seq| json!({ "seq": seq, "body": { "seq": seq, "text": "x" } })).collect();
     json!({ "batch": { "after": after, "events": entries } })
 }
 
