@@ -17,6 +17,7 @@ use testkit::server::DEADLINE;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 use wire::tunnel::{PROTOCOL, Up};
 
 /// A request that came.
@@ -93,7 +94,7 @@ impl Receiver {
             up: watch::Sender::new(Vec::new()),
         });
         let router = Router::new().fallback(serve).with_state(Arc::clone(&inner));
-        let serving = tokio::task::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let serving = TaskTracker::new().spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url: format!("http://{host}"), inner, sockets: opened, serving }
     }
 
