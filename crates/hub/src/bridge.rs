@@ -32,6 +32,7 @@ use crate::hub::{Hub, RETRY_SECONDS};
 use crate::ids::MachineId;
 use crate::machines::Arriving;
 use crate::mirror::Attachment;
+use crate::schema;
 use crate::shelf::CARDS_MAX;
 use crate::socket::{self, Pipe};
 use crate::topics;
@@ -144,6 +145,10 @@ async fn keep(
             [who.clone(), session.as_str().into()],
         ),
         Statement::new("SELECT person FROM machines WHERE id = $1", [machine.unwrap_or_default().into()]),
+        Statement::new(
+            "SELECT sealed FROM mirrors WHERE session = $1 AND person = $2",
+            [session.as_str().into(), who.clone()],
+        ),
     ];
     let found = hub.run(before, Vec::new()).await.map_err(|error| refused(&error))?;
     let row = |at: usize| found.get(at).and_then(|found| found.rows.first());
@@ -165,7 +170,7 @@ async fn keep(
          ON CONFLICT (session) DO UPDATE SET machine = excluded.machine, model = excluded.model,
          sandbox = excluded.sandbox, approval = excluded.approval, cwd = excluded.cwd, heard_at = excluded.heard_at,
          changed_at = excluded.changed_at, detached = 0
-         WHERE mirrors.person = excluded.person AND mirrors.sealed = excluded.sealed",
+         WHERE mirrors.person = excluded.person",
         [
             session.as_str().into(),
             who,
@@ -179,7 +184,10 @@ async fn keep(
         ],
     );
     let note = Note::new("session registered", Some(&person.0)).about(session.as_str()).from(address);
-    let work = vec![put.must_change(1), note.statement(now, Some(hub.node.as_str()))];
+    // What was mirrored in the open is no part of what is sealed, nor the other way round.
+    let other = row(2).is_some_and(|row| row.int(0).is_ok_and(|sealed| (sealed != 0) != registration.sealed));
+    let mut work = if other { schema::begin_anew(session) } else { Vec::new() };
+    work.extend([put.must_change(1), note.statement(now, Some(hub.node.as_str()))]);
     hub.run(work, vec![topics::person(&person.0)]).await.map_err(|error| refused(&error)).map(drop)
 }
 
