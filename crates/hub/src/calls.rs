@@ -40,10 +40,22 @@ pub struct Calls {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Letter {
-    Call { from: String, number: u64, machine: String, by: Operator, body: Box<RawValue> },
-    Answer { number: u64, body: Option<Box<RawValue>> },
+    Call {
+        from: String,
+        number: u64,
+        machine: String,
+        by: Operator,
+        body: Box<RawValue>,
+    },
+    Answer {
+        number: u64,
+        body: Option<Box<RawValue>>,
+    },
     /// For the bridge of a session that is relayed frame by frame.
-    Frame { session: String, text: String },
+    Frame {
+        session: String,
+        text: String,
+    },
 }
 
 /// Nothing, if the machine went away.
@@ -82,11 +94,17 @@ impl Pending {
             }
             Ok(None) => {
                 metrics.call("cut");
-                Err(wrong("busy", "the machine went away before it answered; look whether it was done, then try again"))
+                Err(wrong(
+                    "busy",
+                    "the machine went away before it answered; look whether it was done, then try again",
+                ))
             }
             Err(_) => {
                 metrics.call("late");
-                let message = format!("the machine did not answer within {} s; it may do it still", ANSWER_WAIT.as_secs());
+                let message = format!(
+                    "the machine did not answer within {} s; it may do it still",
+                    ANSWER_WAIT.as_secs()
+                );
                 Err(wrong("busy", message))
             }
         }
@@ -122,7 +140,13 @@ impl Hub {
         if let Some(held) = self.machines.held(machine) {
             let (call, answered) = held.call(by, body).map_err(|error| not_sent(self, error))?;
             let held = Some((held, call));
-            return Ok(Pending { hub: Arc::clone(self), held, letter: None, answered: Answered::Here(answered), began });
+            return Ok(Pending {
+                hub: Arc::clone(self),
+                held,
+                letter: None,
+                answered: Answered::Here(answered),
+                began,
+            });
         }
         let node = self.node_of(machine).await?;
         let number = self.calls.next.fetch_add(1, Ordering::Relaxed);
@@ -259,7 +283,10 @@ fn not_sent(hub: &Hub, error: NotSent) -> Wrong {
 /// Says since when: a clock time would be the hub's, and not the reader's.
 fn machine_away(seen_at: i64, now: i64) -> Wrong {
     if seen_at == 0 {
-        return wrong("busy", "this session's machine is not connected to the hub; start `ropewalk up --bridge` there");
+        return wrong(
+            "busy",
+            "this session's machine is not connected to the hub; start `ropewalk up --bridge` there",
+        );
     }
     let seconds = (now - seen_at).max(0) / 1000;
     let ago = match seconds {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, UPGRADE};
@@ -10,7 +11,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::Json;
 use engine::SessionId;
 use net::http::{Digest, Names, Page, Refusal, threshold, web};
 use serde_json::json;
@@ -109,7 +109,8 @@ fn admit(gate: &Gate, request: &mut Request) -> Result<(), Refusal> {
     let headers = request.headers();
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD) || headers.contains_key(UPGRADE);
     // Browsers add a cookie to whatever asks, so it must be seen that one of our own pages does.
-    if acts && headers.contains_key(COOKIE) && !headers.contains_key(AUTHORIZATION) && page != Some(Page::Own) {
+    if acts && headers.contains_key(COOKIE) && !headers.contains_key(AUTHORIZATION) && page != Some(Page::Own)
+    {
         let message = "this can be asked by a page of this hub only";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
     }
@@ -121,7 +122,11 @@ fn admit(gate: &Gate, request: &mut Request) -> Result<(), Refusal> {
     extensions.insert(base);
     extensions.insert(From(Some(address)));
     if gate.people.is_some() && gate.hub.stop.is_cancelled() {
-        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "this node of the hub is stopping"));
+        return Err(Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stopping",
+            "this node of the hub is stopping",
+        ));
     }
     Ok(())
 }
@@ -152,7 +157,8 @@ fn in_our_words(refusal: Refusal) -> Refusal {
 
 async fn health(State(hub): State<Arc<Hub>>) -> Response {
     let well = !hub.stop.is_cancelled();
-    let (status, word) = if well { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping") };
+    let (status, word) =
+        if well { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping") };
     (status, Json(json!({ "status": word, "version": hub.options.version }))).into_response()
 }
 

@@ -133,9 +133,11 @@ impl Feeds {
 
     async fn look_at(&self, hub: &Hub, shown: &[(SessionId, u64)]) -> Result<(), DbError> {
         let places: Vec<_> = (1..=shown.len()).map(|number| format!("${number}")).collect();
-        let sql = format!("SELECT session, view_number FROM mirrors WHERE session IN ({})", places.join(", "));
+        let sql =
+            format!("SELECT session, view_number FROM mirrors WHERE session IN ({})", places.join(", "));
         let values: Vec<Value> = shown.iter().map(|(session, _)| session.as_str().into()).collect();
-        let shown: HashMap<&str, u64> = shown.iter().map(|(session, last)| (session.as_str(), *last)).collect();
+        let shown: HashMap<&str, u64> =
+            shown.iter().map(|(session, last)| (session.as_str(), *last)).collect();
         for row in hub.rows(Statement::new(sql, values)).await? {
             let session = row.text(0)?;
             if shown.get(session.as_ref()).is_some_and(|last| row.count(1).is_ok_and(|kept| kept != *last)) {
@@ -214,7 +216,8 @@ impl Feed {
             return More::Gone;
         }
         let first = ring.views.front().map_or(ring.last + 1, |first| first.number);
-        let holds = spot.generation == ring.generation && spot.number + 1 >= first && spot.number <= ring.last;
+        let holds =
+            spot.generation == ring.generation && spot.number + 1 >= first && spot.number <= ring.last;
         if holds {
             return ring.after(spot.number);
         }
@@ -229,8 +232,12 @@ impl Feed {
 
 impl Ring {
     fn after(&self, number: u64) -> More {
-        let frames: Vec<_> =
-            self.views.iter().filter(|shown| shown.number > number).map(|shown| shown.frame.clone()).collect();
+        let frames: Vec<_> = self
+            .views
+            .iter()
+            .filter(|shown| shown.number > number)
+            .map(|shown| shown.frame.clone())
+            .collect();
         let spot = Spot { generation: self.generation, number: self.last.max(number) };
         More::Frames(frames, spot)
     }
@@ -278,10 +285,9 @@ impl Reader {
         let reading = async {
             loop {
                 ear.mark_unchanged();
-                match self.read().await {
-                    Ok(true) => continue,
-                    // Tried again the next time.
-                    Ok(false) | Err(_) => {}
+                // What could not be read is read the next time.
+                if let Ok(true) = self.read().await {
+                    continue;
                 }
                 topics::heard_or(&mut ear, LOOK_EVERY).await;
             }
@@ -387,7 +393,9 @@ mod tests {
     fn told(more: More) -> (Vec<String>, Option<Spot>) {
         match more {
             More::Frames(frames, spot) => {
-                let upto = |frame: &Utf8Bytes| frame.as_str().replace("{\"on\":\"view\",\"upto\":", "").replace('}', "");
+                let upto = |frame: &Utf8Bytes| {
+                    frame.as_str().replace("{\"on\":\"view\",\"upto\":", "").replace('}', "")
+                };
                 (frames.iter().map(upto).collect(), Some(spot))
             }
             More::Wait => (vec!["wait".into()], None),

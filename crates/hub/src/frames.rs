@@ -65,7 +65,11 @@ pub struct Source {
 
 impl Source {
     /// Takes the session's log of frames. Nothing, if the session is not this person's.
-    pub async fn attach(hub: &Arc<Hub>, session: SessionId, person: PersonId) -> Result<Option<Self>, DbError> {
+    pub async fn attach(
+        hub: &Arc<Hub>,
+        session: SessionId,
+        person: PersonId,
+    ) -> Result<Option<Self>, DbError> {
         let log = frames_log(&session);
         let hold = Statement::new(
             "UPDATE mirrors SET node = $3, heard_at = $4, changed_at = $4, detached = 0,
@@ -141,7 +145,11 @@ impl Source {
     }
 
     /// Keeps frames, however long it takes: the bridge waits in the meantime.
-    async fn keep(&mut self, entries: Vec<log::Entry>, ended: &CancellationToken) -> Result<(), (u16, String)> {
+    async fn keep(
+        &mut self,
+        entries: Vec<log::Entry>,
+        ended: &CancellationToken,
+    ) -> Result<(), (u16, String)> {
         let (count, log) = (entries.len() as u64, frames_log(&self.session));
         loop {
             let mut work = log::append(&log, self.epoch, self.head, entries.clone());
@@ -239,8 +247,12 @@ impl Sink {
                 Wake::Over(code, reason) => return (code, reason),
                 Wake::Hung => return (NORMAL, ""),
                 Wake::Look => {}
-                Wake::Frame(text) if !is_json(&text) => return (NOT_WELCOME, "send JSON-RPC, one message per frame"),
-                Wake::Frame(text) if !self.may(&text) => return (NOT_WELCOME, "your role does not let you say this"),
+                Wake::Frame(text) if !is_json(&text) => {
+                    return (NOT_WELCOME, "send JSON-RPC, one message per frame");
+                }
+                Wake::Frame(text) if !self.may(&text) => {
+                    return (NOT_WELCOME, "your role does not let you say this");
+                }
                 Wake::Frame(text) => self.back(&text).await,
             }
         }

@@ -74,7 +74,11 @@ impl Machines {
 
 impl Held {
     /// Sends a call. What is waited for comes, or is dropped with the socket.
-    pub fn call(&self, by: Operator, body: Box<RawValue>) -> Result<(u64, oneshot::Receiver<Box<RawValue>>), NotSent> {
+    pub fn call(
+        &self,
+        by: Operator,
+        body: Box<RawValue>,
+    ) -> Result<(u64, oneshot::Receiver<Box<RawValue>>), NotSent> {
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         let text = serde_json::to_string(&Down::Call(Call { call, by, body })).map_err(|_| NotSent::Gone)?;
         let (answer, answered) = oneshot::channel();
@@ -209,7 +213,9 @@ impl Arriving {
         let note = note.statement(now, Some(hub.node.as_str()));
         let news = vec![topics::person(person), topics::machine(self.id.as_str())];
         match hub.run(vec![take.must_change(1), note], news).await {
-            Ok(found) => found.first().and_then(|found| found.rows.first()).map(|row| row.count(0)).transpose(),
+            Ok(found) => {
+                found.first().and_then(|found| found.rows.first()).map(|row| row.count(0)).transpose()
+            }
             Err(DbError::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -253,11 +259,16 @@ impl Arriving {
 
     /// Another node may hold the machine by now.
     async fn is_still_here(&self, held: &Held) -> Result<(), (u16, String)> {
-        let question =
-            Statement::new("SELECT epoch FROM machines WHERE id = $1", [self.id.as_str().into()]);
+        let question = Statement::new("SELECT epoch FROM machines WHERE id = $1", [self.id.as_str().into()]);
         match self.hub.rows(question).await {
-            Ok(rows) if rows.first().is_none_or(|row| row.count(0).is_ok_and(|epoch| epoch != held.epoch)) => {
-                let reason = if rows.is_empty() { "this machine was forgotten" } else { "this machine has another socket" };
+            Ok(rows)
+                if rows.first().is_none_or(|row| row.count(0).is_ok_and(|epoch| epoch != held.epoch)) =>
+            {
+                let reason = if rows.is_empty() {
+                    "this machine was forgotten"
+                } else {
+                    "this machine has another socket"
+                };
                 Err((COME_BACK, reason.to_owned()))
             }
             Ok(_) | Err(_) => Ok(()),
@@ -282,7 +293,9 @@ impl Arriving {
     }
 
     async fn keys(&self, keys: &Keys) -> Result<(), (u16, String)> {
-        let long = |key: &wire::tunnel::WrappedKey| key.key.len() > KEY_CHARS_MAX || key.device.len() > NAME_CHARS_MAX;
+        let long = |key: &wire::tunnel::WrappedKey| {
+            key.key.len() > KEY_CHARS_MAX || key.device.len() > NAME_CHARS_MAX
+        };
         if keys.wrapped.len() > KEYS_MAX || keys.wrapped.iter().any(long) {
             return Err((NOT_WELCOME, "these are too many keys".to_owned()));
         }

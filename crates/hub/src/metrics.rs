@@ -64,8 +64,16 @@ impl Default for Metrics {
         registry.register("frames", "Frames of bridges without a mirror that were kept", this.frames.clone());
         registry.register("calls", "Requests of people that went to a machine", this.calls.clone());
         registry.register("call_seconds", "Until a machine's answer", this.call_seconds.clone());
-        registry.register("lag_seconds", "From a batch's arrival until it was kept", this.lag_seconds.clone());
-        registry.register("store_errors", "Times that the database did not answer", this.store_errors.clone());
+        registry.register(
+            "lag_seconds",
+            "From a batch's arrival until it was kept",
+            this.lag_seconds.clone(),
+        );
+        registry.register(
+            "store_errors",
+            "Times that the database did not answer",
+            this.store_errors.clone(),
+        );
         registry.register("hostile", "Connections that were closed for what they sent", this.hostile.clone());
         this
     }

@@ -66,7 +66,11 @@ enum Wake {
 
 impl Attachment {
     /// Takes the session. Whoever held it before is fenced off.
-    pub async fn attach(hub: &Arc<Hub>, session: SessionId, person: PersonId) -> Result<Option<Self>, DbError> {
+    pub async fn attach(
+        hub: &Arc<Hub>,
+        session: SessionId,
+        person: PersonId,
+    ) -> Result<Option<Self>, DbError> {
         let owner = Owner { session: &session, person: &person, node: &hub.node, now: hub.now().0 };
         let news = vec![topics::person(&person.0)];
         let found = match hub.run(keeping::attach(&owner), news).await {
@@ -169,6 +173,11 @@ impl Attachment {
             let Ok(next) = pipe.came.try_recv() else { break };
             self.frame(&next)?;
         }
+        if self.retry_at.is_none() && self.taking.line.is_empty() {
+            // Everything of it is kept already.
+            let ack = Ack { events: self.kept.head, view: self.kept.view_upto };
+            self.say(pipe, &Down::Ack(ack)).await?;
+        }
         if self.retry_at.is_some() {
             self.show();
             if self.taking.line.bytes > LINE_BYTES_MAX {
@@ -214,13 +223,17 @@ impl Attachment {
         match hub.run(work, news).await {
             Ok(_) => self.was_kept(pipe).await,
             Err(DbError::Refused { statement: 0 }) => self.found_otherwise(pipe).await,
-            Err(DbError::Refused { .. }) => Err((NOT_WELCOME, "this session was forgotten at the hub".into())),
+            Err(DbError::Refused { .. }) => {
+                Err((NOT_WELCOME, "this session was forgotten at the hub".into()))
+            }
             Err(DbError::Unavailable { .. }) => {
                 self.retry_at = Some(Instant::now() + topics::about(RETRY));
                 self.show();
                 Ok(())
             }
-            Err(DbError::Failed { .. }) => Err((COME_BACK, "the hub's database refused; its log says why".into())),
+            Err(DbError::Failed { .. }) => {
+                Err((COME_BACK, "the hub's database refused; its log says why".into()))
+            }
         }
     }
 
@@ -240,7 +253,8 @@ impl Attachment {
         if let Some(card) = &line.card {
             let news = self.hub.door.news(&self.session, self.kept.head, card);
             if !news.is_empty() {
-                let (hub, person, session) = (Arc::clone(&self.hub), self.person.clone(), self.session.clone());
+                let (hub, person, session) =
+                    (Arc::clone(&self.hub), self.person.clone(), self.session.clone());
                 self.hub.start(async move { hub.door.tell(&person, &session, news).await });
             }
         }
@@ -256,9 +270,8 @@ impl Attachment {
             self.retry_at = Some(Instant::now() + topics::about(RETRY));
             return Ok(());
         };
-        let read = |row: &store::sql::Row| {
-            Ok::<_, DbError>((keeping::place(row, row.count(0)?, 1)?, row.count(6)?))
-        };
+        let read =
+            |row: &store::sql::Row| Ok::<_, DbError>((keeping::place(row, row.count(0)?, 1)?, row.count(6)?));
         match rows.first().map(read) {
             Some(Ok((kept, epoch))) if epoch == self.epoch && kept != self.kept => {
                 self.taking.found(&kept);

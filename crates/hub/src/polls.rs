@@ -36,6 +36,8 @@ struct Poll {
     came: mpsc::Sender<Utf8Bytes>,
     go: AsyncMutex<mpsc::Receiver<Go>>,
     heard: Mutex<Instant>,
+    /// Why it was closed, once it is.
+    closed: Mutex<Option<String>>,
 }
 
 fn forgotten() -> Refusal {
@@ -45,7 +47,8 @@ fn forgotten() -> Refusal {
 impl Polls {
     /// A new connection. Those that were silent for too long are forgotten.
     pub fn open(&self, path: String, person: PersonId, mouth: Mouth) -> Result<String, Refusal> {
-        let broken = |_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no_random", "there are no random bytes");
+        let broken =
+            |_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no_random", "there are no random bytes");
         let name = url_safe(&random().map_err(broken)?);
         let mut polls = self.polls();
         let now = Instant::now();
@@ -55,7 +58,14 @@ impl Polls {
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
         }
         let Mouth { came, go } = mouth;
-        let poll = Poll { path, person, came, go: AsyncMutex::new(go), heard: Mutex::new(now) };
+        let poll = Poll {
+            path,
+            person,
+            came,
+            go: AsyncMutex::new(go),
+            heard: Mutex::new(now),
+            closed: Mutex::default(),
+        };
         polls.insert(name.clone(), Arc::new(poll));
         Ok(name)
     }
@@ -67,9 +77,17 @@ impl Polls {
     }
 
     /// Takes an array of frames, and gives what is to be said at once.
-    pub async fn up(&self, name: &str, path: &str, person: &PersonId, body: &[u8]) -> Result<String, Refusal> {
+    pub async fn up(
+        &self,
+        name: &str,
+        path: &str,
+        person: &PersonId,
+        body: &[u8],
+    ) -> Result<String, Refusal> {
         let poll = self.find(name, path, person)?;
-        let bad = |error| Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("send an array of frames: {error}"));
+        let bad = |error| {
+            Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("send an array of frames: {error}"))
+        };
         let frames: Vec<&RawValue> = serde_json::from_slice(body).map_err(bad)?;
         for frame in frames {
             let sent = tokio::time::timeout(UP_WAIT, poll.came.send(frame.get().to_owned().into())).await;
@@ -85,52 +103,44 @@ impl Polls {
             }
         }
         match poll.go.try_lock() {
-            Ok(mut go) => self.gathered(name, &mut go, Vec::new()),
+            Ok(mut go) => Ok(poll.gathered(&mut go, Vec::new())),
             // Somebody waits for it already.
             Err(_) => Ok("[]".into()),
         }
     }
 
     /// Waits for what is to go.
-    pub async fn down(&self, name: &str, path: &str, person: &PersonId, wait: Duration) -> Result<String, Refusal> {
+    pub async fn down(
+        &self,
+        name: &str,
+        path: &str,
+        person: &PersonId,
+        wait: Duration,
+    ) -> Result<String, Refusal> {
         let poll = self.find(name, path, person)?;
         let mut go = poll.go.lock().await;
-        let first = tokio::time::timeout(wait.min(WAIT_MAX), go.recv()).await;
-        *poll.heard() = Instant::now();
-        match first {
-            Err(_) => Ok("[]".into()),
-            Ok(None) => {
-                self.polls().remove(name);
-                Err(forgotten())
-            }
-            Ok(Some(first)) => self.gathered(name, &mut go, vec![first]),
-        }
-    }
-
-    fn gathered(&self, name: &str, go: &mut mpsc::Receiver<Go>, mut frames: Vec<Go>) -> Result<String, Refusal> {
-        let mut bytes = 0;
-        while frames.len() < FRAMES_MAX
-            && bytes < FRAME_BYTES_MAX / 4
-            && let Ok(next) = go.try_recv()
-        {
-            if let Go::Text(text) = &next {
-                bytes += text.len();
-            }
-            frames.push(next);
-        }
-        let mut texts = Vec::new();
-        for frame in frames {
-            match frame {
-                Go::Text(text) => texts.push(text),
-                Go::Close(_, reason) if texts.is_empty() => {
+        let mut frames = "[]".to_owned();
+        if poll.closed().is_none() {
+            let first = tokio::time::timeout(wait.min(WAIT_MAX), go.recv()).await;
+            *poll.heard() = Instant::now();
+            match first {
+                Err(_) => return Ok(frames),
+                Ok(None) => {
                     self.polls().remove(name);
-                    return Err(Refusal::new(StatusCode::GONE, "closed", reason));
+                    return Err(forgotten());
                 }
-                // What was said before goes first; the next request finds that there is nothing more.
-                Go::Close(..) => {}
+                Ok(Some(first)) => frames = poll.gathered(&mut go, vec![first]),
             }
         }
-        Ok(format!("[{}]", texts.iter().map(Utf8Bytes::as_str).collect::<Vec<_>>().join(",")))
+        // What was said before goes first; the next request learns why there is nothing more.
+        let closed = poll.closed().clone().filter(|_| frames == "[]");
+        match closed {
+            Some(reason) => {
+                self.polls().remove(name);
+                Err(Refusal::new(StatusCode::GONE, "closed", reason))
+            }
+            None => Ok(frames),
+        }
     }
 
     fn find(&self, name: &str, path: &str, person: &PersonId) -> Result<Arc<Poll>, Refusal> {
@@ -152,6 +162,32 @@ impl Polls {
 }
 
 impl Poll {
+    /// What is to be said, as an array. Why it was closed is kept for who asks next.
+    fn gathered(&self, go: &mut mpsc::Receiver<Go>, mut frames: Vec<Go>) -> String {
+        let mut bytes = 0;
+        while frames.len() < FRAMES_MAX
+            && bytes < FRAME_BYTES_MAX / 4
+            && let Ok(next) = go.try_recv()
+        {
+            if let Go::Text(text) = &next {
+                bytes += text.len();
+            }
+            frames.push(next);
+        }
+        let mut texts = Vec::new();
+        for frame in frames {
+            match frame {
+                Go::Text(text) => texts.push(text),
+                Go::Close(_, reason) => *self.closed() = Some(reason),
+            }
+        }
+        format!("[{}]", texts.iter().map(Utf8Bytes::as_str).collect::<Vec<_>>().join(","))
+    }
+
+    fn closed(&self) -> MutexGuard<'_, Option<String>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn heard(&self) -> MutexGuard<'_, Instant> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }

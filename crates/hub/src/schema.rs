@@ -99,7 +99,10 @@ pub fn forget(session: &SessionId) -> Vec<Statement> {
     let mut work = log::delete(session.as_str());
     work.extend(log::delete(&frames_log(session)));
     for table in ["views", "watchers", "mirrors"] {
-        work.push(Statement::new(format!("DELETE FROM {table} WHERE session = $1"), [session.as_str().into()]));
+        work.push(Statement::new(
+            format!("DELETE FROM {table} WHERE session = $1"),
+            [session.as_str().into()],
+        ));
     }
     work
 }

@@ -153,7 +153,8 @@ impl Shelf {
         }
         if let Some(there) = there {
             let there: std::collections::HashSet<&str> = there.iter().map(AsRef::as_ref).collect();
-            let gone: Vec<_> = inside.cards.keys().filter(|id| !there.contains(id.as_ref())).cloned().collect();
+            let gone: Vec<_> =
+                inside.cards.keys().filter(|id| !there.contains(id.as_ref())).cloned().collect();
             for session in gone {
                 inside.cards.remove(&session);
                 inside.version += 1;
@@ -227,7 +228,8 @@ async fn look(hub: &Hub, person: &PersonId, shelf: &Shelf, all: bool) -> Result<
     let cards = cards.rows.iter().map(|row| mirrored(row, now.saturating_sub(stale)));
     let cards = cards.collect::<Result<Vec<_>, _>>()?;
     let machines = machines.rows.iter().map(|row| machine(row, now)).collect::<Result<Vec<_>, _>>()?;
-    let there: Option<Vec<_>> = all.then(|| cards.iter().map(|(_, card)| Arc::clone(&card.session)).collect());
+    let there: Option<Vec<_>> =
+        all.then(|| cards.iter().map(|(_, card)| Arc::clone(&card.session)).collect());
     shelf.put(cards, there.as_deref(), machines);
     Ok(())
 }
@@ -267,7 +269,7 @@ fn machine(row: &Row, now: i64) -> Result<MachineRow, DbError> {
 
 impl Mirrored {
     pub fn state(&self) -> CardState {
-        let word = self.state.as_deref().map(|state| serde_json::Value::from(state));
+        let word = self.state.as_deref().map(serde_json::Value::from);
         let known = word.and_then(|word| serde_json::from_value(word).ok());
         match known {
             Some(state) => state,

@@ -94,8 +94,10 @@ impl Welcome {
             all.clear();
         }
         let told = all.entry(session.clone()).or_default();
-        let asked = card.asks.iter().filter(|ask| !told.asks.contains(ask)).map(|ask| News::Asked { ask: *ask });
-        let settled = told.asks.iter().filter(|ask| !card.asks.contains(ask)).map(|ask| News::Settled { ask: *ask });
+        let asked =
+            card.asks.iter().filter(|ask| !told.asks.contains(ask)).map(|ask| News::Asked { ask: *ask });
+        let settled =
+            told.asks.iter().filter(|ask| !card.asks.contains(ask)).map(|ask| News::Settled { ask: *ask });
         let mut news: Vec<News> = asked.chain(settled).collect();
         match card.state {
             CardState::Done if told.worked => news.push(News::Ended { at: upto }),

@@ -635,9 +635,10 @@ impl Command {
 
     pub fn serves(&self) -> bool {
         match self {
-            Self::Serve(ServeArguments { command: None, .. }) | Self::Acp(_) | Self::Up(_) | Self::Bridge(_) => {
-                true
-            }
+            Self::Serve(ServeArguments { command: None, .. })
+            | Self::Acp(_)
+            | Self::Up(_)
+            | Self::Bridge(_) => true,
             Self::Hub(arguments) => arguments.command.is_none(),
             _ => false,
         }

@@ -57,7 +57,8 @@ fn variable(name: &str) -> Option<String> {
 /// What the command line leaves open, variables may say.
 fn filled(options: &HubOptions) -> HubOptions {
     let options = options.clone();
-    let is_on = |name| variable(name).is_some_and(|word| !matches!(word.as_str(), "0" | "false" | "no" | "off"));
+    let is_on =
+        |name| variable(name).is_some_and(|word| !matches!(word.as_str(), "0" | "false" | "no" | "off"));
     HubOptions {
         listen: options.listen.or_else(|| variable("LISTEN")?.parse().ok()),
         store: filled_store(&options.store),
@@ -82,15 +83,23 @@ fn filled_store(options: &HubStoreOptions) -> HubStoreOptions {
 /// The database, made if it is not there yet.
 async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
     let store = options.store.as_deref();
-    if let Some(url) = store.filter(|store| store.starts_with("postgres://") || store.starts_with("postgresql://")) {
+    if let Some(url) =
+        store.filter(|store| store.starts_with("postgres://") || store.starts_with("postgresql://"))
+    {
         let db = PostgresDb::connect(url, options.bus.as_deref()).await;
-        return Ok(Arc::new(db.map_err(|error| no_database(&error).fix("see whether PostgreSQL runs and lets this user in"))?));
+        return Ok(Arc::new(db.map_err(|error| {
+            no_database(&error).fix("see whether PostgreSQL runs and lets this user in")
+        })?));
     }
     if store.is_some_and(|store| store.contains("://")) {
-        return Err(Trouble::usage("--store is a file or a postgres:// address").fix("see `ropewalk hub --help`"));
+        return Err(
+            Trouble::usage("--store is a file or a postgres:// address").fix("see `ropewalk hub --help`")
+        );
     }
     if options.bus.is_some() {
-        return Err(Trouble::usage("--bus is for several hubs on one PostgreSQL").fix("give --store postgres://..."));
+        return Err(
+            Trouble::usage("--bus is for several hubs on one PostgreSQL").fix("give --store postgres://...")
+        );
     }
     let file = match (store, &options.data) {
         (Some(file), _) => PathBuf::from(file),
@@ -116,7 +125,12 @@ fn failed(failure: Failure) -> Trouble {
     Trouble::failed("it was not done").because(failure.wrong().message)
 }
 
-async fn people(db: &Arc<dyn Db>, public_url: &str, node: &NodeId, behind_proxy: bool) -> Result<Arc<People>, Trouble> {
+async fn people(
+    db: &Arc<dyn Db>,
+    public_url: &str,
+    node: &NodeId,
+    behind_proxy: bool,
+) -> Result<Arc<People>, Trouble> {
     let options = PeopleOptions {
         public_url: public_url.to_owned(),
         behind_proxy,
@@ -124,7 +138,10 @@ async fn people(db: &Arc<dyn Db>, public_url: &str, node: &NodeId, behind_proxy:
         node: node.as_str().into(),
         forgets: hub::forget_person,
         push: Some(PushOptions {
-            reach: Reach { allows: agent::is_public, loopback: paths::variable("ROPEWALK_PUSH_LOOPBACK").is_some() },
+            reach: Reach {
+                allows: agent::is_public,
+                loopback: paths::variable("ROPEWALK_PUSH_LOOPBACK").is_some(),
+            },
             contact: CONTACT.into(),
         }),
     };
@@ -159,7 +176,9 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
             name: server::host_name(),
             version: env!("CARGO_PKG_VERSION").into(),
             metrics_token: options.metrics_token.clone(),
-            prune_after: options.prune_days.map_or(defaults.prune_after, |days| Duration::from_secs(days * 86_400)),
+            prune_after: options
+                .prune_days
+                .map_or(defaults.prune_after, |days| Duration::from_secs(days * 86_400)),
             ..defaults
         },
     };
@@ -167,7 +186,9 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
     let front = front(options, &listening, &public_url)?;
     terminal::say(&format!("listening on {}, for people and machines at {public_url}", listening.url()));
     match people.setup_link().await.map_err(failed)? {
-        Some(link) => terminal::say(&format!("nobody is here yet; whoever opens this link is the admin:\n  {link}")),
+        Some(link) => {
+            terminal::say(&format!("nobody is here yet; whoever opens this link is the admin:\n  {link}"))
+        }
         None => terminal::say("`ropewalk hub link --person NAME` signs somebody in"),
     }
     let router = hub::router(&hub, front, Some(Arc::clone(&people)));
@@ -198,16 +219,23 @@ async fn listen(options: &HubOptions) -> Result<Listening, Trouble> {
     let tls = match (&options.tls_cert, &options.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls::read(certificate, key).map_err(doors::no_tls)?),
         (None, None) => None,
-        _ => return Err(Trouble::usage("a certificate and its key go together").fix("give --tls-cert and --tls-key")),
+        _ => {
+            return Err(
+                Trouble::usage("a certificate and its key go together").fix("give --tls-cert and --tls-key")
+            );
+        }
     };
     if !address.ip().is_loopback() && tls.is_none() && !options.behind_proxy {
-        let what = format!("{address} can be reached from other machines, and tokens would be sent in the clear");
+        let what =
+            format!("{address} can be reached from other machines, and tokens would be sent in the clear");
         return Err(Trouble::usage(what)
             .fix("give --tls-cert and --tls-key; or --behind-proxy, if a proxy speaks TLS for it"));
     }
     let connections = doors::raise_files(FILES_WANTED);
     let listening = Listening::bind(address, tls).await.map_err(|error| {
-        Trouble::failed(format!("{address} cannot be listened on")).because(error).fix("choose another with --listen")
+        Trouble::failed(format!("{address} cannot be listened on"))
+            .because(error)
+            .fix("choose another with --listen")
     })?;
     Ok(listening.with_room(connections, connections))
 }
@@ -219,23 +247,29 @@ fn public_url(options: &HubOptions, listening: &Listening) -> Result<String, Tro
         let secure = url.starts_with("https://");
         let own = listening.local_addr().ip().is_loopback();
         if !secure && !(url.starts_with("http://") && own && !options.behind_proxy) {
-            return Err(Trouble::usage("--public-url must be https://").fix("people sign in there, and machines send tokens"));
+            return Err(Trouble::usage("--public-url must be https://")
+                .fix("people sign in there, and machines send tokens"));
         }
         return Ok(url.to_owned());
     }
     let bound = listening.local_addr();
     if bound.ip().is_unspecified() || options.behind_proxy {
-        return Err(Trouble::usage("nobody can be told where this hub is").fix("give --public-url https://..."));
+        return Err(
+            Trouble::usage("nobody can be told where this hub is").fix("give --public-url https://...")
+        );
     }
     // A passkey belongs to a name, and loopback's is this one.
-    let host = if bound.ip().is_loopback() { format!("localhost:{}", bound.port()) } else { bound.to_string() };
+    let host =
+        if bound.ip().is_loopback() { format!("localhost:{}", bound.port()) } else { bound.to_string() };
     Ok(format!("{}://{host}", if listening.is_secure() { "https" } else { "http" }))
 }
 
 fn front(options: &HubOptions, listening: &Listening, public_url: &str) -> Result<Front, Trouble> {
     let host = public_url.split_once("://").map_or(public_url, |(_, host)| host);
     let host: HostName = host.parse().map_err(|error| {
-        Trouble::usage("--public-url has no path and no user").because(error).fix("as in https://hub.example.com")
+        Trouble::usage("--public-url has no path and no user")
+            .because(error)
+            .fix("as in https://hub.example.com")
     })?;
     let names = Names {
         bound: listening.local_addr(),
@@ -289,7 +323,8 @@ fn status(options: &HubStatusOptions) -> Result<(), Trouble> {
     let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let address = SocketAddr::new(host, listen.port());
     let asked = ask(address);
-    let answer = asked.map_err(|error| Trouble::failed(format!("no hub answers at {address}")).because(error))?;
+    let answer =
+        asked.map_err(|error| Trouble::failed(format!("no hub answers at {address}")).because(error))?;
     let status = answer.lines().next().unwrap_or_default();
     // A hub with a certificate of its own does not speak plainly; that it listens must do.
     if status.contains(" 200 ") || (variable("TLS_CERT").is_some() && !status.contains(" 503 ")) {
@@ -301,7 +336,9 @@ fn status(options: &HubStatusOptions) -> Result<(), Trouble> {
 fn ask(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, STATUS_WAIT)?;
     stream.set_read_timeout(Some(STATUS_WAIT))?;
-    stream.write_all(format!("GET /ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("GET /ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
     let mut answer = String::new();
     stream.take(4096).read_to_string(&mut answer)?;
     Ok(answer)

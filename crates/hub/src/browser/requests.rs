@@ -4,20 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::SessionId;
-use net::native::roles;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use store::sql::Statement;
-use wire::native::hub::{HubAnswered, HubRequest, HubTold};
+use wire::native::hub::{HubAnswered, HubRequest};
 use wire::native::{Answered, Envelope, Request, Role, Wrong};
-use wire::tunnel::Operator;
 
+use super::handing::{check, operator, pass_on, session_of, word_of};
 use super::table::{drawn, page, sees, views};
 use super::watching::{Watch, Watching};
-use super::{HubReply, Hung, Line, WATCHES_MAX, reply, send};
+use super::{HubReply, Hung, Line, WATCHES_MAX};
 use crate::audit::Note;
-use crate::feed::{Shape, sealed};
-use crate::guest::{Guest, PersonId, Who};
+use crate::feed::Shape;
+use crate::guest::{PersonId, Who};
 use crate::hub::{Hub, away, wrong};
 use crate::ids::MachineId;
 use crate::metrics::Counted;
@@ -36,10 +35,8 @@ pub(super) struct Mirror {
 }
 
 pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wrong> {
-    let question = Statement::new(
-        "SELECT person, machine, sealed FROM mirrors WHERE session = $1",
-        [session.into()],
-    );
+    let question =
+        Statement::new("SELECT person, machine, sealed FROM mirrors WHERE session = $1", [session.into()]);
     let rows = hub.rows(question).await.map_err(|error| away(&error))?;
     let read = |row: &store::sql::Row| {
         Ok(Mirror { owner: PersonId(row.text(0)?), machine: row.maybe_text(1)?, sealed: row.int(2)? != 0 })
@@ -48,7 +45,10 @@ pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wr
 }
 
 fn not_found() -> Wrong {
-    wrong("notFound", "there is no such session here; it may have been forgotten, or it is not shared with you")
+    wrong(
+        "notFound",
+        "there is no such session here; it may have been forgotten, or it is not shared with you",
+    )
 }
 
 fn bad(message: impl Into<String>) -> Wrong {
@@ -72,9 +72,22 @@ struct HubEnvelope {
 }
 
 /// Requests that a hub answers itself, or hands on in its own way.
-const HUB_WORDS: [&str; 16] = [
-    "at", "sealed", "machines", "forgetMachine", "share", "shares", "unshare", "tokens", "makeToken", "dropToken",
-    "people", "invitePerson", "removePerson", "passkeys", "dropPasskey", "",
+const HUB_WORDS: [&str; 15] = [
+    "at",
+    "sealed",
+    "machines",
+    "forgetMachine",
+    "share",
+    "shares",
+    "unshare",
+    "tokens",
+    "makeToken",
+    "dropToken",
+    "people",
+    "invitePerson",
+    "removePerson",
+    "passkeys",
+    "dropPasskey",
 ];
 
 impl Line {
@@ -176,13 +189,19 @@ impl Line {
         let news = self.shelf.as_ref().and_then(|shelf| shelf.after(0));
         let Some(news) = news else { return Vec::new() };
         let seen = news.cards.iter().filter(|card| sees(&self.guest, card));
-        let places: HashMap<_, _> =
-            seen.filter_map(|card| Some((Arc::clone(&card.session), Arc::clone(card.machine.as_ref()?)))).collect();
+        let places: HashMap<_, _> = seen
+            .filter_map(|card| Some((Arc::clone(&card.session), Arc::clone(card.machine.as_ref()?))))
+            .collect();
         views(&self.guest, &news.machines, &places)
     }
 
     /// A page of cards. Sealed ones are told before the answer, each for itself.
-    async fn sessions(&self, id: u64, before: Option<&str>, search: Option<&str>) -> Result<(), Result<Wrong, Hung>> {
+    async fn sessions(
+        &self,
+        id: u64,
+        before: Option<&str>,
+        search: Option<&str>,
+    ) -> Result<(), Result<Wrong, Hung>> {
         #[derive(Serialize)]
         struct Page {
             is: &'static str,
@@ -271,7 +290,9 @@ impl Line {
             let (_, mirror, role) = self.seen(session).await?;
             check(role, &request)?;
             if mirror.sealed {
-                return Err(bad("this session is sealed: only a device that is paired with its machine can ask"));
+                return Err(bad(
+                    "this session is sealed: only a device that is paired with its machine can ask",
+                ));
             }
             let machine = mirror.machine.as_deref().and_then(MachineId::parse);
             let machine = machine.ok_or_else(|| bad("this session's bridge takes frames only, at /ws/ID"))?;
@@ -321,7 +342,13 @@ impl Line {
     }
 
     /// What the hub cannot read: it knows who asks, and of which machine.
-    async fn ask_sealed(&mut self, id: u64, machine: &str, session: Option<&str>, text: String) -> Result<(), Hung> {
+    async fn ask_sealed(
+        &mut self,
+        id: u64,
+        machine: &str,
+        session: Option<&str>,
+        text: String,
+    ) -> Result<(), Hung> {
         let ready = async {
             match session {
                 Some(session) => {
@@ -356,7 +383,9 @@ impl Line {
     ) -> Result<(), Hung> {
         // Never closed. Who waits for too much reads no further.
         let place = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Hung)?;
-        let Ok(body) = to_raw_value(body) else { return self.reply(id, Err(bad("this cannot be sent"))).await };
+        let Ok(body) = to_raw_value(body) else {
+            return self.reply(id, Err(bad("this cannot be sent"))).await;
+        };
         let about = session.map_or_else(|| machine.to_string(), str::to_owned);
         let person = match &self.guest.who {
             Who::Person { id, .. } => Some(id.0.as_ref()),
@@ -391,112 +420,5 @@ impl Line {
             held.end();
         }
         Ok(())
-    }
-}
-
-fn check(role: Role, request: &Request) -> Result<(), Wrong> {
-    if role >= roles::needed(request) {
-        return Ok(());
-    }
-    Err(wrong("forbidden", "this link does not let you do this; ask whoever gave it to you"))
-}
-
-fn operator(guest: &Guest, role: Role) -> Operator {
-    match &guest.who {
-        Who::Person { id, name, .. } => Operator { id: id.0.to_string(), name: name.to_string(), role },
-        Who::Bearer { share, .. } => {
-            Operator { id: format!("share.{share}.{}", guest.device), name: "guest".into(), role }
-        }
-    }
-}
-
-/// A machine's answer, as the browser gets it: whatever else it says, it answers this request and no other.
-async fn pass_on(
-    go: &tokio::sync::mpsc::Sender<crate::socket::Go>,
-    re: u64,
-    answer: Result<Box<RawValue>, Wrong>,
-) -> Result<(), Hung> {
-    #[derive(Deserialize)]
-    struct Read {
-        ok: Option<Box<RawValue>>,
-        error: Option<Wrong>,
-    }
-    #[derive(Serialize)]
-    struct Passed<'a> {
-        re: u64,
-        ok: &'a RawValue,
-    }
-    let body = match answer {
-        Ok(body) => body,
-        Err(wrong) => return send(go, &reply(re, Err(wrong))).await,
-    };
-    if let Some(sealed) = sealed(body.get()) {
-        return send(go, &HubTold::SealedReply { re, sealed }).await;
-    }
-    match serde_json::from_str::<Read>(body.get()) {
-        Ok(Read { ok: Some(ok), error: None }) if ok.get().starts_with('{') => {
-            send(go, &Passed { re, ok: &ok }).await
-        }
-        Ok(Read { error: Some(wrong), .. }) => send(go, &reply(re, Err(wrong))).await,
-        Ok(_) | Err(_) => {
-            let message = "the machine's answer cannot be read; is it a newer ropewalk?";
-            send(go, &reply(re, Err(wrong("failed", message)))).await
-        }
-    }
-}
-
-/// The session that a request is about, if it is about one.
-fn session_of(request: &Request) -> Option<&str> {
-    match request {
-        Request::Watch { session, .. }
-        | Request::Unwatch { session }
-        | Request::Earlier { session, .. }
-        | Request::Whole { session, .. }
-        | Request::Prompt { session, .. }
-        | Request::Cancel { session, .. }
-        | Request::Answer { session, .. }
-        | Request::Set { session, .. }
-        | Request::Rename { session, .. }
-        | Request::Delete { session }
-        | Request::Changes { session }
-        | Request::Keep { session, .. }
-        | Request::Revert { session, .. }
-        | Request::Find { session, .. } => Some(session),
-        Request::Sessions { .. }
-        | Request::Offer { .. }
-        | Request::Open { .. }
-        | Request::Rules
-        | Request::Forget { .. }
-        | Request::Devices
-        | Request::Invite { .. }
-        | Request::Admit { .. }
-        | Request::Revoke { .. }
-        | Request::Push { .. }
-        | Request::Mute { .. }
-        | Request::TryPush
-        | Request::Looking { .. } => None,
-    }
-}
-
-/// What the record calls a request.
-fn word_of(request: &Request) -> &'static str {
-    match request {
-        Request::Earlier { .. } => "earlier",
-        Request::Whole { .. } => "whole",
-        Request::Offer { .. } => "offer",
-        Request::Open { .. } => "open",
-        Request::Prompt { .. } => "prompt",
-        Request::Cancel { .. } => "cancel",
-        Request::Answer { .. } => "answer",
-        Request::Set { .. } => "set",
-        Request::Rename { .. } => "rename",
-        Request::Delete { .. } => "delete",
-        Request::Changes { .. } => "changes",
-        Request::Keep { .. } => "keep",
-        Request::Revert { .. } => "revert",
-        Request::Find { .. } => "find",
-        Request::Rules => "rules",
-        Request::Forget { .. } => "forget",
-        _ => "other",
     }
 }

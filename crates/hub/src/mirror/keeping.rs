@@ -30,8 +30,7 @@ pub fn attach(owner: &Owner<'_>) -> Vec<Statement> {
          WHERE session = $1 AND person = $2",
         [session.clone(), owner.person.0.as_ref().into(), owner.node.as_str().into(), owner.now.into()],
     );
-    let place =
-        Statement::new(format!("SELECT {PLACE}, sealed FROM mirrors WHERE session = $1"), [session]);
+    let place = Statement::new(format!("SELECT {PLACE}, sealed FROM mirrors WHERE session = $1"), [session]);
     vec![log::take(owner.session.as_str()), hold.must_change(1), place]
 }
 
@@ -69,7 +68,14 @@ pub fn place(row: &Row, head: u64, at: usize) -> Result<Place, DbError> {
 
 /// Everything in line. The first statement is refused if the log has another owner or another end, the last if the
 /// mirror is gone.
-pub fn keep(session: &SessionId, epoch: u64, kept: &Place, next: &Place, line: &Line, now: i64) -> Vec<Statement> {
+pub fn keep(
+    session: &SessionId,
+    epoch: u64,
+    kept: &Place,
+    next: &Place,
+    line: &Line,
+    now: i64,
+) -> Vec<Statement> {
     let id: Value = session.as_str().into();
     let mut work = log::append(session.as_str(), epoch, kept.head, line.events.clone());
     if work.is_empty() {

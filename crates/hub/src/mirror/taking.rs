@@ -187,7 +187,9 @@ impl Taking {
             #[serde(borrow)]
             session: Cow<'a, str>,
         }
-        let named = |body: &RawValue| serde_json::from_str::<Named<'_>>(body.get()).ok().map(|card| card.session == self.session);
+        let named = |body: &RawValue| {
+            serde_json::from_str::<Named<'_>>(body.get()).ok().map(|card| card.session == self.session)
+        };
         let own = if self.sealed { is_object(&card.body, true) } else { named(&card.body) == Some(true) };
         if !own {
             return Err(Refused::Foreign("a card"));

@@ -12,6 +12,7 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
     let node = rig.node().await;
     node.register("ann", "s1", None).await;
     let _machine = node.machine("ann", "box").await;
+    rig.held("box").await;
     let beat = || Some(json!({ "sandbox": "", "approval": "", "cost_total_usd": 0.0 }));
     let routes = [
         ("POST", "/api/sessions/s1/heartbeat", beat()),
@@ -28,8 +29,16 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
     assert_eq!(node.register("ben", "s1", None).await.0, 403);
     assert_eq!(node.register("ben", "s2", Some("box")).await.0, 403, "the machine is not theirs");
     for path in ["/ws/s1", "/ws/none", "/ws/..%2Fs1"] {
-        assert_eq!(node.socket(path, &[("authorization", "Bearer of-ben"), TUNNEL]).await.err(), Some(403), "{path}");
-        assert_eq!(node.socket(path, &[("authorization", "Bearer x"), TUNNEL]).await.err(), Some(401), "{path}");
+        assert_eq!(
+            node.socket(path, &[("authorization", "Bearer of-ben"), TUNNEL]).await.err(),
+            Some(403),
+            "{path}"
+        );
+        assert_eq!(
+            node.socket(path, &[("authorization", "Bearer x"), TUNNEL]).await.err(),
+            Some(401),
+            "{path}"
+        );
         assert_eq!(node.socket(path, &[TUNNEL]).await.err(), Some(401), "{path}");
     }
     let mut thief = node.machine("ben", "box").await;
@@ -51,8 +60,15 @@ async fn a_page_of_others_gets_nowhere_with_somebodys_cookie() {
             let headers = [("cookie", "who=ann"), ("origin", origin)];
             assert_eq!(node.socket(path, &headers).await.err(), Some(403), "{path} {origin}");
         }
-        assert_eq!(node.socket(path, &[("cookie", "who=ann")]).await.err(), Some(403), "{path}: no page says so");
-        assert!(node.socket(path, &[("cookie", "who=ann"), ("origin", own.as_str())]).await.is_ok(), "{path}");
+        assert_eq!(
+            node.socket(path, &[("cookie", "who=ann")]).await.err(),
+            Some(403),
+            "{path}: no page says so"
+        );
+        assert!(
+            node.socket(path, &[("cookie", "who=ann"), ("origin", own.as_str())]).await.is_ok(),
+            "{path}"
+        );
     }
     let host = "GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
     assert_eq!(node.raw(host).await.0, 403);
@@ -76,7 +92,8 @@ async fn frames_that_are_none_end_their_own_socket_and_no_other() {
         "{\"batch\":{\"after\":-1}}".to_owned(),
         "{\"machine\":{\"id\":\"a\",\"name\":\"a\",\"version\":\"1\"}}".to_owned(),
         json!({ "batch": { "after": 0, "events": [{ "seq": 0, "body": {} }] } }).to_string(),
-        json!({ "batch": { "after": 0, "events": [{ "seq": 2, "body": {} }, { "seq": 1, "body": {} }] } }).to_string(),
+        json!({ "batch": { "after": 0, "events": [{ "seq": 2, "body": {} }, { "seq": 1, "body": {} }] } })
+            .to_string(),
         json!({ "batch": { "after": 0, "events": [{ "seq": 1, "body": "text" }] } }).to_string(),
         foreign.to_string(),
         spoofed.to_string(),
@@ -102,7 +119,8 @@ async fn a_frame_that_is_too_large_ends_its_socket() {
     let mut bridge = node.bridge("ann", "s1").await;
     bridge.ready().await;
     let text = format!("{{\"batch\":\"{}\"}}", "x".repeat(wire::tunnel::FRAME_BYTES_MAX));
-    bridge.say_text(&text).await;
+    // It may be cut off before all of it is sent.
+    drop(bridge.try_say(&text).await);
     assert!(matches!(bridge.closed().await.0, 1009 | 1006));
     assert_eq!(node.bridge("ann", "s1").await.ready().await.0, 0);
 }
@@ -112,7 +130,8 @@ async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
     let rig = Rig::new();
     let node = rig.node().await;
     let token = [("authorization", "Bearer of-ann"), TUNNEL];
-    let name = |id: &str, name: &str| json!({ "machine": { "id": id, "name": name, "version": "1" } }).to_string();
+    let name =
+        |id: &str, name: &str| json!({ "machine": { "id": id, "name": name, "version": "1" } }).to_string();
     let odd = [
         name("other", "x"),
         name("box", &"x".repeat(500)),
@@ -140,7 +159,12 @@ async fn registrations_that_are_none_are_refused() {
         assert_eq!(node.register("ann", id, None).await.0, 400, "{id:?}");
     }
     assert_eq!(node.register("ann", "ok", Some("a/b")).await.0, 400);
-    for body in [json!([]), json!({}), json!({ "session_id": "ok", "cwd": "x".repeat(9000) }), json!({ "session_id": "ok", "model": "a\u{0}b" })] {
+    for body in [
+        json!([]),
+        json!({}),
+        json!({ "session_id": "ok", "cwd": "x".repeat(9000) }),
+        json!({ "session_id": "ok", "model": "a\u{0}b" }),
+    ] {
         assert_eq!(node.http("POST", "/api/sessions", "of-ann", Some(body)).await.0, 400);
     }
     let large = json!({ "session_id": "ok", "cwd": "x".repeat(100 << 10) });
@@ -156,7 +180,12 @@ async fn a_browser_that_sends_nonsense_is_answered_and_stays() {
     let rig = Rig::new();
     let node = rig.node().await;
     let mut browser = node.browser("who=ann").await;
-    for (text, re) in [("x", 0), ("{\"id\":3,\"do\":\"fly\"}", 3), ("{\"id\":4}", 4), ("{\"id\":5,\"do\":\"at\",\"machine\":1}", 5)] {
+    for (text, re) in [
+        ("x", 0),
+        ("{\"id\":3,\"do\":\"fly\"}", 3),
+        ("{\"id\":4}", 4),
+        ("{\"id\":5,\"do\":\"at\",\"machine\":1}", 5),
+    ] {
         browser.say_text(text).await;
         let reply = browser.until(|frame| frame["re"] == re).await;
         assert_eq!(reply["error"]["code"], "badRequest", "{text}");

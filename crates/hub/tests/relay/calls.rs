@@ -17,9 +17,7 @@ async fn set_up(node: &Node) -> (Socket, Socket) {
 
 /// Waits until the hub sees the machine.
 async fn here(browser: &mut Socket) {
-    browser
-        .until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == true)
-        .await;
+    browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == true).await;
 }
 
 async fn answer(machine: &mut Socket, body: impl Fn(&Value) -> Value) -> Value {
@@ -47,7 +45,11 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
         assert_eq!(call["by"], json!({ "id": "ann", "name": "ann", "role": "owner" }));
         assert_eq!(call["body"], prompt(41));
         let reply = browser.until(|frame| frame.get("re").is_some()).await;
-        assert_eq!(reply, json!({ "re": 41, "ok": { "is": "taken", "turn": 3 } }), "it answers what was asked");
+        assert_eq!(
+            reply,
+            json!({ "re": 41, "ok": { "is": "taken", "turn": 3 } }),
+            "it answers what was asked"
+        );
         browser.say(prompt(42)).await;
         answer(&mut machine, |_| json!({ "re": 42, "error": { "code": "busy", "message": "later" } })).await;
         let reply = browser.until(|frame| frame["re"] == 42).await;
@@ -57,9 +59,14 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
         assert_eq!(call["body"], json!({ "id": 43, "do": "rules" }));
         assert_eq!(browser.until(|frame| frame["re"] == 43).await["ok"]["is"], "rules");
     }
-    let noted = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
-    let calls: Vec<_> = noted.iter().filter(|line| line.what == "call relayed").collect();
-    assert_eq!(calls.len(), 6);
+    // Recorded when there is time.
+    let calls = loop {
+        let mut noted = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
+        noted.retain(|line| line.what == "call relayed");
+        if noted.len() == 6 {
+            break noted;
+        }
+    };
     assert_eq!(calls[0].about.as_deref(), Some("prompt a1"));
     assert_eq!(calls[0].person.as_deref(), Some("ann"));
 }
@@ -120,7 +127,8 @@ async fn a_machine_that_is_away_is_said_to_be_and_since_when() {
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.contains("away since 3 min"), "{message}");
     let mut stranger = node.browser("who=ben").await;
-    let reply = stranger.ask(json!({ "id": 1, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
+    let reply =
+        stranger.ask(json!({ "id": 1, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
     assert_eq!(reply["error"]["code"], "notFound");
 }
 
@@ -147,9 +155,12 @@ async fn a_dead_nodes_machine_is_away() {
     let (_bridge, _machine) = set_up(&one).await;
     let mut browser = other.browser("who=ann").await;
     here(&mut browser).await;
-    // Nothing is heard of the node any more.
-    let silent = store::sql::Statement::new("UPDATE nodes SET seen_at = 1", []);
-    store::sql::Db::run(rig.db.as_ref(), vec![silent], Vec::new()).await.unwrap();
+    // A node of which nothing was heard for long has the socket.
+    let work = vec![
+        store::sql::Statement::new("INSERT INTO nodes (id, seen_at) VALUES ('dead', 999000000)", []),
+        store::sql::Statement::new("UPDATE machines SET node = 'dead'", []),
+    ];
+    store::sql::Db::run(rig.db.as_ref(), work, Vec::new()).await.unwrap();
     let reply = browser.ask(prompt(1)).await;
     assert_eq!(reply["error"]["code"], "busy", "{reply}");
 }
@@ -175,7 +186,10 @@ async fn an_answer_that_is_none_harms_nobody() {
     let (_bridge, mut machine) = set_up(&node).await;
     let mut browser = node.browser("who=ann").await;
     here(&mut browser).await;
-    for (id, odd) in [json!("x"), json!({ "on": "hello" }), json!({ "re": 1, "ok": 5 }), json!([1])].into_iter().enumerate() {
+    for (id, odd) in [json!("x"), json!({ "on": "hello" }), json!({ "re": 1, "ok": 5 }), json!([1])]
+        .into_iter()
+        .enumerate()
+    {
         let id = id as u64 + 1;
         browser.say(prompt(id)).await;
         answer(&mut machine, |_| odd.clone()).await;

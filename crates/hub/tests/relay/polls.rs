@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::rig::{Node, Rig, events, view};
 
 async fn open(node: &Node, path: &str, person: &str) -> String {
-    let (status, body) = node.http("POST", &format!("/api/tunnel/{path}/open"), &format!("of-{person}"), None).await;
+    let (status, body) =
+        node.http("POST", &format!("/api/tunnel/{path}/open"), &format!("of-{person}"), None).await;
     assert_eq!(status, 200, "{body}");
     body["connection"].as_str().unwrap().to_owned()
 }
@@ -44,7 +45,8 @@ async fn a_session_is_mirrored_and_a_machine_called_by_polling() {
     browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == true).await;
     browser.say(json!({ "id": 5, "do": "changes", "session": "s1" })).await;
     let call = down(&node, "machine/box", &machine, |frame| frame.get("call").is_some()).await;
-    let answer = json!([{ "answer": { "call": call["call"]["call"], "body": { "re": 5, "ok": { "is": "done" } } } }]);
+    let answer =
+        json!([{ "answer": { "call": call["call"]["call"], "body": { "re": 5, "ok": { "is": "done" } } } }]);
     node.http("POST", &up("machine/box", &machine), "of-ann", Some(answer)).await;
     assert_eq!(browser.until(|frame| frame["re"] == 5).await["ok"]["is"], "done");
     let close = format!("/api/tunnel/machine/box?connection={machine}");

@@ -151,7 +151,8 @@ impl Node {
     /// A browser of somebody, after its first words.
     pub async fn browser(&self, cookie: &str) -> Socket {
         let origin = format!("http://{}", self.address);
-        let headers = [("cookie", cookie), ("origin", origin.as_str()), ("sec-websocket-protocol", "ropewalk.v1")];
+        let headers =
+            [("cookie", cookie), ("origin", origin.as_str()), ("sec-websocket-protocol", "ropewalk.v1")];
         let mut socket = self.socket("/ui/socket", &headers).await.unwrap();
         let hello = socket.next().await;
         assert_eq!(hello["on"], "hello", "{hello}");
@@ -250,6 +251,18 @@ impl Rig {
         Node { hub, address, serving }
     }
 
+    /// Waits until a node holds the socket of a machine.
+    pub async fn held(&self, machine: &str) {
+        loop {
+            let question = "SELECT id FROM machines WHERE id = $1 AND node IS NOT NULL";
+            let found =
+                self.db.run(vec![Statement::new(question, [machine.into()])], Vec::new()).await.unwrap();
+            if !found[0].rows.is_empty() {
+                return;
+            }
+        }
+    }
+
     pub fn away(&self, away: bool) {
         self.db.away.store(away, Ordering::Relaxed);
     }
@@ -272,7 +285,11 @@ impl Socket {
     }
 
     pub async fn say_text(&mut self, text: &str) {
-        self.socket.send(Message::text(text)).await.unwrap();
+        self.try_say(text).await.unwrap();
+    }
+
+    pub async fn try_say(&mut self, text: &str) -> Result<(), String> {
+        self.socket.send(Message::text(text)).await.map_err(|error| error.to_string())
     }
 
     /// The next frame, as text; nothing, if it was closed.
@@ -350,7 +367,8 @@ impl Socket {
 
 /// A batch of events after a position.
 pub fn events(after: u64, seqs: std::ops::RangeInclusive<u64>) -> Value {
-    let entries: Vec<_> = seqs.map(|seq| json!({ "seq": seq, "body": { "seq": seq, "text": "x" } })).collect();
+    let entries: Vec<_> =
+        seqs.map(|seq| json!({ "seq": seq, "body": { "seq": seq, "text": "x" } })).collect();
     json!({ "batch": { "after": after, "events": entries } })
 }
 

@@ -5,6 +5,7 @@
 //! that is lost is made anew, so they wait for nobody.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,10 @@ pub(super) async fn run(
     mut pipe: Pipe,
     stopped: impl Future<Output = ()>,
 ) -> Ended {
+    let mut stopped = std::pin::pin!(stopped);
     let ready = tokio::select! {
+        biased;
+        () = &mut stopped => return Ended::Stopped,
         ready = ready(shared, &mut pipe.incoming) => ready,
         trouble = &mut pipe.over => Err(trouble.unwrap_or_else(|_| Trouble::closed())),
     };
@@ -148,12 +152,11 @@ impl<'a> Mirror<'a> {
         &mut self,
         handles: &mut watch::Receiver<SessionHandle>,
         mut pipe: Pipe,
-        stopped: impl Future<Output = ()>,
+        mut stopped: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), Trouble> {
         let mut views = self.view.changes();
         let mut cards = self.shared.desk.cards_change();
         let mut rekeyed = self.shared.bodies.rekeyed();
-        let mut stopped = std::pin::pin!(stopped);
         let mut stopping: Option<Instant> = None;
         loop {
             let Due { log, view, card, at } = self.due;

@@ -142,7 +142,7 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
             .await;
         let question = socket.kind("permission_request").await;
         assert_eq!(client.next_of("permission_request").await["id"], question["id"]);
-        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
         let (answered, _) = socket.call(3, "permission/respond", answer).await;
         assert_eq!(answered["result"], json!({ "ok": true }));
         // Whoever was not first sees the question withdrawn.
@@ -187,7 +187,7 @@ async fn a_question_that_is_answered_here_is_withdrawn_elsewhere() {
         let mut socket = receiver.socket().await;
         let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
         let question = socket.kind("permission_request").await;
-        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
         client.call("permission/respond", answer.clone()).await;
         let resolved = socket.kind("permission_resolved").await;
         assert_eq!(resolved["id"], question["id"]);
@@ -362,7 +362,7 @@ async fn local_only_shows_questions_elsewhere_and_takes_no_answers_from_there() 
             .send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/message", "params": prompt }))
             .await;
         let question = socket.kind("permission_request").await;
-        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
         let why = refused(&mut socket, 3, "permission/respond", answer.clone()).await;
         assert!(why.contains("local-only"), "{why}");
         client.call("permission/respond", answer).await;
@@ -391,7 +391,7 @@ async fn an_approver_elsewhere_looks_and_answers_and_does_not_drive() {
         }
         let asked = client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
         let question = socket.kind("permission_request").await;
-        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "once" });
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
         assert_eq!(socket.call(2, "permission/respond", answer).await.0["result"]["ok"], true);
         client.reply(asked).await.unwrap();
         world.close().await;

@@ -120,13 +120,13 @@ impl Receiver {
         tokio::time::timeout(DEADLINE, self.sockets.recv()).await.expect("a socket in time").unwrap()
     }
 
-    /// Waits until so many requests came whose method and path begin so, and gives them.
+    /// Waits until so many requests came with this method and path, and gives them.
     pub async fn seen(&self, what: &str, count: usize) -> Vec<Seen> {
         let mut seen = self.inner.seen.subscribe();
-        let of = |seen: &Vec<Seen>| seen.iter().filter(|seen| seen.what.starts_with(what)).count();
+        let of = |seen: &Vec<Seen>| seen.iter().filter(|seen| seen.what == what).count();
         let enough = seen.wait_for(|seen| of(seen) >= count);
         let seen = tokio::time::timeout(DEADLINE, enough).await.unwrap_or_else(|_| panic!("{count} {what}"));
-        seen.unwrap().iter().filter(|seen| seen.what.starts_with(what)).cloned().collect()
+        seen.unwrap().iter().filter(|seen| seen.what == what).cloned().collect()
     }
 
     pub fn all(&self) -> Vec<Seen> {

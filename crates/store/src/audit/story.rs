@@ -324,3 +324,25 @@ fn stop_word(stop: Stop) -> &'static str {
         Stop::Interrupted => "interrupted",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::{Seq, SurfaceId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn what_came_over_the_bridge_says_so_and_who_it_was() {
+        let told = |remote: Option<Arc<str>>| {
+            let origin =
+                Origin::Surface { id: SurfaceId(1), name: "dev (bridge)".into(), request: None, remote };
+            let body = Body::SettingChanged { id: APPROVAL.into(), value: "full".into() };
+            let event = Event { seq: Seq(1), at: Timestamp(0), origin, turn: None, body };
+            let mut story = Story::new(Settings::defaults(&[]), "/".into());
+            let entry = story.tell(&SessionId::parse("s").unwrap(), &event, "read-only", true).unwrap();
+            entry.details.get("bridge").cloned()
+        };
+        assert_eq!(told(Some("dev".into())), Some(json!({ "origin": "bridge", "remote_user": "dev" })));
+        assert_eq!(told(None), None, "whoever is here came over no bridge");
+    }
+}
