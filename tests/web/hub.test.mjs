@@ -199,7 +199,7 @@ check("a machine that is killed is away, and what is written waits until it is b
 
 check("the hub is killed and started again, and every page goes on where it was", async (scene) => {
   const owner = await scene.admin(DESKTOP);
-  await scene.connect(owner, "laptop");
+  const machine = await scene.connect(owner, "laptop");
   scene.model.says({ text: "Before." });
   await owner.open("first");
   await owner.hears("Before.");
@@ -208,6 +208,8 @@ check("the hub is killed and started again, and every page goes on where it was"
   await owner.saysItIsAway();
   await scene.hub.run();
   await owner.live();
+  // A bridge comes back after a pause of its own.
+  await until("the machine is back", async () => machine.log.match(/bridge connected/g)?.length === 2, 120_000);
   await owner.awayBar().waitFor({ state: "detached", timeout: 120_000 });
   scene.model.says({ text: "After." });
   await owner.send("second");
