@@ -2,12 +2,8 @@
 //! everybody ends with the same log.
 //!
 //! `FAULTS=200 cargo nextest run -p ropewalk --test hubs faults` is the long form (`cargo xtask faults`).
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "the programs under test are started as people start them")]
 
 mod browser;
 mod faults;
