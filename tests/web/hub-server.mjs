@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
@@ -23,6 +23,7 @@ export class HubServer {
 
   log = "";
   machines = [];
+  children = [];
 
   /** A name, because passkeys are made for names. */
   get url() {
@@ -64,12 +65,31 @@ export class HubServer {
     return machine;
   }
 
+  /** `ropewalk pair` on a machine: the link that it shows, and the words that it shows once somebody came. */
+  pairing(machine) {
+    const child = spawn(binary(), ["pair", "--role", "driver"], { cwd: machine.workspace, env: machine.environment(), stdio: ["ignore", "pipe", "pipe"] });
+    let said = "";
+    for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text) => (said += text));
+    this.children.push(child);
+    return {
+      link: () => until("a link is shown", async () => /http\S+\/pair#\S+/.exec(said)?.[0]),
+      words: () => until("the words are shown", async () => /stand the words: (.+)/.exec(said)?.[1]),
+    };
+  }
+
+  /** Whether these words stand anywhere in what the hub keeps. */
+  keeps(words) {
+    const files = readdirSync(this.folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+    return files.some((entry) => readFileSync(path.join(entry.parentPath, entry.name)).includes(words));
+  }
+
   async kill() {
     this.child.kill("SIGKILL");
     await this.ended;
   }
 
   async stop() {
+    for (const child of this.children) child.kill();
     for (const machine of this.machines) await machine.stop();
     if (this.child.exitCode === null && this.child.signalCode === null) {
       this.child.kill("SIGTERM");

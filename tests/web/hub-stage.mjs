@@ -20,10 +20,15 @@ export function stage(now = Date.now()) {
     contextUsed: 4200, contextSize: 200_000, costUsd: 0.12, unpriced: false, compacting: false, others: [], ...more,
   });
   const row = (id, what) => ({ id, rev: id, at: now - 20 * MINUTE + id * MINUTE, turn: 1, under: null, ...what });
+  const before = (minutes, list) => list.map((one) => ({ ...one, at: one.at - minutes * MINUTE }));
   const rows = [
     row(1, { is: "prompt", from: "dev (bridge)", text: "Spell out the numbers in the notes.", more: 0, attached: [] }),
     row(2, { is: "said", text: "Lines **3** and **36** have numbers as digits. I changed both, and the tests pass.", more: 0 }),
     row(3, { is: "ended", stop: "endTurn", error: null, elapsedMs: 48_000, tools: 4, files: 1, costUsd: 0.12 }),
+  ];
+  const away = [
+    row(1, { is: "prompt", from: "dev (bridge)", text: "Go on with the index.", more: 0, attached: [] }),
+    row(2, { is: "said", text: "4,200 of 61,000 are read. The others follow, newest first.", more: 0 }),
   ];
   return {
     machines: [
@@ -39,7 +44,7 @@ export function stage(now = Date.now()) {
     ],
     views: new Map([
       [SESSIONS.done, { rows, state: state("Spell out the numbers") }],
-      [SESSIONS.away, { rows, earlier: true, state: state("Index the photographs", { busy: true, turn: 1, turnAt: now - 140 * MINUTE }) }],
+      [SESSIONS.away, { rows: before(130, away), earlier: true, state: state("Index the photographs", { busy: true, turn: 1, turnAt: now - 140 * MINUTE }) }],
       [SESSIONS.asking, { rows: rows.slice(0, 1), state: state("Look around", { busy: true, turn: 1, turnAt: now - 2 * MINUTE, asks: [ask] }) }],
       [SESSIONS.working, { rows: rows.slice(0, 1), state: state("Port the parser", { busy: true, turn: 1, turnAt: now - 2 * MINUTE }) }],
     ]),

@@ -199,7 +199,7 @@ check("a machine that is killed is away, and what is written waits until it is b
 
 check("the hub is killed and started again, and every page goes on where it was", async (scene) => {
   const owner = await scene.admin(DESKTOP);
-  await scene.connect(owner, "laptop");
+  const machine = await scene.connect(owner, "laptop");
   scene.model.says({ text: "Before." });
   await owner.open("first");
   await owner.hears("Before.");
@@ -208,6 +208,8 @@ check("the hub is killed and started again, and every page goes on where it was"
   await owner.saysItIsAway();
   await scene.hub.run();
   await owner.live();
+  // A bridge comes back after a pause of its own.
+  await until("the machine is back", async () => machine.log.match(/bridge connected/g)?.length === 2, 120_000);
   await owner.awayBar().waitFor({ state: "detached", timeout: 120_000 });
   scene.model.says({ text: "After." });
   await owner.send("second");
@@ -235,4 +237,33 @@ check("who is invited has machines of their own, and sees nobody else's", async 
   await admin.page.getByRole("listitem").filter({ hasText: "dev" }).getByRole("button", { name: "Remove" }).click();
   await admin.page.getByRole("listitem").filter({ hasText: "dev" }).getByRole("button", { name: "Remove" }).click();
   await other.page.getByRole("button", { name: "Sign in with a passkey" }).waitFor();
+});
+
+check("a sealed machine is read by the device that is paired with it, and by nobody else, the hub least of all", async (scene) => {
+  const phone = await scene.admin(PHONE);
+  const machine = await scene.connect(phone, "vault", { args: ["--e2e"] });
+  await until("it is sealed", async () => /sealed: the hub cannot read it/.test(await phone.page.locator("#settings-machines").innerText()));
+  const pairing = scene.hub.pairing(machine);
+  await phone.page.goto(await pairing.link());
+  await phone.page.getByRole("button", { name: "Pair" }).click();
+  assert.equal(await phone.wordsShown(), (await pairing.words()).trim());
+  assert.equal(new URL(phone.page.url()).hash, "", "the secret is in no history");
+  await phone.page.getByRole("button", { name: "To the sessions" }).click();
+  await phone.live();
+  scene.model.title = "Marlinspike";
+  scene.model.says({ text: "The answer is bowline." });
+  const session = await phone.open("which knot is meant by marlinspike?");
+  await phone.hears("The answer is bowline.");
+  await phone.idle();
+  await phone.page.reload();
+  await phone.hears("The answer is bowline.");
+  const link = /http\S+#\S+/.exec(await scene.hub.ropewalk("hub", "link", "--person", "ops", "--public-url", scene.hub.url))?.[0];
+  const other = await scene.person(DESKTOP);
+  await other.page.goto(link);
+  await other.page.getByRole("button", { name: "Later" }).click();
+  await other.card(session).filter({ hasText: "Sealed session" }).waitFor();
+  await other.goto(`/s/${session}`);
+  await other.page.getByRole("heading", { name: "Sealed: pair this device" }).waitFor();
+  assert.ok(!/bowline|marlinspike/i.test(await other.page.content()));
+  for (const words of ["bowline", "marlinspike", "Marlinspike"]) assert.ok(!scene.hub.keeps(words), `the hub keeps "${words}"`);
 });

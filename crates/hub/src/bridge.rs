@@ -4,15 +4,16 @@
 //! A session's id belongs to the person whose token registered it first, a machine's likewise. To everybody else it is
 //! the same whether there is such an id or not.
 
+mod polling;
+
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -31,14 +32,13 @@ use crate::hub::{Hub, RETRY_SECONDS};
 use crate::ids::MachineId;
 use crate::machines::Arriving;
 use crate::mirror::Attachment;
+use crate::schema;
 use crate::shelf::CARDS_MAX;
 use crate::socket::{self, Pipe};
 use crate::topics;
 
 /// Texts of a registration.
 const TEXT_BYTES_MAX: usize = 4096;
-/// A poll that says nothing else waits this long.
-const WAIT_SECONDS: u64 = 25;
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
@@ -47,30 +47,20 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/api/sessions/{session}/heartbeat", post(heartbeat))
         .route("/ws/{session}", get(session_socket))
         .route("/ws/machine/{machine}", get(machine_socket))
-        .route("/api/tunnel/{session}/open", post(poll_session))
-        .route("/api/tunnel/{session}/up", post(poll_up))
-        .route("/api/tunnel/{session}/down", get(poll_down))
-        .route("/api/tunnel/{session}", axum::routing::delete(poll_close))
-        .route("/api/tunnel/machine/{machine}/open", post(poll_machine))
-        .route("/api/tunnel/machine/{machine}/up", post(poll_machine_up))
-        .route("/api/tunnel/machine/{machine}/down", get(poll_machine_down))
-        .route("/api/tunnel/machine/{machine}", axum::routing::delete(poll_machine_close))
+        .merge(polling::routes())
 }
 
 /// Answers of a route that is not done.
-pub fn refused(error: &DbError) -> Response {
+pub fn refused(error: &DbError) -> Refusal {
     match error {
         DbError::Unavailable { .. } => {
             let message = format!("the hub's database is away; try again in {RETRY_SECONDS} s");
-            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "database_away", message);
-            let mut response = refusal.into_response();
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
-            response
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "database_away", message)
         }
-        DbError::Refused { .. } => not_yours().into_response(),
+        DbError::Refused { .. } => not_yours(),
         DbError::Failed { .. } => {
             let message = "the hub's database refused; the hub's log says why";
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", message).into_response()
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", message)
         }
     }
 }
@@ -96,6 +86,10 @@ async fn bearer(hub: &Hub, headers: &HeaderMap, peer: Option<&Peer>) -> Result<B
     if let Some(peer) = peer {
         peer.admit();
     }
+    if !hub.paces.may(&bearer.person) {
+        let message = "too many requests of one person's machines; slow down";
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message));
+    }
     Ok(bearer)
 }
 
@@ -108,10 +102,10 @@ async fn register(
     peer: MaybePeer,
     headers: HeaderMap,
     Content(body): Content,
-) -> Result<Response, Response> {
-    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
-    let registration: Registration = read(&body).map_err(IntoResponse::into_response)?;
-    let session = checked(&registration).map_err(IntoResponse::into_response)?;
+) -> Result<Response, Refusal> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await?;
+    let registration: Registration = read(&body)?;
+    let session = checked(&registration)?;
     keep(&hub, &bearer.person, &session, &registration, from.0).await?;
     let answer = Registered { ui_url: base.page(&session), ws_url: base.socket(&session) };
     Ok(Json(answer).into_response())
@@ -142,7 +136,7 @@ async fn keep(
     session: &SessionId,
     registration: &Registration,
     address: Option<IpAddr>,
-) -> Result<(), Response> {
+) -> Result<(), Refusal> {
     let who: Value = person.0.as_ref().into();
     let machine = registration.machine.as_deref();
     let before = vec![
@@ -151,6 +145,10 @@ async fn keep(
             [who.clone(), session.as_str().into()],
         ),
         Statement::new("SELECT person FROM machines WHERE id = $1", [machine.unwrap_or_default().into()]),
+        Statement::new(
+            "SELECT sealed FROM mirrors WHERE session = $1 AND person = $2",
+            [session.as_str().into(), who.clone()],
+        ),
     ];
     let found = hub.run(before, Vec::new()).await.map_err(|error| refused(&error))?;
     let row = |at: usize| found.get(at).and_then(|found| found.rows.first());
@@ -159,10 +157,10 @@ async fn keep(
         let message = format!(
             "a person has at most {CARDS_MAX} sessions at a hub; forget a machine that is not used any more"
         );
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message).into_response());
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message));
     }
     if row(1).is_some_and(|row| row.text(0).is_ok_and(|owner| *owner != *person.0)) {
-        return Err(not_yours().into_response());
+        return Err(not_yours());
     }
     let now = hub.now();
     let put = Statement::new(
@@ -172,7 +170,7 @@ async fn keep(
          ON CONFLICT (session) DO UPDATE SET machine = excluded.machine, model = excluded.model,
          sandbox = excluded.sandbox, approval = excluded.approval, cwd = excluded.cwd, heard_at = excluded.heard_at,
          changed_at = excluded.changed_at, detached = 0
-         WHERE mirrors.person = excluded.person AND mirrors.sealed = excluded.sealed",
+         WHERE mirrors.person = excluded.person",
         [
             session.as_str().into(),
             who,
@@ -186,7 +184,10 @@ async fn keep(
         ],
     );
     let note = Note::new("session registered", Some(&person.0)).about(session.as_str()).from(address);
-    let work = vec![put.must_change(1), note.statement(now, Some(hub.node.as_str()))];
+    // What was mirrored in the open is no part of what is sealed, nor the other way round.
+    let other = row(2).is_some_and(|row| row.int(0).is_ok_and(|sealed| (sealed != 0) != registration.sealed));
+    let mut work = if other { schema::begin_anew(session) } else { Vec::new() };
+    work.extend([put.must_change(1), note.statement(now, Some(hub.node.as_str()))]);
     hub.run(work, vec![topics::person(&person.0)]).await.map_err(|error| refused(&error)).map(drop)
 }
 
@@ -196,12 +197,12 @@ async fn heartbeat(
     peer: MaybePeer,
     headers: HeaderMap,
     Content(body): Content,
-) -> Result<StatusCode, Response> {
-    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
-    let beat: Heartbeat = read(&body).map_err(IntoResponse::into_response)?;
+) -> Result<StatusCode, Refusal> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await?;
+    let beat: Heartbeat = read(&body)?;
     let odd = |text: &str| text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control);
     if odd(&beat.sandbox) || odd(&beat.approval) || !beat.cost_total_usd.is_finite() {
-        return Err(bad("this is no heartbeat").into_response());
+        return Err(bad("this is no heartbeat"));
     }
     let update = Statement::new(
         "UPDATE mirrors SET sandbox = $3, approval = $4, cost_usd = $5, heard_at = $6, detached = 0
@@ -225,8 +226,8 @@ async fn leave(
     Extension(from): Extension<From>,
     peer: MaybePeer,
     headers: HeaderMap,
-) -> Result<StatusCode, Response> {
-    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
+) -> Result<StatusCode, Refusal> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await?;
     let (now, person) = (hub.now(), bearer.person.0.as_ref());
     let update = Statement::new(
         "UPDATE mirrors SET detached = 1, heard_at = $3, changed_at = $3 WHERE session = $1 AND person = $2",
@@ -236,16 +237,6 @@ async fn leave(
     let work = vec![update.must_change(1), note.statement(now, Some(hub.node.as_str()))];
     hub.run(work, vec![topics::person(person)]).await.map_err(|error| refused(&error))?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Whether a session is this person's, and to be found at all.
-async fn is_own(hub: &Hub, session: &SessionId, person: &PersonId) -> Result<(), Response> {
-    let question = Statement::new(
-        "SELECT 1 FROM mirrors WHERE session = $1 AND person = $2",
-        [session.as_str().into(), person.0.as_ref().into()],
-    );
-    let rows = hub.rows(question).await.map_err(|error| refused(&error))?;
-    if rows.is_empty() { Err(not_yours().into_response()) } else { Ok(()) }
 }
 
 #[derive(Deserialize)]
@@ -260,14 +251,14 @@ async fn session_socket(
     Extension(from): Extension<From>,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
-) -> Result<Response, Response> {
+) -> Result<Response, Refusal> {
     let headers = request.headers();
     let peer = request.extensions().get::<Peer>();
     if !headers.contains_key(AUTHORIZATION) {
         return look_at_frames(hub, &session, after.after, socket, headers, peer).await;
     }
-    let bearer = bearer(&hub, headers, peer).await.map_err(IntoResponse::into_response)?;
-    let session = SessionId::parse(&session).map_err(|_| not_yours().into_response())?;
+    let bearer = bearer(&hub, headers, peer).await?;
+    let session = SessionId::parse(&session).map_err(|_| not_yours())?;
     let socket = upgrade(socket)?;
     let socket = socket.protocols([PROTOCOL]);
     let mirror = socket.selected_protocol().is_some();
@@ -276,11 +267,11 @@ async fn session_socket(
     if mirror {
         let attached =
             Attachment::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
-        let attached = attached.ok_or_else(|| not_yours().into_response())?;
+        let attached = attached.ok_or_else(not_yours)?;
         return Ok(serve(&hub, socket, move |pipe| attached.run(pipe, ended)));
     }
     let source = Source::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
-    let source = source.ok_or_else(|| not_yours().into_response())?;
+    let source = source.ok_or_else(not_yours)?;
     Ok(serve(&hub, socket, move |pipe| source.run(pipe, ended)))
 }
 
@@ -292,17 +283,17 @@ async fn look_at_frames(
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     headers: &HeaderMap,
     peer: Option<&Peer>,
-) -> Result<Response, Response> {
-    let guest = hub.door.keeper.guest(headers).await.map_err(IntoResponse::into_response)?;
+) -> Result<Response, Refusal> {
+    let guest = hub.door.keeper.guest(headers).await?;
     if let Some(peer) = peer {
         peer.admit();
     }
-    let session = SessionId::parse(session).map_err(|_| not_yours().into_response())?;
+    let session = SessionId::parse(session).map_err(|_| not_yours())?;
     let question = Statement::new("SELECT person FROM mirrors WHERE session = $1", [session.as_str().into()]);
     let rows = hub.rows(question).await.map_err(|error| refused(&error))?;
     let owner = rows.first().and_then(|row| row.text(0).ok()).map(PersonId);
     let role = owner.and_then(|owner| guest.role(&owner, Some(session.as_str())));
-    let role = role.ok_or_else(|| not_yours().into_response())?;
+    let role = role.ok_or_else(not_yours)?;
     let socket = upgrade(socket)?;
     let sink = Sink { hub: Arc::clone(&hub), session, role, after, ended: guest.ended.clone() };
     Ok(serve(&hub, socket, move |pipe| sink.run(pipe)))
@@ -315,12 +306,12 @@ async fn machine_socket(
     peer: MaybePeer,
     headers: HeaderMap,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, Response> {
-    let bearer = bearer(&hub, &headers, peer.as_deref()).await.map_err(IntoResponse::into_response)?;
+) -> Result<Response, Refusal> {
+    let bearer = bearer(&hub, &headers, peer.as_deref()).await?;
     let arriving = arriving(&hub, &machine, bearer, from.0)?;
     let socket = upgrade(socket)?.protocols([PROTOCOL]);
     if socket.selected_protocol().is_none() {
-        return Err(bad(format!("offer the sub-protocol {PROTOCOL}")).into_response());
+        return Err(bad(format!("offer the sub-protocol {PROTOCOL}")));
     }
     Ok(serve(&hub, socket, move |pipe| arriving.run(pipe)))
 }
@@ -330,18 +321,16 @@ fn arriving(
     machine: &str,
     bearer: Bearer,
     address: Option<IpAddr>,
-) -> Result<Arriving, Response> {
-    let id = MachineId::parse(machine).ok_or_else(|| not_yours().into_response())?;
+) -> Result<Arriving, Refusal> {
+    let id = MachineId::parse(machine).ok_or_else(not_yours)?;
     let ended = hub.door.keeper.ended(&bearer);
     Ok(Arriving { hub: Arc::clone(hub), id, person: bearer.person, address, ended })
 }
 
-fn upgrade(
-    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<WebSocketUpgrade, Response> {
+fn upgrade(socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>) -> Result<WebSocketUpgrade, Refusal> {
     socket.map_err(|_| {
         let message = "this address is a WebSocket; without one, see /api/tunnel";
-        Refusal::new(StatusCode::UPGRADE_REQUIRED, "websocket_only", message).into_response()
+        Refusal::new(StatusCode::UPGRADE_REQUIRED, "websocket_only", message)
     })
 }
 
@@ -359,136 +348,4 @@ where
         socket::pump(socket, mouth).await;
         drop(working.await);
     })
-}
-
-#[derive(Deserialize)]
-struct Named {
-    connection: String,
-    wait: Option<u64>,
-}
-
-async fn poll_session(
-    State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
-    Extension(from): Extension<From>,
-    headers: HeaderMap,
-) -> Result<Response, Response> {
-    let bearer = bearer(&hub, &headers, None).await.map_err(IntoResponse::into_response)?;
-    let id = SessionId::parse(&session).map_err(|_| not_yours().into_response())?;
-    is_own(&hub, &id, &bearer.person).await?;
-    let ended = hub.door.keeper.ended(&bearer);
-    let (pipe, mouth) = socket::pipe();
-    hub.note(Note::new("session attached", Some(&bearer.person.0)).about(id.as_str()).from(from.0));
-    let attached =
-        Attachment::attach(&hub, id, bearer.person.clone()).await.map_err(|error| refused(&error))?;
-    let attached = attached.ok_or_else(|| not_yours().into_response())?;
-    let name = hub.polls.open(session, bearer.person, mouth).map_err(IntoResponse::into_response)?;
-    drop(hub.tasks.spawn(attached.run(pipe, ended)));
-    Ok(Json(serde_json::json!({ "connection": name })).into_response())
-}
-
-async fn poll_machine(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Extension(from): Extension<From>,
-    headers: HeaderMap,
-) -> Result<Response, Response> {
-    let bearer = bearer(&hub, &headers, None).await.map_err(IntoResponse::into_response)?;
-    let person = bearer.person.clone();
-    let arriving = arriving(&hub, &machine, bearer, from.0)?;
-    let (pipe, mouth) = socket::pipe();
-    let name = hub.polls.open(of_machine(&machine), person, mouth).map_err(IntoResponse::into_response)?;
-    drop(hub.tasks.spawn(arriving.run(pipe)));
-    Ok(Json(serde_json::json!({ "connection": name })).into_response())
-}
-
-fn of_machine(machine: &str) -> String {
-    format!("machine/{machine}")
-}
-
-async fn up(
-    hub: &Hub,
-    path: &str,
-    named: &Named,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Response, Refusal> {
-    let bearer = bearer(hub, headers, None).await?;
-    hub.polls.up(&named.connection, path, &bearer.person, body).await.map(array)
-}
-
-async fn down(hub: &Hub, path: &str, named: &Named, headers: &HeaderMap) -> Result<Response, Refusal> {
-    let bearer = bearer(hub, headers, None).await?;
-    let wait = Duration::from_secs(named.wait.unwrap_or(WAIT_SECONDS));
-    let stopping =
-        Refusal::new(StatusCode::GONE, "stopping", "this node of the hub is stopping; open another");
-    tokio::select! {
-        biased;
-        frames = hub.polls.down(&named.connection, path, &bearer.person, wait) => frames.map(array),
-        () = hub.stop.cancelled() => Err(stopping),
-    }
-}
-
-fn array(frames: String) -> Response {
-    ([(CONTENT_TYPE, "application/json")], frames).into_response()
-}
-
-async fn poll_up(
-    State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-    Content(body): Content,
-) -> Result<Response, Refusal> {
-    up(&hub, &session, &named, &headers, &body).await
-}
-
-async fn poll_machine_up(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-    Content(body): Content,
-) -> Result<Response, Refusal> {
-    up(&hub, &of_machine(&machine), &named, &headers, &body).await
-}
-
-async fn poll_down(
-    State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    down(&hub, &session, &named, &headers).await
-}
-
-async fn poll_machine_down(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    down(&hub, &of_machine(&machine), &named, &headers).await
-}
-
-async fn poll_close(
-    State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    hub.polls.close(&named.connection, &session, &bearer.person);
-    Ok(StatusCode::NO_CONTENT)
-}
-
-async fn poll_machine_close(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    hub.polls.close(&named.connection, &of_machine(&machine), &bearer.person);
-    Ok(StatusCode::NO_CONTENT)
 }

@@ -4,6 +4,7 @@
 //! else goes to the machine that has the session, with who asks, and its answer comes back as it is. Reading never
 //! waits for a machine: requests leave in the order they came, and answers come when they come.
 
+mod handing;
 mod requests;
 mod table;
 mod watching;

@@ -285,10 +285,9 @@ impl Reader {
         let reading = async {
             loop {
                 ear.mark_unchanged();
-                match self.read().await {
-                    Ok(true) => continue,
-                    // Tried again the next time.
-                    Ok(false) | Err(_) => {}
+                // What could not be read is read the next time.
+                if let Ok(true) = self.read().await {
+                    continue;
                 }
                 topics::heard_or(&mut ear, LOOK_EVERY).await;
             }

@@ -1,7 +1,7 @@
 //! One node of a hub: what all of its doors share, and what it does by itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::{Clock, Timestamp};
@@ -22,6 +22,7 @@ use crate::people::People;
 use crate::polls::Polls;
 use crate::schema;
 use crate::shelf::Shelves;
+use crate::socket::Paces;
 use crate::topics::Topics;
 use crate::welcome::Welcome;
 
@@ -35,8 +36,8 @@ pub const WATCH_MS: i64 = 30_000;
 const MAIL_MS: i64 = 120_000;
 /// How long everything may take to end.
 const FINISH_GRACE: Duration = Duration::from_secs(3);
-/// What those who ask in vain are told to wait.
-pub const RETRY_SECONDS: u64 = 2;
+/// What those who ask in vain are told to wait: the same as over HTTP (`Refusal`).
+pub const RETRY_SECONDS: u64 = 1;
 
 #[derive(Debug, Clone)]
 pub struct HubOptions {
@@ -90,10 +91,10 @@ pub struct Hub {
     pub(crate) calls: Calls,
     pub(crate) relays: Relays,
     pub(crate) polls: Polls,
+    pub(crate) paces: Paces,
     pub(crate) metrics: Metrics,
-    /// When the database last did something, and when it last did not.
-    answered_at: AtomicI64,
-    failed_at: AtomicI64,
+    /// Whether the database did what it was last asked for.
+    answers: AtomicBool,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -106,8 +107,7 @@ impl Hub {
         migrate(db.as_ref(), schema::LAYOUT, &schema::STEPS).await?;
         let heard = db.heard();
         let hub = Arc::new(Self {
-            answered_at: AtomicI64::new(clock.now().0),
-            failed_at: AtomicI64::new(0),
+            answers: AtomicBool::new(true),
             db,
             door: Welcome::new(door, people),
             clock,
@@ -120,6 +120,7 @@ impl Hub {
             calls: Calls::default(),
             relays: Relays::default(),
             polls: Polls::default(),
+            paces: Paces::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -167,7 +168,7 @@ impl Hub {
         let done = self.db.run(work, topics).await;
         match &done {
             Err(error @ DbError::Unavailable { .. }) => {
-                self.failed_at.store(self.now().0, Ordering::Relaxed);
+                self.answers.store(false, Ordering::Relaxed);
                 self.metrics.store_errors.inc();
                 tracing::debug!(%error, "the database is away");
             }
@@ -176,7 +177,7 @@ impl Hub {
                 tracing::warn!(%error, "the database did not take something");
             }
             Ok(_) | Err(DbError::Refused { .. }) => {
-                self.answered_at.store(self.now().0, Ordering::Relaxed);
+                self.answers.store(true, Ordering::Relaxed);
             }
         }
         done
@@ -190,8 +191,7 @@ impl Hub {
 
     /// Whether the database did what it was last asked for.
     pub fn is_ready(&self) -> bool {
-        !self.stop.is_cancelled()
-            && self.answered_at.load(Ordering::Relaxed) >= self.failed_at.load(Ordering::Relaxed)
+        !self.stop.is_cancelled() && self.answers.load(Ordering::Relaxed)
     }
 
     /// Recorded when there is time; that it could not be is counted.

@@ -173,6 +173,11 @@ impl Attachment {
             let Ok(next) = pipe.came.try_recv() else { break };
             self.frame(&next)?;
         }
+        if self.retry_at.is_none() && self.taking.line.is_empty() {
+            // Everything of it is kept already.
+            let ack = Ack { events: self.kept.head, view: self.kept.view_upto };
+            self.say(pipe, &Down::Ack(ack)).await?;
+        }
         if self.retry_at.is_some() {
             self.show();
             if self.taking.line.bytes > LINE_BYTES_MAX {

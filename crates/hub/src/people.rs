@@ -32,7 +32,7 @@ use engine::{BoxFuture, Clock, Timestamp};
 use net::hall::Eyes;
 use net::hall::push::{KeyError, Office, Push, Reach};
 use net::http::{BadName, Refusal, WrongTokens, random, url_safe};
-use store::sql::{Db, DbError, Found, Statement, Value, migrate};
+use store::sql::{Db, DbError, Found, Statement, migrate};
 use tokio_util::sync::CancellationToken;
 use wire::native::Wrong;
 use wire::native::hub::{HubAnswered, HubRequest};
@@ -40,6 +40,7 @@ use wire::native::hub::{HubAnswered, HubRequest};
 use self::ends::{Ends, Stay, TOPIC};
 use self::passkeys::Challenges;
 use self::place::Place;
+use crate::audit;
 use crate::guest::{Bearer, Doorkeeper, Guest, PersonId, Who};
 
 pub use failure::{Failure, Why};
@@ -164,19 +165,9 @@ impl People {
 
     /// A row of the hub's audit, for the same transaction as what it is about.
     fn noted(&self, note: Note<'_>) -> Statement {
-        let sql =
-            "INSERT INTO hub_audit (at, node, person, what, about, address) VALUES ($1, $2, $3, $4, $5, $6)";
-        let person = note.person.map(|person| Arc::clone(&person.0));
-        let address = note.from.map(|from| from.0.to_string());
-        let values: [Value; 6] = [
-            self.clock.now().0.into(),
-            Arc::clone(&self.node).into(),
-            person.into(),
-            note.what.into(),
-            note.about.into(),
-            address.into(),
-        ];
-        Statement::new(sql, values)
+        let person = note.person.map(|person| &*person.0);
+        let noted = audit::Note::new(note.what, person).about(note.about);
+        noted.from(note.from.map(|from| from.0)).statement(self.now(), Some(&self.node))
     }
 
     fn now(&self) -> Timestamp {

@@ -36,6 +36,8 @@ struct Poll {
     came: mpsc::Sender<Utf8Bytes>,
     go: AsyncMutex<mpsc::Receiver<Go>>,
     heard: Mutex<Instant>,
+    /// Why it was closed, once it is.
+    closed: Mutex<Option<String>>,
 }
 
 fn forgotten() -> Refusal {
@@ -56,7 +58,14 @@ impl Polls {
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
         }
         let Mouth { came, go } = mouth;
-        let poll = Poll { path, person, came, go: AsyncMutex::new(go), heard: Mutex::new(now) };
+        let poll = Poll {
+            path,
+            person,
+            came,
+            go: AsyncMutex::new(go),
+            heard: Mutex::new(now),
+            closed: Mutex::default(),
+        };
         polls.insert(name.clone(), Arc::new(poll));
         Ok(name)
     }
@@ -94,7 +103,7 @@ impl Polls {
             }
         }
         match poll.go.try_lock() {
-            Ok(mut go) => self.gathered(name, &mut go, Vec::new()),
+            Ok(mut go) => Ok(poll.gathered(&mut go, Vec::new())),
             // Somebody waits for it already.
             Err(_) => Ok("[]".into()),
         }
@@ -110,47 +119,28 @@ impl Polls {
     ) -> Result<String, Refusal> {
         let poll = self.find(name, path, person)?;
         let mut go = poll.go.lock().await;
-        let first = tokio::time::timeout(wait.min(WAIT_MAX), go.recv()).await;
-        *poll.heard() = Instant::now();
-        match first {
-            Err(_) => Ok("[]".into()),
-            Ok(None) => {
-                self.polls().remove(name);
-                Err(forgotten())
-            }
-            Ok(Some(first)) => self.gathered(name, &mut go, vec![first]),
-        }
-    }
-
-    fn gathered(
-        &self,
-        name: &str,
-        go: &mut mpsc::Receiver<Go>,
-        mut frames: Vec<Go>,
-    ) -> Result<String, Refusal> {
-        let mut bytes = 0;
-        while frames.len() < FRAMES_MAX
-            && bytes < FRAME_BYTES_MAX / 4
-            && let Ok(next) = go.try_recv()
-        {
-            if let Go::Text(text) = &next {
-                bytes += text.len();
-            }
-            frames.push(next);
-        }
-        let mut texts = Vec::new();
-        for frame in frames {
-            match frame {
-                Go::Text(text) => texts.push(text),
-                Go::Close(_, reason) if texts.is_empty() => {
+        let mut frames = "[]".to_owned();
+        if poll.closed().is_none() {
+            let first = tokio::time::timeout(wait.min(WAIT_MAX), go.recv()).await;
+            *poll.heard() = Instant::now();
+            match first {
+                Err(_) => return Ok(frames),
+                Ok(None) => {
                     self.polls().remove(name);
-                    return Err(Refusal::new(StatusCode::GONE, "closed", reason));
+                    return Err(forgotten());
                 }
-                // What was said before goes first; the next request finds that there is nothing more.
-                Go::Close(..) => {}
+                Ok(Some(first)) => frames = poll.gathered(&mut go, vec![first]),
             }
         }
-        Ok(format!("[{}]", texts.iter().map(Utf8Bytes::as_str).collect::<Vec<_>>().join(",")))
+        // What was said before goes first; the next request learns why there is nothing more.
+        let closed = poll.closed().clone().filter(|_| frames == "[]");
+        match closed {
+            Some(reason) => {
+                self.polls().remove(name);
+                Err(Refusal::new(StatusCode::GONE, "closed", reason))
+            }
+            None => Ok(frames),
+        }
     }
 
     fn find(&self, name: &str, path: &str, person: &PersonId) -> Result<Arc<Poll>, Refusal> {
@@ -172,6 +162,32 @@ impl Polls {
 }
 
 impl Poll {
+    /// What is to be said, as an array. Why it was closed is kept for who asks next.
+    fn gathered(&self, go: &mut mpsc::Receiver<Go>, mut frames: Vec<Go>) -> String {
+        let mut bytes = 0;
+        while frames.len() < FRAMES_MAX
+            && bytes < FRAME_BYTES_MAX / 4
+            && let Ok(next) = go.try_recv()
+        {
+            if let Go::Text(text) = &next {
+                bytes += text.len();
+            }
+            frames.push(next);
+        }
+        let mut texts = Vec::new();
+        for frame in frames {
+            match frame {
+                Go::Text(text) => texts.push(text),
+                Go::Close(_, reason) => *self.closed() = Some(reason),
+            }
+        }
+        format!("[{}]", texts.iter().map(Utf8Bytes::as_str).collect::<Vec<_>>().join(","))
+    }
+
+    fn closed(&self) -> MutexGuard<'_, Option<String>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn heard(&self) -> MutexGuard<'_, Instant> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -107,6 +107,17 @@ pub fn forget(session: &SessionId) -> Vec<Statement> {
     work
 }
 
+/// What was mirrored goes, and whoever mirrors it at the moment is fenced off.
+pub fn begin_anew(session: &SessionId) -> Vec<Statement> {
+    let id: Value = session.as_str().into();
+    vec![
+        Statement::new("UPDATE logs SET head = 0, epoch = epoch + 1 WHERE id = $1", [id.clone()]),
+        Statement::new("DELETE FROM log_entries WHERE log = $1", [id.clone()]),
+        Statement::new("DELETE FROM views WHERE session = $1", [id.clone()]),
+        Statement::new("DELETE FROM mirrors WHERE session = $1", [id]),
+    ]
+}
+
 /// Everything that is mirrored of a person's sessions goes, and their machines.
 pub fn forget_person(person: &PersonId) -> Vec<Statement> {
     forget_where("person", person.0.as_ref().into())

@@ -269,7 +269,7 @@ fn machine(row: &Row, now: i64) -> Result<MachineRow, DbError> {
 
 impl Mirrored {
     pub fn state(&self) -> CardState {
-        let word = self.state.as_deref().map(|state| serde_json::Value::from(state));
+        let word = self.state.as_deref().map(serde_json::Value::from);
         let known = word.and_then(|word| serde_json::from_value(word).ok());
         match known {
             Some(state) => state,

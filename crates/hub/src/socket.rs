@@ -1,6 +1,8 @@
 //! A WebSocket as two queues: frames that came, and frames that are to go. Whoever serves it sees neither pings nor
 //! sockets, so the same work is done for those who cannot have a socket (`polls`).
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
@@ -8,6 +10,8 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::guest::PersonId;
 
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// A peer that is silent for this long, although it is asked, is gone.
@@ -173,6 +177,28 @@ impl Pace {
         let due = self.next.unwrap_or(now).max(now);
         self.next = Some(due + self.each);
         due.checked_sub(self.slack).unwrap_or(now).max(now)
+    }
+}
+
+/// Requests of one person's machines in one second, on the average, and how many at once: all sessions of a machine
+/// that was away come back together.
+const REQUESTS_PER_SECOND: f64 = 500.0;
+const REQUESTS_AT_ONCE: f64 = 10_000.0;
+const PERSONS_MAX: usize = 4096;
+
+/// How often each person's machines ask.
+#[derive(Default)]
+pub struct Paces(Mutex<HashMap<PersonId, Pace>>);
+
+impl Paces {
+    pub fn may(&self, person: &PersonId) -> bool {
+        let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if paces.len() >= PERSONS_MAX {
+            paces.retain(|_, pace| pace.next.is_some_and(|next| next > now));
+        }
+        let new = || Pace::new(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE);
+        paces.entry(person.clone()).or_insert_with(new).next(now) <= now
     }
 }
 

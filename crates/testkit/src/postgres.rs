@@ -8,6 +8,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -90,9 +91,9 @@ impl Cluster {
         for (name, content) in [("server.crt", certificate), ("server.key", key)] {
             std::fs::write(data.join(name), content).unwrap();
             std::fs::set_permissions(data.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+            give(&data.join(name));
         }
         std::fs::write(data.join("postgresql.auto.conf"), "ssl = on\n").unwrap();
-        give(&data);
         self.restart();
     }
 
@@ -120,10 +121,13 @@ impl Cluster {
         }
     }
 
+    /// The server says so in the last line of its file, which also has its process: an old one may still be there.
     fn is_ready(&self) -> bool {
-        let mut ready = as_user(&binary("pg_isready"));
-        ready.arg("-q").arg("-h").arg(self.folder.path()).args(["-p", &self.port.to_string()]);
-        ready.status().unwrap().success()
+        let said =
+            std::fs::read_to_string(self.folder.path().join("data/postmaster.pid")).unwrap_or_default();
+        let server = self.server.as_ref().map(|server| server.id().to_string());
+        said.lines().next() == server.as_deref()
+            && said.lines().nth(7).is_some_and(|line| line.trim() == "ready")
     }
 }
 
@@ -151,27 +155,31 @@ fn is_root() -> bool {
     Path::new("/proc/self").metadata().unwrap().uid() == 0
 }
 
-/// The user that runs the server, where it is another one.
-fn user() -> Option<&'static str> {
-    let known = |name: &&str| program("id").arg(name).output().is_ok_and(|output| output.status.success());
-    is_root().then(|| ["postgres", "nobody"].into_iter().find(known).unwrap())
+/// The user and group that run the server, where they are others.
+fn user() -> Option<&'static (u32, u32)> {
+    static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    let number = |which: &str, name: &str| {
+        let said = program("id").args([which, name]).output().ok()?.stdout;
+        String::from_utf8(said).ok()?.trim().parse().ok()
+    };
+    let found =
+        || ["postgres", "nobody"].into_iter().find_map(|name| number("-u", name).zip(number("-g", name)));
+    USER.get_or_init(|| is_root().then(|| found().unwrap())).as_ref()
 }
 
 /// As whoever may run it, and not longer than who started it.
 fn as_user(binary: &Path) -> Command {
     let mut command = program("setpriv");
-    if let Some(user) = user() {
-        let group = program("id").args(["-g", user]).output().unwrap().stdout;
-        let group = String::from_utf8(group).unwrap();
-        command.args(["--reuid", user, "--regid", group.trim(), "--clear-groups"]);
+    if let Some((user, group)) = user() {
+        command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
     }
     command.arg("--pdeathsig").arg("KILL").arg(binary);
     command
 }
 
-fn give(folder: &Path) {
-    if let Some(user) = user() {
-        done(program("chown").args(["-R", user]).arg(folder));
+fn give(file: &Path) {
+    if let Some((user, group)) = user() {
+        std::os::unix::fs::chown(file, Some(*user), Some(*group)).unwrap();
     }
 }
 

@@ -86,3 +86,15 @@ test('what is sealed is not left open in the browser', async () => {
   expect(store.get('ropewalk.cards')).toContain('plain')
   expect(store.get('ropewalk.cards')).not.toContain('secret')
 })
+
+test('a session that was just opened is waited for, and not for ever', async () => {
+  const { known } = await start()
+  last().greet()
+  const soon = known('new')
+  const never = known('lost')
+  last().say({ on: 'machines', machines: [machine('laptop', ['new'])] })
+  expect(await soon).toBe(true)
+  expect(await known('new')).toBe(true)
+  vi.advanceTimersByTime(60_000)
+  expect(await never).toBe(false)
+})

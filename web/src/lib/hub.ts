@@ -3,7 +3,7 @@
 // The same app serves one machine and a hub; which of both it is, the server says right after its greeting.
 // At a hub a session belongs to a machine, and a machine that is away can be read and not be asked.
 
-import { computed, signal } from '@preact/signals'
+import { computed, effect, signal } from '@preact/signals'
 import type { HubTold, MachineView, Request } from '../wire'
 import { type AnswerTo, ask, hello, onTold } from './line'
 
@@ -45,6 +45,24 @@ export function askAt<R extends Request>(machine: string, request: R): Promise<A
 /** A hub has no folder of its own: what is opened is opened on a machine. */
 export function isAtHub(): boolean {
   return at.value !== null || hello.value?.folder === ''
+}
+
+/** A session that was just opened on a machine takes so long at most to be known at the hub. */
+const KNOWN_MS = 15_000
+
+/** Waits until the hub knows which machine has a session: before that nothing can be asked about it. Gives whether it does. */
+export function known(session: string): Promise<boolean> {
+  return new Promise((done) => {
+    let stop = () => {}
+    const end = (found: boolean) => {
+      clearTimeout(late)
+      done(found)
+      // The effect may run before it can be stopped.
+      queueMicrotask(() => stop())
+    }
+    const late = setTimeout(() => end(false), KNOWN_MS)
+    stop = effect(() => { if (machineOf(session)) end(true) })
+  })
 }
 
 export function startHub(): void {

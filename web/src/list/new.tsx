@@ -5,7 +5,7 @@ import type { Picture, Request, Setting, SlashCommand } from '../wire'
 import { may } from '../ask/answer'
 import { cards } from '../lib/board'
 import { setDraft } from '../lib/draft'
-import { askAt, isAtHub, machineOf, machines } from '../lib/hub'
+import { askAt, isAtHub, known, machineOf, machines } from '../lib/hub'
 import { keep, kept } from '../lib/keep'
 import { ask, hello, onLive } from '../lib/line'
 import { post } from '../lib/outbox'
@@ -52,11 +52,13 @@ export function NewPage() {
     setBusy(true)
     const changed = settings.filter((setting, place) => setting.value !== offer?.settings[place]?.value)
     asked({ do: 'open', folder, settings: Object.fromEntries(changed.map((setting) => [setting.id, setting.value])) }).then(
-      ({ session }) => {
-        // What the outbox does not take stays as a draft, where it can be sent from.
-        if (!post(session, text, pictures)) {
+      async ({ session }) => {
+        // What cannot be sent stays as a draft, where it can be sent from.
+        const trouble = hub && !(await known(session)) ? 'The hub has not heard of the session yet. The prompt is a draft there.'
+          : post(session, text, pictures) ? null : 'Too many prompts wait to be sent. This one is a draft of the session.'
+        if (trouble !== null) {
           setDraft(session, text)
-          toast('Too many prompts wait to be sent. This one is a draft of the session.', true)
+          toast(trouble, true)
         }
         setDraft('new', '')
         go(sessionPath(session))

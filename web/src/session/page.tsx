@@ -103,7 +103,7 @@ function StateWords({ watched }: { watched: Watched }) {
   if (!watched.fresh.value) return <>{watched.told.value !== null && line.value.is !== 'live' ? `Last update ${clock(watched.told.value)}` : 'Loading…'}</>
   if (!state) return null
   if (line.value.is !== 'live' && watched.told.value !== null) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(watched.told.value)}</>
-  if (away) return <>{state.busy ? 'Was working' : 'Was ready'} at {clock(away.seenAt - skew.value)}</>
+  if (away) return <span class="word">{`${state.busy ? 'Was working' : 'Was ready'} at ${clock(away.seenAt - skew.value)}`}</span>
   if (state.asks.length > 0) return <span class="word is-waiting"><Icon name="hand" size={14} />Needs you</span>
   if (state.compacting) return <span class="word is-working"><span class="spinner" />Summing up</span>
   if (!state.busy) return <span class="word"><Icon name="check" size={14} />Ready</span>

@@ -4,20 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::SessionId;
-use net::native::roles;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use store::sql::Statement;
-use wire::native::hub::{HubAnswered, HubRequest, HubTold};
+use wire::native::hub::{HubAnswered, HubRequest};
 use wire::native::{Answered, Envelope, Request, Role, Wrong};
-use wire::tunnel::Operator;
 
+use super::handing::{check, operator, pass_on, session_of, word_of};
 use super::table::{drawn, page, sees, views};
 use super::watching::{Watch, Watching};
-use super::{HubReply, Hung, Line, WATCHES_MAX, reply, send};
+use super::{HubReply, Hung, Line, WATCHES_MAX};
 use crate::audit::Note;
-use crate::feed::{Shape, sealed};
-use crate::guest::{Guest, PersonId, Who};
+use crate::feed::Shape;
+use crate::guest::{PersonId, Who};
 use crate::hub::{Hub, away, wrong};
 use crate::ids::MachineId;
 use crate::metrics::Counted;
@@ -73,7 +72,7 @@ struct HubEnvelope {
 }
 
 /// Requests that a hub answers itself, or hands on in its own way.
-const HUB_WORDS: [&str; 16] = [
+const HUB_WORDS: [&str; 15] = [
     "at",
     "sealed",
     "machines",
@@ -89,7 +88,6 @@ const HUB_WORDS: [&str; 16] = [
     "removePerson",
     "passkeys",
     "dropPasskey",
-    "",
 ];
 
 impl Line {
@@ -422,112 +420,5 @@ impl Line {
             held.end();
         }
         Ok(())
-    }
-}
-
-fn check(role: Role, request: &Request) -> Result<(), Wrong> {
-    if role >= roles::needed(request) {
-        return Ok(());
-    }
-    Err(wrong("forbidden", "this link does not let you do this; ask whoever gave it to you"))
-}
-
-fn operator(guest: &Guest, role: Role) -> Operator {
-    match &guest.who {
-        Who::Person { id, name, .. } => Operator { id: id.0.to_string(), name: name.to_string(), role },
-        Who::Bearer { share, .. } => {
-            Operator { id: format!("share.{share}.{}", guest.device), name: "guest".into(), role }
-        }
-    }
-}
-
-/// A machine's answer, as the browser gets it: whatever else it says, it answers this request and no other.
-async fn pass_on(
-    go: &tokio::sync::mpsc::Sender<crate::socket::Go>,
-    re: u64,
-    answer: Result<Box<RawValue>, Wrong>,
-) -> Result<(), Hung> {
-    #[derive(Deserialize)]
-    struct Read {
-        ok: Option<Box<RawValue>>,
-        error: Option<Wrong>,
-    }
-    #[derive(Serialize)]
-    struct Passed<'a> {
-        re: u64,
-        ok: &'a RawValue,
-    }
-    let body = match answer {
-        Ok(body) => body,
-        Err(wrong) => return send(go, &reply(re, Err(wrong))).await,
-    };
-    if let Some(sealed) = sealed(body.get()) {
-        return send(go, &HubTold::SealedReply { re, sealed }).await;
-    }
-    match serde_json::from_str::<Read>(body.get()) {
-        Ok(Read { ok: Some(ok), error: None }) if ok.get().starts_with('{') => {
-            send(go, &Passed { re, ok: &ok }).await
-        }
-        Ok(Read { error: Some(wrong), .. }) => send(go, &reply(re, Err(wrong))).await,
-        Ok(_) | Err(_) => {
-            let message = "the machine's answer cannot be read; is it a newer ropewalk?";
-            send(go, &reply(re, Err(wrong("failed", message)))).await
-        }
-    }
-}
-
-/// The session that a request is about, if it is about one.
-fn session_of(request: &Request) -> Option<&str> {
-    match request {
-        Request::Watch { session, .. }
-        | Request::Unwatch { session }
-        | Request::Earlier { session, .. }
-        | Request::Whole { session, .. }
-        | Request::Prompt { session, .. }
-        | Request::Cancel { session, .. }
-        | Request::Answer { session, .. }
-        | Request::Set { session, .. }
-        | Request::Rename { session, .. }
-        | Request::Delete { session }
-        | Request::Changes { session }
-        | Request::Keep { session, .. }
-        | Request::Revert { session, .. }
-        | Request::Find { session, .. } => Some(session),
-        Request::Sessions { .. }
-        | Request::Offer { .. }
-        | Request::Open { .. }
-        | Request::Rules
-        | Request::Forget { .. }
-        | Request::Devices
-        | Request::Invite { .. }
-        | Request::Admit { .. }
-        | Request::Revoke { .. }
-        | Request::Push { .. }
-        | Request::Mute { .. }
-        | Request::TryPush
-        | Request::Looking { .. } => None,
-    }
-}
-
-/// What the record calls a request.
-fn word_of(request: &Request) -> &'static str {
-    match request {
-        Request::Earlier { .. } => "earlier",
-        Request::Whole { .. } => "whole",
-        Request::Offer { .. } => "offer",
-        Request::Open { .. } => "open",
-        Request::Prompt { .. } => "prompt",
-        Request::Cancel { .. } => "cancel",
-        Request::Answer { .. } => "answer",
-        Request::Set { .. } => "set",
-        Request::Rename { .. } => "rename",
-        Request::Delete { .. } => "delete",
-        Request::Changes { .. } => "changes",
-        Request::Keep { .. } => "keep",
-        Request::Revert { .. } => "revert",
-        Request::Find { .. } => "find",
-        Request::Rules => "rules",
-        Request::Forget { .. } => "forget",
-        _ => "other",
     }
 }

@@ -84,7 +84,7 @@ impl Table {
         for session in &gone {
             self.places.remove(session);
         }
-        self.tell_machines(&news.machines).await?;
+        self.tell_machines(&news.machines, first).await?;
         let mut older = None;
         if first {
             older = page(&mut seen);
@@ -100,9 +100,9 @@ impl Table {
         Ok(())
     }
 
-    async fn tell_machines(&mut self, machines: &[MachineRow]) -> Result<(), Hung> {
+    async fn tell_machines(&mut self, machines: &[MachineRow], first: bool) -> Result<(), Hung> {
         let views = views(&self.guest, machines, &self.places);
-        if self.machines != views || self.version == 0 {
+        if self.machines != views || first {
             send(&self.go, &HubTold::Machines { machines: views.clone() }).await?;
             self.machines = views;
         }

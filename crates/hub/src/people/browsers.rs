@@ -12,7 +12,7 @@ use net::http::{Digest, random, url_safe};
 use store::sql::{Row, Statement, Value};
 use wire::native::{Device, Role, Subscription};
 
-use super::ends::{Stay, among};
+use super::ends::{IDS_AT_ONCE, Stay, among};
 use super::place::Jar;
 use super::shares::role_of;
 use super::{Address, Failure, Note, People, Why, new_id};
@@ -195,9 +195,10 @@ impl People {
 
     pub(super) async fn tell_who_looks(&self) {
         let seated = self.eyes.seated();
-        for some in seated.chunks(256) {
-            let sql = format!("UPDATE browsers SET looked_at = {} WHERE id IN", self.now().0);
-            if let Err(error) = self.db.run(vec![among(&sql, some)], Vec::new()).await {
+        for some in seated.chunks(IDS_AT_ONCE) {
+            let sql = "UPDATE browsers SET looked_at = $1 WHERE id IN";
+            let update = among(sql, vec![self.now().0.into()], some);
+            if let Err(error) = self.db.run(vec![update], Vec::new()).await {
                 tracing::debug!(%error, "other nodes do not know who looks");
             }
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::Timestamp;
-use store::sql::{DbError, Statement, Value};
+use store::sql::{DbError, EVERYWHERE, Statement, Value};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How often the other nodes are told who looks; they believe it for longer.
 const TELL_LOOKS_EVERY_MS: i64 = 10 * 1000;
 /// Ids of one statement.
-const IDS_AT_ONCE: usize = 256;
+pub(super) const IDS_AT_ONCE: usize = 256;
 /// How often what nobody needs any more is deleted.
 const SWEEP_EVERY_MS: i64 = 60 * 60 * 1000;
 
@@ -136,7 +136,7 @@ impl People {
         let told = async {
             loop {
                 match heard.recv().await {
-                    Ok(topic) if *topic == *TOPIC => return Wake::Look,
+                    Ok(topic) if *topic == *TOPIC || *topic == *EVERYWHERE => return Wake::Look,
                     Ok(topic) if topic.starts_with(push::TOPIC) => return Wake::Settled(topic),
                     Err(RecvError::Lagged(_)) => return Wake::Look,
                     Ok(_) => {}
@@ -173,7 +173,7 @@ impl People {
         {
             let ids = self.ends.ids(browsers);
             for some in ids.chunks(IDS_AT_ONCE) {
-                let found = self.db.run(vec![among(sql, some)], Vec::new()).await?;
+                let found = self.db.run(vec![among(sql, Vec::new(), some)], Vec::new()).await?;
                 let rows = found.into_iter().flat_map(|found| found.rows);
                 let mut gone: HashSet<Arc<str>> = some.iter().cloned().collect();
                 for row in rows {
@@ -209,9 +209,10 @@ impl People {
     }
 }
 
-/// The statement for some ids.
-pub(super) fn among(sql: &str, ids: &[Arc<str>]) -> Statement {
-    let places: Vec<String> = (1..=ids.len()).map(|number| format!("${number}")).collect();
-    let values: Vec<Value> = ids.iter().map(|id| Value::from(Arc::clone(id))).collect();
+/// The statement for some ids, after the values that it has besides.
+pub(super) fn among(sql: &str, mut values: Vec<Value>, ids: &[Arc<str>]) -> Statement {
+    let first = values.len() + 1;
+    let places: Vec<String> = (first..first + ids.len()).map(|number| format!("${number}")).collect();
+    values.extend(ids.iter().map(|id| Value::from(Arc::clone(id))));
     Statement::new(format!("{sql} ({})", places.join(", ")), values)
 }

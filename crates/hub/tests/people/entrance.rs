@@ -16,7 +16,7 @@ async fn about(house: &House) -> Value {
 }
 
 #[tokio::test]
-async fn the_setup_link_makes_the_first_admin_and_nobody_after() {
+pub async fn the_setup_link_makes_the_first_admin_and_nobody_after() {
     let house = House::open().await;
     assert_eq!(about(&house).await, json!({ "hub": true, "passkeys": true, "setup": true }));
     let first = house.people.setup_link().await.unwrap().unwrap();
@@ -43,7 +43,7 @@ async fn the_setup_link_makes_the_first_admin_and_nobody_after() {
 }
 
 #[tokio::test]
-async fn of_two_who_are_first_at_the_same_moment_one_is() {
+pub async fn of_two_who_are_first_at_the_same_moment_one_is() {
     let house = House::open().await;
     let first = house.people.setup_link().await.unwrap().unwrap();
     let second = house.people.setup_link().await.unwrap().unwrap();
@@ -55,7 +55,7 @@ async fn of_two_who_are_first_at_the_same_moment_one_is() {
 }
 
 #[tokio::test]
-async fn an_invitation_is_good_once_and_for_seven_days() {
+pub async fn an_invitation_is_good_once_and_for_seven_days() {
     let house = House::open().await;
     let admin = house.admin().await;
     let invite = || HubRequest::InvitePerson { name: "ops".into(), admin: false };
@@ -92,7 +92,7 @@ async fn an_invitation_is_good_once_and_for_seven_days() {
 }
 
 #[tokio::test]
-async fn the_server_itself_makes_a_link_for_who_lost_theirs() {
+pub async fn the_server_itself_makes_a_link_for_who_lost_theirs() {
     let house = House::open().await;
     let admin = house.admin().await;
     let person = house.person(&admin, "ops").await;
@@ -104,7 +104,7 @@ async fn the_server_itself_makes_a_link_for_who_lost_theirs() {
 }
 
 #[tokio::test]
-async fn a_browser_that_signs_in_again_gives_its_old_key_up() {
+pub async fn a_browser_that_signs_in_again_gives_its_old_key_up() {
     let house = House::open().await;
     let admin = house.admin().await;
     let before = house.person(&admin, "ops").await;
@@ -117,7 +117,7 @@ async fn a_browser_that_signs_in_again_gives_its_old_key_up() {
 }
 
 #[tokio::test]
-async fn other_pages_cannot_sign_anybody_in_or_use_their_cookie() {
+pub async fn other_pages_cannot_sign_anybody_in_or_use_their_cookie() {
     let house = House::open().await;
     let mut admin = house.admin().await;
     let link = house.people.link_for("admin").await.unwrap();
@@ -148,7 +148,7 @@ async fn other_pages_cannot_sign_anybody_in_or_use_their_cookie() {
 }
 
 #[tokio::test]
-async fn a_form_a_large_body_and_what_is_no_json_are_refused() {
+pub async fn a_form_a_large_body_and_what_is_no_json_are_refused() {
     let house = House::open().await;
     let send = async |kind: &str, body: String| {
         let request = Request::post("/ui/enter").header("origin", PUBLIC).header("content-type", kind);
@@ -163,7 +163,7 @@ async fn a_form_a_large_body_and_what_is_no_json_are_refused() {
 }
 
 #[tokio::test]
-async fn a_sign_in_lasts_as_long_as_it_is_used_once_in_thirty_days() {
+pub async fn a_sign_in_lasts_as_long_as_it_is_used_once_in_thirty_days() {
     let house = House::open().await;
     let admin = house.admin().await;
     for _ in 0..3 {
@@ -175,7 +175,7 @@ async fn a_sign_in_lasts_as_long_as_it_is_used_once_in_thirty_days() {
 }
 
 #[tokio::test]
-async fn who_leaves_is_signed_out_everywhere_at_once() {
+pub async fn who_leaves_is_signed_out_everywhere_at_once() {
     let house = House::open().await;
     let mut admin = house.admin().await;
     let (copy, guest) = (admin.clone(), admin.guest(&house).await);
@@ -190,7 +190,7 @@ async fn who_leaves_is_signed_out_everywhere_at_once() {
 }
 
 #[tokio::test]
-async fn browsers_are_listed_and_signed_out_by_their_own_person_only() {
+pub async fn browsers_are_listed_and_signed_out_by_their_own_person_only() {
     let house = House::open().await;
     let admin = house.admin().await;
     let person = house.person(&admin, "ops").await;
@@ -209,7 +209,7 @@ async fn browsers_are_listed_and_signed_out_by_their_own_person_only() {
 }
 
 #[tokio::test]
-async fn a_cookie_that_is_made_up_opens_nothing() {
+pub async fn a_cookie_that_is_made_up_opens_nothing() {
     let house = House::open().await;
     let admin = house.admin().await;
     let name = admin.cookies.keys().next().unwrap().clone();

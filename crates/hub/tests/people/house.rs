@@ -1,5 +1,6 @@
 //! A hub's people and their routes, with a clock that stands until it is told to go, and browsers that keep cookies.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,7 +18,7 @@ use hub::people::{People, PeopleOptions, PushOptions, routes};
 use hyper_util::service::TowerToHyperService;
 use net::http::Refusal;
 use serde_json::{Value, json};
-use store::sql::{Db, SqliteDb, Statement};
+use store::sql::{Db, PostgresDb, SqliteDb, Statement};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,6 +29,11 @@ pub const PUBLIC: &str = "https://hub.example.org";
 pub const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// No wait of a test is longer.
 pub const DEADLINE: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// Where the next house of this thread keeps its people, if not in a file.
+    pub static ON_POSTGRES: Cell<Option<String>> = const { Cell::new(None) };
+}
 
 pub struct TestClock(AtomicI64);
 
@@ -58,7 +64,10 @@ impl House {
 
     pub async fn open_at(public_url: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let db: Arc<dyn Db> = Arc::new(SqliteDb::open(&folder.path().join("hub.db")).unwrap());
+        let db: Arc<dyn Db> = match ON_POSTGRES.take() {
+            Some(url) => Arc::new(PostgresDb::connect(&url, None).await.unwrap()),
+            None => Arc::new(SqliteDb::open(&folder.path().join("hub.db")).unwrap()),
+        };
         let mirrors = "CREATE TABLE IF NOT EXISTS mirrors (session TEXT PRIMARY KEY, person TEXT NOT NULL)";
         db.run(vec![Statement::new(mirrors, [])], Vec::new()).await.unwrap();
         let clock = Arc::new(TestClock(AtomicI64::new(1_700_000_000_000)));

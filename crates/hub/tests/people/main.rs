@@ -6,6 +6,7 @@ mod entrance;
 mod house;
 mod members;
 mod passkeys;
+mod postgres;
 mod push;
 mod shares;
 mod tokens;

@@ -15,7 +15,7 @@ async fn people(house: &House, browser: &Browser) -> Vec<PersonView> {
 }
 
 #[tokio::test]
-async fn only_an_admin_sees_invites_and_removes_people() {
+pub async fn only_an_admin_sees_invites_and_removes_people() {
     let house = House::open().await;
     let admin = house.admin().await;
     let person = house.person(&admin, "ops").await;
@@ -32,7 +32,7 @@ async fn only_an_admin_sees_invites_and_removes_people() {
 }
 
 #[tokio::test]
-async fn names_come_back_as_the_text_they_are() {
+pub async fn names_come_back_as_the_text_they_are() {
     let house = House::open().await;
     let admin = house.admin().await;
     let markup = "<img src=x onerror=alert(1)>";
@@ -53,7 +53,7 @@ async fn names_come_back_as_the_text_they_are() {
 }
 
 #[tokio::test]
-async fn an_invitation_makes_no_admin_of_somebody_who_is_there() {
+pub async fn an_invitation_makes_no_admin_of_somebody_who_is_there() {
     let house = House::open().await;
     let admin = house.admin().await;
     let person = house.person(&admin, "ops").await;
@@ -63,7 +63,7 @@ async fn an_invitation_makes_no_admin_of_somebody_who_is_there() {
 }
 
 #[tokio::test]
-async fn with_a_person_everything_of_theirs_ends_on_every_node() {
+pub async fn with_a_person_everything_of_theirs_ends_on_every_node() {
     let house = House::open().await;
     let admin = house.admin().await;
     let person = house.person(&admin, "ops").await;
@@ -104,7 +104,7 @@ async fn with_a_person_everything_of_theirs_ends_on_every_node() {
 }
 
 #[tokio::test]
-async fn nobody_removes_themselves_and_of_two_admins_who_remove_each_other_one_stays() {
+pub async fn nobody_removes_themselves_and_of_two_admins_who_remove_each_other_one_stays() {
     let house = House::open().await;
     let first = house.admin().await;
     let second = house.invited(&first, "second", true).await;
@@ -124,7 +124,7 @@ async fn nobody_removes_themselves_and_of_two_admins_who_remove_each_other_one_s
 }
 
 #[tokio::test]
-async fn what_is_not_about_people_is_given_back() {
+pub async fn what_is_not_about_people_is_given_back() {
     let house = House::open().await;
     let guest = house.admin().await.guest(&house).await;
     let request = HubRequest::ForgetMachine { machine: "m".into() };

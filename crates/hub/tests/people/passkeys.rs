@@ -48,7 +48,7 @@ async fn passkeys(house: &House, browser: &Browser) -> Vec<PasskeyView> {
 }
 
 #[tokio::test]
-async fn with_a_passkey_its_person_signs_in_anywhere() {
+pub async fn with_a_passkey_its_person_signs_in_anywhere() {
     for key in [Authenticator::p256(), Authenticator::ed25519()] {
         let house = House::open().await;
         let (admin, key) = keyed(&house, key).await;
@@ -64,7 +64,7 @@ async fn with_a_passkey_its_person_signs_in_anywhere() {
 }
 
 #[tokio::test]
-async fn what_browsers_are_asked_for_is_a_key_that_names_its_owner_itself() {
+pub async fn what_browsers_are_asked_for_is_a_key_that_names_its_owner_itself() {
     let house = House::open().await;
     let (mut admin, key) = keyed(&house, Authenticator::p256()).await;
     let asked = begin(&house, &mut admin, "/auth/passkey/new/begin").await;
@@ -81,7 +81,7 @@ async fn what_browsers_are_asked_for_is_a_key_that_names_its_owner_itself() {
 }
 
 #[tokio::test]
-async fn a_sign_in_that_is_wrong_in_one_thing_is_none() {
+pub async fn a_sign_in_that_is_wrong_in_one_thing_is_none() {
     let house = House::open().await;
     let (_admin, mut key) = keyed(&house, Authenticator::p256()).await;
     key.counter = 5;
@@ -114,7 +114,7 @@ async fn a_sign_in_that_is_wrong_in_one_thing_is_none() {
 }
 
 #[tokio::test]
-async fn a_new_passkey_that_is_wrong_in_one_thing_is_not_kept() {
+pub async fn a_new_passkey_that_is_wrong_in_one_thing_is_not_kept() {
     let house = House::open().await;
     let mut admin = house.admin().await;
     let right = Saying::create();
@@ -140,7 +140,7 @@ async fn a_new_passkey_that_is_wrong_in_one_thing_is_not_kept() {
 }
 
 #[tokio::test]
-async fn an_attestation_that_is_cut_off_anywhere_is_refused_in_good_order() {
+pub async fn an_attestation_that_is_cut_off_anywhere_is_refused_in_good_order() {
     let house = House::open().await;
     let mut admin = house.admin().await;
     let mut key = Authenticator::p256();
@@ -167,7 +167,7 @@ async fn an_attestation_that_is_cut_off_anywhere_is_refused_in_good_order() {
 }
 
 #[tokio::test]
-async fn what_was_signed_once_signs_nobody_in_again() {
+pub async fn what_was_signed_once_signs_nobody_in_again() {
     let house = House::open().await;
     let (_admin, key) = keyed(&house, Authenticator::p256()).await;
     let mut browser = Browser::default();
@@ -181,7 +181,7 @@ async fn what_was_signed_once_signs_nobody_in_again() {
 }
 
 #[tokio::test]
-async fn of_two_who_replay_at_the_same_moment_one_comes_in() {
+pub async fn of_two_who_replay_at_the_same_moment_one_comes_in() {
     let house = House::open().await;
     let (_admin, key) = keyed(&house, Authenticator::p256()).await;
     let asked = begin(&house, &mut Browser::default(), "/auth/passkey/begin").await;
@@ -197,7 +197,7 @@ async fn of_two_who_replay_at_the_same_moment_one_comes_in() {
 }
 
 #[tokio::test]
-async fn a_challenge_lasts_five_minutes_on_whichever_node() {
+pub async fn a_challenge_lasts_five_minutes_on_whichever_node() {
     let house = House::open().await;
     let (mut admin, mut key) = keyed(&house, Authenticator::p256()).await;
     let asked = begin(&house, &mut Browser::default(), "/auth/passkey/begin").await;
@@ -211,7 +211,7 @@ async fn a_challenge_lasts_five_minutes_on_whichever_node() {
 }
 
 #[tokio::test]
-async fn a_challenge_for_one_thing_or_person_is_none_for_another() {
+pub async fn a_challenge_for_one_thing_or_person_is_none_for_another() {
     let house = House::open().await;
     let (mut admin, key) = keyed(&house, Authenticator::p256()).await;
     let mut other = house.person(&admin, "ops").await;
@@ -237,7 +237,7 @@ async fn a_challenge_for_one_thing_or_person_is_none_for_another() {
 }
 
 #[tokio::test]
-async fn a_counter_that_goes_back_tells_of_a_copy() {
+pub async fn a_counter_that_goes_back_tells_of_a_copy() {
     let house = House::open().await;
     let (_admin, mut key) = keyed(&house, Authenticator::p256()).await;
     for (counter, status) in [(3, 200), (4, 200), (4, 403), (2, 403), (0, 403), (5, 200)] {
@@ -249,7 +249,7 @@ async fn a_counter_that_goes_back_tells_of_a_copy() {
 }
 
 #[tokio::test]
-async fn a_passkey_that_is_unknown_dropped_or_of_a_removed_person_opens_nothing() {
+pub async fn a_passkey_that_is_unknown_dropped_or_of_a_removed_person_opens_nothing() {
     let house = House::open().await;
     let (admin, key) = keyed(&house, Authenticator::p256()).await;
     let mut stranger = Authenticator::p256();
@@ -273,7 +273,7 @@ async fn a_passkey_that_is_unknown_dropped_or_of_a_removed_person_opens_nothing(
 }
 
 #[tokio::test]
-async fn one_key_is_one_persons_and_takes_a_sign_in_to_add() {
+pub async fn one_key_is_one_persons_and_takes_a_sign_in_to_add() {
     let house = House::open().await;
     let (mut admin, mut key) = keyed(&house, Authenticator::p256()).await;
     let mut other = house.person(&admin, "ops").await;
@@ -287,7 +287,7 @@ async fn one_key_is_one_persons_and_takes_a_sign_in_to_add() {
 }
 
 #[tokio::test]
-async fn at_an_address_of_numbers_there_are_no_passkeys_and_it_is_said_so() {
+pub async fn at_an_address_of_numbers_there_are_no_passkeys_and_it_is_said_so() {
     let house = House::open_at("http://127.0.0.1:8090").await;
     let mut browser = Browser::default();
     let from = [("origin", "http://127.0.0.1:8090")];

@@ -36,7 +36,7 @@ async fn subscribed(people: &Arc<People>, browser: &Browser, service: &PushServi
 }
 
 #[tokio::test]
-async fn what_two_nodes_see_is_told_once_and_taken_back_by_who_told_it() {
+pub async fn what_two_nodes_see_is_told_once_and_taken_back_by_who_told_it() {
     let house = House::open().await;
     let admin = house.admin().await;
     let (one, two) = (house.node_with("one", options()).await, house.node_with("two", options()).await);
@@ -66,7 +66,7 @@ async fn what_two_nodes_see_is_told_once_and_taken_back_by_who_told_it() {
 }
 
 #[tokio::test]
-async fn who_looks_on_whichever_node_or_wants_quiet_is_not_told() {
+pub async fn who_looks_on_whichever_node_or_wants_quiet_is_not_told() {
     let house = House::open().await;
     let admin = house.admin().await;
     let (one, two) = (house.node_with("one", options()).await, house.node_with("two", options()).await);
@@ -95,7 +95,7 @@ async fn who_looks_on_whichever_node_or_wants_quiet_is_not_told() {
 }
 
 #[tokio::test]
-async fn a_browser_that_is_signed_out_or_unsubscribed_is_told_nothing() {
+pub async fn a_browser_that_is_signed_out_or_unsubscribed_is_told_nothing() {
     let house = House::open().await;
     let admin = house.admin().await;
     let one = house.node_with("one", options()).await;
@@ -119,7 +119,7 @@ async fn a_browser_that_is_signed_out_or_unsubscribed_is_told_nothing() {
 }
 
 #[tokio::test]
-async fn only_people_subscribe_and_only_to_public_push_services() {
+pub async fn only_people_subscribe_and_only_to_public_push_services() {
     let house = House::open().await;
     let admin = house.admin().await;
     let one = house.node_with("one", options()).await;

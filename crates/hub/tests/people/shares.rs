@@ -32,7 +32,7 @@ async fn shares(house: &House, owner: &Browser) -> Vec<ShareView> {
 }
 
 #[tokio::test]
-async fn who_comes_by_a_link_has_its_role_in_its_session_and_nothing_else() {
+pub async fn who_comes_by_a_link_has_its_role_in_its_session_and_nothing_else() {
     let house = House::open().await;
     let (owner, url, made) = shared(&house, Role::Approver).await;
     assert!(url.starts_with("https://hub.example.org/s/s1#share."), "{url}");
@@ -70,7 +70,7 @@ async fn who_comes_by_a_link_has_its_role_in_its_session_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn only_the_owner_of_a_session_shares_it() {
+pub async fn only_the_owner_of_a_session_shares_it() {
     let house = House::open().await;
     let (owner, _, made) = shared(&house, Role::Viewer).await;
     let other = house.invited(&owner, "ops", true).await;
@@ -86,7 +86,7 @@ async fn only_the_owner_of_a_session_shares_it() {
 }
 
 #[tokio::test]
-async fn a_link_makes_no_owner_and_has_an_end() {
+pub async fn a_link_makes_no_owner_and_has_an_end() {
     let house = House::open().await;
     let (owner, ..) = shared(&house, Role::Viewer).await;
     assert_eq!(owner.refused(&house, share("s1", Role::Owner)).await, "badRequest");
@@ -97,7 +97,7 @@ async fn a_link_makes_no_owner_and_has_an_end() {
 }
 
 #[tokio::test]
-async fn uses_are_counted_by_browser() {
+pub async fn uses_are_counted_by_browser() {
     let house = House::open().await;
     let (owner, url, _) = shared(&house, Role::Viewer).await;
     let (mut one, mut two) = (Browser::default(), Browser::default());
@@ -109,7 +109,7 @@ async fn uses_are_counted_by_browser() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_taken_back_cuts_the_lines_that_came_by_it() {
+pub async fn a_link_that_is_taken_back_cuts_the_lines_that_came_by_it() {
     let house = House::open().await;
     let (owner, url, made) = shared(&house, Role::Driver).await;
     let mut visitor = Browser::default();
@@ -134,7 +134,7 @@ async fn a_link_that_is_taken_back_cuts_the_lines_that_came_by_it() {
 }
 
 #[tokio::test]
-async fn a_link_ends_at_its_date_with_the_lines_that_came_by_it() {
+pub async fn a_link_ends_at_its_date_with_the_lines_that_came_by_it() {
     let house = House::open().await;
     let (_owner, url, _) = shared(&house, Role::Driver).await;
     let mut visitor = Browser::default();
@@ -153,7 +153,7 @@ async fn a_link_ends_at_its_date_with_the_lines_that_came_by_it() {
 }
 
 #[tokio::test]
-async fn who_is_signed_in_and_follows_a_link_is_still_signed_in_when_it_ends() {
+pub async fn who_is_signed_in_and_follows_a_link_is_still_signed_in_when_it_ends() {
     let house = House::open().await;
     let (owner, url, made) = shared(&house, Role::Viewer).await;
     let mut person = house.person(&owner, "ops").await;
@@ -168,7 +168,7 @@ async fn who_is_signed_in_and_follows_a_link_is_still_signed_in_when_it_ends() {
 }
 
 #[tokio::test]
-async fn an_owner_who_opens_their_own_link_stays_the_owner() {
+pub async fn an_owner_who_opens_their_own_link_stays_the_owner() {
     let house = House::open().await;
     let (mut owner, url, _) = shared(&house, Role::Viewer).await;
     let before = owner.cookies.clone();
@@ -179,7 +179,7 @@ async fn an_owner_who_opens_their_own_link_stays_the_owner() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_link_signs_nobody_in_as_a_person() {
+pub async fn the_key_of_a_link_signs_nobody_in_as_a_person() {
     let house = House::open().await;
     let (_, url, _) = shared(&house, Role::Driver).await;
     let mut visitor = Browser::default();

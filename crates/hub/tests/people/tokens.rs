@@ -21,7 +21,7 @@ async fn tokens(house: &House, browser: &Browser) -> Vec<TokenView> {
 }
 
 #[tokio::test]
-async fn a_token_is_64_hexadecimal_digits_and_speaks_for_its_person() {
+pub async fn a_token_is_64_hexadecimal_digits_and_speaks_for_its_person() {
     let house = House::open().await;
     let admin = house.admin().await;
     let (secret, id) = admin.token(&house, None).await;
@@ -38,7 +38,7 @@ async fn a_token_is_64_hexadecimal_digits_and_speaks_for_its_person() {
 }
 
 #[tokio::test]
-async fn wrong_revoked_and_expired_tokens_are_told_apart_by_nobody() {
+pub async fn wrong_revoked_and_expired_tokens_are_told_apart_by_nobody() {
     let house = House::open().await;
     let admin = house.admin().await;
     let (expired, _) = admin.token(&house, Some(1_700_000_000_000 + DAY_MS)).await;
@@ -73,7 +73,7 @@ async fn wrong_revoked_and_expired_tokens_are_told_apart_by_nobody() {
 }
 
 #[tokio::test]
-async fn a_machine_learns_at_once_that_its_token_was_revoked_also_on_another_node() {
+pub async fn a_machine_learns_at_once_that_its_token_was_revoked_also_on_another_node() {
     let house = House::open().await;
     let admin = house.admin().await;
     let (secret, id) = admin.token(&house, None).await;
@@ -92,7 +92,7 @@ async fn a_machine_learns_at_once_that_its_token_was_revoked_also_on_another_nod
 }
 
 #[tokio::test]
-async fn a_machine_is_cut_off_when_its_token_ends() {
+pub async fn a_machine_is_cut_off_when_its_token_ends() {
     let house = House::open().await;
     let admin = house.admin().await;
     let (secret, _) = admin.token(&house, Some(1_700_000_000_000 + DAY_MS)).await;
@@ -108,7 +108,7 @@ async fn a_machine_is_cut_off_when_its_token_ends() {
 }
 
 #[tokio::test]
-async fn nobody_sees_or_revokes_the_tokens_of_others() {
+pub async fn nobody_sees_or_revokes_the_tokens_of_others() {
     let house = House::open().await;
     let admin = house.admin().await;
     let person = house.person(&admin, "ops").await;
@@ -119,7 +119,7 @@ async fn nobody_sees_or_revokes_the_tokens_of_others() {
 }
 
 #[tokio::test]
-async fn a_token_has_a_name_and_does_not_end_in_the_past() {
+pub async fn a_token_has_a_name_and_does_not_end_in_the_past() {
     let house = House::open().await;
     let admin = house.admin().await;
     let make = |name: &str, until| HubRequest::MakeToken { name: name.into(), until };
@@ -131,7 +131,7 @@ async fn a_token_has_a_name_and_does_not_end_in_the_past() {
 }
 
 #[tokio::test]
-async fn who_shows_wrong_tokens_has_to_wait_and_others_do_not() {
+pub async fn who_shows_wrong_tokens_has_to_wait_and_others_do_not() {
     let house = House::open().await;
     let admin = house.admin().await;
     let (good, _) = admin.token(&house, None).await;
@@ -160,7 +160,7 @@ async fn who_shows_wrong_tokens_has_to_wait_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn who_guesses_codes_has_to_wait_too() {
+pub async fn who_guesses_codes_has_to_wait_too() {
     let house = House::open().await;
     let mut guesser = Browser::default();
     let from = [("origin", crate::house::PUBLIC), ("x-forwarded-for", "192.0.2.9")];

@@ -12,6 +12,7 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
     let node = rig.node().await;
     node.register("ann", "s1", None).await;
     let _machine = node.machine("ann", "box").await;
+    rig.held("box").await;
     let beat = || Some(json!({ "sandbox": "", "approval": "", "cost_total_usd": 0.0 }));
     let routes = [
         ("POST", "/api/sessions/s1/heartbeat", beat()),
@@ -118,7 +119,8 @@ async fn a_frame_that_is_too_large_ends_its_socket() {
     let mut bridge = node.bridge("ann", "s1").await;
     bridge.ready().await;
     let text = format!("{{\"batch\":\"{}\"}}", "x".repeat(wire::tunnel::FRAME_BYTES_MAX));
-    bridge.say_text(&text).await;
+    // It may be cut off before all of it is sent.
+    drop(bridge.try_say(&text).await);
     assert!(matches!(bridge.closed().await.0, 1009 | 1006));
     assert_eq!(node.bridge("ann", "s1").await.ready().await.0, 0);
 }

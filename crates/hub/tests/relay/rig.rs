@@ -251,6 +251,18 @@ impl Rig {
         Node { hub, address, serving }
     }
 
+    /// Waits until a node holds the socket of a machine.
+    pub async fn held(&self, machine: &str) {
+        loop {
+            let question = "SELECT id FROM machines WHERE id = $1 AND node IS NOT NULL";
+            let found =
+                self.db.run(vec![Statement::new(question, [machine.into()])], Vec::new()).await.unwrap();
+            if !found[0].rows.is_empty() {
+                return;
+            }
+        }
+    }
+
     pub fn away(&self, away: bool) {
         self.db.away.store(away, Ordering::Relaxed);
     }
@@ -273,7 +285,11 @@ impl Socket {
     }
 
     pub async fn say_text(&mut self, text: &str) {
-        self.socket.send(Message::text(text)).await.unwrap();
+        self.try_say(text).await.unwrap();
+    }
+
+    pub async fn try_say(&mut self, text: &str) -> Result<(), String> {
+        self.socket.send(Message::text(text)).await.map_err(|error| error.to_string())
     }
 
     /// The next frame, as text; nothing, if it was closed.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use wire::native::{Answered, Invitation, Request, Role, Subscription};
 
 use super::book::{ABSENCE_MAX_MS, DEVICES_MAX};
-use super::push::{self, PushParts, Reach, Vapid};
+use super::push::{self, Addressees, PushParts, Reach, Vapid};
 use super::{Code, Denial, Entered, Hall, Happened, Places, TICKET_LIFE, Visitor};
 
 struct Time(AtomicI64);
@@ -256,10 +256,10 @@ async fn devices_outlive_the_server_and_other_servers_know_them() {
     house.hall.answer(&phone, Request::Mute { until: Some(2_000_000) }).await.unwrap();
     let other = house.again();
     assert_eq!(&*other.arrival(&key).await.unwrap().visitor.name, "phone");
-    let subscribed = other.subscribed(&Principal::local());
+    let subscribed = other.subscribed(&Principal::local()).await;
     assert_eq!((subscribed[0].subscription.clone(), subscribed[0].muted), (subscription(), true));
     house.later(1_000_001);
-    assert!(!other.subscribed(&Principal::local())[0].muted, "a mute ends by itself");
+    assert!(!other.subscribed(&Principal::local()).await[0].muted, "a mute ends by itself");
     // What one of them changes, the other holds to.
     let (second, _) = house.enter("tablet").await;
     assert!(other.arrival(&second).await.is_some());
@@ -433,9 +433,9 @@ async fn a_subscription_that_is_gone_takes_no_newer_one_with_it() {
     let newer = Subscription { endpoint: "https://push.example/y".into(), ..subscription() };
     house.hall.answer(&phone, Request::Push { subscription: Some(newer.clone()) }).await.unwrap();
     house.hall.unsubscribe(&device, &subscription()).await;
-    assert_eq!(house.hall.subscribed(&Principal::local()).len(), 1);
+    assert_eq!(house.hall.subscribed(&Principal::local()).await.len(), 1);
     house.hall.unsubscribe(&device, &newer).await;
-    assert_eq!(house.hall.subscribed(&Principal::local()), []);
+    assert_eq!(house.hall.subscribed(&Principal::local()).await, []);
     let huge = Subscription { endpoint: "https://x/".repeat(1000), ..subscription() };
     let refused = house.hall.answer(&phone, Request::Push { subscription: Some(huge) }).await;
     assert_eq!(refused.unwrap_err().code, "badRequest");

@@ -1,0 +1,124 @@
+//! A whole world: a front, hubs on one database, a machine, and somebody signed in.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use store::sql::Db;
+use store::sql::log;
+use tempfile::TempDir;
+
+use crate::browser::{Browser, DEADLINE};
+use crate::front::Front;
+use crate::processes::{Hub, Laptop};
+
+pub struct World {
+    pub front: Front,
+    pub hubs: Vec<Hub>,
+    pub laptop: Laptop,
+    pub person: Browser,
+    /// The hubs' database, to look into.
+    pub db: Arc<dyn Db>,
+    prompts: u64,
+    /// What was acknowledged: the turn that each prompt became.
+    pub taken: Vec<(String, u64)>,
+    _folder: TempDir,
+}
+
+impl World {
+    /// `more` are the arguments of every hub, `open` looks into the database when the hubs have made it.
+    pub async fn new(count: usize, more: &[&str], open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let front = Front::open().await;
+        let hubs: Vec<Hub> = (0..count)
+            .map(|number| Hub::start(folder.path(), &format!("hub-{number}"), &front.url(), more))
+            .collect();
+        front.leads_to(&hubs.iter().map(|hub| hub.address).collect::<Vec<_>>());
+        let mut person = Browser::enter(front.address, &hubs[0].setup_code()).await;
+        let token = person.ask(json!({ "do": "makeToken", "name": "laptop", "until": null })).await.unwrap();
+        let laptop = Laptop::start(folder.path(), &front.url(), token["secret"].as_str().unwrap());
+        person
+            .until("the machine is there", |seen| seen.machines.iter().any(|machine| machine["here"] == true))
+            .await;
+        let db = open(folder.path()).await;
+        Self { front, hubs, laptop, person, db, prompts: 0, taken: Vec::new(), _folder: folder }
+    }
+
+    /// A session of the machine, opened from the hub and shown.
+    pub async fn session(&mut self) -> String {
+        let machine = self.person.machines[0]["id"].clone();
+        let request = json!({ "do": "open", "folder": null, "settings": {} });
+        let opened =
+            self.person.ask(json!({ "do": "at", "machine": machine, "request": request })).await.unwrap();
+        let session = opened["session"].as_str().unwrap().to_owned();
+        self.person.watch(&session).await;
+        session
+    }
+
+    /// Sends a prompt until it is acknowledged.
+    pub async fn prompt(&mut self, session: &str, text: &str) -> u64 {
+        self.prompts += 1;
+        let key = format!("prompt-{}", self.prompts);
+        let request = json!({ "do": "prompt", "session": session, "key": key, "text": text, "pictures": [] });
+        let taken = self.person.ask(request).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let turn = taken["turn"].as_u64().unwrap();
+        self.taken.push((text.to_owned(), turn));
+        turn
+    }
+
+    /// Waits until everything that was taken is done, as far as one browser sees.
+    pub async fn idle(&mut self) {
+        let last = self.taken.last().map(|(_, turn)| *turn);
+        let ended = |row: &Value| row["is"] == "ended" && row["turn"].as_u64() == last;
+        self.person.until("the turn ends", |seen| seen.is_idle() && seen.rows.values().rev().any(ended)).await;
+    }
+
+    /// The log as the hubs keep it.
+    pub async fn mirrored(&self, session: &str) -> Vec<Value> {
+        let found = self.db.run(vec![log::read(session, 0, 1_000_000)], Vec::new()).await.unwrap();
+        found[0].rows.iter().map(|row| serde_json::from_str(&row.text(1).unwrap()).unwrap()).collect()
+    }
+
+    /// Everything is calm: the mirror becomes the log, and whoever looks sees what somebody sees who comes now.
+    pub async fn judge(&mut self, session: &str, others: &mut [Browser]) {
+        self.idle().await;
+        let log = self.laptop.export(session);
+        let deadline = Instant::now() + DEADLINE;
+        while self.mirrored(session).await.len() < log.len() {
+            assert!(Instant::now() < deadline, "the mirror does not come to its end");
+            self.person.listen(std::time::Duration::from_millis(200)).await;
+        }
+        assert_eq!(self.mirrored(session).await, log, "the mirror is the log");
+        let started = log
+            .iter()
+            .filter(|event| event["event_type"] == "turn_queued" || event["event_type"] == "user_message");
+        drop(started);
+        for (text, turn) in &self.taken {
+            let said =
+                log.iter().filter(|event| event["event_type"] == "user_message" && event["turn"] == *turn);
+            let texts: Vec<String> = said.map(|event| event["payload"].to_string()).collect();
+            assert_eq!(
+                texts.len(),
+                1,
+                "{text} was acknowledged as turn {turn} and stands in the log once: {texts:?}"
+            );
+            assert!(texts[0].contains(text.as_str()), "{text}: {texts:?}");
+        }
+        let messages = log.iter().filter(|event| event["event_type"] == "user_message").count();
+        assert_eq!(messages, self.taken.len(), "nothing was done that nobody asked for, and nothing twice");
+        let mut fresh = self.person.window();
+        fresh.watch(session).await;
+        for seen in std::iter::once(&mut self.person).chain(others) {
+            let end = fresh.rows.keys().last().copied();
+            seen.until("everybody is at the end", |seen| {
+                seen.rows.keys().last().copied() == end
+                    && fresh.rows.values().last() == seen.rows.values().last()
+            })
+            .await;
+            for (id, row) in &fresh.rows {
+                assert_eq!(seen.rows.get(id), Some(row), "row {id}");
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! `cargo xtask faults [--count N] [--seed S]`: three hubs, PostgreSQL, NATS, a machine and browsers, of which one after
+//! the other is killed, stopped, cut or stalled while somebody works.
+//!
+//! The test itself is `crates/ropewalk/tests/hubs/faults.rs`; CI runs its short form with the other tests.
+
+use anyhow::{Context, bail};
+
+use crate::command::{self, cargo};
+use crate::setup;
+
+const COUNT_DEFAULT: &str = "200";
+
+pub fn run(args: &[String]) -> anyhow::Result<()> {
+    let (mut count, mut seed) = (COUNT_DEFAULT.to_owned(), "7".to_owned());
+    let mut args = args.iter();
+    while let Some(flag) = args.next() {
+        let mut value = || args.next().cloned().with_context(|| format!("{flag} needs a value"));
+        match flag.as_str() {
+            "--count" => count = value()?,
+            "--seed" => seed = value()?,
+            _ => bail!("faults does not know the argument {flag}"),
+        }
+    }
+    setup::run()?;
+    let mut test = cargo();
+    test.args([
+        "test",
+        "--quiet",
+        "--package",
+        "ropewalk",
+        "--test",
+        "hubs",
+        "--",
+        "--nocapture",
+        "random_faults",
+    ]);
+    command::run(test.env("FAULTS", count).env("SEED", seed))
+}
