@@ -71,7 +71,9 @@ impl World {
     pub async fn idle(&mut self) {
         let last = self.taken.last().map(|(_, turn)| *turn);
         let ended = |row: &Value| row["is"] == "ended" && row["turn"].as_u64() == last;
-        self.person.until("the turn ends", |seen| seen.is_idle() && seen.rows.values().rev().any(ended)).await;
+        self.person
+            .until("the turn ends", |seen| seen.is_idle() && seen.rows.values().rev().any(ended))
+            .await;
     }
 
     /// The log as the hubs keep it.
