@@ -11,6 +11,7 @@
 
 mod doors;
 mod guards;
+pub mod hub;
 pub mod turns;
 pub mod web;
 

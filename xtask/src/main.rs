@@ -10,6 +10,7 @@ mod ci;
 mod command;
 mod crash;
 mod escape;
+mod faults;
 mod peer;
 mod prices;
 mod random;
@@ -32,9 +33,11 @@ usage: cargo xtask <task>
   bench [..]     measure against a hand-written echo agent and the official SDK
   bench turns    measure turns beside other agents, which are installed for it
   bench web      measure the web app in a browser
+  bench hub      measure one hub and three under load
   real-model     have the built binary think with a real, small model
   crash [..]     kill the server at random moments and check what comes back
   chaos [..]     cut, stall and reorder every client's connections and check what each has seen
+  faults [..]    kill, stop and cut hubs, database, bus, machine and lines, and compare the logs
   escape [..]    try to leave the sandbox in every way that is known
   children [..]  have commands leave processes behind and check that none stays
   prices [..]    make the table of models and their prices anew
@@ -61,10 +64,12 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["rigs", names @ ..] => rigs::run(names),
         ["bench", "turns", rest @ ..] => bench::turns::run(&owned(rest)),
         ["bench", "web", rest @ ..] => bench::web::run(&owned(rest)),
+        ["bench", "hub", rest @ ..] => bench::hub::run(&owned(rest)),
         ["bench", rest @ ..] => bench::run(&owned(rest)),
         ["real-model"] => real_model::run(),
         ["crash", rest @ ..] => crash::run(&owned(rest)),
         ["chaos", rest @ ..] => chaos::run(&owned(rest)),
+        ["faults", rest @ ..] => faults::run(&owned(rest)),
         ["escape", rest @ ..] => escape::run(&owned(rest)),
         ["children", rest @ ..] => children::run(&owned(rest)),
         ["prices", rest @ ..] => prices::run(&owned(rest)),

@@ -246,7 +246,8 @@ fn public_url(options: &HubOptions, listening: &Listening) -> Result<String, Tro
         let url = url.trim_end_matches('/');
         let secure = url.starts_with("https://");
         let own = listening.local_addr().ip().is_loopback();
-        if !secure && !(url.starts_with("http://") && own && !options.behind_proxy) {
+        let plain = url.starts_with("http://") && own && !options.behind_proxy;
+        if !secure && !plain {
             return Err(Trouble::usage("--public-url must be https://")
                 .fix("people sign in there, and machines send tokens"));
         }

@@ -25,6 +25,8 @@ pub struct Browser {
     next: u64,
     /// The session that it shows.
     watched: Option<String>,
+    /// The request to watch that is not answered yet.
+    watching: Option<u64>,
     upto: Option<u64>,
     pub rows: BTreeMap<u64, Value>,
     pub state: Value,
@@ -58,6 +60,7 @@ impl Browser {
             socket: None,
             next: 0,
             watched: None,
+            watching: None,
             upto: None,
             rows: BTreeMap::new(),
             state: Value::Null,
@@ -183,6 +186,7 @@ impl Browser {
         self.returns += 1;
         if let Some(session) = self.watched.clone() {
             self.next += 1;
+            self.watching = Some(self.next);
             let watch = json!({ "id": self.next, "do": "watch", "session": session, "after": self.upto });
             self.send(&watch).await?;
         }
@@ -216,6 +220,10 @@ impl Browser {
     }
 
     fn take(&mut self, frame: &Value) {
+        if self.watching.is_some() && frame["re"].as_u64() == self.watching && !frame["error"].is_null() {
+            // A session that was just opened is not known to the hub yet.
+            self.socket = None;
+        }
         match frame["on"].as_str() {
             Some("view") if frame["session"].as_str() == self.watched.as_deref() => self.view(frame),
             Some("cards") => {

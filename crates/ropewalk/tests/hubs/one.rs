@@ -59,7 +59,7 @@ async fn cuts_stalls_and_deaths_leave_one_log_everywhere() {
     world.front.stall(false);
     world.idle().await;
 
-    world.prompt(&session, "stream 2000 40").await;
+    world.prompt(&session, "sleep 400 && then stream 2000 40 && then sleep 400").await;
     world.person.until("it streams", |seen| !Browser::is_idle(seen)).await;
     world.hubs[0].kill();
     world.hubs[0].run();

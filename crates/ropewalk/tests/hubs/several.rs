@@ -32,7 +32,7 @@ async fn each_hub_may_die(mut world: World) {
         other.watch(&session).await;
     }
     for number in 0..3 {
-        world.prompt(&session, "stream 1500 40").await;
+        world.prompt(&session, "sleep 400 && then stream 1500 40 && then sleep 400").await;
         world.person.until("it streams", |seen| !Browser::is_idle(seen)).await;
         world.hubs[number].kill();
         world.idle().await;

@@ -21,8 +21,8 @@ pub struct World {
     /// The hubs' database, to look into.
     pub db: Arc<dyn Db>,
     prompts: u64,
-    /// What was acknowledged: the turn that each prompt became.
-    pub taken: Vec<(String, u64)>,
+    /// What was acknowledged: the session, the text and the turn that each prompt became.
+    pub taken: Vec<(String, String, u64)>,
     _folder: TempDir,
 }
 
@@ -63,13 +63,13 @@ impl World {
         let request = json!({ "do": "prompt", "session": session, "key": key, "text": text, "pictures": [] });
         let taken = self.person.ask(request).await.unwrap_or_else(|error| panic!("{text}: {error}"));
         let turn = taken["turn"].as_u64().unwrap();
-        self.taken.push((text.to_owned(), turn));
+        self.taken.push((session.to_owned(), text.to_owned(), turn));
         turn
     }
 
     /// Waits until everything that was taken is done, as far as one browser sees.
     pub async fn idle(&mut self) {
-        let last = self.taken.last().map(|(_, turn)| *turn);
+        let last = self.taken.last().map(|(_, _, turn)| *turn);
         let ended = |row: &Value| row["is"] == "ended" && row["turn"].as_u64() == last;
         self.person
             .until("the turn ends", |seen| seen.is_idle() && seen.rows.values().rev().any(ended))
@@ -96,7 +96,8 @@ impl World {
             .iter()
             .filter(|event| event["event_type"] == "turn_queued" || event["event_type"] == "user_message");
         drop(started);
-        for (text, turn) in &self.taken {
+        let taken: Vec<_> = self.taken.iter().filter(|(of, ..)| of == session).collect();
+        for (_, text, turn) in &taken {
             let said =
                 log.iter().filter(|event| event["event_type"] == "user_message" && event["turn"] == *turn);
             let texts: Vec<String> = said.map(|event| event["payload"].to_string()).collect();
@@ -108,7 +109,7 @@ impl World {
             assert!(texts[0].contains(text.as_str()), "{text}: {texts:?}");
         }
         let messages = log.iter().filter(|event| event["event_type"] == "user_message").count();
-        assert_eq!(messages, self.taken.len(), "nothing was done that nobody asked for, and nothing twice");
+        assert_eq!(messages, taken.len(), "nothing was done that nobody asked for, and nothing twice");
         let mut fresh = self.person.window();
         fresh.watch(session).await;
         for seen in std::iter::once(&mut self.person).chain(others) {
