@@ -109,7 +109,7 @@ pub enum Command {
     #[command(subcommand, alias = "device")]
     Devices(DevicesCommand),
     /// Serve editors on standard input and output, or over HTTP
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     #[command(hide = true)]
     Acp(Box<AcpOptions>),
     /// Be the remote side of bridges: sessions of many machines, for people with browsers
@@ -617,7 +617,7 @@ impl Cli {
         match self.command {
             Some(command) => command,
             None if terminal && self.bare => Command::Up(Box::default()),
-            None => Command::Serve(ServeArguments { command: None, options: self.serve }),
+            None => Command::Serve(Box::new(ServeArguments { command: None, options: self.serve })),
         }
     }
 }
@@ -635,10 +635,8 @@ impl Command {
 
     pub fn serves(&self) -> bool {
         match self {
-            Self::Serve(ServeArguments { command: None, .. })
-            | Self::Acp(_)
-            | Self::Up(_)
-            | Self::Bridge(_) => true,
+            Self::Acp(_) | Self::Up(_) | Self::Bridge(_) => true,
+            Self::Serve(arguments) => arguments.command.is_none(),
             Self::Hub(arguments) => arguments.command.is_none(),
             _ => false,
         }

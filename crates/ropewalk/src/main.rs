@@ -44,7 +44,7 @@ mod up;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command, ServeArguments};
+use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     // Before anything else: the helper must be a single thread, and quick.
@@ -68,8 +68,10 @@ fn main() -> ExitCode {
         Command::Link(options) => Ok(up::link(&options)),
         Command::Pair(options) => Ok(pair::run(&options)),
         Command::Devices(command) => Ok(devices::run(&command)),
-        Command::Serve(ServeArguments { command: Some(command), .. }) => Ok(running::run(&command)),
-        Command::Serve(ServeArguments { command: None, options }) => serve::run(&options),
+        Command::Serve(arguments) => match &arguments.command {
+            Some(command) => Ok(running::run(command)),
+            None => serve::run(&arguments.options),
+        },
         Command::Acp(options) => serve::run(&options.serve()),
         Command::Hub(arguments) => hub::run(&arguments),
         Command::Run(options) => run::run(&options),

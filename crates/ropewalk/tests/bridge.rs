@@ -1,12 +1,12 @@
 //! `ropewalk bridge` and `--bridge`: the real binary against a receiver of a few lines.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
     reason = "a test fails by panicking, and starts the program that it tests"
 )]
 
+#[expect(dead_code, reason = "these commands print no JSON")]
 mod ended;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -200,7 +200,8 @@ fn a_token_that_is_not_let_in_ends_it_with_a_clear_error() {
     let ended = world.run(&arguments, None).with(2);
     assert!(ended.err.contains("bridge: 401 Unauthorized"), "{}", ended.err);
     assert!(ended.err.contains("the token is not one that the receiver knows"), "{}", ended.err);
-    assert!(remote.next("POST /api/sessions").contains(&format!("Bearer {TOKEN}")));
+    // Whichever of its connections was first, it showed the token.
+    assert!(remote.next("").contains(&format!("Bearer {TOKEN}")));
 }
 
 /// O1, O3, O4, O6, O11: the address from the settings, and a farewell however it is ended.
