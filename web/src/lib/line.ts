@@ -81,7 +81,7 @@ interface Pending {
   reject(error: Error): void
   timer: ReturnType<typeof setTimeout>
   sentAt: number
-  /** Went sealed: only what was sealed answers it. */
+  /** Goes sealed, or may have to: only what was sealed answers it. */
   sealed: boolean
   /** Was sent once more, because the machine had begun anew. */
   again: boolean
@@ -271,10 +271,17 @@ function send(pending: Pending): void {
   const sealed = sealing?.seal(pending.request, id)
   if (!sealed) return write(id, pending.request)
   const mine = socket
+  // Until it is known that the server may read it, nothing in the clear answers it.
+  pending.sealed = true
   sealed.then(
     (request) => {
+      if (inFlight.get(id) !== pending) {
+        // It was given up meanwhile, and is not sent: what was sealed for it is of no use to the next one.
+        if (request !== pending.request) sealing?.lost(id)
+        return
+      }
       pending.sealed = request !== pending.request
-      if (socket === mine && inFlight.has(id)) write(id, request)
+      if (socket === mine) write(id, request)
     },
     (error: unknown) => { if (inFlight.delete(id)) fail(pending, error instanceof Error ? error : new Lost('It could not be sealed.')) },
   )

@@ -121,6 +121,26 @@ test('what a hub answers in the clear to something sealed is not believed, and a
   await vi.waitFor(() => expect(lost).toEqual([first, second]))
 })
 
+test('an answer that comes before the request is sealed is not believed, neither in the clear nor unopened', async () => {
+  const seal: (() => void)[] = []
+  const { line } = await start({
+    ...SEALS,
+    // As whoever opens it does with what answers nothing that was sealed here.
+    open: async (frame) => (frame.on === 'sealedReply' ? [{ re: frame.re, ok: { is: 'sealed', sealed: frame.sealed } }] : []),
+    seal: (machine, session) => new Promise((done) => seal.push(() => done({ do: 'sealed', machine, session, sealed: 'late' }))),
+  })
+  void line.ask({ do: 'looking', at: null, visible: true }).catch(() => {})
+  const before = Number(last().sent[0]?.id)
+  const said = Promise.allSettled([line.ask({ do: 'changes', session: 'a' }), line.ask({ do: 'changes', session: 'a' })])
+  await vi.waitFor(() => expect(seal.length).toBe(2))
+  last().say({ re: before + 1, ok: { is: 'changes', files: [] } })
+  last().say({ on: 'sealedReply', re: before + 2, sealed: 'x' })
+  expect((await said).map((one) => (one.status === 'rejected' ? one.reason.message : 'believed'))).toEqual([expect.stringContaining('Do not trust'), expect.stringContaining('Do not trust')])
+  for (const done of seal) done()
+  await vi.waitFor(() => expect(lost).toEqual([before + 1, before + 2, before + 1, before + 2]))
+  expect(last().sent.length).toBe(1)
+})
+
 test('nothing that a machine might have sealed is sent before it is known which are, on every connection anew', async () => {
   const { line } = await start()
   last().close()

@@ -114,7 +114,11 @@ async function open(frame: Sealed): Promise<void> {
 const UNOPENED = 'The machine’s answer could not be opened with this device’s key. Pair this device again.'
 
 function take(inside: Inside): void {
-  if (!('on' in inside)) return settle(inside as Parameters<typeof settle>[0], true)
+  if (!('on' in inside)) {
+    const reply = inside as Parameters<typeof settle>[0]
+    // What is still sealed was not opened: it answers only who knows how to check it.
+    return settle(reply, (reply.ok as { is?: unknown } | null | undefined)?.is !== 'sealed')
+  }
   if (inside.on !== 'cards') return told(inside)
   for (const { session } of inside.cards) setLock(session, null)
   put(inside.cards)
