@@ -6,6 +6,7 @@ import { atFlush } from './flush'
 import { machineOf } from './hub'
 import { keepSoon, kept } from './keep'
 import { ask, onTold } from './line'
+import { believedCards } from './sealed-known'
 
 const KEPT_CARDS_MAX = 60
 
@@ -33,12 +34,17 @@ export async function loadOlder(): Promise<void> {
   const before = older.value
   if (before === null) return
   const page = await ask({ do: 'sessions', before, search: null })
-  put(page.cards, [])
+  put(believedCards(page.cards), [])
   older.value = page.older
 }
 
 export async function search(text: string): Promise<Card[]> {
-  return (await ask({ do: 'sessions', before: null, search: text })).cards
+  return believedCards((await ask({ do: 'sessions', before: null, search: text })).cards)
+}
+
+/** In turn with the lists, of which one that has them may still wait to be shown. */
+export function dropCards(sessions: string[]): void {
+  atFlush(() => put([], sessions))
 }
 
 export function startBoard(): void {

@@ -30,21 +30,24 @@ const SEALS: Seals = {
 }
 let lost: number[] = []
 
-async function start(seals: Seals = SEALS) {
+async function start(seals: Seals = SEALS, before = () => {}) {
   const line = await import('./line')
   const hub = await import('./hub')
   const board = await import('./board')
   const { startFlush } = await import('./flush')
   const sealed = await import('./sealed')
+  const session = await import('./session')
   startFlush()
   hub.startHub()
   sealed.startSealed(async () => seals)
   board.startBoard()
+  session.startSessions()
   line.startLine()
   last().greet()
+  before()
   last().say({ on: 'machines', machines: [{ id: 'vault', name: 'vault', version: '1', sealed: true, own: true, here: true, seenAt: 0, sessions: ['a', 'b'] }] })
   const titles = () => [...board.cards.value.values()].map(({ title }) => title)
-  return { line, ...hub, ...board, ...sealed, titles }
+  return { line, ...hub, ...board, ...sealed, ...session, titles }
 }
 
 test('a card that can be opened is shown, whether it comes before the list or after it', async () => {
@@ -176,6 +179,38 @@ test('a hub cannot talk somebody out of sealing', async () => {
   expect(views).toEqual(['c'])
   last().say({ on: 'cards', cards: [card('a', 'made up'), card('b', 'made up'), card('c', 'real')], gone: [], older: null })
   await vi.waitFor(() => expect(titles()).toEqual(['real']))
+})
+
+test('made-up cards of sealed sessions are not shown in search results nor on older pages', async () => {
+  const { loadOlder, search, titles } = await start()
+  last().say({ on: 'cards', cards: [], gone: [], older: 'more' })
+  await vi.waitFor(async () => expect((await import('./board')).older.value).toBe('more'))
+  const answer = () => last().say({ re: last().sent.at(-1)?.id, ok: { is: 'sessions', cards: [card('a', 'made up'), card('c', 'real')], older: null } })
+  const found = search('up')
+  answer()
+  expect((await found).map(({ title }) => title)).toEqual(['real'])
+  const loading = loadOlder()
+  answer()
+  await loading
+  expect(titles()).toEqual(['real'])
+})
+
+test('what came in the clear before a session was known to be sealed is taken back, and asked for anew', async () => {
+  const row = { id: 1, rev: 1, at: 0, turn: 1, under: null, is: 'said', text: 'made up', more: 0 }
+  const { listed, titles, watch, watched } = await start(SEALS, () => {
+    last().say({ on: 'cards', cards: [card('a', 'made up'), card('c', 'real'), card('d', 'made up')], gone: [], older: null })
+  })
+  await vi.waitFor(() => expect([listed.value, titles()]).toEqual([true, ['real', 'made up']]))
+  for (const session of ['c', 'd']) watch(session)
+  for (const session of ['c', 'd']) last().say({ on: 'view', session, upto: 1, reset: true, earlier: false, rows: [row], appends: [], state: null })
+  const shown = () => ['c', 'd'].map((session) => watched(session)?.rows.ids.value.length)
+  await vi.waitFor(() => expect(shown()).toEqual([1, 1]))
+  // No machine is said to have it, and something sealed comes of it.
+  last().say({ on: 'sealedView', session: 'd', machine: 'vault', from: null, upto: 1, sealed: 'wrong' })
+  await vi.waitFor(() => expect([titles(), shown()]).toEqual([['real'], [1, 0]]))
+  last().say({ on: 'machines', machines: [{ id: 'vault', name: 'vault', version: '1', sealed: true, own: true, here: true, seenAt: 0, sessions: ['a', 'b', 'c'] }] })
+  await vi.waitFor(() => expect([titles(), shown()]).toEqual([[], [0, 0]]))
+  expect(last().sent.filter((one) => one.do === 'watch').map((one) => one.session)).toEqual(['c', 'd', 'd', 'c'])
 })
 
 test('a machine that began anew is asked once more for what does no harm, and for nothing else', async () => {

@@ -6,11 +6,11 @@
 
 import { signal } from '@preact/signals'
 import type { Card, Hello, HubTold, MachineView, Request } from '../wire'
-import { cards } from './board'
+import { cards, dropCards } from './board'
 import { isAtHub, machineOf, machines } from './hub'
-import { kept } from './keep'
 import { type Asked, type Heard, hello, Lost, onTold, Refused, sealWith, settle, told } from './line'
-import { identityOf } from './machine-id'
+import { believedCards, isBelieved, mustBeSealed, startKnown, toTakeBack, wasPaired, wasSealed } from './sealed-known'
+import { dropRows, keptRowsOf } from './session'
 
 /** Why something cannot be read here. */
 export type Lock =
@@ -58,7 +58,8 @@ const loaded = () => (seals ??= load().catch((error: unknown) => { seals = null;
 /** Pairs this device by what stands behind the `#` of a link. */
 export async function pair(fragment: string, name: string): ReturnType<Seals['pair']> {
   const paired = await (await loaded()).pair(fragment, name)
-  pairedOnce.add(identityOf(paired.machine))
+  wasPaired(paired.machine)
+  takeBack()
   return paired
 }
 
@@ -71,13 +72,13 @@ export async function forgetKeys(): Promise<void> {
 
 export function startSealed(given: () => Promise<Seals>): void {
   load = given
-  for (const session of Object.keys(kept<object>('sealed.seen') ?? {})) sealedOnce.add(session)
-  for (const machine of Object.keys(kept<object>('sealed.machines') ?? {})) pairedOnce.add(machine)
+  startKnown([...cards.peek().keys(), ...keptRowsOf()])
   sealWith({ seal: sealing, lost: (id) => void seals?.then((here) => here.lost(id)), believed })
   onTold((frame) => {
     if (frame.on === 'hello') early = new Map()
     else if (frame.on === 'machines') {
       countedFor = hello.peek()
+      takeBack()
       const all = waiting
       waiting = []
       for (const counted of all) counted()
@@ -94,7 +95,10 @@ export function startSealed(given: () => Promise<Seals>): void {
 
 async function open(frame: Sealed): Promise<void> {
   const session = 'session' in frame ? frame.session : null
-  if (session !== null) sealedOnce.add(session)
+  if (session !== null) {
+    wasSealed(session)
+    takeBack()
+  }
   let inside: Inside[] | null = null
   let lock: Lock | null = null
   try {
@@ -157,23 +161,17 @@ function sealing(request: Asked, id: number): Promise<Asked> | null {
   return new Promise<void>((counted) => waiting.push(counted)).then(() => sealNow(request, session, id) ?? request)
 }
 
-/**
- * The hub says which machine has a session and whether it is sealed; it may be wrong in one direction only. Who was
- * paired with a machine, or has seen a session sealed, neither sends to it nor believes of it anything in the clear,
- * whatever the hub says.
- */
-const pairedOnce = new Set<string>()
-const sealedOnce = new Set<string>()
-
-function mustBeSealed(session: string | null, machine: MachineView | undefined): boolean {
-  return (machine !== undefined && (machine.sealed || pairedOnce.has(identityOf(machine.id)))) || (session !== null && sealedOnce.has(session))
+function believed(frame: Heard): Heard | null {
+  if (frame.on === 'view') return isBelieved(frame.session) ? frame : null
+  return frame.on === 'cards' ? { ...frame, cards: believedCards(frame.cards) } : frame
 }
 
-function believed(frame: Heard): Heard | null {
-  if (frame.on === 'view') return mustBeSealed(frame.session, machineOf(frame.session)) ? null : frame
-  if (frame.on !== 'cards') return frame
-  const open = frame.cards.filter(({ session }) => !mustBeSealed(session, machineOf(session)))
-  return open.length === frame.cards.length ? frame : { ...frame, cards: open }
+/** What came in the clear of sessions that turned out to be sealed is not shown any longer. */
+function takeBack(): void {
+  const sessions = toTakeBack()
+  if (sessions.length === 0) return
+  dropCards(sessions)
+  for (const session of sessions) dropRows(session)
 }
 
 function sealNow(request: Asked, session: string | null, id: number): Promise<Asked> | null {

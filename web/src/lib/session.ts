@@ -107,6 +107,28 @@ export function forgetSession(session: string): void {
   keepNot('view')
 }
 
+/** The session whose rows the browser kept. */
+export function keptRowsOf(): string[] {
+  const last = kept<Kept>('view')
+  return last ? [last.session] : []
+}
+
+/** What is shown of a session is not to be believed: it is asked for anew. */
+export function dropRows(session: string): void {
+  // In turn with the views, of which one may still wait to be shown.
+  atFlush(() => {
+    // What is kept may be of this session too, and the next frame of another one brings that back.
+    keepNot('view')
+    const one = watches.get(session)
+    if (!one) return
+    one.rows.reset([], false)
+    one.state.value = null
+    one.fresh.value = false
+    one.told.value = null
+    rewatch(one)
+  })
+}
+
 export function startSessions(): void {
   onLive(() => { for (const one of watches.values()) void request(one) })
   onTold((told) => {

@@ -9,6 +9,7 @@ import { at, awayFrom, machineOf, onlyMachine } from '../lib/hub'
 import { hello, state } from '../lib/line'
 import { place, sessionAt, sessionPath } from '../lib/router'
 import { lockOf } from '../lib/sealed'
+import { mustBeSealed } from '../lib/sealed-known'
 import { tried } from '../lib/toast'
 import { age, base, money, STATE_WORDS, titleOf, unmarked } from '../lib/words'
 import { Icon, type IconName } from '../ui/icons'
@@ -151,5 +152,5 @@ function useFound(): Card[] | null {
   })
   if (remote?.text !== text) return local
   const have = new Set(local.map((card) => card.session))
-  return [...local, ...remote.cards.filter((card) => !have.has(card.session))]
+  return [...local, ...remote.cards.filter(({ session }) => !have.has(session) && !mustBeSealed(session))]
 }
