@@ -34,7 +34,7 @@ export function keptNames(beginning: string): string[] {
 /** Nothing (`null`) forgets it. A browser that refuses, or is full, keeps nothing. Gives whether it is kept. */
 export function keep(name: string, value: unknown): boolean {
   try {
-    const text = value === null || (forgotten && !name.startsWith('choice.')) ? null : JSON.stringify(value)
+    const text = value === null || (forgotten && !stays(name)) ? null : JSON.stringify(value)
     const kept = text !== null && text.length <= VALUE_CHARS_MAX
     if (kept) localStorage.setItem(PREFIX + name, text)
     else localStorage.removeItem(PREFIX + name)
@@ -83,9 +83,13 @@ function keepAll(): void {
   soon.clear()
 }
 
+/** What is known to be sealed goes with the keys: a server that signs a device out must not make it forget that. */
+const stays = (name: string) => name.startsWith('choice.') || name.startsWith('sealed.')
+
 /** Forgets everything that came from the server or was written for it; choices of appearance stay. */
 export function forgetContent(): void {
+  for (const [name, value] of soon) if (stays(name)) keep(name, value())
   forgotten = true
   soon.clear()
-  for (const name of keptNames('')) if (!name.startsWith('choice.')) keep(name, null)
+  for (const name of keptNames('')) if (!stays(name)) keep(name, null)
 }

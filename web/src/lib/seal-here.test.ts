@@ -169,7 +169,7 @@ test('a browser is paired, keeps a key that nobody can read out, and knows the m
     return { is: 'sealed', sealed: pairing.answer }
   }, store)
   expect(await seals.pair(pairing.link, device.name)).toEqual({ machine: machine.id, role: 'owner', words: pairing.words })
-  expect(seals.paired()).toEqual([machine.id])
+  expect(await seals.paired()).toEqual([machine.id])
   expect(store.machines.get(machine.id)?.privateKey.extractable).toBe(false)
   await seals.open(key)
   expect(short(await seals.open(card))).toEqual(['at 1800000000000'])

@@ -60,9 +60,9 @@ export class SealsHere {
     return here
   }
 
-  /** The machines that this browser is paired with. */
-  paired(): string[] {
-    return [...this.machines.keys()]
+  /** The machines that this browser is paired with, also those that another tab was paired with meanwhile. */
+  async paired(): Promise<string[]> {
+    return (await this.store.all()).map(({ machine }) => machine)
   }
 
   /** Pairs this browser by what stands behind the `#` of a link. Gives the words that stand on both screens. */

@@ -25,7 +25,7 @@ const SEALS: Seals = {
   seal: async (machine, session, request) => ({ do: 'sealed', machine, session, sealed: `sealed ${request.do}` }),
   lost: (id) => void lost.push(id),
   pair: () => Promise.reject(new Error('nobody is paired here')),
-  paired: () => [],
+  paired: async () => [],
   forget: async () => {},
 }
 let lost: number[] = []
@@ -211,6 +211,23 @@ test('what came in the clear before a session was known to be sealed is taken ba
   last().say({ on: 'machines', machines: [{ id: 'vault', name: 'vault', version: '1', sealed: true, own: true, here: true, seenAt: 0, sessions: ['a', 'b', 'c'] }] })
   await vi.waitFor(() => expect([titles(), shown()]).toEqual([[], [0, 0]]))
   expect(last().sent.filter((one) => one.do === 'watch').map((one) => one.session)).toEqual(['c', 'd', 'd', 'c'])
+})
+
+test('whoever signs out leaves no key behind, whichever machines the hub speaks of', async () => {
+  const keys = new Set(['vault', 'attic'])
+  store.set('ropewalk.sealed.machines', JSON.stringify({ vault: 1, attic: 1 }))
+  const { forgetKeys } = await start({ ...SEALS, paired: async () => [...keys], forget: async (machine) => void keys.delete(machine) })
+  last().say({ on: 'machines', machines: [] })
+  await forgetKeys()
+  expect([...keys, ...store.keys()].filter((name) => !name.includes('heard'))).toEqual([])
+})
+
+test('a server that signs a browser out does not make it forget what is sealed', async () => {
+  store.set('ropewalk.sealed.machines', JSON.stringify({ vault: 1 }))
+  store.set('ropewalk.cards', JSON.stringify([]))
+  const { forgetContent } = await import('./keep')
+  forgetContent()
+  expect([...store.keys()]).toEqual(['ropewalk.sealed.machines'])
 })
 
 test('a machine that began anew is asked once more for what does no harm, and for nothing else', async () => {

@@ -8,6 +8,7 @@ import { signal } from '@preact/signals'
 import type { Card, Hello, HubTold, MachineView, Request } from '../wire'
 import { cards, dropCards } from './board'
 import { isAtHub, machineOf, machines } from './hub'
+import { keepNot } from './keep'
 import { type Asked, type Heard, hello, Lost, onTold, Refused, sealWith, settle, told } from './line'
 import { believedCards, isBelieved, mustBeSealed, startKnown, toTakeBack, wasPaired, wasSealed } from './sealed-known'
 import { dropRows, keptRowsOf } from './session'
@@ -30,7 +31,7 @@ export interface Seals {
   seal(machine: string, session: string | null, request: Request, id: number): Promise<Asked>
   lost(id: number): void
   pair(fragment: string, name: string): Promise<{ machine: string; role: string; words: string }>
-  paired(): string[]
+  paired(): Promise<string[]>
   forget(machine: string): Promise<void>
 }
 
@@ -63,11 +64,12 @@ export async function pair(fragment: string, name: string): ReturnType<Seals['pa
   return paired
 }
 
-/** This device opens nothing any more: whoever signs out leaves no key behind. */
+/** This device opens nothing any more: whoever signs out leaves no key behind. Only the keys themselves say whether there are any. */
 export async function forgetKeys(): Promise<void> {
-  if (!machines.peek().some(({ sealed }) => sealed)) return
   const here = await loaded()
-  for (const machine of here.paired()) await here.forget(machine)
+  for (const machine of await here.paired()) await here.forget(machine)
+  keepNot('sealed.machines')
+  keepNot('sealed.seen')
 }
 
 export function startSealed(given: () => Promise<Seals>): void {
