@@ -186,3 +186,24 @@ test('a machine that does not answer, or answers wrongly, is not kept', async ()
     expect(store.machines.size).toBe(0)
   }
 })
+
+test('who tries to pair again after the answer was lost offers the same, until it has succeeded', async () => {
+  const { SealsHere } = await import('./seal-here')
+  const store = storeOf()
+  let answer: unknown = null
+  const offers: string[] = []
+  const seals = await SealsHere.load(async (request) => {
+    offers.push((request as { sealed: string }).sealed)
+    return answer
+  }, store)
+  const { privateKey, point } = await ofVectors()
+  const pairOfVectors = { privateKey, publicKey: await crypto.subtle.importKey('raw', point, { name: 'ECDH', namedCurve: 'P-256' }, true, []) } as CryptoKeyPair
+  const made = vi.spyOn(crypto.subtle, 'generateKey').mockImplementationOnce(async () => pairOfVectors)
+  await expect(seals.pair(pairing.link, device.name)).rejects.toMatchObject({ name: 'Unsealable' })
+  answer = { is: 'sealed', sealed: pairing.answer }
+  expect((await seals.pair(pairing.link, 'another name')).words).toBe(pairing.words)
+  expect([offers, made.mock.calls.length, store.machines.size]).toEqual([[pairing.offer, pairing.offer], 1, 1])
+  // Once it has succeeded nothing of it is used again.
+  await expect(seals.pair(pairing.link, device.name)).rejects.toMatchObject({ name: 'Unsealable' })
+  expect([offers[2] === pairing.offer, made.mock.calls.length]).toEqual([false, 2])
+})

@@ -49,6 +49,11 @@ export class SealsHere {
   private readonly generations: Record<string, number> = kept('sealed.machines') ?? {}
   private readonly waiting = new Map<number, { machine: string; lane: Lane; counter: number }>()
   private sealing: Promise<unknown> = Promise.resolve()
+  /**
+   * What was offered for a link until it is answered. The machine takes one offer for a link and answers the very same
+   * one again; so who tries again, because the answer was lost, offers the same keys under the same name.
+   */
+  private joining: ({ fragment: string; own: Awaited<ReturnType<typeof newKeys>> } & Awaited<ReturnType<typeof join>>) | null = null
 
   private constructor(private readonly ask: AskHub, private readonly store: KeyStore) {}
 
@@ -69,10 +74,14 @@ export class SealsHere {
   async pair(fragment: string, name: string): Promise<{ machine: string; role: string; words: string }> {
     const link = pairingLink(fragment)
     if (!link) throw new Unsealable('This is no link to pair with.')
-    const own = await newKeys()
-    const { offer, answered } = await join(link, own, name)
+    if (this.joining?.fragment !== fragment) {
+      const own = await newKeys()
+      this.joining = { fragment, own, ...(await join(link, own, name)) }
+    }
+    const { own, offer, answered } = this.joining
     const { bond, point, role, words } = await answered(sealedIn(await this.ask({ do: 'sealed', machine: link.machine, session: null, sealed: offer })))
     await this.store.put({ machine: link.machine, privateKey: own.privateKey, point: own.point, machinePoint: point, role, pairedAt: Date.now() })
+    this.joining = null
     delete this.generations[link.machine]
     this.know(link.machine, bond)
     return { machine: link.machine, role, words }
