@@ -3,10 +3,9 @@
 import { computed, signal } from '@preact/signals'
 import type { AskView, Card } from '../wire'
 import { atFlush } from './flush'
-import { machineOf } from './hub'
 import { keepSoon, kept } from './keep'
 import { ask, onTold } from './line'
-import { believedCards } from './sealed-known'
+import { believedCards, mustBeSealed } from './sealed-known'
 
 const KEPT_CARDS_MAX = 60
 
@@ -72,5 +71,5 @@ function put(changed: Card[], gone: string[]): void {
   for (const card of changed) next.set(card.session, card)
   cards.value = next
   // What is sealed is not left open in the browser.
-  keepSoon('cards', () => sorted.value.filter(({ session }) => !machineOf(session)?.sealed).slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
+  keepSoon('cards', () => sorted.value.filter(({ session }) => !mustBeSealed(session)).slice(0, KEPT_CARDS_MAX).map((card) => [card.session, card]))
 }

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test, vi } from 'vitest'
 import { fakeBrowser, last, store } from '../testing/socket'
-import type { Card } from '../wire'
+import type { Card, Told } from '../wire'
 import type { Seals } from './sealed'
 
 beforeEach(() => {
@@ -228,6 +228,27 @@ test('a server that signs a browser out does not make it forget what is sealed',
   const { forgetContent } = await import('./keep')
   forgetContent()
   expect([...store.keys()]).toEqual(['ropewalk.sealed.machines'])
+})
+
+test('nothing that was opened is left in the browser, also where the hub says that nothing is sealed', async () => {
+  let leave = () => {}
+  vi.stubGlobal('addEventListener', (name: string, run: () => void) => { if (name === 'pagehide') leave = run })
+  ;(await import('./keep')).startKeeping()
+  const view = (session: string): Told => ({ on: 'view', session, upto: 1, reset: true, earlier: false, rows: [], appends: [], state: null })
+  const { watch } = await start({ ...SEALS, open: async (frame) => (frame.on === 'sealedView' ? [view(frame.session)] : SEALS.open(frame)) })
+  last().say({ on: 'machines', machines: [] })
+  last().say({ on: 'cards', cards: [card('c', 'plain')], gone: [], older: null })
+  last().say(sealedCard('a', 'secret'))
+  const opened = watch('a')
+  last().say({ on: 'sealedView', session: 'a', machine: 'vault', from: null, upto: 1, sealed: 'x' })
+  await vi.waitFor(() => expect(opened.fresh.value).toBe(true))
+  leave()
+  expect([store.get('ropewalk.cards')?.match(/plain|secret/g), store.has('ropewalk.view')]).toEqual([['plain'], false])
+  const plain = watch('c')
+  last().say(view('c'))
+  await vi.waitFor(() => expect(plain.fresh.value).toBe(true))
+  leave()
+  expect(store.get('ropewalk.view')).toContain('"session":"c"')
 })
 
 test('a machine that began anew is asked once more for what does no harm, and for nothing else', async () => {

@@ -8,11 +8,11 @@ import { signal, type Signal } from '@preact/signals'
 import type { Row, SessionState, View } from '../wire'
 import { setDraft } from './draft'
 import { atFlush } from './flush'
-import { machineOf } from './hub'
 import { keepNot, keepSoon, kept } from './keep'
 import { ask, Lost, onLive, onTold, Refused, state } from './line'
 import { withdrawAll } from './outbox'
 import { Rows } from './rows'
+import { mustBeSealed } from './sealed-known'
 
 const LET_GO_MS = 30_000
 const KEPT_ROWS_MAX = 40
@@ -164,7 +164,7 @@ function apply(view: View): void {
   one.fresh.value = true
   one.told.value = Date.now()
   // What is sealed is not left open in the browser.
-  if (one.holders > 0 && !machineOf(one.session)?.sealed) keepSoon('view', () => keptOf(one))
+  if (one.holders > 0 && !mustBeSealed(one.session)) keepSoon('view', () => keptOf(one))
 }
 
 function keptOf(one: Watched): Kept {
