@@ -44,10 +44,6 @@ export function lockOf(session: string): Lock | null {
   return locks.value.get(session) ?? null
 }
 
-export function isSealed(session: string): boolean {
-  return machineOf(session)?.sealed ?? false
-}
-
 let seals: Promise<Seals> | null = null
 let load: () => Promise<Seals> = () => Promise.reject(new Error('This page cannot open what is sealed.'))
 let line: Promise<void> = Promise.resolve()

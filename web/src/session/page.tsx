@@ -12,6 +12,7 @@ import { lazy } from '../lib/lazy'
 import { ask, skew, state as line } from '../lib/line'
 import { changesPath, go, sessionPath } from '../lib/router'
 import { lockOf } from '../lib/sealed'
+import { mustBeSealed } from '../lib/sealed-known'
 import { forgetSession, letGo, watch, type Watched } from '../lib/session'
 import { copy, tried } from '../lib/toast'
 import { clock, duration, money, now, titleOf } from '../lib/words'
@@ -82,7 +83,7 @@ function Head({ watched }: { watched: Watched }) {
       {phone.value && !isGuest.value && <a class="icon-button" href="/" aria-label="All sessions"><Icon name="back" /></a>}
       <div class="head-title">
         <h1 title={title}>{title}</h1>
-        <p class="soft"><StateWords watched={watched} />{state && <Meter state={state} />}</p>
+        <p class="soft">{lockOf(watched.session) === null && mustBeSealed(watched.session) && <Sealed />}<StateWords watched={watched} />{state && <Meter state={state} />}</p>
       </div>
       <Others names={state?.others ?? []} />
       {!phone.value && !wide.value && <a class="icon-button" href={changesPath(watched.session)} aria-label="Changes"><Icon name="changes" /></a>}
@@ -94,6 +95,11 @@ function Head({ watched }: { watched: Watched }) {
       {sheet === 'details' && <Sheet label="Details" onClose={() => setSheet(null)}><Details watched={watched} /></Sheet>}
     </header>
   )
+}
+
+/** Only those who hold a key read this session; the server does not. */
+function Sealed() {
+  return <span class="word" title="Sealed end to end: the hub cannot read it"><Icon name="lock" size={14} /><span class="off-screen">Sealed end to end.</span></span>
 }
 
 function StateWords({ watched }: { watched: Watched }) {
