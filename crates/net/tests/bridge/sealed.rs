@@ -208,18 +208,17 @@ async fn a_hub_that_keeps_every_byte_holds_no_word_of_the_conversation_and_a_dev
         assert_eq!(taken["ok"]["is"], "taken", "{taken}");
         let (mut kept, events) = turn(&phone, &session, &mut socket).await;
         assert!(events.iter().any(|event| event.to_string().contains(PLANTED)), "the device reads it");
-        // The card and the view follow.
-        let (mut carded, mut viewed, mut at) = (false, false, 0);
+        // The card and the view come with the events, or follow them.
+        let (mut carded, mut viewed, mut read) = (false, false, 0);
         while !(carded && viewed) {
-            if at == kept.len() {
-                kept.push(socket.text().await.expect("both are told"));
+            if read == kept.len() {
+                kept.push(socket.text().await.expect("the session is mirrored"));
             }
-            let batch: Value = serde_json::from_str::<Value>(&kept[at]).unwrap()["batch"].take();
-            at += 1;
-            carded |= batch["card"].is_object()
-                && phone.card(&session, &batch["card"]).1["session"] == session.as_str();
-            viewed |= batch["view"].is_object()
-                && phone.view(&session, &batch["view"]).1["session"] == session.as_str();
+            let batch: Value = serde_json::from_str::<Value>(&kept[read]).unwrap()["batch"].take();
+            let of_session = |(_, told): (u64, Value)| told["session"] == session.as_str();
+            carded |= batch["card"].is_object() && of_session(phone.card(&session, &batch["card"]));
+            viewed |= batch["view"].is_object() && of_session(phone.view(&session, &batch["view"]));
+            read += 1;
         }
 
         kept.append(&mut stage.kept);

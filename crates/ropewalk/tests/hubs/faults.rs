@@ -9,7 +9,7 @@ use crate::browser::Browser;
 use crate::several;
 
 /// In CI; `FAULTS=200` is the long form.
-const FAULTS: u64 = 24;
+const FAULTS: u64 = 10;
 const DOWN_MAX_MS: u64 = 1500;
 
 /// A small generator, so that a seed that failed can be run again.
