@@ -258,7 +258,7 @@ export function settle(reply: { re: number; ok?: Reply['ok']; error?: Wrong }, o
   }
   clearTimeout(pending.timer)
   // In the clear a hub can refuse what it could not read, and cannot answer it.
-  if (reply.ok && pending.sealed && !opened) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
+  if (reply.ok && !opened && (pending.sealed || sealing?.mustBeSealed(pending.request))) pending.reject(new Refused('failed', 'The hub answered what only the machine can answer. Do not trust this hub.'))
   else if (reply.ok) pending.resolve(reply.ok)
   else pending.reject(new Refused(reply.error?.code ?? 'failed', reply.error?.message ?? 'The server did not say why.'))
 }
@@ -309,6 +309,8 @@ export interface Sealing {
   seal(request: Asked, id: number): Promise<Asked> | null
   /** Nobody knows whether this one was done. */
   lost(id: number): void
+  /** Only what was sealed answers it; it may have turned out after it was asked. */
+  mustBeSealed(request: Asked): boolean
   /** As much of what came in the clear as may be in the clear. */
   believed(frame: Heard): Heard | null
 }

@@ -213,6 +213,18 @@ test('what came in the clear before a session was known to be sealed is taken ba
   expect(last().sent.filter((one) => one.do === 'watch').map((one) => one.session)).toEqual(['c', 'd', 'd', 'c'])
 })
 
+test('what was asked in the clear is not answered in the clear once it is known to be sealed', async () => {
+  const { line } = await start()
+  const early = line.ask({ do: 'changes', session: 'c' })
+  const late = line.ask({ do: 'changes', session: 'c' })
+  const [first, second] = last().sent.map(({ id }) => id)
+  last().say({ re: first, ok: { is: 'changes', files: [] } })
+  await expect(early).resolves.toMatchObject({ is: 'changes' })
+  last().say({ on: 'machines', machines: [{ id: 'vault', name: 'vault', version: '1', sealed: true, own: true, here: true, seenAt: 0, sessions: ['c'] }] })
+  last().say({ re: second, ok: { is: 'changes', files: [] } })
+  await expect(late).rejects.toThrow(/Do not trust/)
+})
+
 test('whoever signs out leaves no key behind, whichever machines the hub speaks of', async () => {
   const keys = new Set(['vault', 'attic'])
   store.set('ropewalk.sealed.machines', JSON.stringify({ vault: 1, attic: 1 }))

@@ -71,7 +71,7 @@ export async function forgetKeys(): Promise<void> {
 export function startSealed(given: () => Promise<Seals>): void {
   load = given
   startKnown([...cards.peek().keys(), ...keptRowsOf()])
-  sealWith({ seal: sealing, lost: (id) => void seals?.then((here) => here.lost(id)), believed })
+  sealWith({ seal: sealing, lost: (id) => void seals?.then((here) => here.lost(id)), believed, mustBeSealed: (request) => !isForHub(request) && mustBeSealed(...placeOf(request)) })
   onTold((frame) => {
     if (frame.on === 'hello') early = new Map()
     else if (frame.on === 'machines') {
@@ -152,11 +152,22 @@ let countedFor: Hello | null = null
 let waiting: (() => void)[] = []
 
 function sealing(request: Asked, id: number): Promise<Asked> | null {
-  const session = 'session' in request ? request.session : null
-  if (PLAIN.has(request.do) || (session === null && request.do !== 'at') || !isAtHub()) return null
+  if (isForHub(request)) return null
   // Before a connection's machines are told nobody knows which of them are sealed, and nothing is sent to any.
-  if (countedFor === hello.peek()) return sealNow(request, session, id)
-  return new Promise<void>((counted) => waiting.push(counted)).then(() => sealNow(request, session, id) ?? request)
+  if (countedFor === hello.peek()) return sealNow(request, id)
+  return new Promise<void>((counted) => waiting.push(counted)).then(() => sealNow(request, id) ?? request)
+}
+
+/** Whoever is asked may read it: no hub is between, or it is for the hub itself. */
+function isForHub(request: Asked): boolean {
+  return PLAIN.has(request.do) || (request.do !== 'at' && !('session' in request && request.session !== null)) || !isAtHub()
+}
+
+/** The session that a request names, and the machine that it is for. */
+function placeOf(request: Asked): [string | null, MachineView | undefined] {
+  if (request.do === 'at') return [null, machines.peek().find((one) => one.id === request.machine)]
+  const session = 'session' in request ? request.session : null
+  return [session, machineOf(session ?? '')]
 }
 
 function believed(frame: Heard): Heard | null {
@@ -172,8 +183,8 @@ function takeBack(): void {
   for (const session of sessions) dropRows(session)
 }
 
-function sealNow(request: Asked, session: string | null, id: number): Promise<Asked> | null {
-  const machine = request.do === 'at' ? machines.peek().find((one) => one.id === request.machine) : machineOf(session ?? '')
+function sealNow(request: Asked, id: number): Promise<Asked> | null {
+  const [session, machine] = placeOf(request)
   if (!machine?.sealed) return mustBeSealed(session, machine) ? Promise.reject(new Refused('forbidden', OPENED_UP)) : null
   const inner = request.do === 'at' ? request.request : (request as Request)
   return sealFor(machine, session, inner, id)
