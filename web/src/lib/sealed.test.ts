@@ -225,6 +225,19 @@ test('what was asked in the clear is not answered in the clear once it is known 
   await expect(late).rejects.toThrow(/Do not trust/)
 })
 
+test('a hub that poses as a machine gets nothing of what was sealed', async () => {
+  store.set('ropewalk.sealed.seen', JSON.stringify({ b: { upto: 4, updatedAt: 4 } }))
+  const { line, machines } = await start()
+  last().close()
+  await vi.waitFor(() => expect(line.state.value.is).not.toBe('live'))
+  line.reconnectNow()
+  last().greet('/home/me')
+  machines.value = []
+  await expect(line.ask({ do: 'prompt', session: 'b', key: 'k', text: 'secret', pictures: [] })).rejects.toThrow(/Nothing was sent/)
+  void line.ask({ do: 'prompt', session: 'c', key: 'k', text: 'never sealed', pictures: [] }).catch(() => {})
+  expect(last().prompts.map(({ text }) => text)).toEqual(['never sealed'])
+})
+
 test('whoever signs out leaves no key behind, whichever machines the hub speaks of', async () => {
   const keys = new Set(['vault', 'attic'])
   store.set('ropewalk.sealed.machines', JSON.stringify({ vault: 1, attic: 1 }))

@@ -153,14 +153,15 @@ let waiting: (() => void)[] = []
 
 function sealing(request: Asked, id: number): Promise<Asked> | null {
   if (isForHub(request)) return null
-  // Before a connection's machines are told nobody knows which of them are sealed, and nothing is sent to any.
-  if (countedFor === hello.peek()) return sealNow(request, id)
+  // Before a connection's machines are told nobody knows which of them are sealed, and nothing is sent to any. Where there
+  // is no hub none are told; a hub that poses as no hub gets nothing of what is known to be sealed.
+  if (!isAtHub() || countedFor === hello.peek()) return sealNow(request, id)
   return new Promise<void>((counted) => waiting.push(counted)).then(() => sealNow(request, id) ?? request)
 }
 
-/** Whoever is asked may read it: no hub is between, or it is for the hub itself. */
+/** It is for the server itself, and names nothing that a machine behind it has. */
 function isForHub(request: Asked): boolean {
-  return PLAIN.has(request.do) || (request.do !== 'at' && !('session' in request && request.session !== null)) || !isAtHub()
+  return PLAIN.has(request.do) || (request.do !== 'at' && !('session' in request && request.session !== null))
 }
 
 /** The session that a request names, and the machine that it is for. */
