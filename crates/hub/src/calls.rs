@@ -283,10 +283,7 @@ fn not_sent(hub: &Hub, error: NotSent) -> Wrong {
 /// Says since when: a clock time would be the hub's, and not the reader's.
 fn machine_away(seen_at: i64, now: i64) -> Wrong {
     if seen_at == 0 {
-        return wrong(
-            "busy",
-            "this session's machine is not connected to the hub; start `ropewalk up --bridge` there",
-        );
+        return not_connected();
     }
     let seconds = (now - seen_at).max(0) / 1000;
     let ago = match seconds {
@@ -296,4 +293,8 @@ fn machine_away(seen_at: i64, now: i64) -> Wrong {
         _ => format!("{} days", seconds / 86400),
     };
     wrong("busy", format!("the machine is away since {ago}; what is asked of it can be sent when it is back"))
+}
+
+pub(crate) fn not_connected() -> Wrong {
+    wrong("busy", "this session's machine is not connected to the hub; start `ropewalk up --bridge` there")
 }

@@ -210,3 +210,35 @@ async fn the_app_is_served_with_its_headers_and_a_stopping_node_says_so() {
     node.stop().await;
     assert_eq!(browser.closed().await.0, 1001);
 }
+
+#[tokio::test]
+async fn a_session_that_names_somebody_elses_machine_does_not_drive_it() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ann", "a1", Some("box")).await;
+    let mut machine = node.machine("ann", "box").await;
+    rig.held("box").await;
+    let mut ann = node.browser("who=ann").await;
+    let forgotten = ann.ask(json!({ "id": 1, "do": "forgetMachine", "machine": "box" })).await;
+    assert_eq!(forgotten["ok"]["is"], "done", "{forgotten}");
+    assert_eq!(machine.closed().await.0, 1012);
+    // Both ids are free for a moment, and then the machine is back.
+    assert_eq!(node.register("ben", "a1", Some("box")).await.0, 200);
+    let mut machine = node.machine("ann", "box").await;
+    rig.held("box").await;
+    let mut ben = node.browser("who=ben").await;
+    let prompt = |id| json!({ "id": id, "do": "prompt", "session": "a1", "key": "k", "text": "x", "pictures": [] });
+    let asked = [
+        prompt(1),
+        json!({ "id": 1, "do": "at", "machine": "box", "request": prompt(1) }),
+        json!({ "id": 1, "do": "sealed", "machine": "box", "session": "a1", "sealed": "x" }),
+    ];
+    for request in asked {
+        let reply = ben.ask(request.clone()).await;
+        assert!(reply["error"]["code"].is_string(), "{request}: {reply}");
+    }
+    // The first that the machine hears is its owner's.
+    ann.say(json!({ "id": 2, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
+    let call = machine.next().await;
+    assert_eq!(call["call"]["by"]["id"], "ann", "{call}");
+}
