@@ -148,7 +148,7 @@ impl Line {
             Who::Bearer { session, until, .. } => (Some(session.to_string()), Some(until.0)),
         };
         self.tell(&HubTold::At { person, session, until }).await?;
-        self.lay_table().await;
+        self.lay_table();
         while let Some(text) = pipe.came.recv().await {
             self.take(&text).await?;
         }
@@ -174,16 +174,12 @@ impl Line {
     }
 
     /// Whose things this guest sees: their own, or those of whoever shared one.
-    async fn lay_table(&mut self) {
+    fn lay_table(&mut self) {
         let owner = match &self.guest.who {
-            Who::Person { id, .. } => Some(id.clone()),
-            Who::Bearer { session, .. } => {
-                let found = requests::owner(&self.hub, session).await;
-                found.ok().flatten().map(|mirror| mirror.owner)
-            }
+            Who::Person { id, .. } => id,
+            Who::Bearer { owner, .. } => owner,
         };
-        let Some(owner) = owner else { return };
-        let shelf = self.hub.shelves.of(&self.hub, &owner);
+        let shelf = self.hub.shelves.of(&self.hub, owner);
         self.shelf = Some(Arc::clone(&shelf));
         let table = Table::new(Arc::clone(&self.guest), shelf, self.go.clone());
         self.start(table.run());

@@ -105,6 +105,8 @@ impl Hub {
         let HubParts { db, door, people, clock, node, options } = parts;
         migrate(db.as_ref(), "logs", &log::STEPS).await?;
         migrate(db.as_ref(), schema::LAYOUT, &schema::STEPS).await?;
+        // Links go with the mirrors that they lead to.
+        crate::people::lay_out(db.as_ref()).await?;
         let heard = db.heard();
         let hub = Arc::new(Self {
             answers: AtomicBool::new(true),

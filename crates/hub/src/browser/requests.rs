@@ -21,6 +21,7 @@ use crate::guest::{PersonId, Who};
 use crate::hub::{Hub, away, wrong};
 use crate::ids::MachineId;
 use crate::metrics::Counted;
+use crate::people;
 use crate::schema;
 use crate::shelf::Mirrored;
 use crate::topics;
@@ -427,7 +428,7 @@ impl Line {
         let mut work = schema::forget_machine(id.as_str());
         let note = Note::new("machine forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
         work.push(note.statement(self.hub.now(), Some(self.hub.node.as_str())));
-        let news = vec![topics::person(&person.0), topics::machine(id.as_str())];
+        let news = vec![topics::person(&person.0), topics::machine(id.as_str()), people::TOPIC.to_owned()];
         self.hub.run(work, news).await.map_err(|error| away(&error))?;
         if let Some(held) = self.hub.machines.held(&id) {
             held.end();
