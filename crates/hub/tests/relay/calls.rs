@@ -86,6 +86,23 @@ async fn a_guest_asks_with_the_role_of_the_link() {
 }
 
 #[tokio::test]
+async fn who_drives_by_a_link_does_not_delete_the_session() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let (_bridge, mut machine) = set_up(&node).await;
+    let mut guest = node.browser("share=a1.driver").await;
+    here(&mut guest).await;
+    let delete = json!({ "id": 1, "do": "delete", "session": "a1" });
+    assert_eq!(guest.ask(delete.clone()).await["error"]["code"], "forbidden");
+    let mut owner = node.browser("who=ann").await;
+    here(&mut owner).await;
+    owner.say(delete).await;
+    let call = answer(&mut machine, |_| json!({ "re": 1, "ok": { "is": "done" } })).await;
+    assert_eq!(call["by"]["id"], "ann", "the first that it hears of it");
+    assert_eq!(owner.until(|frame| frame["re"] == 1).await["ok"]["is"], "done");
+}
+
+#[tokio::test]
 async fn requests_leave_in_the_order_they_were_made_and_need_not_wait_for_each_other() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
