@@ -80,12 +80,15 @@ fn filled_store(options: &HubStoreOptions) -> HubStoreOptions {
     }
 }
 
+/// Several hubs live on such a store, and one on any other.
+fn is_postgres(store: &str) -> bool {
+    store.starts_with("postgres://") || store.starts_with("postgresql://")
+}
+
 /// The database, made if it is not there yet.
 async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
     let store = options.store.as_deref();
-    if let Some(url) =
-        store.filter(|store| store.starts_with("postgres://") || store.starts_with("postgresql://"))
-    {
+    if let Some(url) = store.filter(|store| is_postgres(store)) {
         let db = PostgresDb::connect(url, options.bus.as_deref()).await;
         return Ok(Arc::new(db.map_err(|error| {
             no_database(&error).fix("see whether PostgreSQL runs and lets this user in")
@@ -171,6 +174,7 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
         people: Some(Arc::clone(&people)),
         clock: Arc::new(SystemClock),
         node,
+        alone: !options.store.store.as_deref().is_some_and(is_postgres),
         options: hub::HubOptions {
             public_url: Some(public_url.clone()),
             name: server::host_name(),

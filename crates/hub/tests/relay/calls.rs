@@ -183,6 +183,38 @@ async fn a_dead_nodes_machine_is_away() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_node_that_dies_is_told_soon() {
+    let rig = Rig::new();
+    let (one, other) = (rig.node().await, rig.node().await);
+    let (_bridge, mut machine) = set_up(&one).await;
+    let mut browser = other.browser("who=ann").await;
+    here(&mut browser).await;
+    browser.say(prompt(1)).await;
+    machine.until(|frame| frame.get("call").is_some()).await;
+    let work = vec![store::sql::Statement::new("UPDATE machines SET node = 'dead'", [])];
+    store::sql::Db::run(rig.db.as_ref(), work, Vec::new()).await.unwrap();
+    let reply = browser.until(|frame| frame["re"] == 1).await;
+    assert_eq!(reply["error"]["code"], "busy");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("went away"), "{reply}");
+}
+
+#[tokio::test]
+async fn a_hub_that_begins_alone_believes_nothing_that_a_dead_one_left() {
+    let rig = Rig::new();
+    let left = rig.node().await;
+    let (_bridge, _machine) = set_up(&left).await;
+    rig.held("box").await;
+    // The other is as good as killed: it has said nothing, and its last beat is a moment old.
+    let node = rig.alone().await;
+    let mut browser = node.browser("who=ann").await;
+    let machines = browser.told("machines").await;
+    assert_eq!(machines["machines"][0]["here"], false, "{machines}");
+    let reply = browser.ask(prompt(1)).await;
+    assert_eq!(reply["error"]["code"], "busy");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("away since"), "{reply}");
+}
+
+#[tokio::test]
 async fn the_newest_socket_of_a_machine_counts_whichever_node_has_it() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);

@@ -235,12 +235,22 @@ impl Rig {
 
     /// One more node on the same database.
     pub async fn node(&self) -> Node {
+        self.begin(false).await
+    }
+
+    /// The only node, on a database of its own.
+    pub async fn alone(&self) -> Node {
+        self.begin(true).await
+    }
+
+    async fn begin(&self, alone: bool) -> Node {
         let parts = HubParts {
             db: Arc::clone(&self.db) as Arc<dyn Db>,
             door: Arc::clone(&self.keeper) as Arc<dyn Doorkeeper>,
             people: None,
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             node: NodeId::fresh().unwrap(),
+            alone,
             options: HubOptions { metrics_token: Some("numbers".into()), ..HubOptions::default() },
         };
         let hub = Hub::open(parts).await.unwrap();
