@@ -23,7 +23,7 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
         assert_eq!(node.http(method, path, "wrong", body.clone()).await.0, 401, "{path}");
         let others = node.http(method, path, "of-ben", body.clone()).await;
         let none = node.http(method, &path.replace("s1", "none"), "of-ben", body.clone()).await;
-        assert_eq!(others.0, 403, "{path}");
+        assert_eq!(others.0, 404, "{path}");
         assert_eq!(others, none, "nothing says that it exists");
     }
     assert_eq!(node.register("ben", "s1", None).await.0, 403);
@@ -31,7 +31,7 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
     for path in ["/ws/s1", "/ws/none", "/ws/..%2Fs1"] {
         assert_eq!(
             node.socket(path, &[("authorization", "Bearer of-ben"), TUNNEL]).await.err(),
-            Some(403),
+            Some(404),
             "{path}"
         );
         assert_eq!(
@@ -146,7 +146,7 @@ async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
     let mut machine = node.machine("ann", "box").await;
     machine.say(events(0, 1..=1)).await;
     assert_eq!(machine.closed().await.0, 1008);
-    assert_eq!(node.socket("/ws/machine/a%2Fb", &token).await.err(), Some(403));
+    assert_eq!(node.socket("/ws/machine/a%2Fb", &token).await.err(), Some(404));
     assert_eq!(node.socket("/ws/machine/box", &[token[0]]).await.err(), Some(400), "it speaks the tunnel");
 }
 
