@@ -195,7 +195,8 @@ async fn keep(
     let other = row(2).is_some_and(|row| row.int(0).is_ok_and(|sealed| (sealed != 0) != registration.sealed));
     let mut work = if other { schema::begin_anew(session) } else { Vec::new() };
     work.extend([put.must_change(1), note.statement(now, Some(hub.node.as_str()))]);
-    match hub.run(work, vec![topics::person(&person.0)]).await {
+    let news = vec![topics::person(&person.0), topics::session(session.as_str())];
+    match hub.run(work, news).await {
         Ok(_) => Ok(()),
         Err(DbError::Refused { .. }) => Err(not_yours()),
         Err(error) => Err(refused(&error)),
