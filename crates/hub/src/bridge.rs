@@ -25,6 +25,7 @@ use store::sql::{DbError, Statement, Value};
 use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROTOCOL, Registered, Registration};
 
 use crate::audit::Note;
+use crate::browser::frame_bytes_max;
 use crate::door::{Base, From};
 use crate::frames::{Sink, Source};
 use crate::guest::{Bearer, PersonId};
@@ -307,8 +308,9 @@ async fn look_at_frames(
     let role = owner.and_then(|owner| guest.role(&owner, Some(session.as_str())));
     let role = role.ok_or_else(unknown)?;
     let socket = upgrade(socket)?;
+    let frame_bytes_max = frame_bytes_max(&guest);
     let sink = Sink { hub: Arc::clone(&hub), session, role, after, ended: guest.ended.clone() };
-    Ok(serve(&hub, socket, move |pipe| sink.run(pipe)))
+    Ok(serve_up_to(frame_bytes_max, &hub, socket, move |pipe| sink.run(pipe)))
 }
 
 async fn machine_socket(
@@ -352,8 +354,16 @@ where
     W: FnOnce(Pipe) -> F + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
+    serve_up_to(FRAME_BYTES_MAX, hub, socket, work)
+}
+
+fn serve_up_to<W, F>(frame_bytes_max: usize, hub: &Arc<Hub>, socket: WebSocketUpgrade, work: W) -> Response
+where
+    W: FnOnce(Pipe) -> F + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
     let tasks = hub.tasks.clone();
-    let socket = socket.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
+    let socket = socket.max_message_size(frame_bytes_max).max_frame_size(frame_bytes_max);
     socket.on_upgrade(move |socket| async move {
         let (pipe, mouth) = socket::pipe();
         let working = tasks.spawn(work(pipe));

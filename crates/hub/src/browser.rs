@@ -65,11 +65,7 @@ async fn socket(
     }
     // A page cannot read why its handshake failed. It asks plainly, and who gets here is welcome.
     let Ok(socket) = socket else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    let draws = match &guest.who {
-        Who::Person { .. } => true,
-        Who::Bearer { role, .. } => *role >= Role::Driver,
-    };
-    let bytes_max = if draws { FRAME_BYTES_MAX } else { SMALL_BYTES_MAX };
+    let bytes_max = frame_bytes_max(&guest);
     let socket = socket.protocols([UI_PROTOCOL]).max_message_size(bytes_max).max_frame_size(bytes_max);
     let tasks = hub.tasks.clone();
     Ok(socket.on_upgrade(move |socket| async move {
@@ -79,6 +75,15 @@ async fn socket(
         socket::pump(socket, mouth).await;
         drop(working.await);
     }))
+}
+
+/// Who cannot prompt has no pictures to send.
+pub fn frame_bytes_max(guest: &Guest) -> usize {
+    let prompts = match &guest.who {
+        Who::Person { .. } => true,
+        Who::Bearer { role, .. } => *role >= Role::Driver,
+    };
+    if prompts { FRAME_BYTES_MAX } else { SMALL_BYTES_MAX }
 }
 
 /// One browser's line.
