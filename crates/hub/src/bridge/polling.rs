@@ -15,7 +15,7 @@ use net::http::{Content, Refusal};
 use serde::Deserialize;
 use store::sql::Statement;
 
-use super::{arriving, bearer, unknown, refused};
+use super::{arriving, bearer, refused, unknown};
 use crate::audit::Note;
 use crate::door::From;
 use crate::guest::PersonId;

@@ -52,7 +52,11 @@ pub async fn who_comes_by_a_link_has_its_role_in_its_session_and_nothing_else() 
     let person = PersonId(owner.id(&house).await.into());
     assert_eq!(*by, person);
     assert_eq!(guest.role(&person, Some("s1")), Some(Role::Approver));
-    assert_eq!(guest.role(&PersonId("other".into()), Some("s1")), None, "the id may have another owner later");
+    assert_eq!(
+        guest.role(&PersonId("other".into()), Some("s1")),
+        None,
+        "the id may have another owner later"
+    );
     assert_eq!(guest.role(&person, Some("s2")), None);
     assert_eq!(guest.role(&person, None), None);
     assert!(house.people.view(&guest).await.unwrap().is_none());

@@ -227,7 +227,8 @@ async fn a_session_that_names_somebody_elses_machine_does_not_drive_it() {
     let mut machine = node.machine("ann", "box").await;
     rig.held("box").await;
     let mut ben = node.browser("who=ben").await;
-    let prompt = |id| json!({ "id": id, "do": "prompt", "session": "a1", "key": "k", "text": "x", "pictures": [] });
+    let prompt =
+        |id| json!({ "id": id, "do": "prompt", "session": "a1", "key": "k", "text": "x", "pictures": [] });
     let asked = [
         prompt(1),
         json!({ "id": 1, "do": "at", "machine": "box", "request": prompt(1) }),
