@@ -25,6 +25,7 @@ use store::sql::{DbError, Statement, Value};
 use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROTOCOL, Registered, Registration};
 
 use crate::audit::Note;
+use crate::browser::frame_bytes_max;
 use crate::door::{Base, From};
 use crate::frames::{Sink, Source};
 use crate::guest::{Bearer, PersonId};
@@ -57,7 +58,7 @@ pub fn refused(error: &DbError) -> Refusal {
             let message = format!("the hub's database is away; try again in {RETRY_SECONDS} s");
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "database_away", message)
         }
-        DbError::Refused { .. } => not_yours(),
+        DbError::Refused { .. } => unknown(),
         DbError::Failed { .. } => {
             let message = "the hub's database refused; the hub's log says why";
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", message)
@@ -65,9 +66,16 @@ pub fn refused(error: &DbError) -> Refusal {
     }
 }
 
-/// Says the same for what is somebody else's and for what is not there.
-fn not_yours() -> Refusal {
+/// Says the same for what is somebody else's and for what is not there. A bridge whose session was forgotten registers it
+/// again.
+fn unknown() -> Refusal {
     let message = "this id is not registered by whoever made this token; register it with POST /api/sessions, or use another";
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_id", message)
+}
+
+/// What is to be registered has an owner, or its machine has.
+fn not_yours() -> Refusal {
+    let message = "this id of a session or a machine is somebody else's; use another";
     Refusal::new(StatusCode::FORBIDDEN, "not_yours", message)
 }
 
@@ -188,7 +196,12 @@ async fn keep(
     let other = row(2).is_some_and(|row| row.int(0).is_ok_and(|sealed| (sealed != 0) != registration.sealed));
     let mut work = if other { schema::begin_anew(session) } else { Vec::new() };
     work.extend([put.must_change(1), note.statement(now, Some(hub.node.as_str()))]);
-    hub.run(work, vec![topics::person(&person.0)]).await.map_err(|error| refused(&error)).map(drop)
+    let news = vec![topics::person(&person.0), topics::session(session.as_str())];
+    match hub.run(work, news).await {
+        Ok(_) => Ok(()),
+        Err(DbError::Refused { .. }) => Err(not_yours()),
+        Err(error) => Err(refused(&error)),
+    }
 }
 
 async fn heartbeat(
@@ -258,7 +271,7 @@ async fn session_socket(
         return look_at_frames(hub, &session, after.after, socket, headers, peer).await;
     }
     let bearer = bearer(&hub, headers, peer).await?;
-    let session = SessionId::parse(&session).map_err(|_| not_yours())?;
+    let session = SessionId::parse(&session).map_err(|_| unknown())?;
     let socket = upgrade(socket)?;
     let socket = socket.protocols([PROTOCOL]);
     let mirror = socket.selected_protocol().is_some();
@@ -267,11 +280,11 @@ async fn session_socket(
     if mirror {
         let attached =
             Attachment::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
-        let attached = attached.ok_or_else(not_yours)?;
+        let attached = attached.ok_or_else(unknown)?;
         return Ok(serve(&hub, socket, move |pipe| attached.run(pipe, ended)));
     }
     let source = Source::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;
-    let source = source.ok_or_else(not_yours)?;
+    let source = source.ok_or_else(unknown)?;
     Ok(serve(&hub, socket, move |pipe| source.run(pipe, ended)))
 }
 
@@ -288,15 +301,16 @@ async fn look_at_frames(
     if let Some(peer) = peer {
         peer.admit();
     }
-    let session = SessionId::parse(session).map_err(|_| not_yours())?;
+    let session = SessionId::parse(session).map_err(|_| unknown())?;
     let question = Statement::new("SELECT person FROM mirrors WHERE session = $1", [session.as_str().into()]);
     let rows = hub.rows(question).await.map_err(|error| refused(&error))?;
     let owner = rows.first().and_then(|row| row.text(0).ok()).map(PersonId);
     let role = owner.and_then(|owner| guest.role(&owner, Some(session.as_str())));
-    let role = role.ok_or_else(not_yours)?;
+    let role = role.ok_or_else(unknown)?;
     let socket = upgrade(socket)?;
+    let frame_bytes_max = frame_bytes_max(&guest);
     let sink = Sink { hub: Arc::clone(&hub), session, role, after, ended: guest.ended.clone() };
-    Ok(serve(&hub, socket, move |pipe| sink.run(pipe)))
+    Ok(serve_up_to(frame_bytes_max, &hub, socket, move |pipe| sink.run(pipe)))
 }
 
 async fn machine_socket(
@@ -322,7 +336,7 @@ fn arriving(
     bearer: Bearer,
     address: Option<IpAddr>,
 ) -> Result<Arriving, Refusal> {
-    let id = MachineId::parse(machine).ok_or_else(not_yours)?;
+    let id = MachineId::parse(machine).ok_or_else(unknown)?;
     let ended = hub.door.keeper.ended(&bearer);
     Ok(Arriving { hub: Arc::clone(hub), id, person: bearer.person, address, ended })
 }
@@ -340,8 +354,16 @@ where
     W: FnOnce(Pipe) -> F + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
+    serve_up_to(FRAME_BYTES_MAX, hub, socket, work)
+}
+
+fn serve_up_to<W, F>(frame_bytes_max: usize, hub: &Arc<Hub>, socket: WebSocketUpgrade, work: W) -> Response
+where
+    W: FnOnce(Pipe) -> F + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
     let tasks = hub.tasks.clone();
-    let socket = socket.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
+    let socket = socket.max_message_size(frame_bytes_max).max_frame_size(frame_bytes_max);
     socket.on_upgrade(move |socket| async move {
         let (pipe, mouth) = socket::pipe();
         let working = tasks.spawn(work(pipe));

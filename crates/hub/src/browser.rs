@@ -65,11 +65,7 @@ async fn socket(
     }
     // A page cannot read why its handshake failed. It asks plainly, and who gets here is welcome.
     let Ok(socket) = socket else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    let draws = match &guest.who {
-        Who::Person { .. } => true,
-        Who::Bearer { role, .. } => *role >= Role::Driver,
-    };
-    let bytes_max = if draws { FRAME_BYTES_MAX } else { SMALL_BYTES_MAX };
+    let bytes_max = frame_bytes_max(&guest);
     let socket = socket.protocols([UI_PROTOCOL]).max_message_size(bytes_max).max_frame_size(bytes_max);
     let tasks = hub.tasks.clone();
     Ok(socket.on_upgrade(move |socket| async move {
@@ -79,6 +75,15 @@ async fn socket(
         socket::pump(socket, mouth).await;
         drop(working.await);
     }))
+}
+
+/// Who cannot prompt has no pictures to send.
+pub fn frame_bytes_max(guest: &Guest) -> usize {
+    let prompts = match &guest.who {
+        Who::Person { .. } => true,
+        Who::Bearer { role, .. } => *role >= Role::Driver,
+    };
+    if prompts { FRAME_BYTES_MAX } else { SMALL_BYTES_MAX }
 }
 
 /// One browser's line.
@@ -148,7 +153,7 @@ impl Line {
             Who::Bearer { session, until, .. } => (Some(session.to_string()), Some(until.0)),
         };
         self.tell(&HubTold::At { person, session, until }).await?;
-        self.lay_table().await;
+        self.lay_table();
         while let Some(text) = pipe.came.recv().await {
             self.take(&text).await?;
         }
@@ -174,16 +179,12 @@ impl Line {
     }
 
     /// Whose things this guest sees: their own, or those of whoever shared one.
-    async fn lay_table(&mut self) {
+    fn lay_table(&mut self) {
         let owner = match &self.guest.who {
-            Who::Person { id, .. } => Some(id.clone()),
-            Who::Bearer { session, .. } => {
-                let found = requests::owner(&self.hub, session).await;
-                found.ok().flatten().map(|mirror| mirror.owner)
-            }
+            Who::Person { id, .. } => id,
+            Who::Bearer { owner, .. } => owner,
         };
-        let Some(owner) = owner else { return };
-        let shelf = self.hub.shelves.of(&self.hub, &owner);
+        let shelf = self.hub.shelves.of(&self.hub, owner);
         self.shelf = Some(Arc::clone(&shelf));
         let table = Table::new(Arc::clone(&self.guest), shelf, self.go.clone());
         self.start(table.run());

@@ -23,6 +23,8 @@ use crate::topics;
 
 /// How long a machine may take for its answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// Whether the node that was written to still has the machine is looked at this often.
+const LOOK_FOR_NODE_EVERY: Duration = Duration::from_secs(2);
 /// Mail is looked for untold this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Letters that are taken at once.
@@ -72,7 +74,31 @@ pub struct Pending {
 
 enum Answered {
     Here(oneshot::Receiver<Box<RawValue>>),
-    ByMail(oneshot::Receiver<Answer>),
+    ByMail(ByMail),
+}
+
+struct ByMail {
+    answered: oneshot::Receiver<Answer>,
+    machine: MachineId,
+    /// Where it was when it was written to.
+    node: NodeId,
+}
+
+impl ByMail {
+    /// A node that is dead answers nothing, and need not be waited for.
+    async fn answer(&mut self, hub: &Arc<Hub>) -> Answer {
+        loop {
+            if let Ok(answer) = tokio::time::timeout(LOOK_FOR_NODE_EVERY, &mut self.answered).await {
+                return answer.ok().flatten();
+            }
+            // A database that is away says nothing about it.
+            if let Ok(false) = hub.is_at(&self.machine, &self.node).await {
+                // Its last words may lie here unread.
+                drop(hub.take_mail().await);
+                return self.answered.try_recv().ok().flatten();
+            }
+        }
+    }
 }
 
 impl Pending {
@@ -81,7 +107,7 @@ impl Pending {
         let waiting = async {
             match &mut self.answered {
                 Answered::Here(answered) => answered.await.ok(),
-                Answered::ByMail(answered) => answered.await.ok().flatten(),
+                Answered::ByMail(mail) => mail.answer(&self.hub).await,
             }
         };
         let answer = tokio::time::timeout(ANSWER_WAIT, waiting).await;
@@ -162,7 +188,7 @@ impl Hub {
             hub: Arc::clone(self),
             held: None,
             letter: Some(number),
-            answered: Answered::ByMail(answered),
+            answered: Answered::ByMail(ByMail { answered, machine: machine.clone(), node: node.clone() }),
             began,
         };
         let from = self.node.to_string();
@@ -190,6 +216,16 @@ impl Hub {
                 Err(machine_away(seen_at.max(beat.unwrap_or_default()), self.now().0))
             }
         }
+    }
+
+    /// Whether this node holds the machine's socket, and lives.
+    async fn is_at(&self, machine: &MachineId, node: &NodeId) -> Result<bool, DbError> {
+        let question = Statement::new(
+            "SELECT 1 FROM machines JOIN nodes ON nodes.id = machines.node
+             WHERE machines.id = $1 AND machines.node = $2 AND nodes.seen_at > $3",
+            [machine.as_str().into(), node.as_str().into(), (self.now().0 - NODE_SILENCE_MS).into()],
+        );
+        Ok(!self.rows(question).await?.is_empty())
     }
 
     async fn post(&self, node: &NodeId, letter: &Letter) -> Result<(), DbError> {
@@ -283,10 +319,7 @@ fn not_sent(hub: &Hub, error: NotSent) -> Wrong {
 /// Says since when: a clock time would be the hub's, and not the reader's.
 fn machine_away(seen_at: i64, now: i64) -> Wrong {
     if seen_at == 0 {
-        return wrong(
-            "busy",
-            "this session's machine is not connected to the hub; start `ropewalk up --bridge` there",
-        );
+        return not_connected();
     }
     let seconds = (now - seen_at).max(0) / 1000;
     let ago = match seconds {
@@ -296,4 +329,8 @@ fn machine_away(seen_at: i64, now: i64) -> Wrong {
         _ => format!("{} days", seconds / 86400),
     };
     wrong("busy", format!("the machine is away since {ago}; what is asked of it can be sent when it is back"))
+}
+
+pub(crate) fn not_connected() -> Wrong {
+    wrong("busy", "this session's machine is not connected to the hub; start `ropewalk up --bridge` there")
 }

@@ -55,8 +55,10 @@ struct Ring {
     last: u64,
     /// Its first look is done.
     looked: bool,
-    /// The mirror is gone.
-    gone: bool,
+    /// When the mirror was made, and whether it is sealed: another one of the same id is no continuation.
+    began: Option<(i64, bool)>,
+    /// Why nothing more comes.
+    gone: Option<&'static str>,
 }
 
 struct Shown {
@@ -78,7 +80,8 @@ pub enum More {
     Frames(Vec<Utf8Bytes>, Spot),
     /// Nothing yet.
     Wait,
-    Gone,
+    /// Nothing more, and why.
+    Gone(&'static str),
 }
 
 /// Counts the nodes at which somebody looks at a session.
@@ -94,7 +97,9 @@ impl Feeds {
     pub fn of(&self, hub: &Arc<Hub>, shape: &Shape) -> Arc<Feed> {
         let mut feeds = self.feeds();
         feeds.retain(|_, feed| feed.strong_count() > 0);
-        if let Some(feed) = feeds.get(&shape.session).and_then(Weak::upgrade) {
+        let there = feeds.get(&shape.session).and_then(Weak::upgrade);
+        // One that is over is still held by who has not heard of it.
+        if let Some(feed) = there.filter(|feed| feed.ring().gone.is_none()) {
             return feed;
         }
         let feed = Arc::new(Feed {
@@ -167,7 +172,7 @@ impl Feed {
     fn add(&self, number: u64, whole: bool, upto: u64, from: Option<u64>, body: &str) {
         let mut ring = self.ring();
         let next = number == ring.last + 1 || (ring.views.is_empty() && whole && number > ring.last);
-        if !ring.looked || !next {
+        if !ring.looked || !next || ring.gone.is_some() {
             return;
         }
         let Some(frame) = self.shape.frame(upto, from, body) else { return };
@@ -186,8 +191,14 @@ impl Feed {
     pub fn forget(&self) {
         let mut ring = self.ring();
         let generation = ring.generation + 1;
-        *ring = Ring { generation, ..Ring::default() };
+        *ring = Ring { generation, began: ring.began, gone: ring.gone, ..Ring::default() };
         drop(ring);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Who looks is told that nothing more comes here.
+    fn end(&self, why: &'static str) {
+        self.ring().gone = Some(why);
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -198,8 +209,8 @@ impl Feed {
     /// For somebody who begins to look.
     pub fn begin(&self, after: Option<u64>) -> More {
         let ring = self.ring();
-        if ring.gone {
-            return More::Gone;
+        if let Some(why) = ring.gone {
+            return More::Gone(why);
         }
         // More than one view may lead to the same position: what is told again then is told whole.
         let known = after.and_then(|after| ring.views.iter().find(|shown| shown.upto == after));
@@ -212,8 +223,8 @@ impl Feed {
 
     pub fn after(&self, spot: Spot) -> More {
         let ring = self.ring();
-        if ring.gone {
-            return More::Gone;
+        if let Some(why) = ring.gone {
+            return More::Gone(why);
         }
         let first = ring.views.front().map_or(ring.last + 1, |first| first.number);
         let holds =
@@ -310,7 +321,7 @@ impl Reader {
         };
         let session: Value = self.session.as_str().into();
         let there = Statement::new(
-            "SELECT snapshot, snapshot_before, view_number FROM mirrors WHERE session = $1",
+            "SELECT view_number, created_at, sealed FROM mirrors WHERE session = $1",
             [session.clone()],
         );
         let views = Statement::new(
@@ -323,14 +334,19 @@ impl Reader {
         let found = self.hub.run(vec![there, views], Vec::new()).await?;
         let [there, views] = found.as_slice() else { return Ok(false) };
         let Some(mirror) = there.rows.first() else {
-            feed.ring().gone = true;
-            feed.changed.send_modify(|count| *count += 1);
+            feed.end("this session was forgotten at the hub");
             return Ok(false);
         };
-        let kept = mirror.count(2)?;
+        let (kept, began) = (mirror.count(0)?, (mirror.int(1)?, mirror.int(2)? != 0));
+        let before = feed.ring().began.unwrap_or((began.0, feed.shape.sealed));
+        if began != before {
+            feed.end("this session began anew at the hub; open it again");
+            return Ok(false);
+        }
         {
             let mut ring = feed.ring();
             ring.looked = true;
+            ring.began = Some(began);
             // Views that follow were forgotten while nobody told us: begin with the next whole one.
             let first = views.rows.first().map(|row| row.count(0)).transpose()?;
             if looked && first.is_some_and(|first| first > ring.last + 1) {
@@ -399,7 +415,7 @@ mod tests {
                 (frames.iter().map(upto).collect(), Some(spot))
             }
             More::Wait => (vec!["wait".into()], None),
-            More::Gone => (vec!["gone".into()], None),
+            More::Gone(_) => (vec!["gone".into()], None),
         }
     }
 

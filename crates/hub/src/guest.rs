@@ -34,6 +34,8 @@ pub enum Who {
     Bearer {
         share: Arc<str>,
         session: Arc<str>,
+        /// Who made the link, and had the session then.
+        owner: PersonId,
         role: Role,
         until: Timestamp,
     },
@@ -44,7 +46,9 @@ impl Guest {
     pub fn role(&self, owner: &PersonId, session: Option<&str>) -> Option<Role> {
         match &self.who {
             Who::Person { id, .. } => (id == owner).then_some(Role::Owner),
-            Who::Bearer { session: shared, role, .. } => (session == Some(shared)).then_some(*role),
+            Who::Bearer { session: shared, owner: by, role, .. } => {
+                (session == Some(shared) && by == owner).then_some(*role)
+            }
         }
     }
 }

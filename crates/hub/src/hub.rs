@@ -75,6 +75,8 @@ pub struct HubParts {
     pub people: Option<Arc<People>>,
     pub clock: Arc<dyn Clock>,
     pub node: NodeId,
+    /// The database is this process's own: whatever another node has left in it is dead.
+    pub alone: bool,
     pub options: HubOptions,
 }
 
@@ -102,9 +104,11 @@ pub struct Hub {
 impl Hub {
     /// Brings the database to the layout that this node needs, and begins to live on it.
     pub async fn open(parts: HubParts) -> Result<Arc<Self>, DbError> {
-        let HubParts { db, door, people, clock, node, options } = parts;
+        let HubParts { db, door, people, clock, node, alone, options } = parts;
         migrate(db.as_ref(), "logs", &log::STEPS).await?;
         migrate(db.as_ref(), schema::LAYOUT, &schema::STEPS).await?;
+        // Links go with the mirrors that they lead to.
+        crate::people::lay_out(db.as_ref()).await?;
         let heard = db.heard();
         let hub = Arc::new(Self {
             answers: AtomicBool::new(true),
@@ -125,7 +129,9 @@ impl Hub {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
-        hub.run(vec![hub.beat()], Vec::new()).await?;
+        let mut first = if alone { nobody_is_here() } else { Vec::new() };
+        first.push(hub.beat());
+        hub.run(first, Vec::new()).await?;
         let listening = Arc::clone(&hub);
         hub.start(async move { listening.topics.run(heard).await });
         let beating = Arc::clone(&hub);
@@ -259,6 +265,18 @@ impl Hub {
             tracing::info!(%error, "the other nodes learn of this one's end by its silence");
         }
     }
+}
+
+/// What nodes that ended without a word have left.
+fn nobody_is_here() -> Vec<Statement> {
+    let work = [
+        "UPDATE machines SET node = NULL WHERE node IS NOT NULL",
+        "UPDATE mirrors SET node = NULL WHERE node IS NOT NULL",
+        "DELETE FROM watchers",
+        "DELETE FROM mail",
+        "DELETE FROM nodes",
+    ];
+    work.into_iter().map(|sql| Statement::new(sql, [])).collect()
 }
 
 /// What a person is told when the database does not do something.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use store::sql::{DbError, Statement, Value};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use wire::tunnel::{Call, Down, Keys, Machine, Operator, Up};
 
@@ -24,6 +25,8 @@ use crate::topics;
 const CALLS_MAX: usize = 256;
 /// How long a machine may take to say its name.
 const FIRST_WORDS: Duration = Duration::from_secs(15);
+/// Whether another node holds the machine is looked at untold this often.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
 const NAME_CHARS_MAX: usize = 100;
 const KEYS_MAX: usize = 64;
 const KEY_CHARS_MAX: usize = 4096;
@@ -236,6 +239,9 @@ impl Arriving {
     async fn serve(&self, pipe: &mut Pipe, held: &Held) -> (u16, String) {
         let mut ear = self.hub.topics.listen(&topics::machine(self.id.as_str()));
         ear.mark_unchanged();
+        let every = topics::about(LOOK_EVERY);
+        let mut looks = tokio::time::interval_at(Instant::now() + every, every);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let wake = tokio::select! {
                 biased;
@@ -244,6 +250,7 @@ impl Arriving {
                 () = held.over.cancelled() => Wake::Over(COME_BACK, "this machine has another socket"),
                 frame = pipe.came.recv() => frame.map_or(Wake::Hung, Wake::Frame),
                 Ok(()) = ear.changed() => Wake::Heard,
+                _ = looks.tick() => Wake::Heard,
             };
             let done = match wake {
                 Wake::Over(code, reason) => Err((code, reason.to_owned())),

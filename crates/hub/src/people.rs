@@ -37,12 +37,13 @@ use tokio_util::sync::CancellationToken;
 use wire::native::Wrong;
 use wire::native::hub::{HubAnswered, HubRequest};
 
-use self::ends::{Ends, Stay, TOPIC};
+use self::ends::{Ends, Stay};
 use self::passkeys::Challenges;
 use self::place::Place;
 use crate::audit;
 use crate::guest::{Bearer, Doorkeeper, Guest, PersonId, Who};
 
+pub(crate) use ends::TOPIC;
 pub use failure::{Failure, Why};
 pub use push::News;
 pub use routes::{Address, routes, slow_down};
@@ -97,10 +98,15 @@ pub struct People {
     office: Mutex<Option<Office>>,
 }
 
+/// Makes the tables of people, if they are not there yet.
+pub(crate) async fn lay_out(db: &dyn Db) -> Result<(), DbError> {
+    migrate(db, "people", &layout::STEPS).await
+}
+
 impl People {
     pub async fn open(db: Arc<dyn Db>, options: PeopleOptions) -> Result<Arc<Self>, OpenError> {
         let place = Place::parse(&options.public_url).map_err(OpenError::Address)?;
-        migrate(&*db, "people", &layout::STEPS).await.map_err(|error| OpenError::Unread(error.into()))?;
+        lay_out(&*db).await.map_err(|error| OpenError::Unread(error.into()))?;
         let fresh = url_safe(&random().map_err(|error| OpenError::Unread(Failure::NoRandom(error)))?);
         let key = secret(&*db, "challenges", fresh).await.map_err(OpenError::Unread)?;
         let pushes = match options.push {

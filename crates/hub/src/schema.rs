@@ -94,11 +94,16 @@ pub fn frames_log(session: &SessionId) -> String {
     format!("frames/{session}")
 }
 
-/// A mirror goes for good, with everything that was kept of it.
+/// A mirror goes for good, with everything that was kept of it and the links to it: whoever registers the id next may be
+/// somebody else.
 pub fn forget(session: &SessionId) -> Vec<Statement> {
     let mut work = log::delete(session.as_str());
     work.extend(log::delete(&frames_log(session)));
-    for table in ["views", "watchers", "mirrors"] {
+    work.push(Statement::new(
+        "DELETE FROM browsers WHERE share IN (SELECT id FROM shares WHERE session = $1)",
+        [session.as_str().into()],
+    ));
+    for table in ["shares", "views", "watchers", "mirrors"] {
         work.push(Statement::new(
             format!("DELETE FROM {table} WHERE session = $1"),
             [session.as_str().into()],
@@ -140,6 +145,8 @@ fn forget_where(column: &str, value: Value) -> Vec<Statement> {
         delete(&format!("logs WHERE id IN ({frames})")),
         delete(&format!("views WHERE session IN ({sessions})")),
         delete(&format!("watchers WHERE session IN ({sessions})")),
+        delete(&format!("browsers WHERE share IN (SELECT id FROM shares WHERE session IN ({sessions}))")),
+        delete(&format!("shares WHERE session IN ({sessions})")),
         delete(&format!("mirrors WHERE {column} = $1")),
         delete(&format!("machines WHERE {of_machines} = $1")),
     ]

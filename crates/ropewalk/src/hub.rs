@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ use crate::trouble::Trouble;
 use crate::{doors, paths, server, terminal};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
+/// The same as on the command line.
+const PRUNE_DAYS: RangeInclusive<u64> = 1..=3650;
 /// Every bridged session and every browser has a connection.
 const FILES_WANTED: u64 = 65_536;
 const STATUS_WAIT: Duration = Duration::from_secs(2);
@@ -36,7 +39,7 @@ pub fn run(arguments: &HubArguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         match &arguments.command {
-            None => serve(&filled(&arguments.options)).await,
+            None => serve(&filled(&arguments.options)?).await,
             Some(HubCommand::Audit(options)) => audit(options).await,
             Some(HubCommand::Link(options)) => link(options).await,
             Some(HubCommand::Token(options)) => token(options).await,
@@ -55,18 +58,43 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// What the command line leaves open, variables may say.
-fn filled(options: &HubOptions) -> HubOptions {
+fn filled(options: &HubOptions) -> Result<HubOptions, Trouble> {
     let options = options.clone();
     let is_on =
         |name| variable(name).is_some_and(|word| !matches!(word.as_str(), "0" | "false" | "no" | "off"));
-    HubOptions {
-        listen: options.listen.or_else(|| variable("LISTEN")?.parse().ok()),
+    Ok(HubOptions {
+        listen: listen_on(options.listen)?,
         store: filled_store(&options.store),
         tls_cert: options.tls_cert.or_else(|| variable("TLS_CERT").map(PathBuf::from)),
         tls_key: options.tls_key.or_else(|| variable("TLS_KEY").map(PathBuf::from)),
         behind_proxy: options.behind_proxy || is_on("BEHIND_PROXY"),
         metrics_token: options.metrics_token.or_else(|| variable("METRICS_TOKEN")),
-        prune_days: options.prune_days.or_else(|| variable("PRUNE_DAYS")?.parse().ok()),
+        prune_days: match options.prune_days {
+            Some(days) => Some(days),
+            None => prune_days()?,
+        },
+    })
+}
+
+/// A variable that is wrong is not taken for one that is not there.
+fn listen_on(given: Option<SocketAddr>) -> Result<Option<SocketAddr>, Trouble> {
+    let (None, Some(word)) = (given, variable("LISTEN")) else { return Ok(given) };
+    let wrong = |error| {
+        let what = format!("ROPEWALK_HUB_LISTEN is `{word}`, which is no address");
+        Trouble::usage(what).because(error).fix("give an address and a port, like 127.0.0.1:8090")
+    };
+    word.parse().map(Some).map_err(wrong)
+}
+
+fn prune_days() -> Result<Option<u64>, Trouble> {
+    let Some(word) = variable("PRUNE_DAYS") else { return Ok(None) };
+    match word.parse() {
+        Ok(days) if PRUNE_DAYS.contains(&days) => Ok(Some(days)),
+        Ok(_) | Err(_) => {
+            let (first, last) = (PRUNE_DAYS.start(), PRUNE_DAYS.end());
+            let what = format!("ROPEWALK_HUB_PRUNE_DAYS is `{word}`, which is no number of days");
+            Err(Trouble::usage(what).fix(format!("give a number from {first} to {last}")))
+        }
     }
 }
 
@@ -80,12 +108,15 @@ fn filled_store(options: &HubStoreOptions) -> HubStoreOptions {
     }
 }
 
+/// Several hubs live on such a store, and one on any other.
+fn is_postgres(store: &str) -> bool {
+    store.starts_with("postgres://") || store.starts_with("postgresql://")
+}
+
 /// The database, made if it is not there yet.
 async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
     let store = options.store.as_deref();
-    if let Some(url) =
-        store.filter(|store| store.starts_with("postgres://") || store.starts_with("postgresql://"))
-    {
+    if let Some(url) = store.filter(|store| is_postgres(store)) {
         let db = PostgresDb::connect(url, options.bus.as_deref()).await;
         return Ok(Arc::new(db.map_err(|error| {
             no_database(&error).fix("see whether PostgreSQL runs and lets this user in")
@@ -171,6 +202,7 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
         people: Some(Arc::clone(&people)),
         clock: Arc::new(SystemClock),
         node,
+        alone: !options.store.store.as_deref().is_some_and(is_postgres),
         options: hub::HubOptions {
             public_url: Some(public_url.clone()),
             name: server::host_name(),
@@ -320,7 +352,7 @@ async fn token(options: &HubTokenOptions) -> Result<(), Trouble> {
 
 /// Asks the hub of this machine whether it can serve.
 fn status(options: &HubStatusOptions) -> Result<(), Trouble> {
-    let listen = options.listen.or_else(|| variable("LISTEN")?.parse().ok()).unwrap_or(LISTEN);
+    let listen = listen_on(options.listen)?.unwrap_or(LISTEN);
     let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let address = SocketAddr::new(host, listen.port());
     let asked = ask(address);

@@ -15,7 +15,7 @@ use net::http::{Content, Refusal};
 use serde::Deserialize;
 use store::sql::Statement;
 
-use super::{arriving, bearer, not_yours, refused};
+use super::{arriving, bearer, refused, unknown};
 use crate::audit::Note;
 use crate::door::From;
 use crate::guest::PersonId;
@@ -45,7 +45,7 @@ async fn is_own(hub: &Hub, session: &SessionId, person: &PersonId) -> Result<(),
         [session.as_str().into(), person.0.as_ref().into()],
     );
     let rows = hub.rows(question).await.map_err(|error| refused(&error))?;
-    if rows.is_empty() { Err(not_yours()) } else { Ok(()) }
+    if rows.is_empty() { Err(unknown()) } else { Ok(()) }
 }
 
 #[derive(Deserialize)]
@@ -61,14 +61,14 @@ async fn poll_session(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let bearer = bearer(&hub, &headers, None).await?;
-    let id = SessionId::parse(&session).map_err(|_| not_yours())?;
+    let id = SessionId::parse(&session).map_err(|_| unknown())?;
     is_own(&hub, &id, &bearer.person).await?;
     let ended = hub.door.keeper.ended(&bearer);
     let (pipe, mouth) = socket::pipe();
     hub.note(Note::new("session attached", Some(&bearer.person.0)).about(id.as_str()).from(from.0));
     let attached =
         Attachment::attach(&hub, id, bearer.person.clone()).await.map_err(|error| refused(&error))?;
-    let attached = attached.ok_or_else(not_yours)?;
+    let attached = attached.ok_or_else(unknown)?;
     let name = hub.polls.open(session, bearer.person, mouth)?;
     drop(hub.tasks.spawn(attached.run(pipe, ended)));
     Ok(Json(serde_json::json!({ "connection": name })).into_response())

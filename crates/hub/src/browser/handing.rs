@@ -14,9 +14,14 @@ use crate::guest::{Guest, Who};
 use crate::hub::wrong;
 use crate::socket::Go;
 
-/// Who may not is told so here, also while the machine is away. The machine looks for itself.
+/// Who may not is told so here, also while the machine is away. The machine looks for itself. A link to a session lends
+/// it, and what is deleted cannot be given back: that is for its owner, whatever a driver may do on the machine itself.
 pub(super) fn check(role: Role, request: &Request) -> Result<(), Wrong> {
-    if role >= roles::needed(request) {
+    let needed = match request {
+        Request::Delete { .. } => Role::Owner,
+        _ => roles::needed(request),
+    };
+    if role >= needed {
         return Ok(());
     }
     Err(wrong("forbidden", "this link does not let you do this; ask whoever gave it to you"))

@@ -15,11 +15,13 @@ use super::table::{drawn, page, sees, views};
 use super::watching::{Watch, Watching};
 use super::{HubReply, Hung, Line, WATCHES_MAX};
 use crate::audit::Note;
+use crate::calls::not_connected;
 use crate::feed::Shape;
 use crate::guest::{PersonId, Who};
 use crate::hub::{Hub, away, wrong};
 use crate::ids::MachineId;
 use crate::metrics::Counted;
+use crate::people;
 use crate::schema;
 use crate::shelf::Mirrored;
 use crate::topics;
@@ -30,16 +32,25 @@ const SEARCH_BYTES_MAX: usize = 256;
 /// A mirror, for who asks about it.
 pub(super) struct Mirror {
     pub owner: PersonId,
+    /// What it was registered with: a name to show, and no more than that.
+    pub named: Option<Arc<str>>,
+    /// The same, while it is a machine of the mirror's owner. Whoever asks is let through to this one only: an id that
+    /// was named while it was free may be somebody else's machine by now.
     pub machine: Option<Arc<str>>,
     pub sealed: bool,
 }
 
 pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wrong> {
-    let question =
-        Statement::new("SELECT person, machine, sealed FROM mirrors WHERE session = $1", [session.into()]);
+    let question = Statement::new(
+        "SELECT mirrors.person, mirrors.machine, machines.id, mirrors.sealed FROM mirrors
+         LEFT JOIN machines ON machines.id = mirrors.machine AND machines.person = mirrors.person
+         WHERE mirrors.session = $1",
+        [session.into()],
+    );
     let rows = hub.rows(question).await.map_err(|error| away(&error))?;
     let read = |row: &store::sql::Row| {
-        Ok(Mirror { owner: PersonId(row.text(0)?), machine: row.maybe_text(1)?, sealed: row.int(2)? != 0 })
+        let (owner, sealed) = (PersonId(row.text(0)?), row.int(3)? != 0);
+        Ok(Mirror { owner, named: row.maybe_text(1)?, machine: row.maybe_text(2)?, sealed })
     };
     rows.first().map(read).transpose().map_err(|error| away(&error))
 }
@@ -258,7 +269,7 @@ impl Line {
             let message = format!("a browser watches at most {WATCHES_MAX} sessions; leave one");
             return Err(wrong("busy", message));
         }
-        let shape = Shape { session: session.clone(), machine: mirror.machine, sealed: mirror.sealed };
+        let shape = Shape { session: session.clone(), machine: mirror.named, sealed: mirror.sealed };
         let watching = Watching {
             feed: self.hub.feeds.of(&self.hub, &shape),
             session: session.clone(),
@@ -295,7 +306,10 @@ impl Line {
                 ));
             }
             let machine = mirror.machine.as_deref().and_then(MachineId::parse);
-            let machine = machine.ok_or_else(|| bad("this session's bridge takes frames only, at /ws/ID"))?;
+            let machine = machine.ok_or_else(|| match mirror.named {
+                Some(_) => not_connected(),
+                None => bad("this session's bridge takes frames only, at /ws/ID"),
+            })?;
             Ok((machine, role))
         };
         match ready.await {
@@ -414,7 +428,7 @@ impl Line {
         let mut work = schema::forget_machine(id.as_str());
         let note = Note::new("machine forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
         work.push(note.statement(self.hub.now(), Some(self.hub.node.as_str())));
-        let news = vec![topics::person(&person.0), topics::machine(id.as_str())];
+        let news = vec![topics::person(&person.0), topics::machine(id.as_str()), people::TOPIC.to_owned()];
         self.hub.run(work, news).await.map_err(|error| away(&error))?;
         if let Some(held) = self.hub.machines.held(&id) {
             held.end();

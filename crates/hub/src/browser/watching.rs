@@ -51,9 +51,8 @@ impl Watching {
                     }
                 }
                 More::Wait => {}
-                More::Gone => {
-                    let message = "this session was forgotten at the hub".to_owned();
-                    let told = Told::Over { session: self.session.to_string(), message };
+                More::Gone(why) => {
+                    let told = Told::Over { session: self.session.to_string(), message: why.to_owned() };
                     return send(&self.go, &Frame::Told(Box::new(told))).await;
                 }
             }

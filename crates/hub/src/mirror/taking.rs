@@ -12,11 +12,14 @@ use wire::tunnel::{Batch, CardEntry, Entry, ViewEntry};
 
 /// Deltas since the last view that stands for itself; then another is asked for.
 pub const DELTA_BYTES_MAX: u64 = 512 << 10;
+/// After so much of them no more are taken until there is another: who looks would have to read them all.
+const DELTA_BYTES_TAKEN: u64 = 4 * DELTA_BYTES_MAX;
 /// What may be in line.
 pub const LINE_BYTES_MAX: usize = 8 << 20;
 const EVENTS_MAX: usize = 4096;
 const ASKS_MAX: usize = 256;
-const CARD_BYTES_MAX: usize = 1 << 20;
+/// Everybody who looks at a list of sessions gets their cards.
+const CARD_BYTES_MAX: usize = 64 << 10;
 
 /// How far something has come: what is kept, or what will be when all in line is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -142,13 +145,14 @@ impl Taking {
         }
         let bytes = view.body.get().len();
         let next = &mut self.next;
+        let room = next.view_bytes.saturating_add(bytes as u64) <= DELTA_BYTES_TAKEN;
         match view.from {
             None => {
                 self.torn = false;
                 (next.snapshot_before, next.snapshot) = (next.snapshot, next.view_number + 1);
                 next.view_bytes = 0;
             }
-            Some(from) if next.snapshot > 0 && next.view_upto == Some(from) && view.upto >= from => {
+            Some(from) if room && next.snapshot > 0 && next.view_upto == Some(from) && view.upto >= from => {
                 next.view_bytes += bytes as u64;
             }
             Some(_) => {

@@ -43,12 +43,13 @@ pub(super) struct Fresh {
     pub work: Vec<Statement>,
 }
 
-/// What is read of a browser to know who it is.
+/// What is read of a browser to know who it is. A link is good while the session is that of who made it.
 const WHO: &str = "SELECT browsers.id, browsers.seen_at, people.id, people.name, people.admin,
-        shares.id, shares.session, shares.role, shares.until
+        shares.id, shares.session, shares.role, shares.until, shares.person
     FROM browsers
     LEFT JOIN people ON people.id = browsers.person
-    LEFT JOIN shares ON shares.id = browsers.share
+    LEFT JOIN shares ON shares.id = browsers.share AND EXISTS
+        (SELECT 1 FROM mirrors WHERE mirrors.session = shares.session AND mirrors.person = shares.person)
     WHERE browsers.key = $1";
 
 impl People {
@@ -238,5 +239,6 @@ fn who(row: &Row) -> Result<Option<(Who, Option<Timestamp>)>, Failure> {
     let Some(share) = row.maybe_text(5)? else { return Ok(None) };
     let Some(role) = role_of(&row.text(7)?) else { return Ok(None) };
     let until = Timestamp(row.int(8)?);
-    Ok(Some((Who::Bearer { share, session: row.text(6)?, role, until }, Some(until))))
+    let (session, owner) = (row.text(6)?, PersonId(row.text(9)?));
+    Ok(Some((Who::Bearer { share, session, owner, role, until }, Some(until))))
 }

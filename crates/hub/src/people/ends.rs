@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{People, push};
 
 /// What every change that may end somebody's stay is told by.
-pub(super) const TOPIC: &str = "people";
+pub(crate) const TOPIC: &str = "people";
 /// How long a change of another node goes unnoticed if its telling is lost.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How often the other nodes are told who looks; they believe it for longer.

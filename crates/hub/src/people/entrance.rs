@@ -175,7 +175,8 @@ impl People {
     }
 
     async fn enter_by_share(&self, digest: &str, arriving: Arriving<'_>) -> Result<Entered, Failure> {
-        let sql = "SELECT id, session, person, role, until FROM shares WHERE code = $1";
+        let sql = "SELECT id, session, person, role, until FROM shares WHERE code = $1 AND EXISTS
+            (SELECT 1 FROM mirrors WHERE mirrors.session = shares.session AND mirrors.person = shares.person)";
         let found = self.read(Statement::new(sql, [digest.into()])).await?;
         let Some(row) = found.rows.first() else { return Err(unknown()) };
         let (share, session, owner) = (row.text(0)?, row.text(1)?, PersonId(row.text(2)?));

@@ -38,7 +38,7 @@ impl People {
                 "a link ends within a year from now; give it such a date",
             ));
         }
-        if self.shares_of(session).await?.len() >= SHARES_MAX {
+        if self.shares_of(session, &owner).await?.len() >= SHARES_MAX {
             return Err(Failure::new(
                 Why::TooMany,
                 "this session has as many links as may be; end one first",
@@ -71,8 +71,8 @@ impl People {
     }
 
     pub(super) async fn shares(&self, guest: &Guest, session: &str) -> Result<HubAnswered, Failure> {
-        self.owner(guest, session).await?;
-        Ok(HubAnswered::Shares { shares: self.shares_of(session).await? })
+        let owner = self.owner(guest, session).await?;
+        Ok(HubAnswered::Shares { shares: self.shares_of(session, &owner).await? })
     }
 
     pub(super) async fn unshare(&self, guest: &Guest, share: &str) -> Result<HubAnswered, Failure> {
@@ -92,7 +92,7 @@ impl People {
         ];
         self.change(work).await?;
         self.look().await;
-        Ok(HubAnswered::Shares { shares: self.shares_of(&session).await? })
+        Ok(HubAnswered::Shares { shares: self.shares_of(&session, &member.id).await? })
     }
 
     /// The guest, if the session is theirs. Whether there is such a session is told to nobody else.
@@ -106,10 +106,11 @@ impl People {
         if found.rows.is_empty() { Err(unknown()) } else { Ok(member.id) }
     }
 
-    async fn shares_of(&self, session: &str) -> Result<Vec<ShareView>, Failure> {
+    async fn shares_of(&self, session: &str, owner: &PersonId) -> Result<Vec<ShareView>, Failure> {
         let sql = "SELECT id, session, role, created_at, until, uses FROM shares
-                   WHERE session = $1 AND until > $2 ORDER BY created_at, id";
-        let found = self.read(Statement::new(sql, [session.into(), self.now().0.into()])).await?;
+                   WHERE session = $1 AND person = $2 AND until > $3 ORDER BY created_at, id";
+        let values: [Value; 3] = [session.into(), Arc::clone(&owner.0).into(), self.now().0.into()];
+        let found = self.read(Statement::new(sql, values)).await?;
         found.rows.iter().map(view).collect()
     }
 }

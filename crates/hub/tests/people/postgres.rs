@@ -51,6 +51,7 @@ fn people_are_the_same_on_postgresql() {
         shares::a_link_ends_at_its_date_with_the_lines_that_came_by_it,
         shares::who_is_signed_in_and_follows_a_link_is_still_signed_in_when_it_ends,
         shares::an_owner_who_opens_their_own_link_stays_the_owner,
+        shares::a_link_does_not_lead_to_whoever_has_the_id_next,
         shares::the_key_of_a_link_signs_nobody_in_as_a_person,
         tokens::a_token_is_64_hexadecimal_digits_and_speaks_for_its_person,
         tokens::wrong_revoked_and_expired_tokens_are_told_apart_by_nobody,

@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 use hub::guest::{Doorkeeper, PersonId, Who};
 use serde_json::json;
+use store::sql::{Statement, migrate};
 use wire::native::Role;
 use wire::native::hub::{HubAnswered, HubRequest, ShareView};
 
@@ -46,10 +47,16 @@ pub async fn who_comes_by_a_link_has_its_role_in_its_session_and_nothing_else() 
     assert_eq!(body["until"], UNTIL);
 
     let guest = visitor.guest(&house).await;
-    let Who::Bearer { share, session, role, until } = &guest.who else { panic!("{guest:?}") };
+    let Who::Bearer { share, session, owner: by, role, until } = &guest.who else { panic!("{guest:?}") };
     assert_eq!((&**share, &**session, *role, until.0), (&*made.id, "s1", Role::Approver, UNTIL));
     let person = PersonId(owner.id(&house).await.into());
+    assert_eq!(*by, person);
     assert_eq!(guest.role(&person, Some("s1")), Some(Role::Approver));
+    assert_eq!(
+        guest.role(&PersonId("other".into()), Some("s1")),
+        None,
+        "the id may have another owner later"
+    );
     assert_eq!(guest.role(&person, Some("s2")), None);
     assert_eq!(guest.role(&person, None), None);
     assert!(house.people.view(&guest).await.unwrap().is_none());
@@ -190,4 +197,45 @@ pub async fn the_key_of_a_link_signs_nobody_in_as_a_person() {
     assert!(matches!(moved.guest(&house).await.who, Who::Bearer { .. }));
     let guest = moved.guest(&house).await;
     assert!(house.people.answer(&guest, HubRequest::Tokens).await.unwrap().is_err());
+}
+
+#[tokio::test]
+pub async fn a_link_does_not_lead_to_whoever_has_the_id_next() {
+    let house = House::open().await;
+    let (owner, url, _) = shared(&house, Role::Driver).await;
+    let mut visitor = Browser::default();
+    visitor.follow(&house, &url).await;
+    let other = house.person(&owner, "ops").await;
+    let gone = "DELETE FROM mirrors WHERE session = 's1'";
+    house.db.run(vec![Statement::new(gone, [])], Vec::new()).await.unwrap();
+    assert!(visitor.arrive(&house.people).await.is_err(), "there is no such session");
+    house.session(&other, "s1").await;
+    assert!(visitor.arrive(&house.people).await.is_err(), "it is somebody else's");
+    assert_eq!(code(&Browser::default().follow(&house, &url).await), (403, "code_unknown"));
+    assert!(shares(&house, &other).await.is_empty());
+}
+
+#[tokio::test]
+pub async fn what_is_forgotten_takes_its_links_along() {
+    let house = House::open().await;
+    let (owner, url, _) = shared(&house, Role::Driver).await;
+    let mut visitor = Browser::default();
+    visitor.follow(&house, &url).await;
+    let guest = visitor.guest(&house).await;
+    // The relay's own tables, which the house has one of.
+    migrate(&*house.db, "logs", &store::sql::log::STEPS).await.unwrap();
+    for table in ["views", "watchers"] {
+        let make = format!("CREATE TABLE {table} (session TEXT NOT NULL)");
+        house.db.run(vec![Statement::new(make, [])], Vec::new()).await.unwrap();
+    }
+    let session = engine::SessionId::parse("s1").unwrap();
+    house.db.run(hub::forget(&session), Vec::new()).await.unwrap();
+    for table in ["shares", "browsers WHERE share IS NOT NULL"] {
+        let question = format!("SELECT id FROM {table}");
+        let found = house.db.run(vec![Statement::new(question, [])], Vec::new()).await.unwrap();
+        assert!(found[0].rows.is_empty(), "{table}");
+    }
+    keeping_up(&house.people, seen_off(&guest.ended)).await;
+    house.session(&owner, "s1").await;
+    assert!(shares(&house, &owner).await.is_empty());
 }

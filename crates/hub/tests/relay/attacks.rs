@@ -23,7 +23,7 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
         assert_eq!(node.http(method, path, "wrong", body.clone()).await.0, 401, "{path}");
         let others = node.http(method, path, "of-ben", body.clone()).await;
         let none = node.http(method, &path.replace("s1", "none"), "of-ben", body.clone()).await;
-        assert_eq!(others.0, 403, "{path}");
+        assert_eq!(others.0, 404, "{path}");
         assert_eq!(others, none, "nothing says that it exists");
     }
     assert_eq!(node.register("ben", "s1", None).await.0, 403);
@@ -31,7 +31,7 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
     for path in ["/ws/s1", "/ws/none", "/ws/..%2Fs1"] {
         assert_eq!(
             node.socket(path, &[("authorization", "Bearer of-ben"), TUNNEL]).await.err(),
-            Some(403),
+            Some(404),
             "{path}"
         );
         assert_eq!(
@@ -146,7 +146,7 @@ async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
     let mut machine = node.machine("ann", "box").await;
     machine.say(events(0, 1..=1)).await;
     assert_eq!(machine.closed().await.0, 1008);
-    assert_eq!(node.socket("/ws/machine/a%2Fb", &token).await.err(), Some(403));
+    assert_eq!(node.socket("/ws/machine/a%2Fb", &token).await.err(), Some(404));
     assert_eq!(node.socket("/ws/machine/box", &[token[0]]).await.err(), Some(400), "it speaks the tunnel");
 }
 
@@ -209,4 +209,37 @@ async fn the_app_is_served_with_its_headers_and_a_stopping_node_says_so() {
     let mut browser = node.browser("who=ann").await;
     node.stop().await;
     assert_eq!(browser.closed().await.0, 1001);
+}
+
+#[tokio::test]
+async fn a_session_that_names_somebody_elses_machine_does_not_drive_it() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ann", "a1", Some("box")).await;
+    let mut machine = node.machine("ann", "box").await;
+    rig.held("box").await;
+    let mut ann = node.browser("who=ann").await;
+    let forgotten = ann.ask(json!({ "id": 1, "do": "forgetMachine", "machine": "box" })).await;
+    assert_eq!(forgotten["ok"]["is"], "done", "{forgotten}");
+    assert_eq!(machine.closed().await.0, 1012);
+    // Both ids are free for a moment, and then the machine is back.
+    assert_eq!(node.register("ben", "a1", Some("box")).await.0, 200);
+    let mut machine = node.machine("ann", "box").await;
+    rig.held("box").await;
+    let mut ben = node.browser("who=ben").await;
+    let prompt =
+        |id| json!({ "id": id, "do": "prompt", "session": "a1", "key": "k", "text": "x", "pictures": [] });
+    let asked = [
+        prompt(1),
+        json!({ "id": 1, "do": "at", "machine": "box", "request": prompt(1) }),
+        json!({ "id": 1, "do": "sealed", "machine": "box", "session": "a1", "sealed": "x" }),
+    ];
+    for request in asked {
+        let reply = ben.ask(request.clone()).await;
+        assert!(reply["error"]["code"].is_string(), "{request}: {reply}");
+    }
+    // The first that the machine hears is its owner's.
+    ann.say(json!({ "id": 2, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
+    let call = machine.next().await;
+    assert_eq!(call["call"]["by"]["id"], "ann", "{call}");
 }

@@ -86,6 +86,23 @@ async fn a_guest_asks_with_the_role_of_the_link() {
 }
 
 #[tokio::test]
+async fn who_drives_by_a_link_does_not_delete_the_session() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let (_bridge, mut machine) = set_up(&node).await;
+    let mut guest = node.browser("share=a1.driver").await;
+    here(&mut guest).await;
+    let delete = json!({ "id": 1, "do": "delete", "session": "a1" });
+    assert_eq!(guest.ask(delete.clone()).await["error"]["code"], "forbidden");
+    let mut owner = node.browser("who=ann").await;
+    here(&mut owner).await;
+    owner.say(delete).await;
+    let call = answer(&mut machine, |_| json!({ "re": 1, "ok": { "is": "done" } })).await;
+    assert_eq!(call["by"]["id"], "ann", "the first that it hears of it");
+    assert_eq!(owner.until(|frame| frame["re"] == 1).await["ok"]["is"], "done");
+}
+
+#[tokio::test]
 async fn requests_leave_in_the_order_they_were_made_and_need_not_wait_for_each_other() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
@@ -163,6 +180,38 @@ async fn a_dead_nodes_machine_is_away() {
     store::sql::Db::run(rig.db.as_ref(), work, Vec::new()).await.unwrap();
     let reply = browser.ask(prompt(1)).await;
     assert_eq!(reply["error"]["code"], "busy", "{reply}");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_node_that_dies_is_told_soon() {
+    let rig = Rig::new();
+    let (one, other) = (rig.node().await, rig.node().await);
+    let (_bridge, mut machine) = set_up(&one).await;
+    let mut browser = other.browser("who=ann").await;
+    here(&mut browser).await;
+    browser.say(prompt(1)).await;
+    machine.until(|frame| frame.get("call").is_some()).await;
+    let work = vec![store::sql::Statement::new("UPDATE machines SET node = 'dead'", [])];
+    store::sql::Db::run(rig.db.as_ref(), work, Vec::new()).await.unwrap();
+    let reply = browser.until(|frame| frame["re"] == 1).await;
+    assert_eq!(reply["error"]["code"], "busy");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("went away"), "{reply}");
+}
+
+#[tokio::test]
+async fn a_hub_that_begins_alone_believes_nothing_that_a_dead_one_left() {
+    let rig = Rig::new();
+    let left = rig.node().await;
+    let (_bridge, _machine) = set_up(&left).await;
+    rig.held("box").await;
+    // The other is as good as killed: it has said nothing, and its last beat is a moment old.
+    let node = rig.alone().await;
+    let mut browser = node.browser("who=ann").await;
+    let machines = browser.told("machines").await;
+    assert_eq!(machines["machines"][0]["here"], false, "{machines}");
+    let reply = browser.ask(prompt(1)).await;
+    assert_eq!(reply["error"]["code"], "busy");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("away since"), "{reply}");
 }
 
 #[tokio::test]

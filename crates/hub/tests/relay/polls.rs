@@ -64,7 +64,7 @@ async fn a_connection_opens_nothing_to_anybody_else_and_says_why_it_was_closed()
     let asked = |path: &str| format!("/api/tunnel/{path}/down?connection={connection}&wait=1");
     assert_eq!(node.http("GET", &asked("s1"), "of-ben", None).await.0, 410);
     assert_eq!(node.http("GET", &asked("s2"), "of-ann", None).await.0, 410);
-    assert_eq!(node.http("POST", "/api/tunnel/s1/open", "of-ben", None).await.0, 403);
+    assert_eq!(node.http("POST", "/api/tunnel/s1/open", "of-ben", None).await.0, 404);
     down(&node, "s1", &connection, |frame| frame.get("ready").is_some()).await;
     let up = format!("/api/tunnel/s1/up?connection={connection}");
     assert_eq!(node.http("POST", &up, "of-ann", Some(json!({ "not": "an array" }))).await.0, 400);

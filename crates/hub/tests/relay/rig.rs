@@ -66,7 +66,7 @@ impl Db for Shaky {
     }
 }
 
-/// Knows everybody by what they say: `Bearer of-NAME`, `who=NAME`, `share=SESSION.ROLE`.
+/// Knows everybody by what they say: `Bearer of-NAME`, `who=NAME`, `share=SESSION.ROLE` (made by ann).
 #[derive(Default)]
 pub struct Keeper {
     ended: Mutex<HashMap<String, CancellationToken>>,
@@ -92,7 +92,8 @@ impl Doorkeeper for Keeper {
                 let share = cookie.strip_prefix("share=").and_then(|share| share.split_once('.'));
                 let (session, role) = share.ok_or_else(unknown)?;
                 let role: Role = serde_json::from_value(role.into()).map_err(|_| unknown())?;
-                Who::Bearer { share: "link".into(), session: session.into(), role, until: Timestamp(9_000) }
+                let (owner, until) = (PersonId("ann".into()), Timestamp(9_000));
+                Who::Bearer { share: "link".into(), session: session.into(), owner, role, until }
             };
             Ok(Guest { who, device: cookie.into(), ended: self.token(cookie) })
         })
@@ -234,12 +235,22 @@ impl Rig {
 
     /// One more node on the same database.
     pub async fn node(&self) -> Node {
+        self.begin(false).await
+    }
+
+    /// The only node, on a database of its own.
+    pub async fn alone(&self) -> Node {
+        self.begin(true).await
+    }
+
+    async fn begin(&self, alone: bool) -> Node {
         let parts = HubParts {
             db: Arc::clone(&self.db) as Arc<dyn Db>,
             door: Arc::clone(&self.keeper) as Arc<dyn Doorkeeper>,
             people: None,
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             node: NodeId::fresh().unwrap(),
+            alone,
             options: HubOptions { metrics_token: Some("numbers".into()), ..HubOptions::default() },
         };
         let hub = Hub::open(parts).await.unwrap();

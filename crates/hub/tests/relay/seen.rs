@@ -198,3 +198,23 @@ async fn what_is_sealed_is_shown_as_it_is_and_asked_for_as_it_is() {
     let reply = browser.told("sealedReply").await;
     assert_eq!(reply, json!({ "on": "sealedReply", "re": 3, "sealed": "answer" }));
 }
+
+#[tokio::test]
+async fn who_looks_at_a_session_that_begins_anew_is_told_to_look_again() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    drop(mirrored(&node, "ann", "a1", "In the open", 10).await);
+    let mut browser = node.browser("who=ann").await;
+    let watch = |id| json!({ "id": id, "do": "watch", "session": "a1", "after": null });
+    browser.ask(watch(1)).await;
+    browser.told("view").await;
+    let registration = json!({ "session_id": "a1", "machine": "ann-box", "sealed": true });
+    assert_eq!(node.http("POST", "/api/sessions", "of-ann", Some(registration)).await.0, 200);
+    assert_eq!(browser.told("over").await["session"], "a1");
+    browser.ask(watch(2)).await;
+    let mut bridge = node.bridge("ann", "a1").await;
+    bridge.ready().await;
+    let view = json!({ "upto": 1, "body": { "sealed": "view" } });
+    bridge.say(json!({ "batch": { "after": 0, "view": view } })).await;
+    assert_eq!(browser.told("sealedView").await["sealed"], "view");
+}

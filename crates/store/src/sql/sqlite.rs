@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ToSql};
+use rusqlite::{Connection, ErrorCode, ToSql, TransactionBehavior};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::{Db, DbError, DbResult, Found, Row, Statement, Value};
@@ -84,7 +84,8 @@ fn run(mut connection: Connection, mut waiting: mpsc::Receiver<Work>, topics: &b
 fn commit(connection: &mut Connection, group: Vec<Work>, topics: &broadcast::Sender<Arc<str>>) {
     let mut results = Vec::with_capacity(group.len());
     let committed = (|| {
-        let mut transaction = connection.transaction()?;
+        // A transaction that begins by reading and then writes cannot wait for another process: it fails at once.
+        let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for work in &group {
             let savepoint = transaction.savepoint()?;
             let result = work.statements.iter().enumerate().map(|(at, one)| execute(&savepoint, at, one));
@@ -174,6 +175,20 @@ fn unavailable(error: rusqlite::Error) -> DbError {
     DbError::Unavailable { reason: error.to_string() }
 }
 
+/// What is wrong with the file or its disk may be right later; what is wrong with a statement stays so.
 fn refused(error: rusqlite::Error) -> DbError {
+    if matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::ReadOnly
+                | ErrorCode::CannotOpen
+        )
+    ) {
+        return unavailable(error);
+    }
     DbError::Failed { reason: error.to_string() }
 }

@@ -99,3 +99,21 @@ fn what_is_sealed_is_nothing_else() {
     assert_eq!(sealed.take(batch(r#"{"text":"b"}"#)), Err(Refused::Foreign("an event")));
     sealed.take(batch(r#"{"sealed":"a"}"#)).unwrap();
 }
+
+#[test]
+fn deltas_without_end_are_left_out_until_there_is_a_whole_view() {
+    let mut taking = taking(0);
+    taking.take(view(None, 1)).unwrap();
+    let text = "x".repeat(DELTA_BYTES_MAX as usize / 2);
+    for upto in 1..20 {
+        let body = raw(&format!("{{\"session\":\"s\",\"upto\":{upto},\"text\":\"{text}\"}}"));
+        let entry = ViewEntry { from: Some(upto.max(2) - 1), upto, body };
+        taking.take(Batch { after: 0, events: Vec::new(), view: Some(entry), card: None }).unwrap();
+    }
+    assert!(taking.torn && taking.next.view_bytes <= DELTA_BYTES_TAKEN);
+    assert_eq!(taking.line.views.len(), 1 + 7);
+    taking.take(view(None, 30)).unwrap();
+    taking.take(view(Some(30), 31)).unwrap();
+    assert!(!taking.torn);
+    assert_eq!(taking.next.view_upto, Some(31));
+}
