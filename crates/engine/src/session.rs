@@ -63,7 +63,7 @@ impl Sender {
     }
 
     fn resolver(&self) -> Resolver {
-        Resolver::Surface { id: self.surface, name: Arc::clone(&self.name) }
+        Resolver::Surface { id: self.surface, name: Arc::clone(&self.name), remote: self.remote.clone() }
     }
 }
 

@@ -176,6 +176,9 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
         let stored = wire::portable::encode(prompt);
         let bridge = json!({ "origin": "bridge", "remote_user": "dev" });
         assert_eq!(stored["origin"]["surface"]["bridge"], bridge);
+        let resolved = events.iter().find(|event| matches!(event.body, Body::Resolved { .. })).unwrap();
+        let stored = wire::portable::encode(resolved);
+        assert!(stored.to_string().contains(&format!("\"bridge\":{bridge}")), "{stored}");
         world.close().await;
         client.take_updates();
     })
