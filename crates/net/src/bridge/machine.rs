@@ -173,18 +173,20 @@ impl Calls {
         answers: &mpsc::Sender<Outcome>,
     ) -> Result<(), Trouble> {
         let said = if by.id.is_empty() || by.id.len() > OPERATOR_ID_BYTES_MAX {
-            Err(wrong(0, "badRequest", "the hub does not say who asks"))
+            Err((Closing::plain(), wrong(0, "badRequest", "the hub does not say who asks")))
         } else {
             match self.shared.bodies.open(by, &body).await {
                 Opened::Request { by, envelope, closing } => {
                     self.call((call, by, envelope, closing), room, answers)
                 }
                 Opened::Answer(body) => return send(pipe, &Up::Answer(CallAnswer { call, body })).await,
-                Opened::Wrong(error) => Err(Box::new(Reply { re: 0, ok: None, error: Some(error) })),
+                Opened::Wrong { error, closing } => {
+                    Err((closing, Box::new(Reply { re: 0, ok: None, error: Some(error) })))
+                }
             }
         };
-        let Err(reply) = said else { return Ok(()) };
-        let body = Closing::plain().body(&reply)?;
+        let Err((closing, reply)) = said else { return Ok(()) };
+        let body = closing.body(&reply)?;
         send(pipe, &Up::Answer(CallAnswer { call, body })).await
     }
 
@@ -194,21 +196,18 @@ impl Calls {
         (call, by, envelope, closing): (u64, Operator, Envelope, Closing),
         room: &Arc<Semaphore>,
         answers: &mpsc::Sender<Outcome>,
-    ) -> Result<(), Box<Reply>> {
-        let Ok(place) = Arc::clone(room).try_acquire_owned() else {
-            return Err(wrong(
-                envelope.id,
-                "busy",
-                "the machine has more requests than it can take; try again",
-            ));
-        };
+    ) -> Result<(), (Closing, Box<Reply>)> {
         let id = envelope.id;
+        let Ok(place) = Arc::clone(room).try_acquire_owned() else {
+            let message = "the machine has more requests than it can take; try again";
+            return Err((closing, wrong(id, "busy", message)));
+        };
         let taker = Taker { call, id, closing, answers: answers.clone(), room: place };
         match &envelope.request {
             Request::Watch { session, .. } => {
                 return self
                     .watch(session.clone(), taker)
-                    .map_err(|()| wrong(id, "badRequest", "this is no session id"));
+                    .map_err(|taker| (taker.closing, wrong(id, "badRequest", "this is no session id")));
             }
             // Who looks at the mirror, the hub knows.
             Request::Unwatch { .. } | Request::Looking { .. } => {
@@ -219,7 +218,9 @@ impl Calls {
             _ => {}
         }
         let asked = Asked { request: envelope.request, taker };
-        self.seat(by).ask(asked).map_err(|()| wrong(id, "busy", "too many requests wait; try again"))
+        let busy =
+            |asked: Box<Asked>| (asked.taker.closing, wrong(id, "busy", "too many requests wait; try again"));
+        self.seat(by).ask(asked).map_err(busy)
     }
 
     fn choose(&self, session: &str) {
@@ -228,9 +229,10 @@ impl Calls {
         }
     }
 
-    /// The session is brought back, so that its mirror goes on.
-    fn watch(&self, session: String, taker: Taker) -> Result<(), ()> {
-        let session = engine::SessionId::parse(&session).map_err(drop)?;
+    /// The session is brought back, so that its mirror goes on. Gives the taker back if there is none of
+    /// this name.
+    fn watch(&self, session: String, taker: Taker) -> Result<(), Box<Taker>> {
+        let Ok(session) = engine::SessionId::parse(&session) else { return Err(Box::new(taker)) };
         let shared = Arc::clone(&self.shared);
         drop(self.shared.tasks.spawn(async move {
             let opened = shared.desk.bring_back(&session).await;

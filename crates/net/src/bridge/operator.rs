@@ -85,10 +85,10 @@ impl Seat {
         *locked(&self.used)
     }
 
-    /// Fails if too much waits.
-    pub fn ask(&self, asked: Asked) -> Result<(), ()> {
+    /// Gives it back if too much waits.
+    pub fn ask(&self, asked: Asked) -> Result<(), Box<Asked>> {
         *locked(&self.used) = Instant::now();
-        self.asked.try_send(asked).map_err(drop)
+        self.asked.try_send(asked).map_err(|full| Box::new(full.into_inner()))
     }
 }
 
