@@ -14,6 +14,7 @@ mod machine;
 mod mirror;
 mod operator;
 mod pace;
+mod packing;
 mod pipe;
 mod plain;
 mod post;
