@@ -94,6 +94,8 @@ struct Mirror<'a> {
     generation: u64,
     watched: bool,
     due: Due,
+    /// When a view is looked for again, whose feed has ended: the store may be well by then.
+    view_again: Option<Instant>,
 }
 
 /// What there may be to send.
@@ -112,6 +114,7 @@ enum Wake {
     Handle,
     Log,
     View,
+    ViewAgain,
     Card,
     Rekeyed,
     Flush,
@@ -144,6 +147,7 @@ impl<'a> Mirror<'a> {
             card: None,
             watched: ready.watched,
             due,
+            view_again: None,
         }
     }
 
@@ -176,6 +180,7 @@ impl<'a> Mirror<'a> {
                 Ok(()) = cards.changed(), if !card => Wake::Card,
                 () = rekeyed.changed() => Wake::Rekeyed,
                 () = tokio::time::sleep_until(at), if sendable => Wake::Flush,
+                () = late(self.view_again), if self.view_again.is_some() => Wake::ViewAgain,
                 () = late(stopping), if stopping.is_some() => Wake::Stop,
             };
             match wake {
@@ -189,6 +194,12 @@ impl<'a> Mirror<'a> {
                 Wake::Handle => self.go_on(handles.borrow_and_update().clone()),
                 Wake::Log => self.due.log = true,
                 Wake::View => self.due.view = true,
+                Wake::ViewAgain => {
+                    self.view_again = None;
+                    self.view.go_on(&self.shared.desk, &self.handle);
+                    views = self.view.changes();
+                    self.due.view = true;
+                }
                 Wake::Card => self.due.card = true,
                 Wake::Rekeyed => self.rekey(),
                 Wake::Flush => self.flush(&pipe).await?,
@@ -341,7 +352,12 @@ impl<'a> Mirror<'a> {
         if !self.due.view {
             return Ok(None);
         }
-        let Some((from, view)) = self.view.look() else { return Ok(None) };
+        let Some((from, view)) = self.view.look() else {
+            if self.view.is_over() {
+                self.view_again.get_or_insert(Instant::now() + STORE_REST);
+            }
+            return Ok(None);
+        };
         let upto = view.upto;
         let body = self.shared.bodies.body(self.handle.id(), &About::View { from, upto }, &view)?;
         Ok(Some(ViewEntry { from, upto, body }))
