@@ -23,6 +23,7 @@ mod trouble;
 mod tunnel;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -109,6 +110,8 @@ struct Shared {
     teller: Teller,
     last_said: Mutex<Option<(String, Instant)>>,
     tunnels: Mutex<Tunnels>,
+    /// The receiver was reached, for whichever session.
+    was_connected: AtomicBool,
     /// The session that the bridge was started for, if it was for one.
     first: Option<SessionId>,
     failed: watch::Sender<Option<Trouble>>,
@@ -157,6 +160,7 @@ impl Bridge {
             teller: parts.teller,
             last_said: Mutex::default(),
             tunnels: Mutex::new(Tunnels { open: HashMap::new(), only }),
+            was_connected: AtomicBool::new(false),
             first: parts.only,
             failed: failing,
             tasks: TaskTracker::new(),

@@ -3,6 +3,7 @@
 //! A tunnel outlives the session's stay in memory: somebody elsewhere may want to go on with it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::{APPROVAL, MODEL, SessionHandle, SessionId};
 use tokio::sync::watch;
@@ -31,7 +32,6 @@ pub(super) struct Tunnel {
     backoff: Backoff,
     /// How often the upgrade was answered by something that is no receiver.
     blocked: u32,
-    was_connected: bool,
 }
 
 impl Tunnel {
@@ -50,7 +50,6 @@ impl Tunnel {
             place: Place::new(),
             backoff: Backoff::new(shared.pace),
             blocked: 0,
-            was_connected: false,
         }
     }
 
@@ -77,7 +76,9 @@ impl Tunnel {
     async fn connect_again(&mut self) -> Result<(), Trouble> {
         loop {
             let Ended::Trouble(trouble) = self.once().await else { return Ok(()) };
-            let first = !self.was_connected && matches!(trouble, Trouble::Certificate { .. });
+            // A certificate that was good once, for whichever session, may be good again.
+            let was_connected = self.shared.was_connected.load(Ordering::Relaxed);
+            let first = !was_connected && matches!(trouble, Trouble::Certificate { .. });
             if trouble.is_final() || first {
                 return Err(trouble);
             }
@@ -120,8 +121,8 @@ impl Tunnel {
         ended
     }
 
-    fn connected(&mut self) {
-        self.was_connected = true;
+    fn connected(&self) {
+        self.shared.was_connected.store(true, Ordering::Relaxed);
         self.note(true);
         let (address, session) = (self.shared.post.address(), &self.session);
         self.shared.tell(&format!("[ferret] bridge connected: {address} session={session}"));
