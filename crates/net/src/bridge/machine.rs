@@ -96,6 +96,8 @@ struct Calls {
 pub(super) struct Outcome {
     pub call: u64,
     pub closing: Closing,
+    /// The session that it was a prompt for.
+    pub prompted: Option<String>,
     pub reply: Reply,
     pub _room: OwnedSemaphorePermit,
 }
@@ -148,9 +150,12 @@ impl Calls {
     }
 
     async fn answer(&self, pipe: &Pipe, outcome: Outcome) -> Result<(), Trouble> {
-        if let Some(Answered::Opened { session }) = &outcome.reply.ok
-            && let Ok(session) = engine::SessionId::parse(session)
-        {
+        let used = match &outcome.reply.ok {
+            Some(Answered::Opened { session }) => Some(session),
+            Some(Answered::Taken { .. }) => outcome.prompted.as_ref(),
+            _ => None,
+        };
+        if let Some(Ok(session)) = used.map(|session| engine::SessionId::parse(session)) {
             self.shared.choose(&session);
         }
         let body = outcome.closing.body(&outcome.reply)?;
@@ -202,7 +207,11 @@ impl Calls {
             let message = "the machine has more requests than it can take; try again";
             return Err((closing, wrong(id, "busy", message)));
         };
-        let taker = Taker { call, id, closing, answers: answers.clone(), room: place };
+        let prompted = match &envelope.request {
+            Request::Prompt { session, .. } => Some(session.clone()),
+            _ => None,
+        };
+        let taker = Taker { call, id, closing, prompted, answers: answers.clone(), room: place };
         match &envelope.request {
             Request::Watch { session, .. } => {
                 return self
@@ -214,19 +223,12 @@ impl Calls {
                 taker.answer(Reply { re: id, ok: Some(Answered::Done), error: None });
                 return Ok(());
             }
-            Request::Prompt { session, .. } => self.choose(session),
             _ => {}
         }
         let asked = Asked { request: envelope.request, taker };
         let busy =
             |asked: Box<Asked>| (asked.taker.closing, wrong(id, "busy", "too many requests wait; try again"));
         self.seat(by).ask(asked).map_err(busy)
-    }
-
-    fn choose(&self, session: &str) {
-        if let Ok(session) = engine::SessionId::parse(session) {
-            self.shared.choose(&session);
-        }
     }
 
     /// The session is brought back, so that its mirror goes on. Gives the taker back if there is none of

@@ -29,16 +29,18 @@ pub(super) struct Taker {
     /// What the person's client calls its request.
     pub id: u64,
     pub closing: Closing,
+    /// The session that it is a prompt for.
+    pub prompted: Option<String>,
     pub answers: mpsc::Sender<Outcome>,
     pub room: OwnedSemaphorePermit,
 }
 
 impl Taker {
     pub fn answer(self, reply: Reply) {
-        let Self { call, closing, answers, room, id } = self;
+        let Self { call, closing, prompted, answers, room, id } = self;
         let reply = Reply { re: id, ..reply };
         // The connection that it came by may be gone, and with it whoever waits.
-        drop(answers.try_send(Outcome { call, closing, reply, _room: room }));
+        drop(answers.try_send(Outcome { call, closing, prompted, reply, _room: room }));
     }
 }
 

@@ -63,13 +63,15 @@ impl Tunnel {
             trouble = beating => Err(trouble),
         };
         self.note(false);
-        if self.registered.borrow().is_some() {
+        if self.registered.borrow().is_some() && !self.is_replaced() {
             let farewell = self.shared.post.farewell(self.session.as_str()).await;
             if let Err(trouble) = farewell {
                 tracing::debug!(%trouble, "the receiver did not hear the farewell");
             }
         }
-        self.shared.bridges.forget(&self.session);
+        if !self.is_replaced() {
+            self.shared.bridges.forget(&self.session);
+        }
         ended
     }
 
@@ -128,7 +130,15 @@ impl Tunnel {
         self.shared.tell(&format!("[ferret] bridge connected: {address} session={session}"));
     }
 
+    /// Another tunnel carries the session by now: its status and its place at the receiver are not ours.
+    fn is_replaced(&self) -> bool {
+        self.detach.is_cancelled() && self.shared.carries(&self.session)
+    }
+
     fn note(&self, connected: bool) {
+        if self.is_replaced() {
+            return;
+        }
         let now = self.shared.desk.registry().clock().now();
         self.shared.bridges.set(&self.session, connected, now);
     }
