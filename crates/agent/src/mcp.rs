@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::{
-    AskRequest, Body, BoxFuture, NoticeLevel, Opaque, Risk, ServerView, ServerWay, SessionId, ToolClass,
-    ToolKind, ToolServer, ToolServers, TurnContext, Verdict,
+    AskRequest, Body, BoxFuture, NoticeLevel, Opaque, Risk, SERVER_CONSENT, ServerView, ServerWay, SessionId,
+    ToolClass, ToolKind, ToolServer, ToolServers, TurnContext, Verdict,
 };
 use tokio_util::task::TaskTracker;
 
@@ -41,8 +41,6 @@ const SERVERS_MAX: usize = 64;
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// How long a turn waits for a new list of tools that was announced.
 const LIST_WAIT: Duration = Duration::from_millis(500);
-/// What rules call the consent to a project's server. No name of a tool is like it.
-const CONSENT_TOOL: &str = "mcp_server";
 
 /// What the agent must be told of tool servers.
 #[derive(Clone)]
@@ -244,7 +242,7 @@ impl Servers {
         let input = serde_json::json!({ "server": server.name.as_ref(), "entry": shown });
         let request = AskRequest {
             call: None,
-            tool: CONSENT_TOOL.into(),
+            tool: SERVER_CONSENT.into(),
             title: cut(&one_line(&format!("Start the project's MCP server {}", server.name)), 120).into(),
             kind: ToolKind::Execute,
             class: ToolClass::Execute,

@@ -303,10 +303,29 @@ impl Resolution {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolver {
-    Policy { reason: Arc<str> },
-    Rule { reason: Arc<str> },
-    Surface { id: SurfaceId, name: Arc<str> },
+    Policy {
+        reason: Arc<str>,
+    },
+    Rule {
+        reason: Arc<str>,
+    },
+    Surface {
+        id: SurfaceId,
+        name: Arc<str>,
+        /// Who it was, if it came over the bridge: somebody at another machine.
+        remote: Option<Arc<str>>,
+    },
     Engine,
+}
+
+impl Resolver {
+    /// Who answered over the bridge, if it was answered that way.
+    pub fn remote(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Surface { remote, .. } => remote.as_ref(),
+            Self::Policy { .. } | Self::Rule { .. } | Self::Engine => None,
+        }
+    }
 }
 
 /// Tokens and money of one model call, and where the context stands after it.

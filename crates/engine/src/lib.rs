@@ -54,7 +54,7 @@ pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
 pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
 pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
-pub use servers::{ServerState, ServerView, ServerWay, ToolServer, ToolServers};
+pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
     APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING, approval_spec,

@@ -63,7 +63,7 @@ impl Sender {
     }
 
     fn resolver(&self) -> Resolver {
-        Resolver::Surface { id: self.surface, name: Arc::clone(&self.name) }
+        Resolver::Surface { id: self.surface, name: Arc::clone(&self.name), remote: self.remote.clone() }
     }
 }
 
@@ -204,6 +204,8 @@ pub enum Refusal {
     NotAQuestion(AskId),
     #[error("question {} cannot be answered so; choose one of {choices}", .ask.0)]
     NotAnAnswer { ask: AskId, choices: String },
+    #[error("{} starts a program outside the sandbox: that is allowed at its own machine alone", .0.0)]
+    AllowedAtHome(AskId),
     #[error("a reason has at most {limit_bytes} bytes; say it shorter, or as a prompt")]
     ReasonTooLong { limit_bytes: usize },
     #[error("there is no setting {0:?}; the settings are {1}")]

@@ -14,6 +14,7 @@ mod machine;
 mod mirror;
 mod operator;
 mod pace;
+mod packing;
 mod pipe;
 mod plain;
 mod post;
@@ -22,6 +23,7 @@ mod trouble;
 mod tunnel;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -57,6 +59,9 @@ pub const REPLAY_WINDOW: u64 = 50;
 pub(crate) const UNNAMED: &str = "remote";
 /// Sessions that are bridged at once. One that is not in memory makes room.
 const TUNNELS_MAX: usize = 64;
+/// Sessions that people elsewhere opened and that are remembered for it. Past that, those without a tunnel are
+/// forgotten: whoever wants one opens it again.
+const CHOSEN_MAX: usize = 1024;
 
 /// What somebody elsewhere is called here.
 pub(crate) fn remote_name(user: &str) -> Arc<str> {
@@ -108,6 +113,8 @@ struct Shared {
     teller: Teller,
     last_said: Mutex<Option<(String, Instant)>>,
     tunnels: Mutex<Tunnels>,
+    /// The receiver was reached, for whichever session.
+    was_connected: AtomicBool,
     /// The session that the bridge was started for, if it was for one.
     first: Option<SessionId>,
     failed: watch::Sender<Option<Trouble>>,
@@ -156,6 +163,7 @@ impl Bridge {
             teller: parts.teller,
             last_said: Mutex::default(),
             tunnels: Mutex::new(Tunnels { open: HashMap::new(), only }),
+            was_connected: AtomicBool::new(false),
             first: parts.only,
             failed: failing,
             tasks: TaskTracker::new(),
@@ -234,10 +242,21 @@ impl Shared {
         locked(&self.tunnels).only.as_ref().is_none_or(|only| only.contains(session))
     }
 
+    /// The session has a tunnel that is to stay.
+    fn carries(&self, session: &SessionId) -> bool {
+        locked(&self.tunnels).open.get(session).is_some_and(|bridged| !bridged.detach.is_cancelled())
+    }
+
     /// Somebody elsewhere opened it.
     fn choose(self: &Arc<Self>, session: &SessionId) {
-        if let Some(only) = &mut locked(&self.tunnels).only {
-            only.insert(session.clone());
+        {
+            let Tunnels { open, only } = &mut *locked(&self.tunnels);
+            if let Some(only) = only {
+                if only.len() >= CHOSEN_MAX {
+                    only.retain(|known| open.contains_key(known) || self.first.as_ref() == Some(known));
+                }
+                only.insert(session.clone());
+            }
         }
         if let Some(handle) = self.desk.registry().live(&Principal::local(), session) {
             self.attach(&handle);
@@ -256,7 +275,10 @@ impl Shared {
             return;
         }
         if tunnels.open.len() >= TUNNELS_MAX && !tunnels.make_room() {
-            tracing::warn!(session = %id, "as many sessions are bridged as may be");
+            drop(tunnels);
+            self.tell(&format!(
+                "bridge: {TUNNELS_MAX} sessions are bridged, and that is the most. This one is not, session={id}; end another, then open it again"
+            ));
             return;
         }
         let (handles, receiver) = watch::channel(handle.clone());

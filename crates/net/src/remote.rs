@@ -10,6 +10,9 @@ pub(crate) const LOCAL_ANSWERS: &str =
 const LOCAL_RULES: &str =
     "the rules of a machine are changed at the machine itself: ropewalk permissions, or /permissions there";
 
+/// Said to whose answer would become one of these rules.
+pub(crate) const LOCAL_RULES_ONCE: &str = "the rules of a machine are changed at the machine itself: ropewalk permissions, or /permissions there; answer once";
+
 /// Prompts that are commands which change what the agent may do.
 pub(crate) fn prompt(text: &str, answers_here: bool) -> Result<(), &'static str> {
     let Some(line) = text.trim().strip_prefix('/') else { return Ok(()) };
@@ -34,6 +37,7 @@ mod tests {
         for rules in ["/permissions add allow shell(*)", "  /permissions\tremove x", "/permissions add"] {
             assert_eq!(prompt(rules, false), Err(LOCAL_RULES), "{rules}");
         }
+        assert!(LOCAL_RULES_ONCE.starts_with(LOCAL_RULES));
         assert_eq!(prompt("/approval full", false), Ok(()));
         assert_eq!(prompt("/approval full", true), Err(LOCAL_ANSWERS));
     }

@@ -213,6 +213,13 @@ impl Vault {
         };
         let (id, shown) = (device.id.clone(), device.name.clone());
         let kept = self.change(move |book| {
+            // Another process of this machine may have taken the same invitation: the file says so, and it is
+            // ours alone in here.
+            let is_invited = book.invited.iter().any(|invited| invited.link == link);
+            let is_known = book.devices.iter().any(|known| known.id == device.id);
+            if !is_invited && !is_known {
+                return Err(Refused::Uninvited.into());
+            }
             if book.devices.len() >= DEVICES_MAX {
                 return Err(VaultError::Full);
             }
@@ -221,9 +228,12 @@ impl Vault {
             book.devices.push(device);
             Ok(())
         });
-        kept.await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "a device was not paired");
-            wrong("failed", &format!("the device was not paired: {error}"))
+        kept.await.map_err(|error| match error {
+            VaultError::Sealing(why) => refused(why),
+            error => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a device was not paired");
+                wrong("failed", &format!("the device was not paired: {error}"))
+            }
         })?;
         tracing::info!(device = id, name = shown, "a device was paired; it reads what this machine seals");
         Ok(answer)

@@ -131,6 +131,16 @@ struct BridgeRecord<'a> {
     remote_user: Str<'a>,
 }
 
+impl<'a> BridgeRecord<'a> {
+    fn of(user: &'a str) -> Self {
+        Self { origin: Some(Str::here(BRIDGE)), remote_user: Str::here(user) }
+    }
+
+    fn user(self) -> Result<Arc<str>, RecordError> {
+        self.remote_user.fetched(&|_| None)
+    }
+}
+
 /// Where whatever has a `bridge` came from.
 const BRIDGE: &str = "bridge";
 
@@ -149,9 +159,7 @@ pub fn encode_origin(origin: &Origin, out: &mut Vec<u8>) -> Result<(), RecordErr
             id: id.0,
             name: Str::here(name),
             request: request.as_deref().map(Str::here),
-            bridge: remote
-                .as_deref()
-                .map(|user| BridgeRecord { origin: Some(Str::here(BRIDGE)), remote_user: Str::here(user) }),
+            bridge: remote.as_deref().map(BridgeRecord::of),
         },
     };
     Ok(serde_json::to_writer(out, &record)?)
@@ -169,7 +177,7 @@ pub fn decode_origin(bytes: &[u8]) -> Result<Origin, RecordError> {
             id: SurfaceId(id),
             name: name.fetched(&|_| None)?,
             request: request.map(|request| request.fetched(&|_| None)).transpose()?,
-            remote: bridge.map(|bridge| bridge.remote_user.fetched(&|_| None)).transpose()?,
+            remote: bridge.map(BridgeRecord::user).transpose()?,
         },
     })
 }

@@ -141,7 +141,7 @@ fn story() -> Vec<Body> {
             ask: AskId(7),
             call: Some(call()),
             resolution: Resolution::AllowedOnce,
-            by: Resolver::Surface { id: SurfaceId(2), name: "phone".into() },
+            by: Resolver::Surface { id: SurfaceId(2), name: "phone".into(), remote: None },
             reply: None,
         },
         Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },

@@ -168,7 +168,7 @@ fn a_short_session() -> Vec<Arc<Event>> {
             ask: engine::AskId(1),
             call: Some(call.clone()),
             resolution: Resolution::AllowedOnce,
-            by: Resolver::Surface { id: SurfaceId(7), name: "zed".into() },
+            by: Resolver::Surface { id: SurfaceId(7), name: "zed".into(), remote: None },
             reply: None,
         },
         Body::ToolOutput { call: call.clone(), stream: OutputStream::Stdout, text: "1 failed\n```\n".into() },

@@ -250,7 +250,7 @@ fn about_tools() -> Vec<Body> {
         Body::Asked { ask: AskId(1), request: Box::new(request) },
         resolved(Resolver::Policy { reason: secret() }),
         resolved(Resolver::Rule { reason: secret() }),
-        resolved(Resolver::Surface { id: SurfaceId::random(), name: "x".into() }),
+        resolved(Resolver::Surface { id: SurfaceId::random(), name: "x".into(), remote: None }),
         Body::PolicyBlocked { call: None, tool: secret(), path: Some(path()), mode, reason: secret() },
     ]
 }

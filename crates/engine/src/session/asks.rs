@@ -7,6 +7,7 @@ use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resoluti
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
 use crate::rules::RuleHit;
+use crate::servers::SERVER_CONSENT;
 
 /// After so many refusals of the same wish by a person it is refused without asking.
 const DENIALS_MAX: u32 = 3;
@@ -27,6 +28,10 @@ impl Session {
             let settled = reply_to(ask, question, answer)?;
             self.resolve(ask, &open, settled, by.resolver(), effects);
             return Ok(());
+        }
+        let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+        if allows && by.remote.is_some() && *open.tool == *SERVER_CONSENT {
+            return Err(Refusal::AllowedAtHome(ask));
         }
         let (settled, remember) = match answer {
             Answer::AllowOnce => (Resolution::AllowedOnce.into(), None),

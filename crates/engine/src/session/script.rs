@@ -14,6 +14,7 @@ use crate::event::{
 };
 use crate::ids::{AskId, CallId, MessageId, SurfaceId, Timestamp, TurnId};
 use crate::rules::{RuleEffect, RuleHit};
+use crate::servers::SERVER_CONSENT;
 use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
 
 pub(super) struct Stage {
@@ -108,7 +109,7 @@ impl Stage {
 
     fn agent(&self, turn: TurnId, verb: &str, words: &str) -> Input {
         let class = match verb {
-            "ask" => Some(ToolClass::Execute),
+            "ask" | SERVER_CONSENT => Some(ToolClass::Execute),
             "edit" => Some(ToolClass::Edit),
             "read" => Some(ToolClass::Read),
             "fetch" => Some(ToolClass::Network),
@@ -145,7 +146,8 @@ impl Stage {
 
 pub(super) fn sender(name: &str) -> Sender {
     let id = name.bytes().fold(0, |id, byte| id * 31 + u64::from(byte));
-    Sender::new(SurfaceId(id), name)
+    // Whoever is called so is at another machine.
+    Sender { remote: (name == "elsewhere").then(|| name.into()), ..Sender::new(SurfaceId(id), name) }
 }
 
 pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {

@@ -33,7 +33,11 @@ pub(super) enum Opened {
     },
     /// It is answered with this, and nothing else happens.
     Answer(Box<RawValue>),
-    Wrong(Wrong),
+    Wrong {
+        error: Wrong,
+        /// Plain, if nothing was opened: there is nobody to seal it for then.
+        closing: Closing,
+    },
 }
 
 /// How the reply to a request becomes a body.
@@ -94,7 +98,7 @@ impl Bodies {
         let Some(vault) = &self.0 else { return read(by, body.get().as_bytes(), Closing::plain()) };
         match vault.receive(&by, body).await {
             Heard::Answer(body) => Opened::Answer(body),
-            Heard::Refused(wrong) => Opened::Wrong(wrong),
+            Heard::Refused(error) => Opened::Wrong { error, closing: Closing::plain() },
             Heard::Call { by, envelope, replying } => read(by, &envelope, Closing(Some(replying))),
         }
     }
@@ -136,10 +140,8 @@ fn read(by: Operator, envelope: &[u8], closing: Closing) -> Opened {
         Ok(envelope) => Opened::Request { by, envelope, closing },
         Err(error) => {
             let trouble = Trouble::malformed(error);
-            Opened::Wrong(Wrong {
-                code: "badRequest".into(),
-                message: format!("this is no request: {trouble}"),
-            })
+            let message = format!("this is no request: {trouble}");
+            Opened::Wrong { error: Wrong { code: "badRequest".into(), message }, closing }
         }
     }
 }

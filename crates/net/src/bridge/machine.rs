@@ -96,6 +96,8 @@ struct Calls {
 pub(super) struct Outcome {
     pub call: u64,
     pub closing: Closing,
+    /// The session that it was a prompt for.
+    pub prompted: Option<String>,
     pub reply: Reply,
     pub _room: OwnedSemaphorePermit,
 }
@@ -148,9 +150,12 @@ impl Calls {
     }
 
     async fn answer(&self, pipe: &Pipe, outcome: Outcome) -> Result<(), Trouble> {
-        if let Some(Answered::Opened { session }) = &outcome.reply.ok
-            && let Ok(session) = engine::SessionId::parse(session)
-        {
+        let used = match &outcome.reply.ok {
+            Some(Answered::Opened { session }) => Some(session),
+            Some(Answered::Taken { .. }) => outcome.prompted.as_ref(),
+            _ => None,
+        };
+        if let Some(Ok(session)) = used.map(|session| engine::SessionId::parse(session)) {
             self.shared.choose(&session);
         }
         let body = outcome.closing.body(&outcome.reply)?;
@@ -173,18 +178,20 @@ impl Calls {
         answers: &mpsc::Sender<Outcome>,
     ) -> Result<(), Trouble> {
         let said = if by.id.is_empty() || by.id.len() > OPERATOR_ID_BYTES_MAX {
-            Err(wrong(0, "badRequest", "the hub does not say who asks"))
+            Err((Closing::plain(), wrong(0, "badRequest", "the hub does not say who asks")))
         } else {
             match self.shared.bodies.open(by, &body).await {
                 Opened::Request { by, envelope, closing } => {
                     self.call((call, by, envelope, closing), room, answers)
                 }
                 Opened::Answer(body) => return send(pipe, &Up::Answer(CallAnswer { call, body })).await,
-                Opened::Wrong(error) => Err(Box::new(Reply { re: 0, ok: None, error: Some(error) })),
+                Opened::Wrong { error, closing } => {
+                    Err((closing, Box::new(Reply { re: 0, ok: None, error: Some(error) })))
+                }
             }
         };
-        let Err(reply) = said else { return Ok(()) };
-        let body = Closing::plain().body(&reply)?;
+        let Err((closing, reply)) = said else { return Ok(()) };
+        let body = closing.body(&reply)?;
         send(pipe, &Up::Answer(CallAnswer { call, body })).await
     }
 
@@ -194,43 +201,40 @@ impl Calls {
         (call, by, envelope, closing): (u64, Operator, Envelope, Closing),
         room: &Arc<Semaphore>,
         answers: &mpsc::Sender<Outcome>,
-    ) -> Result<(), Box<Reply>> {
-        let Ok(place) = Arc::clone(room).try_acquire_owned() else {
-            return Err(wrong(
-                envelope.id,
-                "busy",
-                "the machine has more requests than it can take; try again",
-            ));
-        };
+    ) -> Result<(), (Closing, Box<Reply>)> {
         let id = envelope.id;
-        let taker = Taker { call, id, closing, answers: answers.clone(), room: place };
+        let Ok(place) = Arc::clone(room).try_acquire_owned() else {
+            let message = "the machine has more requests than it can take; try again";
+            return Err((closing, wrong(id, "busy", message)));
+        };
+        let prompted = match &envelope.request {
+            Request::Prompt { session, .. } => Some(session.clone()),
+            _ => None,
+        };
+        let taker = Taker { call, id, closing, prompted, answers: answers.clone(), room: place };
         match &envelope.request {
             Request::Watch { session, .. } => {
                 return self
                     .watch(session.clone(), taker)
-                    .map_err(|()| wrong(id, "badRequest", "this is no session id"));
+                    .map_err(|taker| (taker.closing, wrong(id, "badRequest", "this is no session id")));
             }
             // Who looks at the mirror, the hub knows.
             Request::Unwatch { .. } | Request::Looking { .. } => {
                 taker.answer(Reply { re: id, ok: Some(Answered::Done), error: None });
                 return Ok(());
             }
-            Request::Prompt { session, .. } => self.choose(session),
             _ => {}
         }
         let asked = Asked { request: envelope.request, taker };
-        self.seat(by).ask(asked).map_err(|()| wrong(id, "busy", "too many requests wait; try again"))
+        let busy =
+            |asked: Box<Asked>| (asked.taker.closing, wrong(id, "busy", "too many requests wait; try again"));
+        self.seat(by).ask(asked).map_err(busy)
     }
 
-    fn choose(&self, session: &str) {
-        if let Ok(session) = engine::SessionId::parse(session) {
-            self.shared.choose(&session);
-        }
-    }
-
-    /// The session is brought back, so that its mirror goes on.
-    fn watch(&self, session: String, taker: Taker) -> Result<(), ()> {
-        let session = engine::SessionId::parse(&session).map_err(drop)?;
+    /// The session is brought back, so that its mirror goes on. Gives the taker back if there is none of
+    /// this name.
+    fn watch(&self, session: String, taker: Taker) -> Result<(), Box<Taker>> {
+        let Ok(session) = engine::SessionId::parse(&session) else { return Err(Box::new(taker)) };
         let shared = Arc::clone(&self.shared);
         drop(self.shared.tasks.spawn(async move {
             let opened = shared.desk.bring_back(&session).await;

@@ -18,11 +18,12 @@ use tokio::time::Instant;
 use wire::native::Card;
 use wire::portable;
 use wire::tunnel::{
-    Ack, BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Batch, CardEntry, Down, Entry, FRAME_BYTES_MAX, Ready, Up,
-    ViewEntry, Watched,
+    Ack, BATCH_BYTES_MAX, BATCH_EVENTS_MAX, CardEntry, Down, Entry, FRAME_BYTES_MAX, Ready, Up, ViewEntry,
+    Watched,
 };
 
 use super::body::About;
+use super::packing::{BODY_BYTES_MAX, pack};
 use super::pipe::{Outgoing, Pipe};
 use super::trouble::Trouble;
 use super::{Ended, Shared, heard};
@@ -32,8 +33,6 @@ const PAGE: Page = Page { count_max: BATCH_EVENTS_MAX, bytes_max: BATCH_BYTES_MA
 /// Batches and bytes of events that may be under way without an acknowledgement.
 const FLYING_MAX: usize = 16;
 const FLYING_BYTES_MAX: usize = 8 << 20;
-/// What a frame has besides the body of its largest event.
-const FRAME_ROOM: usize = 64 << 10;
 /// How long a store that cannot be read is left alone.
 const STORE_REST: Duration = Duration::from_secs(1);
 
@@ -95,6 +94,8 @@ struct Mirror<'a> {
     generation: u64,
     watched: bool,
     due: Due,
+    /// When a view is looked for again, whose feed has ended: the store may be well by then.
+    view_again: Option<Instant>,
 }
 
 /// What there may be to send.
@@ -113,6 +114,7 @@ enum Wake {
     Handle,
     Log,
     View,
+    ViewAgain,
     Card,
     Rekeyed,
     Flush,
@@ -145,6 +147,7 @@ impl<'a> Mirror<'a> {
             card: None,
             watched: ready.watched,
             due,
+            view_again: None,
         }
     }
 
@@ -177,6 +180,7 @@ impl<'a> Mirror<'a> {
                 Ok(()) = cards.changed(), if !card => Wake::Card,
                 () = rekeyed.changed() => Wake::Rekeyed,
                 () = tokio::time::sleep_until(at), if sendable => Wake::Flush,
+                () = late(self.view_again), if self.view_again.is_some() => Wake::ViewAgain,
                 () = late(stopping), if stopping.is_some() => Wake::Stop,
             };
             match wake {
@@ -190,6 +194,12 @@ impl<'a> Mirror<'a> {
                 Wake::Handle => self.go_on(handles.borrow_and_update().clone()),
                 Wake::Log => self.due.log = true,
                 Wake::View => self.due.view = true,
+                Wake::ViewAgain => {
+                    self.view_again = None;
+                    self.view.go_on(&self.shared.desk, &self.handle);
+                    views = self.view.changes();
+                    self.due.view = true;
+                }
                 Wake::Card => self.due.card = true,
                 Wake::Rekeyed => self.rekey(),
                 Wake::Flush => self.flush(&pipe).await?,
@@ -280,22 +290,22 @@ impl<'a> Mirror<'a> {
         let pace = if self.watched { self.shared.pace.watched } else { self.shared.pace.unwatched };
         let behind = full && self.reader.head().0 > self.sent;
         self.due.at = if behind { began } else { self.due.at.max(began + pace) };
-        if events.is_empty() && view.is_none() && card.is_none() {
-            return Ok(());
+        for batch in pack(after, events, view, card) {
+            if let Some(last) = batch.events.last() {
+                let bytes = batch.events.iter().map(|entry| entry.body.get().len()).sum();
+                self.flying.push_back((last.seq, bytes));
+                self.flying_bytes += bytes;
+            }
+            let frame = serde_json::to_vec(&Up::Batch(batch)).map_err(Trouble::malformed)?;
+            if frame.len() > FRAME_BYTES_MAX {
+                // Events and views are measured before this; whoever gets it would close the connection.
+                tracing::error!(%session, bytes = frame.len(), "a batch is larger than a frame may be");
+                continue;
+            }
+            self.count();
+            // A pipe that is closed says why.
+            drop(pipe.out.send(Outgoing::Frame(frame)).await);
         }
-        if !events.is_empty() {
-            let bytes = events.iter().map(|entry| entry.body.get().len()).sum();
-            self.flying.push_back((self.sent, bytes));
-            self.flying_bytes += bytes;
-        }
-        let frame = serde_json::to_vec(&Up::Batch(Batch { after, events, view, card }));
-        let frame = frame.map_err(Trouble::malformed)?;
-        if frame.len() > FRAME_BYTES_MAX {
-            tracing::error!(%session, bytes = frame.len(), "a batch is larger than a frame may be");
-        }
-        self.count();
-        // A pipe that is closed says why.
-        drop(pipe.out.send(Outgoing::Frame(frame)).await);
         Ok(())
     }
 
@@ -327,7 +337,7 @@ impl<'a> Mirror<'a> {
     fn entry(&self, event: &Event) -> Result<Entry, Trouble> {
         let (session, about) = (self.handle.id(), About::Event { seq: event.seq.0 });
         let body = self.shared.bodies.body(session, &about, &portable::encode(event))?;
-        if body.get().len() + FRAME_ROOM <= FRAME_BYTES_MAX {
+        if body.get().len() <= BODY_BYTES_MAX {
             return Ok(Entry { seq: event.seq.0, body });
         }
         let text =
@@ -342,7 +352,12 @@ impl<'a> Mirror<'a> {
         if !self.due.view {
             return Ok(None);
         }
-        let Some((from, view)) = self.view.look() else { return Ok(None) };
+        let Some((from, view)) = self.view.look() else {
+            if self.view.is_over() {
+                self.view_again.get_or_insert(Instant::now() + STORE_REST);
+            }
+            return Ok(None);
+        };
         let upto = view.upto;
         let body = self.shared.bodies.body(self.handle.id(), &About::View { from, upto }, &view)?;
         Ok(Some(ViewEntry { from, upto, body }))

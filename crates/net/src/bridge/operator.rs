@@ -29,16 +29,18 @@ pub(super) struct Taker {
     /// What the person's client calls its request.
     pub id: u64,
     pub closing: Closing,
+    /// The session that it is a prompt for.
+    pub prompted: Option<String>,
     pub answers: mpsc::Sender<Outcome>,
     pub room: OwnedSemaphorePermit,
 }
 
 impl Taker {
     pub fn answer(self, reply: Reply) {
-        let Self { call, closing, answers, room, id } = self;
+        let Self { call, closing, prompted, answers, room, id } = self;
         let reply = Reply { re: id, ..reply };
         // The connection that it came by may be gone, and with it whoever waits.
-        drop(answers.try_send(Outcome { call, closing, reply, _room: room }));
+        drop(answers.try_send(Outcome { call, closing, prompted, reply, _room: room }));
     }
 }
 
@@ -85,10 +87,10 @@ impl Seat {
         *locked(&self.used)
     }
 
-    /// Fails if too much waits.
-    pub fn ask(&self, asked: Asked) -> Result<(), ()> {
+    /// Gives it back if too much waits.
+    pub fn ask(&self, asked: Asked) -> Result<(), Box<Asked>> {
         *locked(&self.used) = Instant::now();
-        self.asked.try_send(asked).map_err(drop)
+        self.asked.try_send(asked).map_err(|full| Box::new(full.into_inner()))
     }
 }
 

@@ -7,6 +7,7 @@ mod poll;
 mod socket;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
@@ -18,6 +19,14 @@ use super::trouble::Trouble;
 const OUT_MAX: usize = 4;
 /// Frames from it that were not looked at.
 const IN_MAX: usize = 16;
+
+/// What the slowest line that is put up with carries.
+const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
+
+/// How long so many bytes may be under way, besides what an answer may take anyway.
+pub(super) fn time_for(bytes: usize) -> Duration {
+    Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN)
+}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outgoing {
@@ -55,7 +64,7 @@ impl Pipe {
         (pipe, Ends { out: taken, incoming: given, confirmed: confirming }, end)
     }
 
-    pub fn over_socket(socket: Socket, silence: std::time::Duration, tasks: &TaskTracker) -> Self {
+    pub fn over_socket(socket: Socket, silence: Duration, tasks: &TaskTracker) -> Self {
         let (pipe, ends, end) = Self::make(socket.mirror);
         drop(tasks.spawn(async move {
             let how = socket::run(socket.stream, ends, silence).await;

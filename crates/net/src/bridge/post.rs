@@ -17,6 +17,7 @@ use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROTOCOL, Registered, Registratio
 
 use super::address::Address;
 use super::pace::Pace;
+use super::pipe::time_for;
 use super::trouble::Trouble;
 use crate::hall::push::choose_arithmetic;
 
@@ -188,7 +189,8 @@ impl Post {
     pub async fn up(&self, whose: &Whose, connection: &str, body: Vec<u8>) -> Result<Vec<u8>, Trouble> {
         let mut url = self.tunnel(whose, &["up"]);
         url.query_pairs_mut().append_pair("connection", connection);
-        let answer = self.ask("the tunnel", Method::POST, url, Some(body), self.pace.answer).await?;
+        let patience = self.pace.answer + time_for(body.len());
+        let answer = self.ask("the tunnel", Method::POST, url, Some(body), patience).await?;
         bytes(answer, FRAME_BYTES_MAX, self.pace.answer).await
     }
 

@@ -122,11 +122,13 @@ impl Trouble {
     }
 }
 
-/// What TLS found wrong, if that is what this is. It may be wrapped in errors of I/O, which show what they
+/// What TLS found wrong with the certificate, if that is what this is. It may be wrapped in errors of I/O, which show what they
 /// hold only when they are asked.
 fn certificate(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        return Some(error.to_string());
+        let unverified =
+            matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
+        return unverified.then(|| error.to_string());
     }
     let inner = error.downcast_ref::<std::io::Error>()?.get_ref()?;
     certificate(inner)

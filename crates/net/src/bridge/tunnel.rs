@@ -3,6 +3,7 @@
 //! A tunnel outlives the session's stay in memory: somebody elsewhere may want to go on with it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::{APPROVAL, MODEL, SessionHandle, SessionId};
 use tokio::sync::watch;
@@ -31,7 +32,6 @@ pub(super) struct Tunnel {
     backoff: Backoff,
     /// How often the upgrade was answered by something that is no receiver.
     blocked: u32,
-    was_connected: bool,
 }
 
 impl Tunnel {
@@ -50,7 +50,6 @@ impl Tunnel {
             place: Place::new(),
             backoff: Backoff::new(shared.pace),
             blocked: 0,
-            was_connected: false,
         }
     }
 
@@ -64,20 +63,24 @@ impl Tunnel {
             trouble = beating => Err(trouble),
         };
         self.note(false);
-        if self.registered.borrow().is_some() {
+        if self.registered.borrow().is_some() && !self.is_replaced() {
             let farewell = self.shared.post.farewell(self.session.as_str()).await;
             if let Err(trouble) = farewell {
                 tracing::debug!(%trouble, "the receiver did not hear the farewell");
             }
         }
-        self.shared.bridges.forget(&self.session);
+        if !self.is_replaced() {
+            self.shared.bridges.forget(&self.session);
+        }
         ended
     }
 
     async fn connect_again(&mut self) -> Result<(), Trouble> {
         loop {
             let Ended::Trouble(trouble) = self.once().await else { return Ok(()) };
-            let first = !self.was_connected && matches!(trouble, Trouble::Certificate { .. });
+            // A certificate that was good once, for whichever session, may be good again.
+            let was_connected = self.shared.was_connected.load(Ordering::Relaxed);
+            let first = !was_connected && matches!(trouble, Trouble::Certificate { .. });
             if trouble.is_final() || first {
                 return Err(trouble);
             }
@@ -120,14 +123,22 @@ impl Tunnel {
         ended
     }
 
-    fn connected(&mut self) {
-        self.was_connected = true;
+    fn connected(&self) {
+        self.shared.was_connected.store(true, Ordering::Relaxed);
         self.note(true);
         let (address, session) = (self.shared.post.address(), &self.session);
         self.shared.tell(&format!("[ferret] bridge connected: {address} session={session}"));
     }
 
+    /// Another tunnel carries the session by now: its status and its place at the receiver are not ours.
+    fn is_replaced(&self) -> bool {
+        self.detach.is_cancelled() && self.shared.carries(&self.session)
+    }
+
     fn note(&self, connected: bool) {
+        if self.is_replaced() {
+            return;
+        }
         let now = self.shared.desk.registry().clock().now();
         self.shared.bridges.set(&self.session, connected, now);
     }

@@ -31,6 +31,18 @@ impl Mirroring {
         Self { session, feed, viewer, told: after, told_state: None }
     }
 
+    /// There is nothing more to come from this feed.
+    pub fn is_over(&self) -> bool {
+        self.feed.lock().over.is_some()
+    }
+
+    /// Takes another feed, if this one has ended, and goes on where it was.
+    pub fn go_on(&mut self, desk: &Arc<Desk>, handle: &SessionHandle) {
+        if self.is_over() {
+            *self = Self::new(desk, handle, self.told);
+        }
+    }
+
     /// Above 0 when there is something to see; changes whenever something is new.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.feed.changes()
@@ -47,6 +59,10 @@ impl Mirroring {
             return None;
         }
         let inner = self.feed.lock();
+        if inner.over.is_some() {
+            // What it holds may be half of what there is.
+            return None;
+        }
         let delta = self.viewer.tell(&inner.rows);
         let (state, others) = (Arc::clone(&inner.view), inner.names());
         drop(inner);

@@ -1,11 +1,11 @@
 //! What each request takes: the only place that says so.
 
 use engine::{APPROVAL, full_id};
-use wire::native::{Request, Role, Wrong};
+use wire::native::{Decision, Request, Role, Wrong};
 
 use super::wrong::wrong;
 use crate::hall::Visitor;
-use crate::remote::{self, LOCAL_ANSWERS};
+use crate::remote::{self, LOCAL_ANSWERS, LOCAL_RULES_ONCE};
 
 /// The least role that may ask for this.
 pub fn needed(request: &Request) -> Role {
@@ -73,6 +73,10 @@ pub(super) fn check(visitor: &Visitor, request: &Request) -> Result<(), Wrong> {
 fn rails(request: &Request, answers_here: bool) -> Result<(), &'static str> {
     match request {
         Request::Answer { .. } if answers_here => Err(LOCAL_ANSWERS),
+        // What is answered for good becomes a rule.
+        Request::Answer { decision: Decision::AllowAlways | Decision::DenyAlways, .. } => {
+            Err(LOCAL_RULES_ONCE)
+        }
         // Which has another name besides.
         Request::Set { setting, .. } if answers_here && *full_id(setting.as_str().into()) == *APPROVAL => {
             Err(LOCAL_ANSWERS)

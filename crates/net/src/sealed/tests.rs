@@ -121,6 +121,22 @@ async fn a_device_is_paired_by_its_link_once_and_calls_under_its_own_name_and_ro
 }
 
 #[tokio::test]
+async fn an_invitation_works_once_also_where_two_processes_hold_it() {
+    let world = World::new();
+    let other = open(world.folder.path());
+    let (joining, invited) = world.joining(Role::Driver);
+    let (_, link) = invited.url.split_once("/pair#").unwrap();
+    let key = PrivateKey::generate(&mut SystemRandom).unwrap();
+    let rival = Joining::new(PairingLink::parse(link).unwrap(), key, "Rival").unwrap();
+    world.vault.refresh().await;
+    other.refresh().await;
+    let (offers, hub) = ([body(&joining.offer()), body(&rival.offer())], hub(Role::Owner));
+    let heard = tokio::join!(world.vault.receive(&hub, &offers[0]), other.receive(&hub, &offers[1]));
+    let taken = [heard.0, heard.1].into_iter().filter(|heard| matches!(heard, Heard::Answer(_))).count();
+    assert_eq!((taken, devices(&world.path()).unwrap().len()), (1, 1));
+}
+
+#[tokio::test]
 async fn what_is_repeated_reordered_or_plain_is_refused_and_says_why() {
     let world = World::new();
     let device = world.device(Role::Owner).await;

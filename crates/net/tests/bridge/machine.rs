@@ -49,6 +49,13 @@ async fn people_elsewhere_are_clients_whose_role_this_machine_caps() {
         assert_eq!(client.next_of("user_message").await["from"], "dev (bridge)");
         let question = client.next_of("permission_request").await;
         assert_eq!(question["id"], "perm-1");
+        // For good is said at the machine: that would be a rule of its owner's.
+        for decision in ["allowAlways", "denyAlways"] {
+            let answer = json!({ "id": 6, "do": "answer", "session": session, "ask": 1, "decision": decision, "text": null });
+            let refused = ask(&mut machine, 5, "owner", answer).await;
+            assert_eq!(refused["error"]["code"], "forbidden", "{refused}");
+            assert!(refused["error"]["message"].as_str().unwrap().contains("answer once"), "{refused}");
+        }
         let answer = json!({ "id": 6, "do": "answer", "session": session, "ask": 1, "decision": "allowOnce", "text": null });
         assert_eq!(ask(&mut machine, 5, "driver", answer).await["ok"]["is"], "done");
         client.next_of("permission_resolved").await;

@@ -142,6 +142,12 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
             .await;
         let question = socket.kind("permission_request").await;
         assert_eq!(client.next_of("permission_request").await["id"], question["id"]);
+        // For good is said at the machine: that would be a rule of its owner's.
+        for decision in ["always", "never"] {
+            let answer = json!({ "sessionId": session, "id": question["id"], "decision": decision });
+            let (refused, _) = socket.call(9, "permission/respond", answer).await;
+            assert!(refused["error"]["message"].as_str().unwrap().contains("answer once"), "{refused}");
+        }
         let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
         let (answered, _) = socket.call(3, "permission/respond", answer).await;
         assert_eq!(answered["result"], json!({ "ok": true }));
@@ -170,6 +176,9 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
         let stored = wire::portable::encode(prompt);
         let bridge = json!({ "origin": "bridge", "remote_user": "dev" });
         assert_eq!(stored["origin"]["surface"]["bridge"], bridge);
+        let resolved = events.iter().find(|event| matches!(event.body, Body::Resolved { .. })).unwrap();
+        let stored = wire::portable::encode(resolved);
+        assert!(stored.to_string().contains(&format!("\"bridge\":{bridge}")), "{stored}");
         world.close().await;
         client.take_updates();
     })

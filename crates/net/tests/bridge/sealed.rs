@@ -298,6 +298,24 @@ async fn who_looks_cannot_drive_whatever_the_hub_says_of_their_role() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_a_sealed_request_is_said_sealed_too() {
+    run(Setup::offline(), async |server| {
+        let mut stage = Stage::start(server).await;
+        let mut phone = stage.pair(Role::Owner).await;
+        for request in [
+            json!({ "id": 4, "do": PLANTED }),
+            json!({ "id": 5, "do": "watch", "session": format!("../{PLANTED}"), "after": null }),
+        ] {
+            let refused = stage.ask(&mut phone, request).await;
+            assert_eq!(refused["error"]["code"], "badRequest", "{refused}");
+        }
+        assert!(!stage.kept.iter().any(|text| text.contains(PLANTED) || text.contains("badRequest")));
+        stage.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn after_a_revocation_everything_to_be_seen_is_sealed_anew_with_a_key_that_the_device_has_not() {
     run(Setup::offline(), async |server| {
         let mut stage = Stage::start(server).await;

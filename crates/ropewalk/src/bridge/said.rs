@@ -41,7 +41,7 @@ impl Said {
             inner.drawing = drawing;
             if drawing { VecDeque::new() } else { std::mem::take(&mut inner.kept) }
         };
-        kept.iter().for_each(|line| terminal::say(line));
+        kept.iter().for_each(|line| terminal::say(&terminal::harmless(line)));
     }
 
     fn line(&self, text: &str) {

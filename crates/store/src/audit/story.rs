@@ -167,7 +167,8 @@ impl Story {
         if let Some(turn) = event.turn {
             details["turn"] = turn.0.into();
         }
-        if let Some(user) = event.origin.remote() {
+        let resolved = if let Body::Resolved { by, .. } = &event.body { by.remote() } else { None };
+        if let Some(user) = event.origin.remote().or(resolved) {
             details["bridge"] = json!({ "origin": "bridge", "remote_user": **user });
         }
         details["seq"] = event.seq.0.into();

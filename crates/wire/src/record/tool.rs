@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::content::{LocationRecord, ToolContentRecord};
 use super::text::{Place, Str};
 use super::word::Word;
-use super::{Fetch, Keep, RecordError};
+use super::{BridgeRecord, Fetch, Keep, RecordError};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct ToolStartRecord<'a> {
@@ -360,6 +360,8 @@ enum ResolverRecord<'a> {
         id: u64,
         #[serde(borrow)]
         name: Str<'a>,
+        #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+        bridge: Option<BridgeRecord<'a>>,
     },
     Engine,
 }
@@ -369,7 +371,11 @@ impl<'a> ResolverRecord<'a> {
         match resolver {
             Resolver::Policy { reason } => Self::Policy { reason: Str::of(reason, keep) },
             Resolver::Rule { reason } => Self::Rule { reason: Str::of(reason, keep) },
-            Resolver::Surface { id, name } => Self::Surface { id: id.0, name: Str::of(name, keep) },
+            Resolver::Surface { id, name, remote } => Self::Surface {
+                id: id.0,
+                name: Str::of(name, keep),
+                bridge: remote.as_deref().map(BridgeRecord::of),
+            },
             Resolver::Engine => Self::Engine,
         }
     }
@@ -378,7 +384,11 @@ impl<'a> ResolverRecord<'a> {
         Ok(match self {
             Self::Policy { reason } => Resolver::Policy { reason: reason.fetched(fetch)? },
             Self::Rule { reason } => Resolver::Rule { reason: reason.fetched(fetch)? },
-            Self::Surface { id, name } => Resolver::Surface { id: SurfaceId(id), name: name.fetched(fetch)? },
+            Self::Surface { id, name, bridge } => Resolver::Surface {
+                id: SurfaceId(id),
+                name: name.fetched(fetch)?,
+                remote: bridge.map(BridgeRecord::user).transpose()?,
+            },
             Self::Engine => Resolver::Engine,
         })
     }

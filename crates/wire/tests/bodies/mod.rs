@@ -141,7 +141,8 @@ fn resolver() -> impl Strategy<Value = Resolver> {
     prop_oneof![
         text().prop_map(|reason| Resolver::Policy { reason }),
         text().prop_map(|reason| Resolver::Rule { reason }),
-        (any::<u64>(), text()).prop_map(|(id, name)| Resolver::Surface { id: SurfaceId(id), name }),
+        (any::<u64>(), text(), proptest::option::of(text()))
+            .prop_map(|(id, name, remote)| Resolver::Surface { id: SurfaceId(id), name, remote }),
         Just(Resolver::Engine),
     ]
 }

@@ -26,6 +26,35 @@ fn the_first_answer_wins_and_the_late_one_is_refused() {
 }
 
 #[test]
+fn a_projects_tool_server_is_refused_from_elsewhere_and_allowed_at_home_alone() {
+    check(
+        "editor: prompt go
+         agent: mcp_server npx a
+         elsewhere: allow 1
+         elsewhere: always 1
+         editor: allow 1
+         agent: mcp_server npx b
+         elsewhere: deny 2",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: npx a?
+            > wait for 1
+            ! 1 starts a program outside the sandbox: that is allowed at its own machine alone
+            ! 1 starts a program outside the sandbox: that is allowed at its own machine alone
+            1 ask 1: AllowedOnce by editor
+            > wake 1 AllowedOnce: the user allowed it
+            1 ask 2: npx b?
+            > wait for 2
+            1 ask 2: DeniedOnce by elsewhere
+            > wake 2 DeniedOnce: the user refused it
+        "#]],
+    );
+}
+
+#[test]
 fn why_a_person_refuses_is_told_to_the_agent_and_answers_nothing() {
     check(
         "editor: prompt ship it

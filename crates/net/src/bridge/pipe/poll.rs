@@ -2,14 +2,19 @@
 //!
 //! Only one of each is under way, so nothing overtakes. Several frames that wait travel together.
 
+use std::time::Duration;
+
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use wire::tunnel::FRAME_BYTES_MAX;
 
 use super::{Ends, Outgoing};
 use crate::bridge::post::{Post, Whose};
 use crate::bridge::trouble::Trouble;
 
+/// How long is waited after an answer without frames that came sooner than this.
+const EMPTY_REST: Duration = Duration::from_secs(1);
 /// Of frames that are handed over together, past the first.
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
@@ -23,14 +28,17 @@ pub(super) async fn run(post: &Post, whose: &Whose, connection: &str, ends: Ends
 
 async fn take(post: &Post, whose: &Whose, connection: &str, incoming: mpsc::Sender<Vec<u8>>) -> Trouble {
     loop {
+        let began = Instant::now();
         let told = match post.down(whose, connection).await {
             Ok(body) => hand_on(&body, &incoming).await,
             Err(trouble) => return trouble,
         };
         match told {
-            Ok(true) => {}
+            // A receiver that does not wait would be asked without end.
+            Ok(Some(0)) if began.elapsed() < EMPTY_REST => tokio::time::sleep(EMPTY_REST).await,
+            Ok(Some(_)) => {}
             // Nobody listens any more; what there is to say is still handed over.
-            Ok(false) => return std::future::pending().await,
+            Ok(None) => return std::future::pending().await,
             Err(trouble) => return trouble,
         }
     }
@@ -83,14 +91,15 @@ async fn frame(out: &mut mpsc::Receiver<Outgoing>) -> Option<Vec<u8>> {
     }
 }
 
-/// Says whether somebody listens.
-async fn hand_on(body: &[u8], incoming: &mpsc::Sender<Vec<u8>>) -> Result<bool, Trouble> {
+/// Says how many frames there were; nothing, if nobody listens.
+async fn hand_on(body: &[u8], incoming: &mpsc::Sender<Vec<u8>>) -> Result<Option<usize>, Trouble> {
     debug_assert!(body.len() <= FRAME_BYTES_MAX, "the answer was read under a limit");
     let frames: Vec<&RawValue> = serde_json::from_slice(body).map_err(Trouble::malformed)?;
+    let count = frames.len();
     for frame in frames {
         if incoming.send(frame.get().as_bytes().to_vec()).await.is_err() {
-            return Ok(false);
+            return Ok(None);
         }
     }
-    Ok(true)
+    Ok(Some(count))
 }

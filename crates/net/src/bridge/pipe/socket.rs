@@ -12,11 +12,14 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use wire::tunnel::FRAME_BYTES_MAX;
 
-use super::{Ends, Outgoing};
+use super::{Ends, Outgoing, time_for};
 use crate::bridge::trouble::{Trouble, quoted};
 
-/// How long one frame may take to leave.
+/// How long a frame may take to leave, besides the time for its bytes.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
+/// A write that takes so long had to wait for the receiver, so its end is a sign of life. One that ends at once
+/// says only that there was room on this side.
+const WAITED: Duration = Duration::from_secs(1);
 /// How long the closing words may take.
 const CLOSE_WAIT: Duration = Duration::from_millis(500);
 const MARK_BYTES: usize = 8;
@@ -33,11 +36,10 @@ pub(super) async fn run(stream: Upgraded, ends: Ends, silence: Duration) -> Trou
     let (sink, stream) = web.split();
     let Ends { out, incoming, confirmed } = ends;
     let heard = watch::Sender::new(Instant::now());
-    let last_heard = heard.subscribe();
-    let mut reading = std::pin::pin!(read(stream, incoming, confirmed, heard));
+    let mut reading = std::pin::pin!(read(stream, incoming, confirmed, &heard));
     let said_all = tokio::select! {
         how = &mut reading => return how,
-        written = write(sink, out, last_heard, silence) => written.is_ok(),
+        written = write(sink, out, &heard, silence) => written.is_ok(),
     };
     if said_all {
         // The receiver answers a farewell with its own.
@@ -50,7 +52,7 @@ async fn read(
     mut stream: SplitStream<Web>,
     incoming: mpsc::Sender<Vec<u8>>,
     confirmed: watch::Sender<u64>,
-    heard: watch::Sender<Instant>,
+    heard: &watch::Sender<Instant>,
 ) -> Trouble {
     while let Some(message) = stream.next().await {
         heard.send_replace(Instant::now());
@@ -107,7 +109,7 @@ enum Wake {
 async fn write(
     mut sink: SplitSink<Web, Message>,
     mut out: mpsc::Receiver<Outgoing>,
-    last_heard: watch::Receiver<Instant>,
+    heard: &watch::Sender<Instant>,
     silence: Duration,
 ) -> Result<(), Broken> {
     let every = silence / 3;
@@ -120,7 +122,7 @@ async fn write(
             outgoing = out.recv() => Wake::Out(outgoing),
         };
         let message = match wake {
-            Wake::Ask if last_heard.borrow().elapsed() > silence => return Err(Broken),
+            Wake::Ask if heard.borrow().elapsed() > silence => return Err(Broken),
             Wake::Ask => Message::Ping(Bytes::new()),
             Wake::Out(Some(Outgoing::Frame(frame))) => match String::from_utf8(frame) {
                 Ok(text) => Message::Text(text.into()),
@@ -137,7 +139,9 @@ async fn write(
                 return Ok(());
             }
         };
-        match tokio::time::timeout(WRITE_WAIT, sink.send(message)).await {
+        let (began, patience) = (Instant::now(), WRITE_WAIT + time_for(message.len()));
+        match tokio::time::timeout(patience, sink.send(message)).await {
+            Ok(Ok(())) if began.elapsed() >= WAITED => drop(heard.send_replace(Instant::now())),
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(Broken),
         }

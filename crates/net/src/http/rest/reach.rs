@@ -245,7 +245,10 @@ pub(super) fn not_taken(error: SendError) -> Refusal {
             Refusal::new(StatusCode::BAD_REQUEST, "unknown_choice", error.to_string())
         }
         SendError::Refused(
-            Refused::NotAQuestion(_) | Refused::NotAnAnswer { .. } | Refused::ReasonTooLong { .. },
+            Refused::NotAQuestion(_)
+            | Refused::NotAnAnswer { .. }
+            | Refused::AllowedAtHome(_)
+            | Refused::ReasonTooLong { .. },
         ) => Refusal::new(StatusCode::BAD_REQUEST, "not_an_answer", error.to_string()),
         SendError::Closed
         | SendError::Refused(

@@ -91,7 +91,7 @@ impl Writer {
     }
 
     fn resolve(&mut self, word: &str, ask: &str, rest: &str) {
-        let surface = Resolver::Surface { id: SurfaceId(1), name: "phone".into() };
+        let surface = Resolver::Surface { id: SurfaceId(1), name: "phone".into(), remote: None };
         let (resolution, by) = match word {
             "policy" => (Resolution::AllowedOnce, Resolver::Policy { reason: "it may".into() }),
             "deny" => (Resolution::DeniedOnce, surface),
