@@ -18,8 +18,8 @@ const DELTA_BYTES_TAKEN: u64 = 4 * DELTA_BYTES_MAX;
 pub const LINE_BYTES_MAX: usize = 8 << 20;
 const EVENTS_MAX: usize = 4096;
 const ASKS_MAX: usize = 256;
-/// Everybody who looks at a list of sessions gets their cards.
-const CARD_BYTES_MAX: usize = 64 << 10;
+/// Everybody who looks at a list of sessions gets their cards, and a card shows whole what somebody has to decide.
+const CARD_BYTES_MAX: usize = 1 << 20;
 
 /// How far something has come: what is kept, or what will be when all in line is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
