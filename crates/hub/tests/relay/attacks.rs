@@ -10,8 +10,8 @@ const TUNNEL: (&str, &str) = ("sec-websocket-protocol", "ropewalk.tunnel.v1");
 async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "s1", None).await;
-    let _machine = node.machine("ann", "box").await;
+    node.register("ops", "s1", None).await;
+    let _machine = node.machine("ops", "box").await;
     rig.held("box").await;
     let beat = || Some(json!({ "sandbox": "", "approval": "", "cost_total_usd": 0.0 }));
     let routes = [
@@ -21,16 +21,16 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
     ];
     for (method, path, body) in routes {
         assert_eq!(node.http(method, path, "wrong", body.clone()).await.0, 401, "{path}");
-        let others = node.http(method, path, "of-ben", body.clone()).await;
-        let none = node.http(method, &path.replace("s1", "none"), "of-ben", body.clone()).await;
+        let others = node.http(method, path, "of-dev", body.clone()).await;
+        let none = node.http(method, &path.replace("s1", "none"), "of-dev", body.clone()).await;
         assert_eq!(others.0, 404, "{path}");
         assert_eq!(others, none, "nothing says that it exists");
     }
-    assert_eq!(node.register("ben", "s1", None).await.0, 403);
-    assert_eq!(node.register("ben", "s2", Some("box")).await.0, 403, "the machine is not theirs");
+    assert_eq!(node.register("dev", "s1", None).await.0, 403);
+    assert_eq!(node.register("dev", "s2", Some("box")).await.0, 403, "the machine is not theirs");
     for path in ["/ws/s1", "/ws/none", "/ws/..%2Fs1"] {
         assert_eq!(
-            node.socket(path, &[("authorization", "Bearer of-ben"), TUNNEL]).await.err(),
+            node.socket(path, &[("authorization", "Bearer of-dev"), TUNNEL]).await.err(),
             Some(404),
             "{path}"
         );
@@ -41,32 +41,32 @@ async fn nothing_is_open_without_a_token_and_nothing_of_others_with_one() {
         );
         assert_eq!(node.socket(path, &[TUNNEL]).await.err(), Some(401), "{path}");
     }
-    let mut thief = node.machine("ben", "box").await;
+    let mut thief = node.machine("dev", "box").await;
     assert_eq!(thief.closed().await.0, 1008, "the id is taken");
     assert_eq!(node.http("GET", "/metrics", "wrong", None).await.0, 401);
     assert_eq!(node.http("GET", "/metrics", "numbers", None).await.0, 200);
-    assert_eq!(node.http("GET", "/metrics", "of-ben", None).await.0, 200);
-    assert_eq!(node.http("GET", "/api/sessions/s1?token=x", "of-ann", None).await.0, 400);
+    assert_eq!(node.http("GET", "/metrics", "of-dev", None).await.0, 200);
+    assert_eq!(node.http("GET", "/api/sessions/s1?token=x", "of-ops", None).await.0, 400);
 }
 
 #[tokio::test]
 async fn a_page_of_others_gets_nowhere_with_somebodys_cookie() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "s1", None).await;
+    node.register("ops", "s1", None).await;
     let own = format!("http://{}", node.address);
     for path in ["/ui/socket", "/ws/s1"] {
         for origin in ["https://evil.example", "null", "http://127.0.0.1:1"] {
-            let headers = [("cookie", "who=ann"), ("origin", origin)];
+            let headers = [("cookie", "who=ops"), ("origin", origin)];
             assert_eq!(node.socket(path, &headers).await.err(), Some(403), "{path} {origin}");
         }
         assert_eq!(
-            node.socket(path, &[("cookie", "who=ann")]).await.err(),
+            node.socket(path, &[("cookie", "who=ops")]).await.err(),
             Some(403),
             "{path}: no page says so"
         );
         assert!(
-            node.socket(path, &[("cookie", "who=ann"), ("origin", own.as_str())]).await.is_ok(),
+            node.socket(path, &[("cookie", "who=ops"), ("origin", own.as_str())]).await.is_ok(),
             "{path}"
         );
     }
@@ -78,9 +78,9 @@ async fn a_page_of_others_gets_nowhere_with_somebodys_cookie() {
 async fn frames_that_are_none_end_their_own_socket_and_no_other() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "good", None).await;
-    node.register("ann", "bad", None).await;
-    let mut good = node.bridge("ann", "good").await;
+    node.register("ops", "good", None).await;
+    node.register("ops", "bad", None).await;
+    let mut good = node.bridge("ops", "good").await;
     good.ready().await;
     let foreign = view("good", None, 1);
     let mut spoofed = view("bad", None, 1);
@@ -100,7 +100,7 @@ async fn frames_that_are_none_end_their_own_socket_and_no_other() {
         "[".repeat(100_000),
     ];
     for frame in odd {
-        let mut bad = node.bridge("ann", "bad").await;
+        let mut bad = node.bridge("ops", "bad").await;
         assert_eq!(bad.ready().await, (0, None));
         bad.say_text(&frame).await;
         let (code, reason) = bad.closed().await;
@@ -115,21 +115,21 @@ async fn frames_that_are_none_end_their_own_socket_and_no_other() {
 async fn a_frame_that_is_too_large_ends_its_socket() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "s1", None).await;
-    let mut bridge = node.bridge("ann", "s1").await;
+    node.register("ops", "s1", None).await;
+    let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
     let text = format!("{{\"batch\":\"{}\"}}", "x".repeat(wire::tunnel::FRAME_BYTES_MAX));
     // It may be cut off before all of it is sent.
     drop(bridge.try_say(&text).await);
     assert!(matches!(bridge.closed().await.0, 1009 | 1006));
-    assert_eq!(node.bridge("ann", "s1").await.ready().await.0, 0);
+    assert_eq!(node.bridge("ops", "s1").await.ready().await.0, 0);
 }
 
 #[tokio::test]
 async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
     let rig = Rig::new();
     let node = rig.node().await;
-    let token = [("authorization", "Bearer of-ann"), TUNNEL];
+    let token = [("authorization", "Bearer of-ops"), TUNNEL];
     let name =
         |id: &str, name: &str| json!({ "machine": { "id": id, "name": name, "version": "1" } }).to_string();
     let odd = [
@@ -143,7 +143,7 @@ async fn a_machine_says_its_own_name_first_and_nothing_odd_after() {
         machine.say_text(&first).await;
         assert_eq!(machine.closed().await.0, 1008, "{first}");
     }
-    let mut machine = node.machine("ann", "box").await;
+    let mut machine = node.machine("ops", "box").await;
     machine.say(events(0, 1..=1)).await;
     assert_eq!(machine.closed().await.0, 1008);
     assert_eq!(node.socket("/ws/machine/a%2Fb", &token).await.err(), Some(404));
@@ -156,20 +156,20 @@ async fn registrations_that_are_none_are_refused() {
     let node = rig.node().await;
     let ids = ["", "a/b", "machine", "../x", &"x".repeat(200), "a b"];
     for id in ids {
-        assert_eq!(node.register("ann", id, None).await.0, 400, "{id:?}");
+        assert_eq!(node.register("ops", id, None).await.0, 400, "{id:?}");
     }
-    assert_eq!(node.register("ann", "ok", Some("a/b")).await.0, 400);
+    assert_eq!(node.register("ops", "ok", Some("a/b")).await.0, 400);
     for body in [
         json!([]),
         json!({}),
         json!({ "session_id": "ok", "cwd": "x".repeat(9000) }),
         json!({ "session_id": "ok", "model": "a\u{0}b" }),
     ] {
-        assert_eq!(node.http("POST", "/api/sessions", "of-ann", Some(body)).await.0, 400);
+        assert_eq!(node.http("POST", "/api/sessions", "of-ops", Some(body)).await.0, 400);
     }
     let large = json!({ "session_id": "ok", "cwd": "x".repeat(100 << 10) });
-    assert_eq!(node.http("POST", "/api/sessions", "of-ann", Some(large)).await.0, 413);
-    let (status, body) = node.register("ann", "ok", None).await;
+    assert_eq!(node.http("POST", "/api/sessions", "of-ops", Some(large)).await.0, 413);
+    let (status, body) = node.register("ops", "ok", None).await;
     assert_eq!(status, 200);
     assert_eq!(body["ui_url"], format!("http://{}/s/ok", node.address));
     assert_eq!(body["ws_url"], format!("ws://{}/ws/ok", node.address));
@@ -179,7 +179,7 @@ async fn registrations_that_are_none_are_refused() {
 async fn a_browser_that_sends_nonsense_is_answered_and_stays() {
     let rig = Rig::new();
     let node = rig.node().await;
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     for (text, re) in [
         ("x", 0),
         ("{\"id\":3,\"do\":\"fly\"}", 3),
@@ -206,7 +206,7 @@ async fn the_app_is_served_with_its_headers_and_a_stopping_node_says_so() {
         node.raw(&format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.address)).await;
     assert!(page.contains("<html"), "{page}");
     assert_eq!(node.http("GET", "/health", "", None).await.0, 200);
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     node.stop().await;
     assert_eq!(browser.closed().await.0, 1001);
 }
@@ -215,18 +215,18 @@ async fn the_app_is_served_with_its_headers_and_a_stopping_node_says_so() {
 async fn a_session_that_names_somebody_elses_machine_does_not_drive_it() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "a1", Some("box")).await;
-    let mut machine = node.machine("ann", "box").await;
+    node.register("ops", "a1", Some("box")).await;
+    let mut machine = node.machine("ops", "box").await;
     rig.held("box").await;
-    let mut ann = node.browser("who=ann").await;
-    let forgotten = ann.ask(json!({ "id": 1, "do": "forgetMachine", "machine": "box" })).await;
+    let mut ops = node.browser("who=ops").await;
+    let forgotten = ops.ask(json!({ "id": 1, "do": "forgetMachine", "machine": "box" })).await;
     assert_eq!(forgotten["ok"]["is"], "done", "{forgotten}");
     assert_eq!(machine.closed().await.0, 1012);
     // Both ids are free for a moment, and then the machine is back.
-    assert_eq!(node.register("ben", "a1", Some("box")).await.0, 200);
-    let mut machine = node.machine("ann", "box").await;
+    assert_eq!(node.register("dev", "a1", Some("box")).await.0, 200);
+    let mut machine = node.machine("ops", "box").await;
     rig.held("box").await;
-    let mut ben = node.browser("who=ben").await;
+    let mut dev = node.browser("who=dev").await;
     let prompt =
         |id| json!({ "id": id, "do": "prompt", "session": "a1", "key": "k", "text": "x", "pictures": [] });
     let asked = [
@@ -235,11 +235,11 @@ async fn a_session_that_names_somebody_elses_machine_does_not_drive_it() {
         json!({ "id": 1, "do": "sealed", "machine": "box", "session": "a1", "sealed": "x" }),
     ];
     for request in asked {
-        let reply = ben.ask(request.clone()).await;
+        let reply = dev.ask(request.clone()).await;
         assert!(reply["error"]["code"].is_string(), "{request}: {reply}");
     }
     // The first that the machine hears is its owner's.
-    ann.say(json!({ "id": 2, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
+    ops.say(json!({ "id": 2, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
     let call = machine.next().await;
-    assert_eq!(call["call"]["by"]["id"], "ann", "{call}");
+    assert_eq!(call["call"]["by"]["id"], "ops", "{call}");
 }

@@ -9,12 +9,12 @@ use crate::rig::{Rig, events, view};
 async fn views_are_shown_and_nothing_is_acknowledged_until_the_database_is_back() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "s1", Some("box")).await;
-    let mut bridge = node.bridge("ann", "s1").await;
+    node.register("ops", "s1", Some("box")).await;
+    let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
     bridge.say(view("s1", None, 1)).await;
     bridge.until(|frame| frame["ack"]["view"] == 1).await;
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     browser.ask(json!({ "id": 1, "do": "watch", "session": "s1", "after": null })).await;
     assert_eq!(browser.told("view").await["upto"], 1);
     rig.away(true);
@@ -27,7 +27,7 @@ async fn views_are_shown_and_nothing_is_acknowledged_until_the_database_is_back(
     let refused = browser.ask(prompt).await;
     assert_eq!(refused["error"]["code"], "busy");
     assert!(refused["error"]["message"].as_str().unwrap().contains("try again in 1 s"), "{refused}");
-    let (status, body) = node.register("ann", "s2", None).await;
+    let (status, body) = node.register("ops", "s2", None).await;
     assert_eq!((status, body["error"].as_str()), (503, Some("database_away")));
     assert_eq!(node.http("GET", "/ready", "", None).await.0, 503);
     rig.away(false);
@@ -36,7 +36,7 @@ async fn views_are_shown_and_nothing_is_acknowledged_until_the_database_is_back(
     // What was shown is what is kept.
     bridge.say(view("s1", Some(3), 4)).await;
     assert_eq!(browser.told("view").await["upto"], 4);
-    assert_eq!(node.register("ann", "s2", None).await.0, 200);
+    assert_eq!(node.register("ops", "s2", None).await.0, 200);
     assert_eq!(node.http("GET", "/ready", "", None).await.0, 200);
 }
 
@@ -44,12 +44,12 @@ async fn views_are_shown_and_nothing_is_acknowledged_until_the_database_is_back(
 async fn what_was_shown_and_never_kept_is_taken_back() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
-    one.register("ann", "s1", None).await;
-    let mut bridge = one.bridge("ann", "s1").await;
+    one.register("ops", "s1", None).await;
+    let mut bridge = one.bridge("ops", "s1").await;
     bridge.ready().await;
     bridge.say(view("s1", None, 1)).await;
     bridge.until(|frame| frame["ack"]["view"] == 1).await;
-    let mut browser = one.browser("who=ann").await;
+    let mut browser = one.browser("who=ops").await;
     browser.ask(json!({ "id": 1, "do": "watch", "session": "s1", "after": null })).await;
     browser.told("view").await;
     rig.away(true);
@@ -69,7 +69,7 @@ async fn what_was_shown_and_never_kept_is_taken_back() {
         tokio::task::yield_now().await;
     }
     rig.away(false);
-    let mut bridge = other.bridge("ann", "s1").await;
+    let mut bridge = other.bridge("ops", "s1").await;
     assert_eq!(bridge.ready().await.1, Some(1));
     bridge.say(view("s1", Some(1), 3)).await;
     bridge.until(|frame| frame["ack"]["view"] == 3).await;
@@ -82,8 +82,8 @@ async fn what_was_shown_and_never_kept_is_taken_back() {
 async fn a_line_that_grows_too_long_is_dropped_and_sent_again() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "s1", None).await;
-    let mut bridge = node.bridge("ann", "s1").await;
+    node.register("ops", "s1", None).await;
+    let mut bridge = node.bridge("ops", "s1").await;
     bridge.ready().await;
     rig.away(true);
     // More than fits into the line and all that is before it.
@@ -101,7 +101,7 @@ async fn a_line_that_grows_too_long_is_dropped_and_sent_again() {
         }
     };
     assert_eq!(code, 1012, "{reason}");
-    let mut bridge = node.bridge("ann", "s1").await;
+    let mut bridge = node.bridge("ops", "s1").await;
     let (head, _) = bridge.ready().await;
     bridge.say(events(head, head + 1..=45)).await;
     bridge.acked(45).await;

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::rig::{Node, Rig, Socket, view};
 
 async fn set_up(node: &Node) -> (Socket, Socket) {
-    node.register("ann", "a1", Some("box")).await;
-    let mut bridge = node.bridge("ann", "a1").await;
+    node.register("ops", "a1", Some("box")).await;
+    let mut bridge = node.bridge("ops", "a1").await;
     bridge.ready().await;
     bridge.say(view("a1", None, 1)).await;
     bridge.until(|frame| frame["ack"]["view"] == 1).await;
-    (bridge, node.machine("ann", "box").await)
+    (bridge, node.machine("ops", "box").await)
 }
 
 /// Waits until the hub sees the machine.
@@ -37,12 +37,12 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
     let (_bridge, mut machine) = set_up(&one).await;
     // At the machine's own node, and at another one, by mail.
     for node in [&one, &other] {
-        let mut browser = node.browser("who=ann").await;
+        let mut browser = node.browser("who=ops").await;
         here(&mut browser).await;
         browser.say(prompt(41)).await;
         let taken = json!({ "re": 999, "ok": { "is": "taken", "turn": 3 } });
         let call = answer(&mut machine, |_| taken.clone()).await;
-        assert_eq!(call["by"], json!({ "id": "ann", "name": "ann", "role": "owner" }));
+        assert_eq!(call["by"], json!({ "id": "ops", "name": "ops", "role": "owner" }));
         assert_eq!(call["body"], prompt(41));
         let reply = browser.until(|frame| frame.get("re").is_some()).await;
         assert_eq!(
@@ -68,7 +68,7 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
         }
     };
     assert_eq!(calls[0].about.as_deref(), Some("prompt a1"));
-    assert_eq!(calls[0].person.as_deref(), Some("ann"));
+    assert_eq!(calls[0].person.as_deref(), Some("ops"));
 }
 
 #[tokio::test]
@@ -94,11 +94,11 @@ async fn who_drives_by_a_link_does_not_delete_the_session() {
     here(&mut guest).await;
     let delete = json!({ "id": 1, "do": "delete", "session": "a1" });
     assert_eq!(guest.ask(delete.clone()).await["error"]["code"], "forbidden");
-    let mut owner = node.browser("who=ann").await;
+    let mut owner = node.browser("who=ops").await;
     here(&mut owner).await;
     owner.say(delete).await;
     let call = answer(&mut machine, |_| json!({ "re": 1, "ok": { "is": "done" } })).await;
-    assert_eq!(call["by"]["id"], "ann", "the first that it hears of it");
+    assert_eq!(call["by"]["id"], "ops", "the first that it hears of it");
     assert_eq!(owner.until(|frame| frame["re"] == 1).await["ok"]["is"], "done");
 }
 
@@ -108,7 +108,7 @@ async fn requests_leave_in_the_order_they_were_made_and_need_not_wait_for_each_o
     let (one, other) = (rig.node().await, rig.node().await);
     let (_bridge, mut machine) = set_up(&one).await;
     for node in [&one, &other] {
-        let mut browser = node.browser("who=ann").await;
+        let mut browser = node.browser("who=ops").await;
         here(&mut browser).await;
         for id in 1..=20 {
             browser.say(prompt(id)).await;
@@ -134,7 +134,7 @@ async fn a_machine_that_is_away_is_said_to_be_and_since_when() {
     let rig = Rig::new();
     let node = rig.node().await;
     let (_bridge, machine) = set_up(&node).await;
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     here(&mut browser).await;
     drop(machine);
     browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == false).await;
@@ -143,7 +143,7 @@ async fn a_machine_that_is_away_is_said_to_be_and_since_when() {
     assert_eq!(reply["error"]["code"], "busy");
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.contains("away since 3 min"), "{message}");
-    let mut stranger = node.browser("who=ben").await;
+    let mut stranger = node.browser("who=dev").await;
     let reply =
         stranger.ask(json!({ "id": 1, "do": "at", "machine": "box", "request": { "do": "rules" } })).await;
     assert_eq!(reply["error"]["code"], "notFound");
@@ -155,7 +155,7 @@ async fn a_machine_that_goes_in_the_middle_of_a_call_leaves_nobody_waiting() {
     let (one, other) = (rig.node().await, rig.node().await);
     for node in [&one, &other] {
         let (_bridge, mut machine) = set_up(&one).await;
-        let mut browser = node.browser("who=ann").await;
+        let mut browser = node.browser("who=ops").await;
         here(&mut browser).await;
         browser.say(prompt(1)).await;
         machine.until(|frame| frame.get("call").is_some()).await;
@@ -170,7 +170,7 @@ async fn a_dead_nodes_machine_is_away() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
     let (_bridge, _machine) = set_up(&one).await;
-    let mut browser = other.browser("who=ann").await;
+    let mut browser = other.browser("who=ops").await;
     here(&mut browser).await;
     // A node of which nothing was heard for long has the socket.
     let work = vec![
@@ -187,7 +187,7 @@ async fn who_waits_for_a_node_that_dies_is_told_soon() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
     let (_bridge, mut machine) = set_up(&one).await;
-    let mut browser = other.browser("who=ann").await;
+    let mut browser = other.browser("who=ops").await;
     here(&mut browser).await;
     browser.say(prompt(1)).await;
     machine.until(|frame| frame.get("call").is_some()).await;
@@ -206,7 +206,7 @@ async fn a_hub_that_begins_alone_believes_nothing_that_a_dead_one_left() {
     rig.held("box").await;
     // The other is as good as killed: it has said nothing, and its last beat is a moment old.
     let node = rig.alone().await;
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     let machines = browser.told("machines").await;
     assert_eq!(machines["machines"][0]["here"], false, "{machines}");
     let reply = browser.ask(prompt(1)).await;
@@ -219,9 +219,9 @@ async fn the_newest_socket_of_a_machine_counts_whichever_node_has_it() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
     let (_bridge, mut old) = set_up(&one).await;
-    let mut browser = one.browser("who=ann").await;
+    let mut browser = one.browser("who=ops").await;
     here(&mut browser).await;
-    let mut new = other.machine("ann", "box").await;
+    let mut new = other.machine("ops", "box").await;
     assert_eq!(old.closed().await.0, 1012);
     browser.say(prompt(1)).await;
     answer(&mut new, |_| json!({ "re": 1, "ok": { "is": "taken", "turn": 1 } })).await;
@@ -233,7 +233,7 @@ async fn an_answer_that_is_none_harms_nobody() {
     let rig = Rig::new();
     let node = rig.node().await;
     let (_bridge, mut machine) = set_up(&node).await;
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     here(&mut browser).await;
     for (id, odd) in [json!("x"), json!({ "on": "hello" }), json!({ "re": 1, "ok": 5 }), json!([1])]
         .into_iter()

@@ -11,8 +11,8 @@ const FRAMES: [&str; 3] = [
 ];
 
 async fn bridge(node: &Node) -> Socket {
-    assert_eq!(node.register("ann", "s1", None).await.0, 200);
-    node.socket("/ws/s1", &[("authorization", "Bearer of-ann")]).await.unwrap()
+    assert_eq!(node.register("ops", "s1", None).await.0, 200);
+    node.socket("/ws/s1", &[("authorization", "Bearer of-ops")]).await.unwrap()
 }
 
 async fn looks(node: &Node, cookie: &str, path: &str) -> Socket {
@@ -25,7 +25,7 @@ async fn frames_are_shown_byte_for_byte_before_and_after_and_at_every_node() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
     let mut bridge = bridge(&one).await;
-    let mut early = looks(&one, "who=ann", "/ws/s1").await;
+    let mut early = looks(&one, "who=ops", "/ws/s1").await;
     for frame in FRAMES {
         bridge.say_text(frame).await;
     }
@@ -36,7 +36,7 @@ async fn frames_are_shown_byte_for_byte_before_and_after_and_at_every_node() {
     for frame in FRAMES {
         assert_eq!(late.next_text().await.unwrap(), frame);
     }
-    let mut behind = looks(&other, "who=ann", "/ws/s1?after=2").await;
+    let mut behind = looks(&other, "who=ops", "/ws/s1?after=2").await;
     assert_eq!(behind.next_text().await.unwrap(), FRAMES[2]);
 }
 
@@ -45,14 +45,14 @@ async fn who_comes_late_sees_the_last_fifty() {
     let rig = Rig::new();
     let node = rig.node().await;
     let mut bridge = bridge(&node).await;
-    let mut early = looks(&node, "who=ann", "/ws/s1").await;
+    let mut early = looks(&node, "who=ops", "/ws/s1").await;
     for number in 1..=60 {
         bridge.say(json!({ "n": number })).await;
     }
     for number in 1..=60 {
         assert_eq!(early.next().await["n"], number);
     }
-    let mut late = looks(&node, "who=ann", "/ws/s1").await;
+    let mut late = looks(&node, "who=ops", "/ws/s1").await;
     assert_eq!(late.next().await["n"], 11);
 }
 
@@ -64,7 +64,7 @@ async fn what_people_say_goes_back_to_the_bridge_wherever_it_is_if_they_may_say_
     let message = "{\"jsonrpc\":\"2.0\",  \"id\":1,\"method\":\"session/message\",\"params\":{}}";
     let answer = "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"permission/respond\",\"params\":{}}";
     for node in [&one, &other] {
-        let mut owner = looks(node, "who=ann", "/ws/s1").await;
+        let mut owner = looks(node, "who=ops", "/ws/s1").await;
         owner.say_text(message).await;
         assert_eq!(bridge.next_text().await.unwrap(), message);
         let mut approver = looks(node, "share=s1.approver", "/ws/s1").await;
@@ -87,7 +87,7 @@ async fn what_is_no_json_ends_the_bridge_and_nothing_of_it_is_kept() {
     assert_eq!(first.closed().await.0, 1008);
     let mut second = bridge(&node).await;
     second.say_text("{\"a\":2}").await;
-    let mut browser = looks(&node, "who=ann", "/ws/s1?after=0").await;
+    let mut browser = looks(&node, "who=ops", "/ws/s1?after=0").await;
     assert_eq!(browser.next_text().await.unwrap(), "{\"a\":2}");
 }
 
@@ -96,7 +96,7 @@ async fn frames_wait_for_the_database_and_are_kept_once() {
     let rig = Rig::new();
     let node = rig.node().await;
     let mut bridge = bridge(&node).await;
-    let mut browser = looks(&node, "who=ann", "/ws/s1").await;
+    let mut browser = looks(&node, "who=ops", "/ws/s1").await;
     bridge.say_text("{\"a\":1}").await;
     assert_eq!(browser.next_text().await.unwrap(), "{\"a\":1}");
     rig.away(true);

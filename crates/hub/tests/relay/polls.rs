@@ -15,7 +15,7 @@ async fn open(node: &Node, path: &str, person: &str) -> String {
 async fn down(node: &Node, path: &str, connection: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
         let path = format!("/api/tunnel/{path}/down?connection={connection}&wait=20");
-        let (status, frames) = node.http("GET", &path, "of-ann", None).await;
+        let (status, frames) = node.http("GET", &path, "of-ops", None).await;
         assert_eq!(status, 200, "{frames}");
         if let Some(found) = frames.as_array().unwrap().iter().find(|frame| wanted(frame)) {
             return found.clone();
@@ -27,30 +27,30 @@ async fn down(node: &Node, path: &str, connection: &str, wanted: impl Fn(&Value)
 async fn a_session_is_mirrored_and_a_machine_called_by_polling() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "s1", Some("box")).await;
-    let session = open(&node, "s1", "ann").await;
-    let machine = open(&node, "machine/box", "ann").await;
+    node.register("ops", "s1", Some("box")).await;
+    let session = open(&node, "s1", "ops").await;
+    let machine = open(&node, "machine/box", "ops").await;
     let ready = down(&node, "s1", &session, |frame| frame.get("ready").is_some()).await;
     assert_eq!(ready["ready"]["events"], 0);
     let up = |path: &str, connection: &str| format!("/api/tunnel/{path}/up?connection={connection}");
     let batches = json!([events(0, 1..=3), view("s1", None, 3)]);
-    let (status, said) = node.http("POST", &up("s1", &session), "of-ann", Some(batches)).await;
+    let (status, said) = node.http("POST", &up("s1", &session), "of-ops", Some(batches)).await;
     assert_eq!(status, 200);
     if !said.as_array().unwrap().iter().any(|frame| frame["ack"]["view"] == 3) {
         down(&node, "s1", &session, |frame| frame["ack"]["view"] == 3).await;
     }
     let name = json!([{ "machine": { "id": "box", "name": "box", "version": "1", "sealed": false } }]);
-    assert_eq!(node.http("POST", &up("machine/box", &machine), "of-ann", Some(name)).await.0, 200);
-    let mut browser = node.browser("who=ann").await;
+    assert_eq!(node.http("POST", &up("machine/box", &machine), "of-ops", Some(name)).await.0, 200);
+    let mut browser = node.browser("who=ops").await;
     browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == true).await;
     browser.say(json!({ "id": 5, "do": "changes", "session": "s1" })).await;
     let call = down(&node, "machine/box", &machine, |frame| frame.get("call").is_some()).await;
     let answer =
         json!([{ "answer": { "call": call["call"]["call"], "body": { "re": 5, "ok": { "is": "done" } } } }]);
-    node.http("POST", &up("machine/box", &machine), "of-ann", Some(answer)).await;
+    node.http("POST", &up("machine/box", &machine), "of-ops", Some(answer)).await;
     assert_eq!(browser.until(|frame| frame["re"] == 5).await["ok"]["is"], "done");
     let close = format!("/api/tunnel/machine/box?connection={machine}");
-    assert_eq!(node.http("DELETE", &close, "of-ann", None).await.0, 204);
+    assert_eq!(node.http("DELETE", &close, "of-ops", None).await.0, 204);
     browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == false).await;
 }
 
@@ -58,17 +58,17 @@ async fn a_session_is_mirrored_and_a_machine_called_by_polling() {
 async fn a_connection_opens_nothing_to_anybody_else_and_says_why_it_was_closed() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "s1", None).await;
-    node.register("ann", "s2", None).await;
-    let connection = open(&node, "s1", "ann").await;
+    node.register("ops", "s1", None).await;
+    node.register("ops", "s2", None).await;
+    let connection = open(&node, "s1", "ops").await;
     let asked = |path: &str| format!("/api/tunnel/{path}/down?connection={connection}&wait=1");
-    assert_eq!(node.http("GET", &asked("s1"), "of-ben", None).await.0, 410);
-    assert_eq!(node.http("GET", &asked("s2"), "of-ann", None).await.0, 410);
-    assert_eq!(node.http("POST", "/api/tunnel/s1/open", "of-ben", None).await.0, 404);
+    assert_eq!(node.http("GET", &asked("s1"), "of-dev", None).await.0, 410);
+    assert_eq!(node.http("GET", &asked("s2"), "of-ops", None).await.0, 410);
+    assert_eq!(node.http("POST", "/api/tunnel/s1/open", "of-dev", None).await.0, 404);
     down(&node, "s1", &connection, |frame| frame.get("ready").is_some()).await;
     let up = format!("/api/tunnel/s1/up?connection={connection}");
-    assert_eq!(node.http("POST", &up, "of-ann", Some(json!({ "not": "an array" }))).await.0, 400);
-    node.http("POST", &up, "of-ann", Some(json!([{ "batch": { "after": 1 } }, { "odd": 1 }]))).await;
-    let (status, closed) = node.http("GET", &asked("s1"), "of-ann", None).await;
+    assert_eq!(node.http("POST", &up, "of-ops", Some(json!({ "not": "an array" }))).await.0, 400);
+    node.http("POST", &up, "of-ops", Some(json!([{ "batch": { "after": 1 } }, { "odd": 1 }]))).await;
+    let (status, closed) = node.http("GET", &asked("s1"), "of-ops", None).await;
     assert_eq!((status, closed["error"].as_str()), (410, Some("closed")), "{closed}");
 }

@@ -66,7 +66,7 @@ impl Db for Shaky {
     }
 }
 
-/// Knows everybody by what they say: `Bearer of-NAME`, `who=NAME`, `share=SESSION.ROLE` (made by ann).
+/// Knows everybody by what they say: `Bearer of-NAME`, `who=NAME`, `share=SESSION.ROLE` (made by ops).
 #[derive(Default)]
 pub struct Keeper {
     ended: Mutex<HashMap<String, CancellationToken>>,
@@ -92,7 +92,7 @@ impl Doorkeeper for Keeper {
                 let share = cookie.strip_prefix("share=").and_then(|share| share.split_once('.'));
                 let (session, role) = share.ok_or_else(unknown)?;
                 let role: Role = serde_json::from_value(role.into()).map_err(|_| unknown())?;
-                let (owner, until) = (PersonId("ann".into()), Timestamp(9_000));
+                let (owner, until) = (PersonId("ops".into()), Timestamp(9_000));
                 Who::Bearer { share: "link".into(), session: session.into(), owner, role, until }
             };
             Ok(Guest { who, device: cookie.into(), ended: self.token(cookie) })

@@ -25,11 +25,11 @@ async fn everybody_sees_their_own_sessions_newest_first_and_finds_them() {
     let rig = Rig::new();
     let node = rig.node().await;
     let _held = [
-        mirrored(&node, "ann", "a1", "Old checkout", 10).await,
-        mirrored(&node, "ann", "a2", "New basket", 20).await,
-        mirrored(&node, "ben", "b1", "Checkout of others", 30).await,
+        mirrored(&node, "ops", "a1", "Old checkout", 10).await,
+        mirrored(&node, "ops", "a2", "New basket", 20).await,
+        mirrored(&node, "dev", "b1", "Checkout of others", 30).await,
     ];
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     let cards = browser.told("cards").await;
     assert_eq!(sessions(&cards["cards"]), ["a2", "a1"]);
     assert_eq!(cards["cards"][0]["title"], "New basket", "as it was mirrored");
@@ -46,8 +46,8 @@ async fn everybody_sees_their_own_sessions_newest_first_and_finds_them() {
 async fn a_card_that_changes_is_told_at_every_node() {
     let rig = Rig::new();
     let (one, other) = (rig.node().await, rig.node().await);
-    let mut bridge = mirrored(&one, "ann", "a1", "First", 10).await;
-    let mut browser = other.browser("who=ann").await;
+    let mut bridge = mirrored(&one, "ops", "a1", "First", 10).await;
+    let mut browser = other.browser("who=ops").await;
     browser.told("cards").await;
     bridge.say(card("a1", "Second", 11)).await;
     let cards = browser.told("cards").await;
@@ -59,11 +59,11 @@ async fn who_came_by_a_link_sees_one_session_and_asks_about_no_other() {
     let rig = Rig::new();
     let node = rig.node().await;
     let _held = [
-        mirrored(&node, "ann", "a1", "Shared", 10).await,
-        mirrored(&node, "ann", "a2", "Not shared", 20).await,
+        mirrored(&node, "ops", "a1", "Shared", 10).await,
+        mirrored(&node, "ops", "a2", "Not shared", 20).await,
     ];
-    let _machine = node.machine("ann", "ann-box").await;
-    rig.held("ann-box").await;
+    let _machine = node.machine("ops", "ops-box").await;
+    rig.held("ops-box").await;
     let mut guest = node.browser("share=a1.viewer").await;
     let machines = guest.told("machines").await;
     let cards = guest.told("cards").await;
@@ -77,10 +77,10 @@ async fn who_came_by_a_link_sees_one_session_and_asks_about_no_other() {
         json!({ "id": 2, "do": "whole", "session": "a2", "row": 1 }),
         json!({ "id": 2, "do": "watch", "session": "none", "after": null }),
         json!({ "id": 2, "do": "watch", "session": "../x", "after": null }),
-        json!({ "id": 2, "do": "at", "machine": "ann-box", "request": { "do": "rules" } }),
-        json!({ "id": 2, "do": "forgetMachine", "machine": "ann-box" }),
-        json!({ "id": 2, "do": "sealed", "machine": "ann-box", "session": null, "sealed": "x" }),
-        json!({ "id": 2, "do": "sealed", "machine": "ann-box", "session": "a2", "sealed": "x" }),
+        json!({ "id": 2, "do": "at", "machine": "ops-box", "request": { "do": "rules" } }),
+        json!({ "id": 2, "do": "forgetMachine", "machine": "ops-box" }),
+        json!({ "id": 2, "do": "sealed", "machine": "ops-box", "session": null, "sealed": "x" }),
+        json!({ "id": 2, "do": "sealed", "machine": "ops-box", "session": "a2", "sealed": "x" }),
     ] {
         let answer = guest.ask(request.clone()).await;
         assert_eq!(answer["error"]["code"], "notFound", "{request}: {answer}");
@@ -98,8 +98,8 @@ async fn who_came_by_a_link_sees_one_session_and_asks_about_no_other() {
 async fn another_persons_session_is_not_there() {
     let rig = Rig::new();
     let node = rig.node().await;
-    let _held = mirrored(&node, "ann", "a1", "Mine", 10).await;
-    let mut browser = node.browser("who=ben").await;
+    let _held = mirrored(&node, "ops", "a1", "Mine", 10).await;
+    let mut browser = node.browser("who=dev").await;
     assert_eq!(sessions(&browser.told("cards").await["cards"]), Vec::<&str>::new());
     let answer = browser.ask(json!({ "id": 1, "do": "watch", "session": "a1", "after": null })).await;
     let none = browser.ask(json!({ "id": 1, "do": "watch", "session": "zz", "after": null })).await;
@@ -110,9 +110,9 @@ async fn another_persons_session_is_not_there() {
 async fn a_machine_is_told_to_be_here_and_then_away_and_is_forgotten_with_all_it_has() {
     let rig = Rig::new();
     let node = rig.node().await;
-    let mut bridge = mirrored(&node, "ann", "a1", "Mine", 10).await;
-    let mut machine = node.machine("ann", "ann-box").await;
-    let mut browser = node.browser("who=ann").await;
+    let mut bridge = mirrored(&node, "ops", "a1", "Mine", 10).await;
+    let mut machine = node.machine("ops", "ops-box").await;
+    let mut browser = node.browser("who=ops").await;
     let here = |here: bool| {
         move |frame: &Value| {
             frame["on"] == "machines"
@@ -120,15 +120,15 @@ async fn a_machine_is_told_to_be_here_and_then_away_and_is_forgotten_with_all_it
         }
     };
     let told = browser.until(here(true)).await;
-    assert_eq!(told["machines"][0]["name"], "ann's ann-box");
+    assert_eq!(told["machines"][0]["name"], "ops's ops-box");
     drop(machine);
     let told = browser.until(here(false)).await;
     assert_eq!(told["machines"][0]["seenAt"], 1_000_000_000);
-    machine = node.machine("ann", "ann-box").await;
+    machine = node.machine("ops", "ops-box").await;
     browser.until(here(true)).await;
     let asked = browser.ask(json!({ "id": 5, "do": "machines" })).await;
     assert_eq!(asked["ok"]["machines"][0]["sessions"], json!(["a1"]));
-    let forgotten = browser.ask(json!({ "id": 6, "do": "forgetMachine", "machine": "ann-box" })).await;
+    let forgotten = browser.ask(json!({ "id": 6, "do": "forgetMachine", "machine": "ops-box" })).await;
     assert_eq!(forgotten["ok"]["is"], "done", "{forgotten}");
     assert_eq!(machine.closed().await.0, 1012);
     let gone = browser.until(|frame| frame["gone"] == json!(["a1"])).await;
@@ -141,21 +141,21 @@ async fn a_machine_is_told_to_be_here_and_then_away_and_is_forgotten_with_all_it
 async fn a_silent_session_is_stale_after_a_while_and_not_listed_after_a_week() {
     let rig = Rig::new();
     let node = rig.node().await;
-    node.register("ann", "a1", None).await;
+    node.register("ops", "a1", None).await;
     let beat = json!({ "sandbox": "read-only", "approval": "auto", "cost_total_usd": 0.5 });
-    assert_eq!(node.http("POST", "/api/sessions/a1/heartbeat", "of-ann", Some(beat.clone())).await.0, 204);
+    assert_eq!(node.http("POST", "/api/sessions/a1/heartbeat", "of-ops", Some(beat.clone())).await.0, 204);
     rig.later(Duration::from_secs(89));
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     assert_eq!(browser.told("cards").await["cards"][0]["line"], "its bridge is not connected");
     rig.later(Duration::from_secs(2));
     let stale = browser.told("cards").await;
     assert_eq!(stale["cards"][0]["line"], "its bridge is silent");
-    assert_eq!(node.http("POST", "/api/sessions/a1/heartbeat", "of-ann", Some(beat)).await.0, 204);
+    assert_eq!(node.http("POST", "/api/sessions/a1/heartbeat", "of-ops", Some(beat)).await.0, 204);
     assert_eq!(browser.told("cards").await["cards"][0]["line"], "its bridge is not connected");
     rig.later(Duration::from_secs(8 * 24 * 3600));
     assert_eq!(browser.until(|frame| frame["gone"] == json!(["a1"])).await["on"], "cards");
     // The log is kept, and comes back with its bridge.
-    assert_eq!(node.register("ann", "a1", None).await.0, 200);
+    assert_eq!(node.register("ops", "a1", None).await.0, 200);
     assert_eq!(sessions(&browser.told("cards").await["cards"]), ["a1"]);
 }
 
@@ -164,10 +164,10 @@ async fn what_is_sealed_is_shown_as_it_is_and_asked_for_as_it_is() {
     let rig = Rig::new();
     let node = rig.node().await;
     // It was mirrored in the open before.
-    drop(mirrored(&node, "ann", "a1", "In the open", 10).await);
-    let registration = json!({ "session_id": "a1", "machine": "ann-box", "sealed": true });
-    assert_eq!(node.http("POST", "/api/sessions", "of-ann", Some(registration)).await.0, 200);
-    let mut bridge = node.bridge("ann", "a1").await;
+    drop(mirrored(&node, "ops", "a1", "In the open", 10).await);
+    let registration = json!({ "session_id": "a1", "machine": "ops-box", "sealed": true });
+    assert_eq!(node.http("POST", "/api/sessions", "of-ops", Some(registration)).await.0, 200);
+    let mut bridge = node.bridge("ops", "a1").await;
     assert_eq!(bridge.ready().await, (0, None), "nothing of it is left");
     let sealed = |text: &str| json!({ "sealed": text });
     let entry = json!({ "state": "waiting", "asks": [4], "updated_at": 20, "body": sealed("card") });
@@ -175,9 +175,9 @@ async fn what_is_sealed_is_shown_as_it_is_and_asked_for_as_it_is() {
     let events = json!([{ "seq": 1, "body": sealed("event") }]);
     bridge.say(json!({ "batch": { "after": 0, "events": events, "view": view, "card": entry } })).await;
     bridge.acked(1).await;
-    let mut machine = node.machine("ann", "ann-box").await;
+    let mut machine = node.machine("ops", "ops-box").await;
     machine.say(json!({ "keys": { "generation": 1, "wrapped": [{ "device": "d1", "key": "k1" }] } })).await;
-    let mut browser = node.browser("who=ann").await;
+    let mut browser = node.browser("who=ops").await;
     let told = browser.told("sealedCard").await;
     assert_eq!(
         (&told["sealed"], &told["state"], &told["asks"]),
@@ -190,7 +190,7 @@ async fn what_is_sealed_is_shown_as_it_is_and_asked_for_as_it_is() {
     let plain = json!({ "id": 2, "do": "changes", "session": "a1" });
     assert_eq!(browser.ask(plain).await["error"]["code"], "badRequest");
     browser
-        .say(json!({ "id": 3, "do": "sealed", "machine": "ann-box", "session": "a1", "sealed": "ask" }))
+        .say(json!({ "id": 3, "do": "sealed", "machine": "ops-box", "session": "a1", "sealed": "ask" }))
         .await;
     let call = machine.until(|frame| frame.get("call").is_some()).await["call"].clone();
     assert_eq!(call["body"], sealed("ask"));
@@ -203,16 +203,16 @@ async fn what_is_sealed_is_shown_as_it_is_and_asked_for_as_it_is() {
 async fn who_looks_at_a_session_that_begins_anew_is_told_to_look_again() {
     let rig = Rig::new();
     let node = rig.node().await;
-    drop(mirrored(&node, "ann", "a1", "In the open", 10).await);
-    let mut browser = node.browser("who=ann").await;
+    drop(mirrored(&node, "ops", "a1", "In the open", 10).await);
+    let mut browser = node.browser("who=ops").await;
     let watch = |id| json!({ "id": id, "do": "watch", "session": "a1", "after": null });
     browser.ask(watch(1)).await;
     browser.told("view").await;
-    let registration = json!({ "session_id": "a1", "machine": "ann-box", "sealed": true });
-    assert_eq!(node.http("POST", "/api/sessions", "of-ann", Some(registration)).await.0, 200);
+    let registration = json!({ "session_id": "a1", "machine": "ops-box", "sealed": true });
+    assert_eq!(node.http("POST", "/api/sessions", "of-ops", Some(registration)).await.0, 200);
     assert_eq!(browser.told("over").await["session"], "a1");
     browser.ask(watch(2)).await;
-    let mut bridge = node.bridge("ann", "a1").await;
+    let mut bridge = node.bridge("ops", "a1").await;
     bridge.ready().await;
     let view = json!({ "upto": 1, "body": { "sealed": "view" } });
     bridge.say(json!({ "batch": { "after": 0, "view": view } })).await;
