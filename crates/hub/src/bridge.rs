@@ -276,6 +276,7 @@ async fn session_socket(
     let socket = socket.protocols([PROTOCOL]);
     let mirror = socket.selected_protocol().is_some();
     let ended = hub.door.keeper.ended(&bearer);
+    polling::is_own(&hub, &session, &bearer.person).await?;
     hub.note(Note::new("session attached", Some(&bearer.person.0)).about(session.as_str()).from(from.0));
     if mirror {
         let attached =

@@ -39,7 +39,7 @@ pub(super) fn routes() -> Router<Arc<Hub>> {
 }
 
 /// Whether a session is this person's, and to be found at all.
-async fn is_own(hub: &Hub, session: &SessionId, person: &PersonId) -> Result<(), Refusal> {
+pub(super) async fn is_own(hub: &Hub, session: &SessionId, person: &PersonId) -> Result<(), Refusal> {
     let question = Statement::new(
         "SELECT 1 FROM mirrors WHERE session = $1 AND person = $2",
         [session.as_str().into(), person.0.as_ref().into()],
