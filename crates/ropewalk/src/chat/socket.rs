@@ -5,8 +5,9 @@ use std::time::Duration;
 use ::terminal::{Dial, Dialing, Line};
 use futures_util::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -20,6 +21,8 @@ use crate::running;
 
 /// From the connection to the first frame.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries at a server that starts.
+const START_PAUSE: Duration = Duration::from_millis(50);
 /// How long one request may take to leave.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 const END_WAIT: Duration = Duration::from_secs(1);
@@ -55,8 +58,7 @@ impl Dial for Socket {
     fn dial(&self) -> Dialing {
         let (port, tasks, stop) = (self.port, self.tasks.clone(), self.stop.clone());
         Box::pin(async move {
-            let late = |_| "the server did not answer in time".to_owned();
-            let stream = tokio::time::timeout(PATIENCE, connect(port)).await.map_err(late)??;
+            let stream = connect_when_ready(port).await?;
             let (requests, asked) = mpsc::channel(QUEUE_MAX);
             let (told, frames) = mpsc::channel(QUEUE_MAX);
             drop(tasks.spawn(async move {
@@ -70,11 +72,39 @@ impl Dial for Socket {
     }
 }
 
+/// A server that starts asks for a moment, and gets it.
+async fn connect_when_ready(port: u16) -> Result<WebSocketStream<Connection>, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let tried = tokio::time::timeout_at(deadline, connect(port)).await;
+        match tried.map_err(|_| "the server did not answer in time".to_owned())? {
+            Err(Unconnected::Busy) if Instant::now() + START_PAUSE < deadline => {
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            connected => return connected.map_err(|unconnected| unconnected.to_string()),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Unconnected {
+    #[error("the server takes no clients at the moment: it starts, stops, or has too many")]
+    Busy,
+    #[error("{0}")]
+    For(String),
+}
+
+impl From<String> for Unconnected {
+    fn from(why: String) -> Self {
+        Self::For(why)
+    }
+}
+
 /// The server may have been started anew, with another token, so it is looked for every time.
-async fn connect(port: u16) -> Result<WebSocketStream<Connection>, String> {
+async fn connect(port: u16) -> Result<WebSocketStream<Connection>, Unconnected> {
     let servers = running::all().map_err(|trouble| trouble.in_short())?;
     let found = servers.iter().find(|server| server.port == port);
-    let server = Server::of(found.ok_or("the server has ended")?).map_err(|trouble| trouble.in_short())?;
+    let server = Server::of(found.ok_or_else(|| "the server has ended".to_owned())?).map_err(|trouble| trouble.in_short())?;
     let scheme = if server.is_secure() { "wss" } else { "ws" };
     let address = format!("{scheme}://{}/ui/socket", server.address());
     let mut request = address.into_client_request().map_err(|error| error.to_string())?;
@@ -89,8 +119,9 @@ async fn connect(port: u16) -> Result<WebSocketStream<Connection>, String> {
         .max_frame_size(Some(FRAME_BYTES_MAX));
     let connected = client_async_with_config(request, stream, Some(config)).await;
     connected.map(|(stream, _)| stream).map_err(|error| match error {
-        Error::Http(answer) => format!("the server answered {}", answer.status()),
-        error => error.to_string(),
+        Error::Http(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => Unconnected::Busy,
+        Error::Http(answer) => Unconnected::For(format!("the server answered {}", answer.status())),
+        error => Unconnected::For(error.to_string()),
     })
 }
 
