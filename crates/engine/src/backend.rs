@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::content::{CommandSpec, Content};
+use crate::content::{CommandSpec, Content, Opaque};
 use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
 use crate::host::{HostAbilities, HostLink, Hosts};
 use crate::ids::{CallId, MessageId, Seq, SessionId, TurnId};
@@ -60,11 +61,69 @@ pub trait Backend: Send + Sync + 'static {
         Offer { settings, commands, free_modes: Vec::new() }
     }
 
-    /// Prepares a session. Nothing slow belongs here: the first turn may do it.
-    fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession>;
+    /// Prepares a session. Nothing slow belongs here: [`BackendSession::ready`] or the first turn may do it.
+    fn open(&self, spec: SessionSpec, context: SessionContext) -> Arc<dyn BackendSession>;
+
+    /// What clients are told before there is a session. One that knows it only from another program may
+    /// have to ask that one first.
+    fn greeting(&self) -> BoxFuture<'_, Greeting> {
+        let Abilities { images, servers, .. } = *self.abilities();
+        let greeting = Greeting { images, servers, embedded: true, ..Greeting::default() };
+        Box::pin(std::future::ready(greeting))
+    }
+
+    /// Signs in where the agent wants that. Nothing is known of this way of signing in unless the greeting
+    /// named it.
+    fn authenticate<'a>(&'a self, _method: &'a str) -> BoxFuture<'a, Result<(), ForeignError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The way to what no protocol says, if the agent has something of that kind.
+    fn extensions(&self) -> Option<Arc<dyn Extensions>> {
+        None
+    }
 
     /// Names of instruction files that a session in `cwd` would follow.
     fn project_rules(&self, cwd: &std::path::Path) -> Vec<String>;
+}
+
+/// What an agent says of itself before there is a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Greeting {
+    pub images: bool,
+    pub audio: bool,
+    /// Prompts may hold what a file says, not only its address.
+    pub embedded: bool,
+    /// Sessions take tool servers.
+    pub servers: bool,
+    /// What an external agent is called, in its own words, and how one signs in there.
+    pub foreign: Option<Box<ForeignGreeting>>,
+}
+
+/// Pieces of an external agent's own greeting, word for word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignGreeting {
+    pub agent: Option<Opaque>,
+    pub auth_methods: Vec<Opaque>,
+    pub capabilities: Opaque,
+}
+
+/// What an external agent answered instead of doing it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ForeignError {
+    /// As JSON-RPC counts errors.
+    pub code: i64,
+    pub message: Arc<str>,
+    pub data: Option<Opaque>,
+}
+
+/// Requests and notices of a kind that only the agent and its client understand.
+pub trait Extensions: Send + Sync + 'static {
+    fn call(&self, method: Arc<str>, params: Opaque) -> BoxFuture<'static, Result<Opaque, ForeignError>>;
+
+    /// Tells and waits for nothing. One that cannot be told at the moment is lost, as notices are.
+    fn notify(&self, method: Arc<str>, params: Opaque);
 }
 
 #[derive(Debug, Clone)]
@@ -84,6 +143,20 @@ pub trait BackendSession: Send + Sync + 'static {
         input: TurnInput,
         context: TurnContext,
     ) -> BoxFuture<'static, Result<Stop, TurnError>>;
+
+    /// Waits until the session can be told what it offers. Awaited once, before whoever created the
+    /// session is answered; a session that is brought back is shown without waiting for this.
+    fn ready(self: Arc<Self>) -> BoxFuture<'static, Result<(), ForeignError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// A person chose something. Called in the order of the log; must not wait.
+    fn chosen(&self, _id: &Arc<str>, _value: &Arc<str>) {}
+
+    /// The way to what no protocol says, if the session has something of that kind.
+    fn extensions(&self) -> Option<Arc<dyn Extensions>> {
+        None
+    }
 
     /// The tool servers of the session, if it can have any.
     fn servers(&self) -> Option<Arc<dyn ToolServers>> {
@@ -133,6 +206,70 @@ pub enum Verdict {
     },
 }
 
+/// What a session's backend may do while no turn runs.
+#[derive(Clone)]
+pub struct SessionContext {
+    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) tracker: TaskTracker,
+    /// The log from its beginning.
+    pub history: LogReader,
+}
+
+impl SessionContext {
+    /// Puts an event into the log, outside any turn. What only a turn can do is refused there.
+    pub async fn emit(&self, said: impl Into<Said>) -> Result<(), SessionGone> {
+        self.report(ReportKind::Emit(said.into())).await
+    }
+
+    /// Waits until everything that was reported so far is in the store.
+    pub async fn settled(&self) -> Result<(), SessionGone> {
+        let (reply, place) = oneshot::channel();
+        self.report(ReportKind::Mark { reply }).await?;
+        let seq = place.await.map_err(|_| SessionGone)?;
+        let mut reader = self.history.after(Seq(seq.0.saturating_sub(1)));
+        if reader.head() < seq {
+            // However this ends, the caller goes on: the session itself tells of trouble.
+            drop(reader.next().await);
+        }
+        Ok(())
+    }
+
+    /// The settings as they are at this moment.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The client to ask for what only some can do, if one offers it at this moment.
+    pub fn host(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
+        self.hosts.find(can)
+    }
+
+    /// Work that goes on beside the turns. The session does not wait for it.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.tracker.spawn(work));
+    }
+
+    async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {
+        let report = Report { turn: None, within: None, kind };
+        self.reports.send(report).await.map_err(|_| SessionGone)
+    }
+}
+
+/// Something for the log, and how an external agent said it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    pub body: Body,
+    pub relayed: Option<Opaque>,
+}
+
+impl From<Body> for Said {
+    fn from(body: Body) -> Self {
+        Self { body, relayed: None }
+    }
+}
+
 /// Everything a turn may touch outside itself.
 #[derive(Clone)]
 pub struct TurnContext {
@@ -157,14 +294,15 @@ pub struct TurnContext {
 /// What a running turn tells its session.
 #[derive(Debug)]
 pub struct Report {
-    pub turn: TurnId,
+    /// None: it is said outside any turn.
+    pub turn: Option<TurnId>,
     pub within: Option<CallId>,
     pub kind: ReportKind,
 }
 
 #[derive(Debug)]
 pub enum ReportKind {
-    Emit(Body),
+    Emit(Said),
     Ask {
         request: Box<AskRequest>,
         reply: oneshot::Sender<Verdict>,
@@ -186,8 +324,8 @@ pub enum ReportKind {
 
 impl TurnContext {
     /// Puts an event into the log. Waits while the log is behind, which is what slows a flood down.
-    pub async fn emit(&self, body: Body) -> Result<(), SessionGone> {
-        self.report(ReportKind::Emit(body)).await
+    pub async fn emit(&self, said: impl Into<Said>) -> Result<(), SessionGone> {
+        self.report(ReportKind::Emit(said.into())).await
     }
 
     pub async fn text(&self, message: MessageId, text: impl Into<Arc<str>>) -> Result<(), SessionGone> {
@@ -266,7 +404,7 @@ impl TurnContext {
     }
 
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {
-        let report = Report { turn: self.turn, within: self.within.clone(), kind };
+        let report = Report { turn: Some(self.turn), within: self.within.clone(), kind };
         self.reports.send(report).await.map_err(|_| SessionGone)
     }
 }

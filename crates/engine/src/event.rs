@@ -12,6 +12,7 @@ use crate::content::{
 };
 use crate::host::TerminalId;
 use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
+use crate::settings::SettingSpec;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -20,6 +21,15 @@ pub struct Event {
     pub origin: Origin,
     pub turn: Option<TurnId>,
     pub body: Body,
+    /// What an external agent said, word for word, where the body alone would lose some of it.
+    pub relayed: Option<Opaque>,
+}
+
+impl Event {
+    /// Roughly how many bytes of memory this event holds: what the ring is bounded by.
+    pub fn weight(&self) -> usize {
+        self.body.weight() + self.relayed.as_ref().map_or(0, |relayed| relayed.0.len())
+    }
 }
 
 /// Who caused an event.
@@ -95,6 +105,8 @@ pub enum Body {
         terminal: TerminalId,
         surface: SurfaceId,
     },
+    /// A call is known better than when it started.
+    ToolChanged(Box<ToolChange>),
     ToolEnded(Box<ToolEnd>),
     FileEdited {
         call: Option<CallId>,
@@ -127,6 +139,15 @@ pub enum Body {
     SettingChanged {
         id: Arc<str>,
         value: Arc<str>,
+    },
+    /// What can be chosen in this session, as its external agent says: it replaces what was said before.
+    Offered {
+        settings: Vec<SettingSpec>,
+    },
+    /// The session has a session of an external agent behind it, by that agent's own name for it.
+    Joined {
+        agent: Arc<str>,
+        session: Arc<str>,
     },
     Usage(Usage),
     Commands {
@@ -173,6 +194,31 @@ pub struct ToolStart {
     pub input: Opaque,
 }
 
+/// What is new about a call that runs. What is not said stays as it was.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolChange {
+    pub call: CallId,
+    pub title: Option<Arc<str>>,
+    pub kind: Option<ToolKind>,
+    pub locations: Option<Vec<Location>>,
+    pub input: Option<Opaque>,
+    /// What the call shows from now on.
+    pub content: Option<Vec<ToolContent>>,
+}
+
+impl ToolChange {
+    /// Nothing is new yet.
+    pub fn of(call: CallId) -> Self {
+        Self { call, title: None, kind: None, locations: None, input: None, content: None }
+    }
+
+    fn weight(&self) -> usize {
+        let content = self.content.iter().flatten().map(ToolContent::weight).sum::<usize>();
+        let input = self.input.as_ref().map_or(0, |input| input.0.len());
+        content + input + self.title.as_ref().map_or(0, |title| title.len()) + 64
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolEnd {
     pub call: CallId,
@@ -205,6 +251,54 @@ pub struct AskRequest {
     pub preview: Vec<ToolContent>,
     /// What the person is asked to answer, where it is not whether something may be done.
     pub question: Option<Question>,
+    /// The wish in the words of the external agent that has it.
+    pub foreign: Option<Box<ForeignAsk>>,
+}
+
+/// How an external agent asks, and what can be answered to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignAsk {
+    pub options: Vec<AskOption>,
+    /// The request's parameters, word for word.
+    pub params: Opaque,
+}
+
+/// One answer that an external agent offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskOption {
+    pub id: Arc<str>,
+    pub name: Arc<str>,
+    /// What it amounts to: allowed or denied, once or always.
+    pub means: Resolution,
+}
+
+impl ForeignAsk {
+    pub fn option(&self, id: &str) -> Option<&AskOption> {
+        self.options.iter().find(|option| *option.id == *id)
+    }
+
+    /// The option that says this, or the one that comes nearest without saying more.
+    pub fn nearest(&self, wanted: Resolution) -> Option<&AskOption> {
+        let with = |means: Resolution| self.options.iter().find(move |option| option.means == means);
+        match wanted {
+            Resolution::AllowedAlways => {
+                with(Resolution::AllowedAlways).or_else(|| with(Resolution::AllowedOnce))
+            }
+            Resolution::AllowedOnce => with(Resolution::AllowedOnce),
+            Resolution::DeniedAlways => {
+                with(Resolution::DeniedAlways).or_else(|| with(Resolution::DeniedOnce))
+            }
+            Resolution::DeniedOnce
+            | Resolution::Cancelled
+            | Resolution::TimedOut
+            | Resolution::EndedByRestart => with(Resolution::DeniedOnce),
+        }
+    }
+
+    pub fn weight(&self) -> usize {
+        let named = |option: &AskOption| option.id.len() + option.name.len() + 48;
+        self.params.0.len() + self.options.iter().map(named).sum::<usize>()
+    }
 }
 
 impl AskRequest {
@@ -388,6 +482,9 @@ impl Body {
             | Self::ToolStarted(_)
             | Self::ToolOutput { .. }
             | Self::ToolTerminal { .. }
+            | Self::ToolChanged(_)
+            | Self::Offered { .. }
+            | Self::Joined { .. }
             | Self::ToolEnded(_)
             | Self::FileEdited { .. }
             | Self::FileShown { .. }
@@ -421,6 +518,8 @@ impl Body {
             }
             Self::Plan { entries } => entries.iter().map(|e| e.content.len() + 32).sum(),
             Self::ToolStarted(start) => start.input.0.len() + start.title.len() + 128,
+            Self::ToolChanged(change) => change.weight(),
+            Self::Offered { settings } => settings.iter().map(SettingSpec::weight).sum(),
             Self::ToolEnded(end) => {
                 end.content.iter().map(ToolContent::weight).sum::<usize>()
                     + end.raw.as_ref().map_or(0, |r| r.0.len())
@@ -429,7 +528,8 @@ impl Body {
             Self::Asked { request, .. } => {
                 let asked = request.question.as_ref().map_or(0, Question::weight);
                 let preview = request.preview.iter().map(ToolContent::weight).sum::<usize>();
-                request.input.0.len() + preview + asked + 256
+                let foreign = request.foreign.as_ref().map_or(0, |foreign| foreign.weight());
+                request.input.0.len() + preview + asked + foreign + 256
             }
             Self::Resolved { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()) + 64,
             Self::Notice { text, .. } => text.len(),
@@ -438,6 +538,7 @@ impl Body {
             Self::Commands { commands } => commands.len() * 128,
             Self::TurnStarted
             | Self::FileShown { .. }
+            | Self::Joined { .. }
             | Self::ToolTerminal { .. }
             | Self::CancelRequested
             | Self::PolicyBlocked { .. }

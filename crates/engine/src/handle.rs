@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::backend::Extensions;
 use crate::content::CommandSpec;
 use crate::host::{Host, Hosts};
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
@@ -38,6 +39,8 @@ pub enum SendError {
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub settings: Arc<Settings>,
+    /// What can be chosen.
+    pub specs: Arc<[SettingSpec]>,
     pub title: Option<Arc<str>>,
     pub cwd: Arc<PathBuf>,
     pub totals: Totals,
@@ -78,10 +81,10 @@ pub(crate) struct HandleInner {
     pub owner: Principal,
     pub roots: Vec<PathBuf>,
     pub birth: Birth,
-    pub specs: Arc<[SettingSpec]>,
     pub commands: Arc<[CommandSpec]>,
     pub servers: Option<Arc<dyn ToolServers>>,
     pub review: Option<Arc<dyn Review>>,
+    pub extensions: Option<Arc<dyn Extensions>>,
     pub mailbox: mpsc::Sender<Envelope>,
     pub log: Arc<LogShared>,
     pub snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -111,8 +114,14 @@ impl SessionHandle {
         &self.inner.birth
     }
 
-    pub fn specs(&self) -> &Arc<[SettingSpec]> {
-        &self.inner.specs
+    /// What can be chosen at this moment.
+    pub fn specs(&self) -> Arc<[SettingSpec]> {
+        Arc::clone(&self.inner.snapshot.borrow().specs)
+    }
+
+    /// The way to what no protocol says, if the session has something of that kind.
+    pub fn extensions(&self) -> Option<&Arc<dyn Extensions>> {
+        self.inner.extensions.as_ref()
     }
 
     /// What can be typed in this session.

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::backend::BoxFuture;
-use crate::content::Exit;
+use crate::backend::{BoxFuture, ForeignError};
+use crate::content::{Exit, Opaque};
 use crate::ids::{Seq, SessionId, SurfaceId};
 
 /// Hosts of one session. The one that was used longest ago makes room.
@@ -55,6 +55,11 @@ pub enum HostCall {
     WaitForExit(TerminalId),
     KillTerminal(TerminalId),
     ReleaseTerminal(TerminalId),
+    /// What only the agent and its client understand.
+    Extension {
+        method: Arc<str>,
+        params: Opaque,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +79,7 @@ pub enum HostReply {
     Terminal(TerminalId),
     Output(TerminalOutput),
     Exit(Exit),
+    Extension(Opaque),
 }
 
 /// What a terminal shows, and how its command ended if it did.
@@ -101,6 +107,9 @@ pub enum HostError {
     Refused(String),
     #[error("the editor's answer cannot be understood")]
     Malformed,
+    /// What it answered to something that only it and the agent understand.
+    #[error("the editor answered: {0}")]
+    Foreign(ForeignError),
 }
 
 /// A client that does things for the agent. It is called through [`HostLink`].

@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::event::{Body, Event, Origin};
+use crate::backend::Said;
+use crate::event::{Event, Origin};
 use crate::ids::{Seq, SessionId, Timestamp, TurnId};
 use crate::store::{Page, Store, StoreError};
 
@@ -73,11 +74,19 @@ impl EventLog {
     }
 
     /// Gives the event its position. It stays invisible until [`publish`](Self::publish).
-    pub(crate) fn push(&mut self, at: Timestamp, origin: Origin, turn: Option<TurnId>, body: Body) -> Seq {
+    pub(crate) fn push(
+        &mut self,
+        at: Timestamp,
+        origin: Origin,
+        turn: Option<TurnId>,
+        said: impl Into<Said>,
+    ) -> Seq {
         let seq = self.next;
         self.next = seq.next();
-        self.pending_bytes += body.weight();
-        self.pending.push(Arc::new(Event { seq, at, origin, turn, body }));
+        let Said { body, relayed } = said.into();
+        let event = Event { seq, at, origin, turn, body, relayed };
+        self.pending_bytes += event.weight();
+        self.pending.push(Arc::new(event));
         seq
     }
 
@@ -101,7 +110,7 @@ impl EventLog {
         let Some(last) = events.last() else { return };
         let mut ring = self.shared.lock();
         for event in events {
-            ring.bytes += event.body.weight();
+            ring.bytes += event.weight();
             ring.events.push_back(Arc::clone(event));
         }
         ring.head = last.seq;
@@ -158,7 +167,7 @@ impl Ring {
             let Some(oldest) = self.events.pop_front() else {
                 return;
             };
-            self.bytes -= oldest.body.weight();
+            self.bytes -= oldest.weight();
             self.floor = oldest.seq;
         }
     }
@@ -217,6 +226,11 @@ impl LogReader {
     /// The last position that is visible now.
     pub fn head(&self) -> Seq {
         self.shared.head()
+    }
+
+    /// Another cursor into the same log.
+    pub fn after(&self, after: Seq) -> Self {
+        Self { shared: Arc::clone(&self.shared), cursor: after }
     }
 
     pub fn skip_to(&mut self, after: Seq) {
@@ -278,7 +292,7 @@ impl LogReader {
             .take(page.count_max)
             .take_while(|event| {
                 let fits = bytes == 0 || bytes < page.bytes_max;
-                bytes += event.body.weight();
+                bytes += event.weight();
                 fits
             })
             .cloned()

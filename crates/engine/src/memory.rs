@@ -121,7 +121,7 @@ impl Store for MemoryStore {
             let mut bytes = 0;
             let fits = |event: &&Arc<Event>| {
                 let fits = bytes == 0 || bytes < page.bytes_max;
-                bytes += event.body.weight();
+                bytes += event.weight();
                 fits
             };
             let wanted = |event: &&Arc<Event>| !(page.outline && event.body.is_streamed());

@@ -114,8 +114,7 @@ mod tests {
             risk,
             reason: "".into(),
             preview: Vec::new(),
-            question: None,
-        }
+            question: None, foreign: None }
     }
 
     fn settings(approval: &str) -> Settings {

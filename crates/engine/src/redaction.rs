@@ -16,10 +16,13 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::backend::Said;
 use crate::content::{
     CommandSpec, Content, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, ToolContent,
 };
-use crate::event::{AskRequest, Body, Event, Origin, Question, Resolver, ToolEnd, ToolStart};
+use crate::event::{
+    AskRequest, Body, Event, ForeignAsk, Origin, Question, Resolver, ToolChange, ToolEnd, ToolStart,
+};
 use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
 use crate::redactor::{CONTEXT_BYTES, Redactor};
 
@@ -34,7 +37,7 @@ pub(crate) struct Record {
 impl Record {
     /// Whoever takes a history over numbers it anew.
     fn into_event(self, at: Timestamp) -> Event {
-        Event { seq: Seq::START, at, origin: self.origin, turn: self.turn, body: self.body }
+        Event { seq: Seq::START, at, origin: self.origin, turn: self.turn, body: self.body, relayed: None }
     }
 }
 
@@ -81,6 +84,14 @@ impl Redaction {
         records
     }
 
+    /// What an external agent said goes into the log whole: what is held of anything stands before it.
+    pub(crate) fn relayed(&mut self, said: Said) -> (Vec<Record>, Said) {
+        let redactor = self.redactor.as_ref();
+        let held = self.streams.iter_mut().filter_map(|stream| stream.let_rest_out(redactor)).collect();
+        let relayed = said.relayed.map(|relayed| clean_opaque(redactor, relayed));
+        (held, Said { body: clean_body(redactor, said.body), relayed })
+    }
+
     /// The body as it goes into the log, if anything of it goes there already.
     pub(crate) fn clean(&mut self, origin: &Origin, turn: Option<TurnId>, body: Body) -> Option<Body> {
         let (id, text) = match body {
@@ -93,6 +104,7 @@ impl Redaction {
             | Body::Plan { .. }
             | Body::ToolStarted(_)
             | Body::ToolTerminal { .. }
+            | Body::ToolChanged(_)
             | Body::ToolEnded(_)
             | Body::FileEdited { .. }
             | Body::FileShown { .. }
@@ -101,6 +113,8 @@ impl Redaction {
             | Body::CancelRequested
             | Body::PolicyBlocked { .. }
             | Body::SettingChanged { .. }
+            | Body::Offered { .. }
+            | Body::Joined { .. }
             | Body::Usage(_)
             | Body::Commands { .. }
             | Body::Title { .. }
@@ -124,11 +138,17 @@ impl Redaction {
     pub(crate) fn history(mut self, events: Vec<Event>) -> Vec<Event> {
         let mut clean = Vec::with_capacity(events.len());
         let mut last = Timestamp(0);
-        for Event { seq, at, origin, turn, body } in events {
+        for Event { seq, at, origin, turn, body, relayed } in events {
             last = at;
+            if relayed.is_some() {
+                let (held, Said { body, relayed }) = self.relayed(Said { body, relayed });
+                clean.extend(held.into_iter().map(|record| record.into_event(at)));
+                clean.push(Event { seq, at, origin, turn, body, relayed });
+                continue;
+            }
             clean.extend(self.before(&origin, turn, &body).into_iter().map(|record| record.into_event(at)));
             let body = self.clean(&origin, turn, body);
-            clean.extend(body.map(|body| Event { seq, at, origin, turn, body }));
+            clean.extend(body.map(|body| Event { seq, at, origin, turn, body, relayed: None }));
         }
         let rest = self.streams.iter_mut().filter_map(|stream| stream.let_rest_out(self.redactor.as_ref()));
         clean.extend(rest.map(|record| record.into_event(last)));
@@ -225,6 +245,7 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         // What the agent does next: it has spoken so far.
         Body::Plan { .. }
         | Body::ToolStarted(_)
+        | Body::ToolChanged(_)
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
         | Body::Asked { .. }
@@ -244,6 +265,8 @@ fn pauses(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::SettingChanged { .. }
+        | Body::Offered { .. }
+        | Body::Joined { .. }
         | Body::Commands { .. }
         | Body::Title { .. }
         | Body::Moved { .. } => false,
@@ -264,6 +287,7 @@ fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::ToolStarted(_)
         | Body::ToolOutput { .. }
         | Body::ToolTerminal { .. }
+        | Body::ToolChanged(_)
         | Body::FileEdited { .. }
         | Body::FileShown { .. }
         | Body::Asked { .. }
@@ -271,6 +295,8 @@ fn ends(stream: &Stream, turn: Option<TurnId>, body: &Body) -> bool {
         | Body::CancelRequested
         | Body::PolicyBlocked { .. }
         | Body::SettingChanged { .. }
+        | Body::Offered { .. }
+        | Body::Joined { .. }
         | Body::Usage(_)
         | Body::Commands { .. }
         | Body::Title { .. }
@@ -307,6 +333,7 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
             Body::Plan { entries: entries.into_iter().map(clean).collect() }
         }
         Body::ToolStarted(start) => Body::ToolStarted(Box::new(clean_start(redactor, *start))),
+        Body::ToolChanged(change) => Body::ToolChanged(Box::new(clean_tool_change(redactor, *change))),
         Body::ToolEnded(end) => Body::ToolEnded(Box::new(clean_end(redactor, *end))),
         Body::FileEdited { call, change } => {
             Body::FileEdited { call, change: clean_change(redactor, change) }
@@ -339,8 +366,11 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         Body::Compacted { summary } => Body::Compacted { summary: text(summary) },
         Body::Foreign { payload } => Body::Foreign { payload: clean_opaque(redactor, payload) },
         Body::TurnEnded { stop, error } => Body::TurnEnded { stop, error: optional(error) },
-        // One of a fixed list of words, numbers, names that clients give, or the session's folder.
+        // One of a fixed list of words, numbers, names that clients give, what can be chosen, or the
+        // session's folder.
         body @ (Body::TurnStarted
+        | Body::Offered { .. }
+        | Body::Joined { .. }
         | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::SettingChanged { .. }
@@ -358,6 +388,16 @@ fn clean_start(redactor: &dyn Redactor, start: ToolStart) -> ToolStart {
         locations: clean_locations(redactor, start.locations),
         input: clean_opaque(redactor, start.input),
         ..start
+    }
+}
+
+fn clean_tool_change(redactor: &dyn Redactor, change: ToolChange) -> ToolChange {
+    ToolChange {
+        title: change.title.map(|title| clean(redactor, title)),
+        locations: change.locations.map(|locations| clean_locations(redactor, locations)),
+        input: change.input.map(|input| clean_opaque(redactor, input)),
+        content: change.content.map(|content| clean_tool_contents(redactor, content)),
+        ..change
     }
 }
 
@@ -383,6 +423,9 @@ fn clean_request(redactor: &dyn Redactor, request: AskRequest) -> AskRequest {
             text: clean(redactor, question.text),
             choices: question.choices.into_iter().map(|choice| clean(redactor, choice)).collect(),
             ..question
+        }),
+        foreign: request.foreign.map(|foreign| {
+            Box::new(ForeignAsk { params: clean_opaque(redactor, foreign.params), ..*foreign })
         }),
         ..request
     }

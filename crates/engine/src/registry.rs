@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Abilities, Backend, BoxFuture, Offer, SessionSpec};
+use crate::backend::{Abilities, Backend, BoxFuture, ForeignError, Offer, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::{Birth, SessionHandle};
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
@@ -164,13 +164,19 @@ impl Drop for Seat<'_> {
 #[derive(Default)]
 struct Start {
     fresh: bool,
+    /// Whoever wants it waits until its agent is there.
+    awaited: bool,
     effects: Vec<Effect>,
     servers: Vec<ToolServer>,
 }
 
 impl Start {
     fn fresh(servers: Vec<ToolServer>) -> Self {
-        Self { fresh: true, effects: Vec::new(), servers }
+        Self { fresh: true, awaited: false, effects: Vec::new(), servers }
+    }
+
+    fn created(servers: Vec<ToolServer>) -> Self {
+        Self { awaited: true, ..Self::fresh(servers) }
     }
 }
 
@@ -195,6 +201,9 @@ pub enum OpenError {
     LimitReached(usize),
     #[error(transparent)]
     Store(StoreError),
+    /// The external agent wants no session, or cannot be started.
+    #[error("{0}")]
+    Agent(ForeignError),
 }
 
 /// A session in a listing.
@@ -228,6 +237,10 @@ impl Registry {
 
     pub fn abilities(&self) -> &Abilities {
         self.backend.abilities()
+    }
+
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
     }
 
     /// What a session in this folder offers. Touches the disk.
@@ -266,22 +279,31 @@ impl Registry {
     pub async fn create(&self, mut wish: Wish) -> Result<SessionHandle, OpenError> {
         let servers = std::mem::take(&mut wish.servers);
         let session = self.new_session(wish, None, None);
+        let session_id = session.id.clone();
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
-        match self.store.create(session.clone()).await {
-            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Start::fresh(servers)).await,
+        let created = match self.store.create(session.clone()).await {
+            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Start::created(servers)).await,
             Err(StoreError::Unavailable { reason }) => {
                 let claim = self.fallback.create(session).await.map_err(OpenError::Store)?;
                 let text =
                     format!("this session is not saved and will be gone when the server stops: {reason}");
                 let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
-                let record = Effect::Record { origin: Origin::Engine, turn: None, body: notice };
-                let start = Start { effects: vec![record], ..Start::fresh(servers) };
+                let record = Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() };
+                let start = Start { effects: vec![record], ..Start::created(servers) };
                 self.start(seat, claim, Arc::clone(&self.fallback), start).await
             }
-            Err(error) => Err(OpenError::Store(error)),
+            Err(error) => return Err(OpenError::Store(error)),
+        };
+        if let Err(OpenError::Agent(_)) = &created {
+            // A session whose agent never was there is nothing to come back to.
+            self.end(&session_id).await;
+            for store in [&self.store, &self.fallback] {
+                store.delete(&session_id).await.ok();
+            }
         }
+        created
     }
 
     /// The session with this id, brought back from the store if it is not in memory.
@@ -519,7 +541,7 @@ impl Registry {
         seat: Seat<'_>,
         claim: Claim,
         store: Arc<dyn Store>,
-        Start { fresh, mut effects, servers }: Start,
+        Start { fresh, awaited, mut effects, servers }: Start,
     ) -> Result<SessionHandle, OpenError> {
         let mut row = claim.row;
         row.title = row.title.map(|title| self.title_without_secrets(title));
@@ -553,7 +575,10 @@ impl Registry {
             session,
             commands: commands.into(),
             store,
-            backend: self.backend.open(spec),
+            backend: {
+                let backend = Arc::clone(&self.backend);
+                Box::new(move |context| backend.open(spec, context))
+            },
             clock: Arc::clone(&self.clock),
             rules: Arc::clone(&self.rules),
             redactor: self.redactor.clone(),
@@ -568,12 +593,16 @@ impl Registry {
             followers.clone()
         };
         let recovered = task.last_seq();
+        let ready = awaited.then(|| task.backend().ready());
         drop(self.tracker.spawn(task.run()));
         for follower in &followers {
             drop(self.tracker.spawn(follower.follow(handle.clone())));
         }
         // History ends with what recovery wrote; nobody may read it without.
         handle.written(recovered).await;
+        if let Some(ready) = ready {
+            ready.await.map_err(OpenError::Agent)?;
+        }
         Ok(handle)
     }
 

@@ -21,8 +21,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::backend::Said;
 use crate::content::Content;
-use crate::event::{AskRequest, Body, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage};
+use crate::event::{AskRequest, Body, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage};
 use crate::ids::{AskId, CallId, SurfaceId, Timestamp, TurnId};
 use crate::rules::RuleHit;
 use crate::settings::{APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
@@ -100,6 +101,10 @@ pub enum Input {
     Close,
     /// Ends the session unless it has work: how it leaves memory for another one.
     Retire,
+    /// The external agent says something while no turn runs.
+    FromAgent {
+        said: Said,
+    },
     FromTurn {
         turn: TurnId,
         /// The call that a sub-agent works for, if one reports.
@@ -124,11 +129,13 @@ pub enum Answer {
     Withdraw,
     /// What a person says to a question.
     Reply(Arc<str>),
+    /// One of the answers that an external agent offers, by its name.
+    Choose(Arc<str>),
 }
 
 #[derive(Debug)]
 pub enum TurnReport {
-    Emit(Body),
+    Emit(Said),
     /// `hit` is what the rules say of this wish.
     Ask {
         request: Box<AskRequest>,
@@ -150,7 +157,7 @@ pub enum Effect {
     Record {
         origin: Origin,
         turn: Option<TurnId>,
-        body: Body,
+        said: Said,
     },
     StartTurn {
         turn: TurnId,
@@ -284,6 +291,8 @@ pub struct Session {
     settings: Settings,
     /// Modes that may change things, besides the usual one.
     free_modes: Vec<Arc<str>>,
+    /// An external agent is behind this: what can be chosen is its business too.
+    joined: bool,
     title: Option<Arc<str>>,
     cwd: PathBuf,
     totals: Totals,
@@ -324,6 +333,8 @@ struct OpenAsk {
     tool: Arc<str>,
     subject: Arc<str>,
     question: Option<Arc<Question>>,
+    /// What can be answered to the external agent that asks.
+    foreign: Option<Arc<ForeignAsk>>,
 }
 
 impl Session {
@@ -332,6 +343,7 @@ impl Session {
             settings: Settings::defaults(&specs),
             specs,
             free_modes: Vec::new(),
+            joined: false,
             title,
             cwd,
             totals: Totals::default(),
@@ -364,6 +376,7 @@ impl Session {
             Input::Retire if self.busy() => return Err(Refusal::Busy),
             Input::Retire => self.close(&mut effects),
             Input::FromTurn { turn, within, report } => self.reported(turn, within, report, &mut effects)?,
+            Input::FromAgent { said } => self.told(said, &mut effects)?,
             Input::AskExpired { ask } => {
                 let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
                 self.resolve(ask, &open, Resolution::TimedOut.into(), Resolver::Engine, &mut effects);
@@ -399,6 +412,7 @@ impl Session {
                     tool: Arc::clone(&request.tool),
                     subject: Arc::clone(&request.subject),
                     question: request.question.clone().map(Arc::new),
+                    foreign: request.foreign.as_deref().cloned().map(Arc::new),
                 };
                 self.open_asks.insert(*ask, open);
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
@@ -410,6 +424,8 @@ impl Session {
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
+            Body::Offered { settings } => self.offered(settings),
+            Body::Joined { .. } => self.joined = true,
             Body::Usage(usage) => {
                 self.totals.add_from(origin, usage);
                 self.with_prompt(turn, |prompted| prompted.usage.add(usage));
@@ -428,6 +444,7 @@ impl Session {
             | Body::Plan { .. }
             | Body::ToolOutput { .. }
             | Body::ToolTerminal { .. }
+            | Body::ToolChanged(_)
             | Body::FileEdited { .. }
             | Body::FileShown { .. }
             | Body::CancelRequested
@@ -507,6 +524,22 @@ impl Session {
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         self.record(Origin::Engine, None, notice, &mut effects);
         effects
+    }
+
+    /// What the external agent offers takes the place of what it offered before; what every session has
+    /// stays. Its modes are its own business: what it may do is decided wish by wish.
+    fn offered(&mut self, settings: &[SettingSpec]) {
+        let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL);
+        let theirs = settings.iter().filter(|spec| *spec.id != *APPROVAL);
+        let specs: Vec<_> = theirs.chain(ours).cloned().collect();
+        for spec in &specs {
+            if !spec.offers(self.settings.get(&spec.id)) {
+                self.settings.set(Arc::clone(&spec.id), Arc::clone(&spec.default));
+            }
+        }
+        let modes = specs.iter().filter(|spec| *spec.id == *MODE).flat_map(|spec| &spec.choices);
+        self.free_modes = modes.map(|choice| Arc::clone(&choice.value)).collect();
+        self.specs = specs.into();
     }
 
     pub fn settings(&self) -> &Settings {
@@ -605,8 +638,15 @@ impl Session {
         }
     }
 
-    fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body, effects: &mut Vec<Effect>) {
-        self.observe(&origin, turn, &body);
-        effects.push(Effect::Record { origin, turn, body });
+    fn record(
+        &mut self,
+        origin: Origin,
+        turn: Option<TurnId>,
+        said: impl Into<Said>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let said = said.into();
+        self.observe(&origin, turn, &said.body);
+        effects.push(Effect::Record { origin, turn, said });
     }
 }

@@ -28,6 +28,11 @@ pub struct SettingSpec {
 }
 
 impl SettingSpec {
+    pub(crate) fn weight(&self) -> usize {
+        let choice = |choice: &Choice| choice.value.len() + choice.name.len() + choice.description.len() + 64;
+        self.name.len() + self.description.len() + self.choices.iter().map(choice).sum::<usize>() + 64
+    }
+
     pub fn offers(&self, value: &str) -> bool {
         self.choices.iter().any(|choice| *choice.value == *value)
     }

@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{
-    BackendSession, BoxFuture, Report, ReportKind, TurnContext, TurnError, TurnInput, Verdict,
+    BackendSession, BoxFuture, Report, ReportKind, Said, SessionContext, TurnContext, TurnError, TurnInput,
+    Verdict,
 };
 use crate::content::{CommandSpec, Content};
 use crate::event::{AskRequest, Body, Event, NoticeLevel, Origin, Resolution, Stop};
@@ -68,7 +69,7 @@ pub(crate) struct TaskParts {
     pub session: Session,
     pub commands: Arc<[CommandSpec]>,
     pub store: Arc<dyn Store>,
-    pub backend: Arc<dyn BackendSession>,
+    pub backend: Box<dyn FnOnce(SessionContext) -> Arc<dyn BackendSession> + Send>,
     pub clock: Arc<dyn Clock>,
     pub rules: Arc<dyn Rules>,
     pub redactor: Option<Arc<dyn Redactor>>,
@@ -145,16 +146,24 @@ impl Task {
         let first = snapshot_of(&parts.session, &settings, &place, parts.replay_from, parts.updated_at);
         let (snapshot, snapshot_out) = watch::channel(Arc::new(first));
         let hosts = Hosts::new(parts.id.clone());
+        let settings = watch::Sender::new(settings);
+        let backend = (parts.backend)(SessionContext {
+            reports: reports_in.clone(),
+            settings: settings.subscribe(),
+            hosts: Arc::clone(&hosts),
+            tracker: parts.tracker.clone(),
+            history: log.shared().reader(Seq::START),
+        });
         let handle = SessionHandle {
             inner: Arc::new(HandleInner {
                 id: parts.id.clone(),
                 owner: parts.owner,
                 roots: parts.roots,
                 birth: parts.birth,
-                specs: Arc::clone(parts.session.specs()),
                 commands: parts.commands,
-                servers: parts.backend.servers(),
-                review: without_secrets(parts.backend.review(), parts.redactor.as_ref()),
+                servers: backend.servers(),
+                review: without_secrets(backend.review(), parts.redactor.as_ref()),
+                extensions: backend.extensions(),
                 mailbox: mailbox_in,
                 log: log.shared(),
                 snapshot: snapshot_out,
@@ -167,7 +176,7 @@ impl Task {
             session: parts.session,
             log,
             store: parts.store,
-            backend: parts.backend,
+            backend,
             clock: parts.clock,
             rules: parts.rules,
             unwritten: MemoryRules::default(),
@@ -186,7 +195,7 @@ impl Task {
             turn: None,
             snapshot,
             hosts,
-            settings: watch::Sender::new(settings),
+            settings,
             place: watch::Sender::new(place),
             replay_from: parts.replay_from,
             updated_at: parts.updated_at,
@@ -195,6 +204,10 @@ impl Task {
         };
         task.carry_out(effects, None);
         (task, handle)
+    }
+
+    pub(crate) fn backend(&self) -> Arc<dyn BackendSession> {
+        Arc::clone(&self.backend)
     }
 
     /// The last event given a position so far.
@@ -250,11 +263,11 @@ impl Task {
         let mut taken = std::mem::take(&mut self.taken);
         for Report { turn, within, kind } in taken.drain(..) {
             let (report, reply) = match kind {
-                ReportKind::Emit(Body::Title { title }) => {
+                ReportKind::Emit(Said { body: Body::Title { title }, relayed }) => {
                     let title = self.without_secrets(title);
-                    (TurnReport::Emit(Body::Title { title }), Reply::None)
+                    (TurnReport::Emit(Said { body: Body::Title { title }, relayed }), Reply::None)
                 }
-                ReportKind::Emit(body) => (TurnReport::Emit(body), Reply::None),
+                ReportKind::Emit(said) => (TurnReport::Emit(said), Reply::None),
                 ReportKind::Ask { request, reply } => {
                     let hit = self.rule_for(&request);
                     (TurnReport::Ask { request, hit }, Reply::Verdict(reply))
@@ -277,8 +290,14 @@ impl Task {
         self.taken = taken;
     }
 
-    fn report(&mut self, turn: TurnId, within: Option<CallId>, report: TurnReport, reply: Reply) {
-        let outcome = self.session.apply(self.clock.now(), Input::FromTurn { turn, within, report });
+    fn report(&mut self, turn: Option<TurnId>, within: Option<CallId>, report: TurnReport, reply: Reply) {
+        let input = match (turn, report) {
+            (Some(turn), report) => Input::FromTurn { turn, within, report },
+            (None, TurnReport::Emit(said)) => Input::FromAgent { said },
+            // Nobody but a turn can send these.
+            (None, TurnReport::Ask { .. } | TurnReport::Change { .. } | TurnReport::Ended { .. }) => return,
+        };
+        let outcome = self.session.apply(self.clock.now(), input);
         match (outcome, reply) {
             (Ok(effects), Reply::None) => drop(self.carry_out(effects, None)),
             (Ok(effects), Reply::Verdict(reply)) => drop(self.carry_out(effects, Some(reply))),
@@ -304,7 +323,7 @@ impl Task {
         let mut accepted = None;
         for effect in effects {
             match effect {
-                Effect::Record { origin, turn, body } => self.record(origin, turn, body),
+                Effect::Record { origin, turn, said } => self.record(origin, turn, said),
                 Effect::StartTurn { turn, content } => {
                     self.after_write.push_back((self.last_seq, AfterWrite::StartTurn { turn, content }));
                 }
@@ -330,26 +349,36 @@ impl Task {
     }
 
     /// Takes an event into the log, without its secrets and after what was held before it.
-    fn record(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
-        let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, body) };
-        let held = redaction.before(&origin, turn, &body);
-        let clean = redaction.clean(&origin, turn, body);
+    fn record(&mut self, origin: Origin, turn: Option<TurnId>, said: impl Into<Said>) {
+        let said = said.into();
+        if let (Body::SettingChanged { id, value }, false) = (&said.body, origin == Origin::Agent) {
+            self.backend.chosen(id, value);
+        }
+        let Some(redaction) = &mut self.redaction else { return self.append(origin, turn, said) };
+        let (held, clean) = if said.relayed.is_some() {
+            let (held, said) = redaction.relayed(said);
+            (held, Some(said))
+        } else {
+            let held = redaction.before(&origin, turn, &said.body);
+            (held, redaction.clean(&origin, turn, said.body).map(Said::from))
+        };
         for record in held {
             self.append(record.origin, record.turn, record.body);
         }
-        if let Some(body) = clean {
-            self.append(origin, turn, body);
+        if let Some(said) = clean {
+            self.append(origin, turn, said);
         }
     }
 
-    fn append(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
+    fn append(&mut self, origin: Origin, turn: Option<TurnId>, said: impl Into<Said>) {
+        let Said { body, relayed } = said.into();
         let cleared = matches!(body, Body::Cleared);
         let asked = if let Body::Asked { ask, .. } = &body { Some(*ask) } else { None };
         if let Body::Resolved { ask, .. } = &body {
             self.asked_at.remove(ask);
         }
         self.updated_at = self.clock.now();
-        self.last_seq = self.log.push(self.updated_at, origin, turn, body);
+        self.last_seq = self.log.push(self.updated_at, origin, turn, Said { body, relayed });
         self.asked_at.extend(asked.map(|ask| (ask, self.last_seq)));
         if cleared {
             self.replay_from = self.last_seq;
@@ -431,7 +460,7 @@ impl Task {
     /// A turn that was cancelled before its backend saw it ends here.
     fn end_unstarted(&mut self) {
         if let Some(turn) = self.session.running() {
-            self.report(turn, None, TurnReport::Ended { stop: Stop::Cancelled, error: None }, Reply::None);
+            self.report(Some(turn), None, TurnReport::Ended { stop: Stop::Cancelled, error: None }, Reply::None);
         }
     }
 
@@ -514,6 +543,7 @@ impl Task {
                 Err(_) => (Stop::Failed, Some("the agent failed unexpectedly; prompt again to go on".into())),
             };
             // A closed queue means the session is gone, and with it everybody who would want to know.
+            let turn = Some(turn);
             drop(reports.send(Report { turn, within: None, kind: ReportKind::Ended { stop, error } }).await);
         });
         self.turn = Some(ActiveTurn { cancel, abort, abort_at: None });
@@ -591,6 +621,7 @@ fn snapshot_of(
 ) -> Snapshot {
     Snapshot {
         settings: Arc::clone(settings),
+        specs: Arc::clone(session.specs()),
         title: session.title().cloned(),
         cwd: Arc::clone(place),
         totals: session.totals(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{
-    Abilities, Backend, BackendSession, BoxFuture, SessionSpec, TurnContext, TurnError, TurnInput, Verdict,
+    Abilities, Backend, BackendSession, BoxFuture, SessionContext, SessionSpec, TurnContext, TurnError, TurnInput, Verdict,
 };
 use crate::content::{Content, Opaque, ToolKind};
 use crate::event::{AskRequest, Body, Event, Risk, Stop, ToolClass, ToolEnd, ToolStart};
@@ -135,7 +135,7 @@ impl Backend for Obedient {
         &self.0
     }
 
-    fn open(&self, _spec: SessionSpec) -> Arc<dyn BackendSession> {
+    fn open(&self, _spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
         Arc::new(ObedientSession)
     }
 
@@ -239,8 +239,7 @@ fn wish(subject: &str) -> AskRequest {
         risk: Risk::High,
         reason: "".into(),
         preview: Vec::new(),
-        question: None,
-    }
+        question: None, foreign: None }
 }
 
 pub(crate) fn sender() -> Sender {
@@ -304,6 +303,9 @@ pub(crate) fn brief(events: &[Arc<Event>]) -> String {
             | Body::Cleared
             | Body::Compacting { .. }
             | Body::Compacted { .. }
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
             | Body::Foreign { .. } => format!("{:?}", event.body),
         };
         let turn = event.turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());

@@ -21,7 +21,7 @@ use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
 pub(crate) use decode::{abilities, blocks, check_text, prompt};
-pub use host::{HostAnswer, host_reply, write_host_call};
+pub use host::{HostAnswer, foreign_error, host_reply, write_host_call};
 pub use questions::ask_answer;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
@@ -120,8 +120,8 @@ pub fn permission_answer(result: Result<&RawValue, &RawValue>) -> engine::Answer
             "allow_once" => engine::Answer::AllowOnce,
             "allow_always" => engine::Answer::AllowAlways,
             "reject_always" => engine::Answer::DenyAlways,
-            // Anything we did not offer must not be taken for a yes.
-            _ => engine::Answer::DenyOnce,
+            // An external agent's own option; what nobody offered is no yes, which the session knows.
+            other => engine::Answer::Choose(other.into()),
         },
         Some(schema::RequestPermissionOutcome::Cancelled) => engine::Answer::Withdraw,
         Some(_) | None => engine::Answer::DenyOnce,

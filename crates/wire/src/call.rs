@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    Answer, AskId, Content, Event, Listed, ServerView, SessionHandle, SessionId, SettingSpec, Settings, Stop,
+    Answer, AskId, Content, Event, ForeignError, Greeting, Listed, Opaque, ServerView, SessionHandle, SessionId, SettingSpec, Settings, Stop,
     Timestamp, ToolServer, Totals,
 };
 
@@ -136,6 +136,13 @@ pub enum Call {
         id: SessionId,
         path: PathBuf,
     },
+    /// Something that only the agent may understand. A notice is not answered.
+    Extension {
+        id: Option<SessionId>,
+        method: Arc<str>,
+        params: Opaque,
+        notice: bool,
+    },
     /// A notification that nobody needs to act on.
     Ignore,
 }
@@ -179,7 +186,7 @@ pub struct SessionView {
 impl SessionView {
     pub fn of(handle: &SessionHandle, rules: Vec<String>) -> Self {
         let settings = Arc::clone(&handle.snapshot().settings);
-        Self { id: handle.id().clone(), specs: Arc::clone(handle.specs()), settings, rules }
+        Self { id: handle.id().clone(), specs: handle.specs(), settings, rules }
     }
 }
 
@@ -200,10 +207,10 @@ pub struct BridgeStatus {
 /// What came of a call.
 #[derive(Debug)]
 pub enum Outcome {
+    /// What the agent answered to something that only it understands.
+    Extended(Opaque),
     Initialized {
-        images: bool,
-        /// Tool servers are taken.
-        servers: bool,
+        greeting: Greeting,
         /// The number that the client asked for, if it asked for a number.
         version: Option<u64>,
     },
@@ -319,6 +326,8 @@ pub enum Fault {
     /// The value is none of those that can be chosen.
     UnknownChoice(String),
     Internal(String),
+    /// What an external agent answered.
+    Foreign(ForeignError),
 }
 
 impl Fault {
@@ -330,6 +339,7 @@ impl Fault {
             | Self::InvalidParams(text)
             | Self::UnknownChoice(text)
             | Self::Internal(text) => text.clone(),
+            Self::Foreign(error) => error.message.to_string(),
             Self::FrameTooLong { limit_bytes } => {
                 format!(
                     "frame exceeds size limit: the limit is {limit_bytes} bytes; send less in one message"

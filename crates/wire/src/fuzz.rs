@@ -88,8 +88,7 @@ pub fn record(data: &[u8]) {
         at: Timestamp(0),
         origin: Origin::Agent,
         turn: Some(TurnId(1)),
-        body,
-    }));
+        body, relayed: None }));
 }
 
 /// Whatever is in a log can be shown to any client.
@@ -97,6 +96,7 @@ fn shown(event: Arc<Event>) {
     let Ok(id) = SessionId::parse("s") else { return };
     let snapshot = Snapshot {
         settings: Arc::new(Settings::default()),
+        specs: Arc::new([]),
         title: None,
         cwd: Arc::new("/".into()),
         totals: Totals::default(),

@@ -27,12 +27,12 @@ pub(crate) struct Merged<'a> {
 /// As many pieces from the first on as belong together and fit; nothing, if the first is none.
 pub(crate) fn merged(events: &[Arc<Event>]) -> Option<Merged<'_>> {
     let event = events.first()?;
-    let (voice, message, first) = piece(&event.body)?;
+    let (voice, message, first) = piece(event)?;
     let parent = event.origin.task();
     let mut merged = Merged { voice, message, text: Cow::Borrowed(first), parent, taken: 1 };
     // A history from elsewhere may give sub-agents the same messages.
     let further = events.iter().skip(1).take_while(|event| event.origin.task() == parent);
-    let further = further.map_while(|event| piece(&event.body));
+    let further = further.map_while(|event| piece(event));
     for (_, _, text) in further.take_while(|piece| (piece.0, piece.1) == (voice, message)) {
         if merged.text.len() + text.len() > MERGED_BYTES_MAX {
             break;
@@ -43,11 +43,15 @@ pub(crate) fn merged(events: &[Arc<Event>]) -> Option<Merged<'_>> {
     Some(merged)
 }
 
-fn piece(body: &Body) -> Option<(Voice, MessageId, &str)> {
-    if let Body::Text { message, text } = body {
+/// What an external agent said in a way of its own stays as it is.
+fn piece(event: &Event) -> Option<(Voice, MessageId, &str)> {
+    if event.relayed.is_some() {
+        return None;
+    }
+    if let Body::Text { message, text } = &event.body {
         return Some((Voice::Said, *message, text));
     }
-    if let Body::Thought { message, text } = body {
+    if let Body::Thought { message, text } = &event.body {
         return Some((Voice::Thought, *message, text));
     }
     None

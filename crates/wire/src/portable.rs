@@ -39,7 +39,7 @@ fn first_version() -> u32 {
 pub fn encode(event: &Event) -> Value {
     let mut payload = Vec::new();
     let mut origin = Vec::new();
-    let written = record::encode(&event.body, &mut |_| None, &mut payload)
+    let written = record::encode_event(event, &mut |_| None, &mut payload)
         .and_then(|()| record::encode_origin(&event.origin, &mut origin));
     // An event that the stored form cannot express would not be in a log.
     if written.is_err() {
@@ -66,7 +66,7 @@ pub fn line(event: &Event) -> Result<String, RecordError> {
     .into_bytes();
     record::encode_origin(&event.origin, &mut line)?;
     line.extend_from_slice(br#","payload":"#);
-    record::encode(&event.body, &mut |_| None, &mut line)?;
+    record::encode_event(event, &mut |_| None, &mut line)?;
     line.push(b'}');
     // JSON is written as UTF-8, so nothing is lost.
     Ok(String::from_utf8_lossy(&line).into_owned())
@@ -97,5 +97,6 @@ pub fn decode_own(text: &str) -> Result<Event, RecordError> {
         None => Origin::Engine,
     };
     let turn = portable.turn.map(TurnId);
-    Ok(Event { seq: Seq(portable.seq), at: Timestamp(portable.at), origin, turn, body })
+    let relayed = record::decode_relayed(portable.payload.get().as_bytes(), &|_| None)?;
+    Ok(Event { seq: Seq(portable.seq), at: Timestamp(portable.at), origin, turn, body, relayed })
 }

@@ -14,6 +14,7 @@
 
 mod body;
 mod content;
+mod foreign;
 mod said;
 mod text;
 mod tool;
@@ -22,7 +23,7 @@ pub(crate) mod word;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Body, CallId, Origin, SurfaceId};
+use engine::{Body, CallId, Event, Opaque, Origin, SurfaceId};
 use serde::{Deserialize, Serialize};
 
 use self::text::{Place, Str};
@@ -67,6 +68,7 @@ pub fn kind(body: &Body) -> &'static str {
         Body::ToolStarted(_) => "tool_started",
         Body::ToolOutput { .. } => "tool_output",
         Body::ToolTerminal { .. } => "tool_terminal",
+        Body::ToolChanged(_) => "tool_changed",
         Body::ToolEnded(_) => "tool_ended",
         Body::FileEdited { .. } => "file_edited",
         Body::FileShown { .. } => "file_shown",
@@ -75,6 +77,8 @@ pub fn kind(body: &Body) -> &'static str {
         Body::CancelRequested => "cancel_requested",
         Body::PolicyBlocked { .. } => "policy_blocked",
         Body::SettingChanged { .. } => "setting_changed",
+        Body::Offered { .. } => "offered",
+        Body::Joined { .. } => "joined",
         Body::Usage(_) => "usage",
         Body::Commands { .. } => "commands",
         Body::Title { .. } => "title",
@@ -92,6 +96,20 @@ pub fn kind(body: &Body) -> &'static str {
 /// JSON cannot express.
 pub fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
     body::encode(body, keep, out)
+}
+
+/// The same for a whole event: with what an external agent said word for word, if it did.
+pub fn encode_event(event: &Event, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
+    body::encode(&event.body, keep, out)?;
+    match &event.relayed {
+        Some(relayed) => foreign::add_relayed(relayed, keep, out),
+        None => Ok(()),
+    }
+}
+
+/// What stands beside the body: the words of an external agent.
+pub fn decode_relayed(bytes: &[u8], fetch: &Fetch<'_>) -> Result<Option<Opaque>, RecordError> {
+    foreign::relayed(bytes, fetch)
 }
 
 pub fn decode(kind: &str, version: u32, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body, RecordError> {

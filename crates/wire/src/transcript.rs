@@ -185,7 +185,7 @@ impl Transcript {
             | Body::Commands { .. }
             | Body::Title { .. }
             | Body::Compacting { .. }
-            | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
         }
     }
 

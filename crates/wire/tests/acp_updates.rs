@@ -111,7 +111,7 @@ fn lines_at_least(body: &Body) -> usize {
         | Body::PolicyBlocked { .. }
         | Body::Cleared
         | Body::Moved { .. }
-        | Body::Foreign { .. }
+        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. }
         | Body::TurnEnded { .. } => 0,
     }
 }

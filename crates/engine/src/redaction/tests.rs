@@ -232,8 +232,7 @@ fn about_tools() -> Vec<Body> {
         risk: Risk::Low,
         reason: secret(),
         preview: shown(),
-        question: Some(Question { text: secret(), choices: vec![secret()], free_text: true }),
-    };
+        question: Some(Question { text: secret(), choices: vec![secret()], free_text: true }), foreign: None };
     let exit = Some(Exit { code: Some(0), signal: None });
     let raw = Some(Opaque(secret()));
     let finish = ToolEnd { content: shown(), locations: vec![location()], raw, exit, ..end("c") };
@@ -330,7 +329,7 @@ proptest! {
             }
             let (piece, after) = rest.split_at((*size).min(rest.len()));
             let body = text(1, piece);
-            events.push(Event { seq: Seq(1), at: Timestamp(1), origin: Origin::Agent, turn: TURN, body });
+            events.push(Event { seq: Seq(1), at: Timestamp(1), origin: Origin::Agent, turn: TURN, body, relayed: None });
             rest = after;
         }
         let clean = Redaction::new(Arc::new(Toy)).history(events);

@@ -29,6 +29,7 @@ impl Session {
             self.resolve(ask, &open, settled, by.resolver(), effects);
             return Ok(());
         }
+        let (answer, chosen) = open.chosen(answer);
         let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
         if allows && by.remote.is_some() && *open.tool == *SERVER_CONSENT {
             return Err(Refusal::AllowedAtHome(ask));
@@ -41,9 +42,10 @@ impl Session {
             Answer::DenyAlways => (Resolution::DeniedAlways.into(), Some(false)),
             Answer::Withdraw => (Resolution::Cancelled.into(), None),
             // Words must not be taken for a yes, nor for a no.
-            Answer::Reply(_) => return Err(Refusal::NotAQuestion(ask)),
+            Answer::Reply(_) | Answer::Choose(_) => return Err(Refusal::NotAQuestion(ask)),
         };
-        if let Some(allow) = remember {
+        let settled = Settled { chosen, ..settled };
+        if let Some(allow) = remember.filter(|_| !open.subject.is_empty()) {
             effects.push(Effect::Remember {
                 tool: Arc::clone(&open.tool),
                 subject: Arc::clone(&open.subject),
@@ -58,7 +60,7 @@ impl Session {
         &mut self,
         ask: AskId,
         open: &OpenAsk,
-        Settled { resolution, said }: Settled,
+        Settled { resolution, said, chosen }: Settled,
         by: Resolver,
         effects: &mut Vec<Effect>,
     ) {
@@ -71,7 +73,7 @@ impl Session {
         let body = Body::Resolved { ask, call: open.call.clone(), resolution, by, reply: said.clone() };
         self.record(Origin::Engine, open.turn, body, effects);
         // Why something is refused is part of the reason; it answers nothing.
-        let said = said.filter(|_| resolution.allows());
+        let said = chosen.or_else(|| said.filter(|_| resolution.allows()));
         effects.push(Effect::Wake { ask, resolution, reason, said });
     }
 
@@ -177,17 +179,40 @@ impl Session {
 pub(super) struct Settled {
     resolution: Resolution,
     said: Option<Arc<str>>,
+    /// The very answer that the external agent offered.
+    chosen: Option<Arc<str>>,
 }
 
 impl Settled {
     fn denied(why: Arc<str>) -> Self {
-        Self { resolution: Resolution::DeniedOnce, said: Some(why) }
+        Self { resolution: Resolution::DeniedOnce, said: Some(why), chosen: None }
     }
 }
 
 impl From<Resolution> for Settled {
     fn from(resolution: Resolution) -> Self {
-        Self { resolution, said: None }
+        Self { resolution, said: None, chosen: None }
+    }
+}
+
+impl OpenAsk {
+    /// An answer by an external agent's own name for it, in the words that all wishes are answered with.
+    /// What was not offered must not be taken for a yes.
+    fn chosen(&self, answer: Answer) -> (Answer, Option<Arc<str>>) {
+        let Answer::Choose(id) = answer else { return (answer, None) };
+        let Some(option) = self.foreign.as_ref().and_then(|foreign| foreign.option(&id)) else {
+            return (Answer::DenyOnce, None);
+        };
+        let answer = match option.means {
+            Resolution::AllowedOnce => Answer::AllowOnce,
+            Resolution::AllowedAlways => Answer::AllowAlways,
+            Resolution::DeniedAlways => Answer::DenyAlways,
+            Resolution::DeniedOnce
+            | Resolution::Cancelled
+            | Resolution::TimedOut
+            | Resolution::EndedByRestart => Answer::DenyOnce,
+        };
+        (answer, Some(Arc::clone(&option.id)))
     }
 }
 
@@ -215,7 +240,8 @@ fn bounded(answer: Answer) -> Result<Answer, Refusal> {
         | Answer::DenyOnce
         | Answer::DenyAlways
         | Answer::Withdraw
-        | Answer::Reply(_) => Ok(answer),
+        | Answer::Reply(_)
+        | Answer::Choose(_) => Ok(answer),
     }
 }
 
@@ -224,9 +250,9 @@ fn bounded(answer: Answer) -> Result<Answer, Refusal> {
 fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, Refusal> {
     match answer {
         Answer::Reply(said) if question.takes(&said) => {
-            Ok(Settled { resolution: Resolution::AllowedOnce, said: Some(said) })
+            Ok(Settled { resolution: Resolution::AllowedOnce, said: Some(said), chosen: None })
         }
-        Answer::Reply(_) => {
+        Answer::Reply(_) | Answer::Choose(_) => {
             let choices = question.choices.join(", ");
             Err(Refusal::NotAnAnswer { ask, choices })
         }

@@ -106,23 +106,23 @@ fn input(step: Step, running: Option<TurnId>) -> Input {
 
 fn report(said: Said) -> TurnReport {
     match said {
-        Said::Text => TurnReport::Emit(Body::Text { message: MessageId(1), text: "…".into() }),
-        Said::Start(call) => TurnReport::Emit(started(call)),
+        Said::Text => emit(Body::Text { message: MessageId(1), text: "…".into() }),
+        Said::Start(call) => emit(started(call)),
         Said::Output(call) => {
             let call = CallId(call.into());
-            TurnReport::Emit(Body::ToolOutput { call, stream: OutputStream::Stdout, text: "…".into() })
+            emit(Body::ToolOutput { call, stream: OutputStream::Stdout, text: "…".into() })
         }
-        Said::End(call) => TurnReport::Emit(ended(call)),
+        Said::End(call) => emit(ended(call)),
         Said::Ask(class, remembered) => {
             let hit = remembered.map(rule);
             TurnReport::Ask { request: Box::new(wish("tool", "subject", class)), hit }
         }
         Said::Change(mode) => TurnReport::Change { id: "mode".into(), value: mode.into() },
         Said::Usage(input) => {
-            TurnReport::Emit(Body::Usage(Usage { input, cost_usd: f64::MAX, ..Usage::default() }))
+            emit(Body::Usage(Usage { input, cost_usd: f64::MAX, ..Usage::default() }))
         }
         Said::Over(stop, error) => TurnReport::Ended { stop, error: error.then(|| "why".into()) },
-        Said::NotItsBusiness => TurnReport::Emit(Body::TurnStarted),
+        Said::NotItsBusiness => emit(Body::TurnStarted),
     }
 }
 
@@ -206,7 +206,7 @@ fn apply(stage: &mut Stage, seen: &mut Seen, input: Input) {
                         |running| stage.record.iter().any(|(of, body)| *of == Some(running) && is_end(body));
                     assert!(running.is_none_or(over), "{turn:?} starts while {running:?} runs");
                 }
-                if let Effect::Record { turn, body, .. } = effect {
+                if let Effect::Record { turn, said: crate::backend::Said { body, .. }, .. } = effect {
                     stage.record.push((turn, body));
                 }
             }
@@ -281,7 +281,7 @@ proptest! {
             let mut record = stage.record[..cut].to_vec();
             let mut session = replayed(&record);
             for effect in session.recover() {
-                if let Effect::Record { turn, body, .. } = effect {
+                if let Effect::Record { turn, said: crate::backend::Said { body, .. }, .. } = effect {
                     record.push((turn, body));
                 }
             }
@@ -320,4 +320,8 @@ fn stray() -> impl Strategy<Value = Body> {
             ..Usage::default()
         })),
     ]
+}
+
+fn emit(body: Body) -> TurnReport {
+    TurnReport::Emit(body.into())
 }

@@ -90,7 +90,7 @@ impl Stage {
             let shown = show(&effect);
             writeln!(self.shown, "{shown}").unwrap();
             match effect {
-                Effect::Record { turn, body, .. } => self.record.push((turn, body)),
+                Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
                 Effect::Remember { tool, subject, allow } => self.rules.push((tool, subject, allow)),
                 Effect::CancelTurn { .. }
@@ -138,7 +138,7 @@ impl Stage {
             }
             (None, "end") => TurnReport::Ended { stop: Stop::EndTurn, error: None },
             (None, "fail") => TurnReport::Ended { stop: Stop::Failed, error: Some(words.into()) },
-            (None, _) => TurnReport::Emit(emitted(verb, words)),
+            (None, _) => TurnReport::Emit(emitted(verb, words).into()),
         };
         Input::FromTurn { turn, within: None, report }
     }
@@ -163,8 +163,7 @@ pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
         risk: Risk::Medium,
         reason: "".into(),
         preview: Vec::new(),
-        question: None,
-    }
+        question: None, foreign: None }
 }
 
 pub(super) fn rule(allow: bool) -> RuleHit {
@@ -259,7 +258,7 @@ fn emitted(verb: &str, words: &str) -> Body {
 
 fn show(effect: &Effect) -> String {
     match effect {
-        Effect::Record { origin, turn, body } => {
+        Effect::Record { origin, turn, said: crate::backend::Said { body, .. } } => {
             let turn = turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());
             format!("{turn} {}", show_body(origin, body))
         }
@@ -324,6 +323,9 @@ fn show_body(origin: &Origin, body: &Body) -> String {
         | Body::Cleared
         | Body::Compacting { .. }
         | Body::Compacted { .. }
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
         | Body::Foreign { .. } => format!("{body:?}"),
     }
 }

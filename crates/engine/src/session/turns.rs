@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::{Effect, QUEUE_BYTES_MAX, QUEUE_MAX, Queued, Refusal, Running, Sender, Session, TurnReport};
+use crate::backend::Said;
 use crate::content::{Content, ToolContent};
 use crate::event::{Body, NoticeLevel, Origin, Resolution, Resolver, Stop, ToolEnd};
 use crate::ids::{CallId, TurnId};
+use crate::settings::APPROVAL;
 
 impl Session {
     pub(super) fn prompt(
@@ -103,9 +105,9 @@ impl Session {
             return Err(Refusal::StaleTurn(turn));
         }
         match report {
-            TurnReport::Emit(body) => {
-                self.check_emit(&body)?;
-                self.record(origin, Some(turn), body, effects);
+            TurnReport::Emit(said) => {
+                self.check_emit(&said.body)?;
+                self.record(origin, Some(turn), said, effects);
             }
             TurnReport::Ask { request, hit } => self.ask(turn, origin, request, hit.as_ref(), effects),
             TurnReport::Change { id, value } => {
@@ -115,6 +117,16 @@ impl Session {
             }
             TurnReport::Ended { stop, error } => self.turn_ended(turn, stop, error, effects),
         }
+        Ok(())
+    }
+
+    /// What an external agent says between turns belongs to none.
+    pub(super) fn told(&mut self, said: Said, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+        self.check_emit(&said.body)?;
+        if let Body::ToolStarted(_) = said.body {
+            return Err(Refusal::NotATurnsBusiness);
+        }
+        self.record(Origin::Agent, None, said, effects);
         Ok(())
     }
 
@@ -133,7 +145,12 @@ impl Session {
             | Body::Cleared
             | Body::Compacting { .. }
             | Body::Compacted { .. }
+            | Body::Joined { .. }
             | Body::Foreign { .. } => true,
+            Body::Offered { .. } => self.joined,
+            // What an external agent chose by itself; a person's choice comes as a wish to change.
+            Body::SettingChanged { id, .. } => self.joined && **id != *APPROVAL,
+            Body::ToolChanged(change) => self.open_calls.contains_key(&change.call),
             Body::ToolStarted(start) => !self.open_calls.contains_key(&start.call),
             Body::ToolOutput { call, .. } | Body::ToolTerminal { call, .. } => {
                 self.open_calls.contains_key(call)
@@ -145,7 +162,6 @@ impl Session {
             | Body::Asked { .. }
             | Body::Resolved { .. }
             | Body::CancelRequested
-            | Body::SettingChanged { .. }
             | Body::Moved { .. }
             | Body::TurnEnded { .. } => false,
         };

@@ -97,7 +97,7 @@ impl Seen {
             | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
-            | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
         }
     }
 

@@ -87,7 +87,7 @@ impl Weave {
             | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
-            | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
         }
         None
     }

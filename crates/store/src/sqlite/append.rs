@@ -150,7 +150,7 @@ fn insert(connection: &Connection, key: i64, batch: &Batch, scratch: &mut Scratc
     for event in &batch.events {
         scratch.body.clear();
         scratch.origin.clear();
-        record::encode(&event.body, &mut |text| keeper.keep(text), &mut scratch.body).map_err(lost)?;
+        record::encode_event(event, &mut |text| keeper.keep(text), &mut scratch.body).map_err(lost)?;
         record::encode_origin(&event.origin, &mut scratch.origin).map_err(lost)?;
         insert.execute((
             key,

@@ -88,7 +88,7 @@ impl Reader {
         let mut bytes = 0;
         while let Some(row) = rows.next().map_err(|error| damaged(&error))? {
             let event = event_of(row, &fetcher)?;
-            bytes += event.body.weight();
+            bytes += event.weight();
             events.push(Arc::new(event));
             if bytes >= page.bytes_max {
                 break;
@@ -154,12 +154,13 @@ fn event_of(row: &Row<'_>, fetcher: &Fetcher<'_>) -> Result<Event, StoreError> {
     let named = |error: record::RecordError| damaged(&format_args!("event {seq}: {error}"));
     let version = u32::try_from(number(5)?).unwrap_or(u32::MAX);
     let turn: Option<i64> = row.get(2).map_err(|error| damaged(&error))?;
+    let stored = text(6)?.as_bytes();
     Ok(Event {
         seq: Seq(seq),
         at: Timestamp(number(1)?),
         origin: record::decode_origin(text(3)?.as_bytes()).map_err(named)?,
         turn: turn.map(|turn| TurnId(unsigned(turn))),
-        body: record::decode(text(4)?, version, text(6)?.as_bytes(), &|hash| fetcher.fetch(hash))
-            .map_err(named)?,
+        body: record::decode(text(4)?, version, stored, &|hash| fetcher.fetch(hash)).map_err(named)?,
+        relayed: record::decode_relayed(stored, &|hash| fetcher.fetch(hash)).map_err(named)?,
     })
 }

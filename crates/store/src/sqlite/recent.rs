@@ -47,7 +47,7 @@ impl Recent {
 
     /// Keeps a page that holds as much as was asked for; another one may grow.
     pub(super) fn keep(&mut self, session: i64, id: &str, after: Seq, page: Page, events: &[Arc<Event>]) {
-        let bytes: usize = events.iter().map(|event| event.body.weight()).sum();
+        let bytes: usize = events.iter().map(|event| event.weight()).sum();
         let full = events.len() >= page.count_max || bytes >= page.bytes_max;
         if page.outline || events.is_empty() || !full {
             return;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Content, Link, MODE, MODEL, SessionId};
+use engine::{Content, Link, MODE, MODEL, Opaque, SessionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -120,8 +120,21 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
         | "session/set_config_option" => {
             Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")))
         }
-        _ => Ok(Call::Ignore),
+        _ => Ok(extension(method, params, true)),
     }
+}
+
+/// What this server has no word for may be known to the agent.
+pub(super) fn extension(method: &str, params: Option<&RawValue>, notice: bool) -> Call {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(rename = "sessionId")]
+        session_id: String,
+    }
+    let text = params.map_or("{}", RawValue::get);
+    let session = serde_json::from_str::<Named>(text).ok();
+    let session = session.and_then(|named| SessionId::parse(&named.session_id).ok());
+    Call::Extension { id: session, method: method.into(), params: Opaque(text.into()), notice }
 }
 
 /// What the client can do, from the parameters of an `initialize` that was accepted.

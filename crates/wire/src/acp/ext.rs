@@ -47,7 +47,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
             let params: MoveParams = read(params)?;
             Ok(Call::Move { id: parse_id(&params.session_id)?, path: params.path })
         }
-        _ => Err(Fault::UnknownMethod(method.into())),
+        _ => Ok(super::decode::extension(method, params, false)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Exit, HostCall, HostError, HostReply, SessionId, TerminalId, TerminalOutput};
+use engine::{Exit, ForeignError, HostCall, HostError, HostReply, Opaque, SessionId, TerminalId, TerminalOutput};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
@@ -24,6 +24,7 @@ pub enum HostAnswer {
     Terminal,
     Output,
     Exit,
+    Extension,
 }
 
 /// Appends the request, and says what its answer must be.
@@ -71,15 +72,25 @@ pub fn write_host_call(id: &RpcId, session: &SessionId, call: &HostCall, out: &m
             write_request(id, "terminal/release", &params, out);
             HostAnswer::Nothing
         }
+        HostCall::Extension { method, params } => {
+            write_request(id, method, &raw(params), out);
+            HostAnswer::Extension
+        }
     }
 }
 
 /// What the client answered. It may be anything.
 pub fn host_reply(wanted: HostAnswer, result: Result<&RawValue, &RawValue>) -> Result<HostReply, HostError> {
+    if wanted == HostAnswer::Extension {
+        return match result {
+            Ok(result) => Ok(HostReply::Extension(Opaque(result.get().into()))),
+            Err(error) => Err(HostError::Foreign(foreign_error(error))),
+        };
+    }
     let result = result.map_err(refused)?;
     match wanted {
         // Some clients answer null where there is nothing to say.
-        HostAnswer::Nothing => Ok(HostReply::Done),
+        HostAnswer::Nothing | HostAnswer::Extension => Ok(HostReply::Done),
         HostAnswer::Text => {
             let answer: schema::ReadTextFileResponse = read(result)?;
             Ok(HostReply::Text(answer.content.into()))
@@ -102,6 +113,33 @@ pub fn host_reply(wanted: HostAnswer, result: Result<&RawValue, &RawValue>) -> R
             let answer: schema::WaitForTerminalExitResponse = read(result)?;
             Ok(HostReply::Exit(exit(answer.exit_status)))
         }
+    }
+}
+
+/// What was never parsed here goes out on one line all the same.
+fn raw(params: &Opaque) -> Box<RawValue> {
+    let line = params.0.replace(['\n', '\r'], " ");
+    RawValue::from_string(line).unwrap_or_default()
+}
+
+/// An error as the other side gave it.
+pub fn foreign_error(error: &RawValue) -> ForeignError {
+    #[derive(serde::Deserialize)]
+    struct Error<'a> {
+        #[serde(default)]
+        code: i64,
+        #[serde(default)]
+        message: String,
+        #[serde(borrow, default)]
+        data: Option<&'a RawValue>,
+    }
+    match serde_json::from_str::<Error<'_>>(error.get()) {
+        Ok(Error { code, message, data }) => ForeignError {
+            code,
+            message: message.into(),
+            data: data.map(|data| Opaque(data.get().into())),
+        },
+        Err(_) => ForeignError { code: -32603, message: "the error cannot be understood".into(), data: None },
     }
 }
 

@@ -2,8 +2,9 @@
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Listed, SessionId, Stop, Totals};
+use engine::{ForeignGreeting, Greeting, Listed, Opaque, SessionId, Stop, Totals};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::tools::shown;
@@ -18,9 +19,11 @@ pub const AUTH_METHOD: &str = "local";
 
 pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
-        Outcome::Initialized { images, servers, version: _ } => {
-            result(id, &initialized(identity, *images, *servers), out);
-        }
+        Outcome::Initialized { greeting, version: _ } => result(id, &initialized(identity, greeting), out),
+        Outcome::Extended(answer) => match serde_json::from_str::<&RawValue>(&answer.0) {
+            Ok(answer) => result(id, &answer, out),
+            Err(_) => result(id, &json!({}), out),
+        },
         Outcome::Done => result(id, &json!({}), out),
         Outcome::Created(view) => result(id, &created(view), out),
         Outcome::Opened(view) => result(id, &opened(view), out),
@@ -73,6 +76,10 @@ pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
         Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } => (-32602, None),
         Fault::NoSuchSession { id } => (-32002, Some(json!({ "sessionId": id }))),
         Fault::Internal(_) => (-32603, None),
+        Fault::Foreign(error) => {
+            let data = error.data.as_ref().and_then(|data| serde_json::from_str(&data.0).ok());
+            (error.code, data)
+        }
     };
     write_error(id, code, &fault.text(), data, out);
 }
@@ -111,7 +118,7 @@ fn envelope(id: &RpcId, member: &str, value: &impl Serialize, out: &mut Vec<u8>)
 }
 
 /// Abilities that are absent are left out: some clients show `false` as if it were offered.
-fn initialized(identity: &Identity, images: bool, servers: bool) -> Value {
+fn initialized(identity: &Identity, greeting: &Greeting) -> Value {
     let auth = schema::AuthMethod::Agent(
         schema::AuthMethodAgent::new(AUTH_METHOD, "This machine")
             .description("You started this server, so nothing more is needed.".to_string()),
@@ -119,10 +126,13 @@ fn initialized(identity: &Identity, images: bool, servers: bool) -> Value {
     let info = schema::Implementation::new(identity.name.clone(), identity.version.clone())
         .title(identity.title.clone());
     let mut prompt = Map::new();
-    if images {
-        prompt.insert("image".into(), true.into());
+    for (name, can) in
+        [("image", greeting.images), ("audio", greeting.audio), ("embeddedContext", greeting.embedded)]
+    {
+        if can {
+            prompt.insert(name.into(), true.into());
+        }
     }
-    prompt.insert("embeddedContext".into(), true.into());
     let empty = || json!({});
     let mut answer = json!({
         "protocolVersion": ProtocolVersion::V1,
@@ -140,10 +150,46 @@ fn initialized(identity: &Identity, images: bool, servers: bool) -> Value {
         "agentInfo": info,
         "_meta": { "auth_hint": "authentication required", "sandbox": { "mode": identity.sandbox } },
     });
-    if servers {
+    if greeting.servers {
         answer["agentCapabilities"]["mcpCapabilities"] = json!({ "http": true, "sse": true });
     }
+    if let Some(foreign) = &greeting.foreign {
+        add_foreign(&mut answer, foreign);
+    }
     answer
+}
+
+/// An external agent is called what it calls itself and signs people in as it says. What it can do and
+/// this server has no word for stands beside what this server can do.
+fn add_foreign(answer: &mut Value, foreign: &ForeignGreeting) {
+    let read = |opaque: &Opaque| serde_json::from_str::<Value>(&opaque.0).ok();
+    if let Some(agent) = foreign.agent.as_ref().and_then(read) {
+        answer["_meta"]["server"] = answer["agentInfo"].take();
+        answer["agentInfo"] = agent;
+    }
+    answer["authMethods"] = foreign.auth_methods.iter().filter_map(read).collect();
+    let theirs = read(&foreign.capabilities);
+    let theirs = theirs.iter().filter_map(Value::as_object).flatten();
+    for (name, value) in theirs {
+        match name.as_str() {
+            // What prompts may hold and how servers are reached is the agent's to say, all of it.
+            "promptCapabilities" | "mcpCapabilities" => answer["agentCapabilities"][name] = value.clone(),
+            "loadSession" => {}
+            _ => add_missing(&mut answer["agentCapabilities"][name], value),
+        }
+    }
+}
+
+fn add_missing(ours: &mut Value, theirs: &Value) {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            for (name, value) in theirs {
+                add_missing(ours.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (ours @ Value::Null, theirs) => *ours = theirs.clone(),
+        (_, _) => {}
+    }
 }
 
 fn created(view: &SessionView) -> schema::NewSessionResponse {

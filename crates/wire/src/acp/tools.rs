@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, Risk, StepStatus,
-    TerminalId, Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart,
+    TerminalId, Timestamp, ToolChange, ToolContent, ToolEnd, ToolKind, ToolStart,
 };
 use serde_json::{Map, Value, json};
 
@@ -65,6 +65,26 @@ pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
         }
     }
     schema::ToolCallUpdate::new(Arc::clone(&end.call.0), fields).meta(meta)
+}
+
+pub(super) fn changed(change: &ToolChange) -> schema::ToolCallUpdate {
+    let mut fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
+    if let Some(new) = &change.title {
+        fields = fields.title(title(new));
+    }
+    if let Some(new) = change.kind {
+        fields = fields.kind(kind(new));
+    }
+    if let Some(new) = &change.locations {
+        fields = fields.locations(locations(new));
+    }
+    if let Some(new) = &change.input {
+        fields = fields.raw_input(opaque(new));
+    }
+    if let Some(new) = &change.content {
+        fields = fields.content(new.iter().map(content).collect::<Vec<_>>());
+    }
+    schema::ToolCallUpdate::new(Arc::clone(&change.call.0), fields)
 }
 
 /// The same for a command that the client ran itself and shows itself.

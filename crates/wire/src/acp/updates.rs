@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream, Seq,
+    APPROVAL, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque, OutputStream, Seq,
     SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, Totals, Usage,
 };
 use serde_json::{Map, json};
@@ -56,11 +56,13 @@ struct Tail {
 pub enum AskFrame {
     Permission(schema::RequestPermissionRequest),
     Form(schema::CreateElicitationRequest),
+    /// The parameters of an external agent's own request, with our name for the session.
+    Foreign(serde_json::Value),
 }
 
 impl Updates {
     pub fn new(client: ClientAbilities, session: &SessionHandle) -> Self {
-        Self::of(client, session.id(), Arc::clone(session.specs()), &session.snapshot())
+        Self::of(client, session.id(), session.specs(), &session.snapshot())
     }
 
     /// For a session that is known by its parts alone.
@@ -178,12 +180,20 @@ impl Updates {
         let session = self.session.clone();
         let parent = request.call.as_ref().and_then(|call| self.calls.parent_of(call));
         match &request.question {
+            None if request.foreign.is_some() => AskFrame::Foreign(self.foreign_ask(request)),
             None => AskFrame::Permission(tools::permission(session, request, parent)),
             Some(question) if self.client.forms => {
                 AskFrame::Form(questions::form(session, request, question))
             }
             Some(question) => AskFrame::Permission(questions::permission(session, request, question, parent)),
         }
+    }
+
+    fn foreign_ask(&self, request: &AskRequest) -> serde_json::Value {
+        let params = request.foreign.as_ref().map_or("{}", |foreign| &foreign.params.0);
+        let mut params = serde_json::from_str(params).unwrap_or_else(|_| json!({}));
+        params["sessionId"] = self.session.0.as_ref().into();
+        params
     }
 
     /// Says of what was written from `offset` on about a call that it belongs to a sub-agent, if it does.
@@ -204,7 +214,55 @@ impl Updates {
         self.mark(call, offset, out);
     }
 
+    /// What an external agent said, as it said it. A terminal that is gone cannot be shown again: then the
+    /// event is told in our own words.
+    fn relayed(&mut self, event: &Event, relayed: &Opaque, view: View, out: &mut Vec<u8>) -> bool {
+        if view.replay && relayed.0.contains(r#""terminal""#) {
+            return false;
+        }
+        let history = match &event.body {
+            Body::Offered { settings } => {
+                self.offered(settings);
+                false
+            }
+            Body::SettingChanged { id, value } => {
+                self.settings.set(Arc::clone(id), Arc::clone(value));
+                false
+            }
+            Body::Usage(usage) => {
+                self.turn_usage.add_from(&event.origin, usage);
+                self.spent.add_from(&event.origin, usage);
+                false
+            }
+            Body::ToolEnded(end) => {
+                self.tails.remove(&end.call);
+                self.terminals.remove(&end.call);
+                true
+            }
+            _ => true,
+        };
+        if history || !view.replay {
+            self.foreign(&relayed.0, out);
+        }
+        true
+    }
+
+    fn offered(&mut self, settings: &[SettingSpec]) {
+        let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL).cloned();
+        self.specs = settings.iter().cloned().chain(ours).collect();
+        for spec in self.specs.iter() {
+            if !spec.offers(self.settings.get(&spec.id)) {
+                self.settings.set(Arc::clone(&spec.id), Arc::clone(&spec.default));
+            }
+        }
+    }
+
     fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
+        if let Some(relayed) = &event.relayed
+            && self.relayed(event, relayed, view, out)
+        {
+            return None;
+        }
         match &event.body {
             Body::UserMessage { content } => self.user_message(event, content, view, out),
             Body::Plan { entries } => self.update(schema::SessionUpdate::Plan(tools::plan(entries)), out),
@@ -217,6 +275,17 @@ impl Updates {
             }
             Body::ToolTerminal { call, terminal, surface } => {
                 self.terminal(call, terminal, *surface == view.own && !view.replay, out);
+            }
+            Body::ToolChanged(change) => {
+                self.update(schema::SessionUpdate::ToolCallUpdate(tools::changed(change)), out);
+            }
+            Body::Offered { settings } => {
+                self.offered(settings);
+                if !view.replay {
+                    let options = settings::options(&self.specs, &self.settings);
+                    let update = schema::ConfigOptionUpdate::new(options);
+                    self.update(schema::SessionUpdate::ConfigOptionUpdate(update), out);
+                }
             }
             Body::ToolEnded(end) => {
                 self.tails.remove(&end.call);
@@ -268,6 +337,7 @@ impl Updates {
             | Body::CancelRequested
             | Body::PolicyBlocked { call: None, .. }
             | Body::Cleared
+            | Body::Joined { .. }
             | Body::Moved { .. } => {}
         }
         None
@@ -450,6 +520,7 @@ impl AskFrame {
         match self {
             Self::Permission(request) => super::write_request(id, "session/request_permission", request, out),
             Self::Form(request) => super::write_request(id, "elicitation/create", request, out),
+            Self::Foreign(params) => super::write_request(id, "session/request_permission", params, out),
         }
     }
 }

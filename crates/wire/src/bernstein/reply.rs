@@ -40,6 +40,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
         }
         // Answers to calls that this dialect does not have.
         Outcome::Done
+        | Outcome::Extended(_)
         | Outcome::Created(_)
         | Outcome::Opened(_)
         | Outcome::Listed { .. }
@@ -69,7 +70,7 @@ pub(crate) fn fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
         Fault::InvalidRequest(_) | Fault::NotInitialized { .. } => (-32600, fault.text()),
         Fault::UnknownMethod(_) => (-32601, fault.text()),
         Fault::InvalidParams(_) => (-32602, fault.text()),
-        Fault::Internal(_) => (-32603, fault.text()),
+        Fault::Internal(_) | Fault::Foreign(_) => (-32603, fault.text()),
         Fault::NoSuchSession { id } => {
             (NO_SUCH_SESSION, format!("session not found: {id}; it was cancelled or ended, or never was"))
         }

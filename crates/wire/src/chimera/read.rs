@@ -193,7 +193,7 @@ impl Reader {
 
     fn push(&mut self, origin: Origin, body: Body) {
         let turn = self.open.as_ref().map(|_| TurnId(self.turn));
-        self.imported.events.push(Event { seq: Seq::START, at: self.at, origin, turn, body });
+        self.imported.events.push(Event { seq: Seq::START, at: self.at, origin, turn, body, relayed: None });
     }
 
     fn begin(&mut self, prompt: &str) {

@@ -57,6 +57,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
             result(id, &told, out);
         }
         Outcome::Done
+        | Outcome::Extended(_)
         | Outcome::Created(_)
         | Outcome::Opened(_)
         | Outcome::Listed { .. }

@@ -31,7 +31,7 @@ pub struct Updates {
 
 impl Updates {
     pub(crate) fn new(session: &SessionHandle) -> Self {
-        Self::of(session.id(), session.specs(), &session.snapshot())
+        Self::of(session.id(), &session.specs(), &session.snapshot())
     }
 
     /// For a session that is known by its parts alone. Its history is shown from where it was last
@@ -191,7 +191,7 @@ impl Updates {
             | Body::Commands { .. }
             | Body::Cleared
             | Body::Moved { .. }
-            | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
         }
         None
     }

@@ -15,7 +15,7 @@ const NUMBERED_VERSION: u64 = 2;
 
 pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
-        Outcome::Initialized { images, version, servers: _ } => {
+        Outcome::Initialized { greeting, version } => {
             let version = match version {
                 Some(NUMBERED_VERSION) => json!(NUMBERED_VERSION),
                 Some(_) | None => json!("0.1"),
@@ -28,7 +28,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
                     "sessionList": true,
                     "permissionRequest": true,
                     "thinking": true,
-                    "vision": images,
+                    "vision": greeting.images,
                 },
                 "agentCapabilities": {
                     "promptCapabilities": { "text": true },
@@ -50,6 +50,7 @@ pub(crate) fn reply(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mu
         }
         Outcome::Answered { applied, .. } => result(id, &json!({ "applied": applied }), out),
         Outcome::Done
+        | Outcome::Extended(_)
         | Outcome::Created(_)
         | Outcome::Opened(_)
         | Outcome::Listed { .. }

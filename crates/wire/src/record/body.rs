@@ -4,6 +4,7 @@ use engine::Body;
 use serde::{Deserialize, Serialize};
 
 use super::content::{FileEditedRecord, LocationRecord};
+use super::foreign::{JoinedRecord, OfferedRecord, ToolChangeRecord};
 use super::said::{
     BlocksRecord, CommandsRecord, CompactingRecord, EmptyRecord, MessageRecord, MovedRecord, NoticeRecord,
     PlainRecord, PlanRecord, SettingRecord, TurnEndedRecord, UsageRecord,
@@ -29,6 +30,7 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
         Body::ToolTerminal { call, terminal, surface } => {
             put(out, &ToolTerminalRecord::of(call, terminal, *surface))
         }
+        Body::ToolChanged(change) => put(out, &ToolChangeRecord::of(change, keep)),
         Body::ToolEnded(end) => put(out, &ToolEndRecord::of(end, keep)),
         Body::FileEdited { call, change } => put(out, &FileEditedRecord::of(call.as_ref(), change, keep)),
         Body::FileShown { location } => put(out, &LocationRecord::of(location)),
@@ -40,6 +42,8 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
             put(out, &PolicyBlockedRecord::of(call.as_ref(), path.as_ref(), [tool, mode, reason], keep))
         }
         Body::SettingChanged { id, value } => put(out, &SettingRecord::of(id, value, keep)),
+        Body::Offered { settings } => put(out, &OfferedRecord::of(settings, keep)),
+        Body::Joined { agent, session } => put(out, &JoinedRecord::of(agent, session)),
         Body::Usage(usage) => put(out, &UsageRecord::of(usage)),
         Body::Commands { commands } => put(out, &CommandsRecord::of(commands, keep)),
         Body::Title { title } => put(out, &PlainRecord::of(title, keep)),
@@ -63,6 +67,7 @@ pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body
         "tool_started" => take::<ToolStartRecord<'_>>(bytes)?.body(fetch),
         "tool_output" => take::<ToolOutputRecord<'_>>(bytes)?.body(fetch),
         "tool_terminal" => take::<ToolTerminalRecord<'_>>(bytes)?.body(fetch),
+        "tool_changed" => take::<ToolChangeRecord<'_>>(bytes)?.body(fetch),
         "tool_ended" => take::<ToolEndRecord<'_>>(bytes)?.body(fetch),
         "file_edited" => take::<FileEditedRecord<'_>>(bytes)?.body(fetch),
         "file_shown" => take::<LocationRecord<'_>>(bytes)?.file_shown(),
@@ -71,6 +76,8 @@ pub(super) fn decode(kind: &str, bytes: &[u8], fetch: &Fetch<'_>) -> Result<Body
         "cancel_requested" => take::<EmptyRecord>(bytes).map(|_| Body::CancelRequested),
         "policy_blocked" => take::<PolicyBlockedRecord<'_>>(bytes)?.body(fetch),
         "setting_changed" => take::<SettingRecord<'_>>(bytes)?.body(fetch),
+        "offered" => take::<OfferedRecord<'_>>(bytes)?.body(fetch),
+        "joined" => take::<JoinedRecord<'_>>(bytes)?.body(fetch),
         "usage" => take::<UsageRecord>(bytes).map(UsageRecord::body),
         "commands" => take::<CommandsRecord<'_>>(bytes)?.body(fetch),
         "title" => take::<PlainRecord<'_>>(bytes)?.title(fetch),

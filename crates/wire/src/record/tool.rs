@@ -10,6 +10,7 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::foreign::ForeignAskRecord;
 use super::content::{LocationRecord, ToolContentRecord};
 use super::text::{Place, Str};
 use super::word::Word;
@@ -140,6 +141,8 @@ struct AskRecord<'a> {
     preview: Vec<ToolContentRecord<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     question: Option<QuestionRecord<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    foreign: Option<ForeignAskRecord<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -186,6 +189,7 @@ impl<'a> AskRecord<'a> {
             reason: Str::of(&request.reason, keep),
             preview: ToolContentRecord::all(&request.preview, keep),
             question: request.question.as_ref().map(|question| QuestionRecord::of(question, keep)),
+            foreign: request.foreign.as_deref().map(|foreign| ForeignAskRecord::of(foreign, keep)),
         }
     }
 
@@ -203,6 +207,7 @@ impl<'a> AskRecord<'a> {
             reason: self.reason.fetched(fetch)?,
             preview: contents(self.preview, fetch)?,
             question: self.question.map(|question| question.question(fetch)).transpose()?,
+            foreign: self.foreign.map(|foreign| foreign.ask(fetch)).transpose()?,
         })
     }
 }
@@ -394,10 +399,10 @@ impl<'a> ResolverRecord<'a> {
     }
 }
 
-fn locations(records: Vec<LocationRecord<'_>>) -> Result<Vec<Location>, RecordError> {
+pub(super) fn locations(records: Vec<LocationRecord<'_>>) -> Result<Vec<Location>, RecordError> {
     records.into_iter().map(LocationRecord::location).collect()
 }
 
-fn contents(records: Vec<ToolContentRecord<'_>>, fetch: &Fetch<'_>) -> Result<Vec<ToolContent>, RecordError> {
+pub(super) fn contents(records: Vec<ToolContentRecord<'_>>, fetch: &Fetch<'_>) -> Result<Vec<ToolContent>, RecordError> {
     records.into_iter().map(|record| record.content(fetch)).collect()
 }

@@ -3,7 +3,7 @@
 //! Each table is written once and gives both directions; a new variant without a word does not
 //! compile.
 
-use engine::{NoticeLevel, OutputStream, Priority, Resolution, Risk, StepStatus, Stop, ToolClass, ToolKind};
+use engine::{Category, NoticeLevel, OutputStream, Priority, Resolution, Risk, StepStatus, Stop, ToolClass, ToolKind};
 
 use super::RecordError;
 
@@ -47,6 +47,14 @@ words!(
 );
 words!(ToolClass, "class of tool", Read = "read", Edit = "edit", Execute = "execute", Network = "network");
 words!(Risk, "risk", Low = "low", Medium = "medium", High = "high", Critical = "critical");
+words!(
+    Category,
+    "category of a setting",
+    Mode = "mode",
+    Model = "model",
+    ModelConfig = "model_config",
+    Other = "other",
+);
 words!(Priority, "priority", High = "high", Medium = "medium", Low = "low");
 words!(
     StepStatus,

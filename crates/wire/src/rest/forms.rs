@@ -107,7 +107,7 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         | Body::Cleared
         | Body::Compacting { .. }
         | Body::Moved { .. }
-        | Body::Foreign { .. } => {}
+        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         | Body::Cleared
         | Body::Compacting { .. }
         | Body::Moved { .. }
-        | Body::Foreign { .. } => {}
+        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
     }
 }
 
@@ -257,7 +257,7 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Moved { .. }
-        | Body::Foreign { .. } => {}
+        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
     }
     None
 }

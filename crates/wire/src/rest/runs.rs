@@ -92,7 +92,7 @@ impl Run {
             | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
-            | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
         }
     }
 

@@ -49,6 +49,7 @@ pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
         // The rest is said differently, or answers calls that neither has.
         Outcome::Initialized { .. }
         | Outcome::Done
+        | Outcome::Extended(_)
         | Outcome::Replayed { .. }
         | Outcome::Tasked { .. }
         | Outcome::Stopped { .. }
@@ -75,7 +76,7 @@ pub(crate) fn fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
         | Fault::NoSuchAsk { .. }
         | Fault::UnknownChoice(_)
         | Fault::NoSuchSession { .. } => -32602,
-        Fault::Internal(_) => -32603,
+        Fault::Internal(_) | Fault::Foreign(_) => -32603,
         Fault::NotInitialized { .. } => -32002,
     };
     write_error(id, code, &fault.text(), None, out);

@@ -155,7 +155,7 @@ impl Reach {
             let page = page.map_err(not_opened)?;
             let Some(last) = page.last() else { return Ok(events) };
             after = last.seq;
-            bytes += page.iter().map(|event| event.body.weight()).sum::<usize>();
+            bytes += page.iter().map(|event| event.weight()).sum::<usize>();
             if bytes > WHOLE_BYTES_MAX {
                 let message = "this session is too long for one answer; read its events as a stream";
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "session_too_long", message));

@@ -236,7 +236,7 @@ impl Rows {
             | Body::Commands { .. }
             | Body::Title { .. }
             | Body::Compacting { .. }
-            | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
         }
     }
 

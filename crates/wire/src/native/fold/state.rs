@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    AskId, Body, CallId, CommandSpec, Event, PlanEntry, SessionId, SettingSpec, Settings, StepStatus,
+    APPROVAL, AskId, Body, CallId, CommandSpec, Event, PlanEntry, SessionId, SettingSpec, Settings, StepStatus,
     Timestamp, Totals, TurnId,
 };
 
@@ -92,6 +92,7 @@ impl State {
             }
             Body::Resolved { ask, .. } => return self.asks.remove(ask).is_some(),
             Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
+            Body::Offered { settings } => self.offered(settings),
             Body::Usage(usage) => self.totals.add_from(&event.origin, usage),
             Body::Commands { commands } => self.commands = commands.iter().map(slash_command).collect(),
             Body::Title { title } => self.title = Some(Arc::clone(title)),
@@ -110,9 +111,15 @@ impl State {
             | Body::CancelRequested
             | Body::PolicyBlocked { .. }
             | Body::Notice { .. }
-            | Body::Foreign { .. } => return false,
+            | Body::ToolChanged(_) | Body::Joined { .. } | Body::Foreign { .. } => return false,
         }
         true
+    }
+
+    /// What an external agent offers takes the place of what it offered before.
+    fn offered(&mut self, settings: &[SettingSpec]) {
+        let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL).cloned();
+        self.specs = settings.iter().cloned().chain(ours).collect();
     }
 
     fn ended(&mut self, turn: Option<TurnId>) {

@@ -1,0 +1,205 @@
+//! The stored form of what only an external agent's sessions have: its own session, what it offers, how
+//! it asks, what it says of a running call, and its own words beside ours.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use engine::{
+    AskOption, Body, CallId, Choice, ForeignAsk, Location, Opaque, SettingSpec, ToolChange,
+};
+use serde::{Deserialize, Serialize};
+
+use super::content::{LocationRecord, ToolContentRecord};
+use super::text::Str;
+use super::tool::{contents, locations};
+use super::word::Word;
+use super::{Fetch, Keep, RecordError};
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct JoinedRecord<'a> {
+    #[serde(borrow)]
+    agent: Str<'a>,
+    #[serde(borrow)]
+    session: Str<'a>,
+}
+
+impl<'a> JoinedRecord<'a> {
+    pub(super) fn of(agent: &'a str, session: &'a str) -> Self {
+        Self { agent: Str::here(agent), session: Str::here(session) }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::Joined { agent: self.agent.fetched(fetch)?, session: self.session.fetched(fetch)? })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct OfferedRecord<'a> {
+    #[serde(borrow)]
+    settings: Vec<SpecRecord<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SpecRecord<'a> {
+    #[serde(borrow)]
+    id: Str<'a>,
+    #[serde(borrow)]
+    name: Str<'a>,
+    #[serde(borrow)]
+    description: Str<'a>,
+    #[serde(borrow)]
+    category: Cow<'a, str>,
+    #[serde(borrow)]
+    choices: Vec<[Str<'a>; 3]>,
+    #[serde(borrow)]
+    default: Str<'a>,
+}
+
+impl<'a> OfferedRecord<'a> {
+    pub(super) fn of(settings: &'a [SettingSpec], keep: &mut Keep<'_>) -> Self {
+        Self { settings: settings.iter().map(|spec| SpecRecord::of(spec, keep)).collect() }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        let settings = self.settings.into_iter().map(|spec| spec.spec(fetch));
+        Ok(Body::Offered { settings: settings.collect::<Result<_, _>>()? })
+    }
+}
+
+impl<'a> SpecRecord<'a> {
+    fn of(spec: &'a SettingSpec, keep: &mut Keep<'_>) -> Self {
+        let mut text = |text: &'a Arc<str>| Str::of(text, keep);
+        let choices = spec.choices.iter();
+        let choices = choices.map(|choice| [&choice.value, &choice.name, &choice.description].map(&mut text));
+        let choices = choices.collect();
+        Self {
+            id: text(&spec.id),
+            name: text(&spec.name),
+            description: text(&spec.description),
+            category: spec.category.word().into(),
+            choices,
+            default: text(&spec.default),
+        }
+    }
+
+    fn spec(self, fetch: &Fetch<'_>) -> Result<SettingSpec, RecordError> {
+        let choice = |[value, name, description]: [Str<'a>; 3]| {
+            Ok(Choice {
+                value: value.fetched(fetch)?,
+                name: name.fetched(fetch)?,
+                description: description.fetched(fetch)?,
+            })
+        };
+        Ok(SettingSpec {
+            id: self.id.fetched(fetch)?,
+            name: self.name.fetched(fetch)?,
+            description: self.description.fetched(fetch)?,
+            category: Word::of_word(&self.category)?,
+            choices: self.choices.into_iter().map(choice).collect::<Result<_, RecordError>>()?,
+            default: self.default.fetched(fetch)?,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ForeignAskRecord<'a> {
+    /// Name of the answer, what people read, what it amounts to.
+    #[serde(borrow)]
+    options: Vec<(Str<'a>, Str<'a>, Cow<'a, str>)>,
+    #[serde(borrow)]
+    params: Str<'a>,
+}
+
+impl<'a> ForeignAskRecord<'a> {
+    pub(super) fn of(ask: &'a ForeignAsk, keep: &mut Keep<'_>) -> Self {
+        let option = |option: &'a AskOption| {
+            (Str::here(&option.id), Str::here(&option.name), Cow::from(option.means.word()))
+        };
+        Self { options: ask.options.iter().map(option).collect(), params: Str::of(&ask.params.0, keep) }
+    }
+
+    pub(super) fn ask(self, fetch: &Fetch<'_>) -> Result<Box<ForeignAsk>, RecordError> {
+        let option = |(id, name, means): (Str<'a>, Str<'a>, Cow<'a, str>)| {
+            Ok(AskOption {
+                id: id.fetched(fetch)?,
+                name: name.fetched(fetch)?,
+                means: Word::of_word(&means)?,
+            })
+        };
+        Ok(Box::new(ForeignAsk {
+            options: self.options.into_iter().map(option).collect::<Result<_, RecordError>>()?,
+            params: Opaque(self.params.fetched(fetch)?),
+        }))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ToolChangeRecord<'a> {
+    #[serde(borrow)]
+    call: Str<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    title: Option<Str<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    locations: Option<Vec<LocationRecord<'a>>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    input: Option<Str<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    content: Option<Vec<ToolContentRecord<'a>>>,
+}
+
+impl<'a> ToolChangeRecord<'a> {
+    pub(super) fn of(change: &'a ToolChange, keep: &mut Keep<'_>) -> Self {
+        let places = |locations: &'a Vec<Location>| locations.iter().map(LocationRecord::of).collect();
+        Self {
+            call: Str::here(&change.call.0),
+            title: Str::of_option(change.title.as_ref(), keep),
+            kind: change.kind.map(|kind| kind.word().into()),
+            locations: change.locations.as_ref().map(places),
+            input: change.input.as_ref().map(|input| Str::of(&input.0, keep)),
+            content: change.content.as_ref().map(|content| ToolContentRecord::all(content, keep)),
+        }
+    }
+
+    pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
+        Ok(Body::ToolChanged(Box::new(ToolChange {
+            call: CallId(self.call.fetched(fetch)?),
+            title: Str::fetched_option(self.title, fetch)?,
+            kind: self.kind.map(|kind| Word::of_word(&kind)).transpose()?,
+            locations: self.locations.map(locations).transpose()?,
+            input: Str::fetched_option(self.input, fetch)?.map(Opaque),
+            content: self.content.map(|content| contents(content, fetch)).transpose()?,
+        })))
+    }
+}
+
+/// The one field that stands beside those of any body.
+const RELAYED: &str = "\"relayed\":";
+
+#[derive(Deserialize)]
+struct RelayedRecord<'a> {
+    #[serde(borrow, default)]
+    relayed: Option<Str<'a>>,
+}
+
+/// Puts the agent's own words into the object that ends `out`.
+pub(super) fn add_relayed(relayed: &Opaque, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
+    out.pop();
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    out.extend_from_slice(RELAYED.as_bytes());
+    serde_json::to_writer(&mut *out, &Str::of(&relayed.0, keep))?;
+    out.push(b'}');
+    Ok(())
+}
+
+pub(super) fn relayed(bytes: &[u8], fetch: &Fetch<'_>) -> Result<Option<Opaque>, RecordError> {
+    // Hardly any event has them, and looking for a word is cheaper than to parse twice.
+    if !bytes.windows(RELAYED.len()).any(|window| window == RELAYED.as_bytes()) {
+        return Ok(None);
+    }
+    let record: RelayedRecord<'_> = serde_json::from_slice(bytes)?;
+    Ok(Str::fetched_option(record.relayed, fetch)?.map(Opaque))
+}
