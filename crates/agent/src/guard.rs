@@ -162,8 +162,7 @@ impl Guard {
             risk,
             reason: reason.into(),
             preview,
-            question,
-        };
+            question, foreign: None };
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
             Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
