@@ -68,9 +68,8 @@ async fn megabytes_go_in_and_come_out_unchanged() {
             drop(stdin);
         };
         let mut heard = Vec::new();
-        let (_, read) = timeout(PATIENCE, async { tokio::join!(speak, stdout.read_to_end(&mut heard)) })
-            .await
-            .unwrap();
+        let (_, read) =
+            timeout(PATIENCE, async { tokio::join!(speak, stdout.read_to_end(&mut heard)) }).await.unwrap();
         read.unwrap();
         assert!(heard == data, "{mode}: {} bytes", heard.len());
         assert_eq!(ended(&mut service).await, Some(0), "{mode}");

@@ -1,0 +1,9 @@
+//! Other people's agents: programs that speak the official protocol, behind our sessions.
+//!
+//! A [`Process`] is such a program, a [`Peer`] the conversation with it.
+
+mod peer;
+mod process;
+
+pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};
+pub use process::{Launch, LaunchError, Process, ProcessEnd, ProcessNews, environment};
