@@ -42,7 +42,8 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// Where it starts.
     pub folder: PathBuf,
-    /// What it may reach: its policy names the folder and further roots by their real paths. Without, it
+    /// What it may reach. Its policy names the folder and further roots, and is best taken from
+    /// [`sandbox::Files::policy`], which knows their real paths and what in them is locked. Without a fence it
     /// has the rights of this process.
     pub fence: Option<Fence>,
     /// Those for processes, memory and files count. Time and output have none here.

@@ -349,6 +349,7 @@ mod tests {
         });
         let command = command(&desk.shared, &root, new("make", &["x"], &[("B", "3")])).unwrap();
         assert_eq!(command.environment, [("A".into(), "1".into()), ("B".into(), "3".into())]);
+        let policy = Policy { locked: vec![root.join("HEAD")], ..policy };
         assert_eq!(command.fence, Some(Fence { policy, helper }));
         assert_eq!(command.cwd, root);
     }

@@ -64,6 +64,10 @@ impl Running {
 
     fn finish(&self, ended: Result<Ended, StartError>) {
         let (exit, note) = match ended {
+            // It was ended before it began.
+            Ok(Ended { code: None, signal: None, cause: Cause::Cancelled, .. }) => {
+                (Exit { code: None, signal: Some("SIGTERM".into()) }, None)
+            }
             Ok(ended) => (Exit { code: ended.code, signal: ended.signal.map(Into::into) }, note(ended.cause)),
             Err(StartError::Spawn(error)) => {
                 (not_run(), Some(format!("the command could not be started: {error}")))
