@@ -1,7 +1,5 @@
 //! The other direction: what an agent that is another program asks of us as its client, and our answers.
 
-use std::path::PathBuf;
-
 use agent_client_protocol_schema::v1 as schema;
 use engine::{Exit, HostCall, HostReply, NewTerminal, TerminalId};
 use serde::Serialize;
@@ -63,7 +61,7 @@ pub fn host_wish(method: &str, params: Option<&RawValue>) -> Option<Result<HostW
                 program: asked.command,
                 arguments: asked.args,
                 environment: asked.env.into_iter().map(variable).collect(),
-                cwd: asked.cwd.unwrap_or_else(PathBuf::new),
+                cwd: asked.cwd.unwrap_or_default(),
                 output_bytes_max: asked.output_byte_limit.unwrap_or(u64::MAX),
             };
             wish(&asked.session_id, HostCall::CreateTerminal(new))
@@ -123,6 +121,8 @@ fn status(exit: &Exit) -> schema::TerminalExitStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use engine::{SessionId, TerminalOutput};
 
     use super::super::{HostAnswer, host_reply, write_host_call};
