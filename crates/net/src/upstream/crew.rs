@@ -6,7 +6,7 @@
 //! **Invariant:** an answer to a session's request reaches whoever asked after everything that the agent
 //! said to that session before it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,7 @@ use super::process::{Launch, Process, ProcessNews};
 
 /// What a session has not yet taken of what it was told.
 const INBOX_MAX: usize = 256;
+const UNCLAIMED_MAX: usize = 64;
 /// For each of the two gentle ways to end.
 const END_GRACE: Duration = Duration::from_millis(1500);
 
@@ -55,6 +56,8 @@ pub(super) struct Crew {
 #[derive(Default)]
 struct Seats {
     inboxes: HashMap<Arc<str>, mpsc::Sender<Told>>,
+    /// What was said to sessions that nobody has taken yet: an agent speaks before we have read its name.
+    unclaimed: VecDeque<(String, Told)>,
     /// Since when nobody has a session here.
     empty_since: Option<Instant>,
     /// It was ended because nobody needed it.
@@ -119,6 +122,14 @@ impl Crew {
         let (inbox, told) = mpsc::channel(INBOX_MAX);
         let mut seats = self.seats();
         seats.empty_since = None;
+        for (of, told) in std::mem::take(&mut seats.unclaimed) {
+            if of == **session {
+                // There is more room than can be unclaimed.
+                inbox.try_send(told).ok();
+            } else {
+                seats.unclaimed.push_back((of, told));
+            }
+        }
         seats.inboxes.insert(Arc::clone(session), inbox);
         told
     }
@@ -154,6 +165,14 @@ impl Crew {
 
     pub(super) fn was_let_go(&self) -> bool {
         self.seats().let_go
+    }
+
+    fn keep(&self, session: String, told: Told) {
+        let mut seats = self.seats();
+        if seats.unclaimed.len() >= UNCLAIMED_MAX {
+            seats.unclaimed.pop_front();
+        }
+        seats.unclaimed.push_back((session, told));
     }
 
     fn inbox(&self, session: &str) -> Option<mpsc::Sender<Told>> {
@@ -309,9 +328,11 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
                 continue;
             }
         };
-        if let Some(inbox) = session.and_then(|session| crew.inbox(&session)) {
+        let Some(session) = session else { continue };
+        match crew.inbox(&session) {
             // A session that is gone is told nothing more.
-            inbox.send(told).await.ok();
+            Some(inbox) => drop(inbox.send(told).await),
+            None => crew.keep(session, told),
         }
     }
     crew.stop.cancel();

@@ -7,7 +7,7 @@
 mod join;
 mod turn;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::{
     Body, BoxFuture, Extensions, ForeignError, HostAbilities, MessageId, NoticeLevel, Opaque, Resolution, Said,
@@ -35,6 +35,7 @@ pub(super) struct Seat {
     context: SessionContext,
     desk: Desk,
     state: Mutex<State>,
+    me: Weak<Self>,
     /// Held while the agent's session is joined: whoever comes meanwhile gets the same one.
     joining: tokio::sync::Mutex<()>,
 }
@@ -73,7 +74,7 @@ impl Seat {
             editor_terminal: config.editor_terminal,
         });
         let (state, joining) = (Mutex::default(), tokio::sync::Mutex::default());
-        Arc::new(Self { shared, spec, context, desk, state, joining })
+        Arc::new_cyclic(|me| Self { shared, spec, context, desk, state, me: me.clone(), joining })
     }
 
     fn name(&self) -> &Arc<str> {
@@ -312,9 +313,7 @@ impl engine::BackendSession for Seat {
     }
 
     fn extensions(&self) -> Option<Arc<dyn Extensions>> {
-        let ways = Way { shared: Arc::clone(&self.shared), spec: self.spec.clone() };
-        drop(ways);
-        None
+        Some(Arc::new(Beside(self.me.clone())))
     }
 
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
@@ -331,5 +330,31 @@ impl engine::BackendSession for Seat {
                 }
             }
         })
+    }
+}
+
+/// The way to the agent's session for what no protocol says.
+struct Beside(Weak<Seat>);
+
+impl Extensions for Beside {
+    fn call(&self, method: Arc<str>, params: Opaque) -> BoxFuture<'static, Result<Opaque, ForeignError>> {
+        let seat = self.0.upgrade();
+        Box::pin(async move {
+            let seat = seat.ok_or_else(|| failed("the session is gone".to_owned()))?;
+            let joined = seat.join().await?;
+            let params = raw(&renamed(&params.0, &joined.id));
+            let terms = Terms { deadline: None, lane: Some(Arc::clone(&joined.id)) };
+            let answered = joined.crew.peer().request(&method, &params, terms).await;
+            let answer = answered.map_err(|error| foreign(seat.name(), &error))?;
+            Ok(Opaque(answer.get().into()))
+        })
+    }
+
+    fn notify(&self, method: Arc<str>, params: Opaque) {
+        if let Some(joined) = self.0.upgrade().and_then(|seat| seat.joined()) {
+            let params = raw(&renamed(&params.0, &joined.id));
+            // One that cannot be told at the moment is not told.
+            joined.crew.peer().notify(&method, &params).ok();
+        }
     }
 }
