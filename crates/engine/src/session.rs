@@ -23,7 +23,9 @@ use std::sync::Arc;
 
 use crate::backend::Said;
 use crate::content::Content;
-use crate::event::{AskRequest, Body, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage};
+use crate::event::{
+    AskRequest, Body, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage,
+};
 use crate::ids::{AskId, CallId, SurfaceId, Timestamp, TurnId};
 use crate::rules::RuleHit;
 use crate::settings::{APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
