@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, Review, SessionSpec,
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, Review, SessionContext, SessionSpec,
     SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError, TurnInput,
     approval_spec,
 };
@@ -186,7 +186,7 @@ impl Backend for Agent {
         }
     }
 
-    fn open(&self, mut spec: SessionSpec) -> Arc<dyn BackendSession> {
+    fn open(&self, mut spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
         let (config, named) = (&self.shared.config, std::mem::take(&mut spec.servers));
         let kept = &self.shared.servers_kept;
         let servers = Servers::new(&spec.id, &spec.cwd, named, &config.mcp, &config.environment, kept);

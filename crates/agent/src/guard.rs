@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::guard::{Assessment, Want as AssessedWant, Workplace, assess_command, assess_path};
+use ::guard::{Assessment, Deed, Workplace, assess_deed};
 use engine::{
     AskRequest, Body, CallId, Content, Exit, Location, MODE, Opaque, Risk, SessionGone, ToolClass,
     ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
@@ -140,9 +140,9 @@ impl Guard {
         let mut worst = self.assess(tool.class, usual, intent.subject.as_deref(), path.as_deref()).await?;
         for spot in &job.further {
             let next = self.assess(tool.class, usual, None, Some(spot.real())).await?;
-            worst = if next.0 > worst.0 { next } else { worst };
+            worst = if next.risk > worst.risk { next } else { worst };
         }
-        let (risk, reason) = worst;
+        let Assessment { risk, reason } = worst;
         let (work, preview) = prepared(intent.work, &job).await?;
         let line =
             (tool.class == ToolClass::Execute && risk > Risk::Low).then(|| intent.subject.clone()).flatten();
@@ -162,8 +162,7 @@ impl Guard {
             risk,
             reason: reason.into(),
             preview,
-            question,
-        };
+            question, foreign: None };
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
             Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
@@ -179,45 +178,19 @@ impl Guard {
         (risk, reason): (Risk, &'static str),
         subject: Option<&str>,
         path: Option<&Path>,
-    ) -> Result<(Risk, String), Stopped> {
-        let judged = match (class, subject, path) {
-            (ToolClass::Execute, Some(line), _) => {
-                let judged = self.assess_command(line).await?;
-                return Ok(if judged.0 < risk { (risk, reason.into()) } else { judged });
-            }
-            (ToolClass::Read, _, Some(path)) => assess_path(AssessedWant::Read, path),
-            (ToolClass::Edit, _, Some(path)) => assess_path(AssessedWant::Write, path)
-                .into_iter()
-                .chain(self.outside(path))
-                .max_by_key(|a| a.risk),
-            (_, _, _) => None,
-        };
-        Ok(match judged {
-            Some(worse) if worse.risk > risk => (worse.risk, worse.reason),
-            Some(_) | None => (risk, reason.into()),
-        })
-    }
-
-    async fn assess_command(&self, line: &str) -> Result<(Risk, String), Stopped> {
-        let long = line.len() > LINE_BYTES_JUDGED_AT_ONCE;
-        let (line, place, shared) = (line.to_owned(), self.place.clone(), Arc::clone(&self.session.shared));
+    ) -> Result<Assessment, Stopped> {
+        let long = subject.is_some_and(|line| line.len() > LINE_BYTES_JUDGED_AT_ONCE);
+        let (place, shared) = (self.place.clone(), Arc::clone(&self.session.shared));
+        let (line, path) = (subject.map(str::to_owned), path.map(Path::to_owned));
         let assess = move || {
             let roots = place.policy().map_or(&[][..], |policy| &policy.roots);
             let home = shared.config.reach.home.as_deref();
-            let Assessment { risk, reason } =
-                assess_command(&line, &Workplace { cwd: &place.cwd, roots, home });
-            (risk, reason)
+            let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
+            let usual = Assessment { risk, reason: reason.into() };
+            assess_deed(deed, usual, &Workplace { cwd: &place.cwd, roots, home })
         };
         // Some microseconds for what people write; what is made to be hard takes longer.
         if long { Ok(tools::blocking(assess).await?) } else { Ok(assess()) }
-    }
-
-    /// Without a fence a path may lead anywhere, and "edits in the workspace" does not cover that.
-    fn outside(&self, path: &Path) -> Option<Assessment> {
-        let roots = self.place.policy().map_or(&[][..], |policy| &policy.roots);
-        let inside = roots.iter().any(|root| path.starts_with(root));
-        let reason = || format!("changes a file outside the workspace: {}", path.display());
-        (!inside).then(|| Assessment { risk: Risk::High, reason: reason() })
     }
 
     /// The session settles open asks on a cancel; the token covers an ask that is still on its way.

@@ -174,6 +174,14 @@ pub struct HostLink {
 }
 
 impl HostLink {
+    /// What only the agent and its client understand.
+    pub async fn extension(&self, method: Arc<str>, params: Opaque) -> Result<Opaque, HostError> {
+        match self.call(HostCall::Extension { method, params }).await? {
+            HostReply::Extension(answer) => Ok(answer),
+            _ => Err(HostError::Malformed),
+        }
+    }
+
     pub fn abilities(&self) -> HostAbilities {
         self.host.abilities()
     }

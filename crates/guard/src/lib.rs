@@ -11,7 +11,10 @@ mod rules;
 pub mod shell;
 
 pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
-pub use risk::{Assessment, Scope, Want, Workplace, assess_command, assess_path, covers, scope_of_always};
+pub use risk::{
+    Assessment, Deed, Scope, Want, Workplace, assess_command, assess_deed, assess_path, covers,
+    scope_of_always,
+};
 pub use rules::{
     Changed, ListedRule, RuleChange, RuleError, RulePaths, RuleSource, Rulebook, Where, imagined,
 };

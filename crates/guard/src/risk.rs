@@ -15,6 +15,7 @@ use engine::Risk;
 use crate::shell::{self, Script, Simple, Unread, Within, Word};
 
 mod dangers;
+mod deed;
 mod git;
 mod options;
 mod paths;
@@ -24,6 +25,7 @@ mod scope;
 mod targets;
 mod wrappers;
 
+pub use deed::{Deed, assess_deed};
 pub use paths::{Want, assess_path};
 pub(crate) use scope::covered;
 pub use scope::{Scope, covers, scope_of_always};

@@ -369,6 +369,7 @@ impl Reader {
             | Fault::NoSuchSession { .. }
             | Fault::NoSuchAsk { .. }
             | Fault::UnknownChoice(_)
+            | Fault::Foreign(_)
             | Fault::Internal(_) => tracing::debug!(method, ?fault, "a malformed notification was ignored"),
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, Abilities, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, OpenError,
+    APPROVAL, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, Opaque, OpenError,
     Page, Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError,
     Timestamp, TurnId, Wish,
 };
@@ -122,10 +122,12 @@ impl Handlers {
             Call::Cancel { .. }
             | Call::CancelRequest { .. }
             | Call::Initialize(_)
-            | Call::Authenticate { .. }
             | Call::Logout
             | Call::Ignore => false,
-            Call::New(_)
+            // An external agent may open a browser for it.
+            Call::Authenticate { .. }
+            | Call::Extension { .. }
+            | Call::New(_)
             | Call::Task { .. }
             | Call::Stop { .. }
             | Call::Replay { .. }
@@ -151,10 +153,10 @@ impl Handlers {
     pub(crate) async fn handle(&self, id: &RpcId, call: Call) -> Handled {
         match call {
             Call::Initialize(hello) => {
-                let Abilities { images, servers, .. } = *self.registry.abilities();
-                Ok(Some(Outcome::Initialized { images, servers, version: hello.version }))
+                let greeting = self.registry.backend().greeting().await;
+                Ok(Some(Outcome::Initialized { greeting, version: hello.version }))
             }
-            Call::Authenticate { method } => authenticate(&method),
+            Call::Authenticate { method } => self.authenticate(&method).await,
             Call::Logout => Ok(Some(Outcome::Done)),
             Call::New(place) => self.create(id, place).await,
             Call::Load { id: session, place } => self.load(id, &session, place).await,
@@ -213,8 +215,37 @@ impl Handlers {
             Call::AddServer { id: session, server } => self.add_server(session, server).await,
             Call::RemoveServer { id: session, name } => self.remove_server(session, name).await,
             Call::Move { id: session, path } => self.relocate(id, &session, &path).await,
+            Call::Extension { id, method, params, notice } => self.extend(id, method, params, notice).await,
             Call::Ignore => Ok(None),
         }
+    }
+
+    /// Gives the agent what only it may understand.
+    async fn extend(&self, id: Option<SessionId>, method: Arc<str>, params: Opaque, notice: bool) -> Handled {
+        let way = match id {
+            Some(id) => self.session(&id).await.ok().and_then(|handle| handle.extensions().cloned()),
+            None => self.registry.backend().extensions(),
+        };
+        match way {
+            Some(way) if notice => {
+                way.notify(method, params);
+                Ok(None)
+            }
+            None if notice => Ok(None),
+            Some(way) => {
+                let answer = way.call(method, params).await.map_err(Fault::Foreign)?;
+                Ok(Some(Outcome::Extended(answer)))
+            }
+            None => Err(Fault::UnknownMethod(method.to_string())),
+        }
+    }
+
+    async fn authenticate(&self, method: &str) -> Handled {
+        if self.registry.backend().greeting().await.foreign.is_none() {
+            return authenticate(method);
+        }
+        self.registry.backend().authenticate(method).await.map_err(Fault::Foreign)?;
+        Ok(Some(Outcome::Done))
     }
 
     async fn create(&self, id: &RpcId, place: Place) -> Handled {
@@ -711,6 +742,7 @@ fn fault(error: OpenError) -> Fault {
             "the session is in the middle of a turn in another ropewalk; wait for it or cancel it there"
                 .into(),
         ),
+        OpenError::Agent(error) => Fault::Foreign(error),
         OpenError::Stopping | OpenError::LimitReached(_) | OpenError::Store(_) => {
             Fault::Internal(error.to_string())
         }

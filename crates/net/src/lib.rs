@@ -21,6 +21,7 @@ mod patience;
 mod remote;
 pub mod sealed;
 mod servers;
+pub mod upstream;
 mod writer;
 
 pub use along::read_along;

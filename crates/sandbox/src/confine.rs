@@ -1,18 +1,20 @@
 //! What a child may reach, and the line that ties the program to the helper that enforces it.
 //!
-//! The helper gets one socket, as its standard input: the command comes in on it, then the wish to end
-//! it; reports go out on it. When the program goes away, for whatever reason, the helper reads the end
+//! The helper gets one socket, as its standard input: the command comes in on it, with the command's own
+//! input if it has one, then the wish to end it; reports go out on it. When the program goes away, for whatever reason, the helper reads the end
 //! of the socket and ends everything.
 //!
 //! **Invariant:** a policy is enforced whole or the command is refused.
 
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use tokio::io::AsyncWriteExt;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::{AsyncWriteExt, Interest};
 
 use crate::policy::Policy;
 use crate::report::Report;
@@ -68,6 +70,20 @@ impl Tether {
 
     pub(crate) async fn send(&mut self, spec: &Spec) -> io::Result<()> {
         self.socket.write_all(&spec.frame()).await
+    }
+
+    /// Hands a file over, after the message that says it comes.
+    pub(crate) async fn hand(&mut self, file: &OwnedFd) -> io::Result<()> {
+        let send = || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let (mut files, handed) = (SendAncillaryBuffer::new(&mut space), [file.as_fd()]);
+            if !files.push(SendAncillaryMessage::ScmRights(&handed)) {
+                return Err(io::Error::other("no room for a file"));
+            }
+            sendmsg(&self.socket, &[IoSlice::new(b"I")], &mut files, SendFlags::empty())?;
+            Ok(())
+        };
+        self.socket.async_io(Interest::WRITABLE, send).await
     }
 
     /// Whether more reports may come.

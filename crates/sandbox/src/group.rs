@@ -18,14 +18,14 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdin};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::command::{Command, Program};
 use crate::confine::{self, ASK_TO_END, ASK_TO_KILL, Fence, Tether};
 use crate::run::StartError;
-use crate::spec::Spec;
+use crate::spec::{Input, Spec};
 
 /// Commands waiting for the starting thread. Starting takes about a millisecond; more
 /// callers are refused as busy.
@@ -43,23 +43,44 @@ pub(crate) struct Group {
 impl Group {
     /// With a terminal, that is the command's input and output.
     pub(crate) async fn start(command: &Command, terminal: Option<OwnedFd>) -> Result<Self, StartError> {
-        let with_terminal = terminal.is_some();
         let Some(fence) = &command.fence else {
             return Self::ordered(prepare(command, Stdio::null(), terminal)?, false).await;
         };
+        let input = if terminal.is_some() { Input::Terminal } else { Input::Nothing };
+        Self::helped(command, fence, input, terminal, None).await
+    }
+
+    /// A child whose standard input is the caller's.
+    pub(crate) async fn start_listening(command: &Command) -> Result<Self, StartError> {
+        let Some(fence) = &command.fence else {
+            return Self::ordered(prepare(command, Stdio::piped(), None)?, false).await;
+        };
+        let (theirs, ours) = std::io::pipe().map_err(StartError::Spawn)?;
+        let mut group = Self::helped(command, fence, Input::Handed, None, Some(theirs.into())).await?;
+        let ours = std::process::ChildStdin::from(OwnedFd::from(ours));
+        group.child.stdin = Some(ChildStdin::from_std(ours).map_err(StartError::Spawn)?);
+        Ok(group)
+    }
+
+    /// Starts the helper and tells it what to do.
+    async fn helped(
+        command: &Command,
+        fence: &Fence,
+        input: Input,
+        terminal: Option<OwnedFd>,
+        handed: Option<OwnedFd>,
+    ) -> Result<Self, StartError> {
         let (ours, theirs) = confine::tether()?;
         let mut group = Self::ordered(prepare_helper(fence, theirs, terminal)?, true).await?;
         let mut tether = Tether::new(ours).map_err(StartError::Spawn)?;
-        let sent = tether.send(&Spec::new(command, &fence.policy, with_terminal)).await;
+        let mut sent = tether.send(&Spec::new(command, &fence.policy, input)).await;
+        if let (Ok(()), Some(file)) = (&sent, &handed) {
+            sent = tether.hand(file).await;
+        }
         // A helper that does not listen has ended; its exit tells more.
         drop(sent);
         group.tether = Some(tether);
         Ok(group)
-    }
-
-    /// A child whose standard input is the caller's. There is no fence around it.
-    pub(crate) async fn start_listening(command: &Command) -> Result<Self, StartError> {
-        Self::ordered(prepare(command, Stdio::piped(), None)?, false).await
     }
 
     async fn ordered(prepared: std::process::Command, helper: bool) -> Result<Self, StartError> {

@@ -36,7 +36,7 @@ pub use confine::{Fence, HELPER_ARGUMENT, Helper};
 pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
 pub use policy::{Broken, Mode, PROTECTED, Policy, UnknownMode, Want};
 pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run, run_in_terminal};
-pub use service::{Service, ServicePipes};
+pub use service::{Service, ServiceNews, ServicePipes};
 pub use terminal::{Terminal, Window};
 pub use violation::{Op, Violation};
 

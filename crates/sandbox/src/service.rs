@@ -1,26 +1,40 @@
-//! A child that is spoken to while it runs, as tool servers are: its pipes are the caller's.
+//! A child that is spoken to while it runs, as tool servers and other people's agents are: its pipes are
+//! the caller's.
 //!
-//! It runs with the rights of this process: there is no fence around it. Like every child it gets no
-//! environment but the one it is given, leads its own process group and ends as a whole.
+//! Like every child it gets no environment but the one it is given, leads its own process group and ends
+//! as a whole. With a fence it is started by the helper, as a command is; its input goes to the helper as
+//! a file, because the helper's own is the line that ties it to this program.
 //!
 //! **Invariant:** when a [`Service`] is dropped, it and whatever it left in its group have ended.
+//! **Invariant:** a service with a fence never ran if the helper did not say that the fence stands.
 
+use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::command::Command;
 use crate::group::Group;
-use crate::run::StartError;
+use crate::report::Report;
+use crate::run::{Cause, StartError};
+use crate::violation::Violation;
 
 /// How long to wait for a killed process to be gone. It can only be late if the kernel holds it.
 const KILL_WAIT: Duration = Duration::from_secs(5);
+/// How long the helper may take to build a fence: some milliseconds, on a machine that has time.
+const FENCE_WAIT: Duration = Duration::from_secs(30);
+
+/// How long to wait for the end of the reports of a helper that has ended. Only somebody who has the other
+/// end of its line can make it late.
+const REPORTS_WAIT: Duration = Duration::from_secs(1);
 
 pub struct Service {
     group: Group,
+    cause: Cause,
+    not_started: Option<StartError>,
 }
 
 /// Closing its input is how a service is told to end.
@@ -30,43 +44,147 @@ pub struct ServicePipes {
     pub stderr: ChildStderr,
 }
 
+/// What there is to know of a running service.
+#[derive(Debug)]
+pub enum ServiceNews {
+    /// It tried something that its fence refused.
+    Refused(Violation),
+    /// It and what it left behind have ended.
+    Ended(Option<ExitStatus>),
+}
+
+enum Wake {
+    Report(Option<Report>),
+    Exited(Option<ExitStatus>),
+}
+
 impl Service {
-    /// Starts the program. A fence in the command is refused: the helper that builds one needs the
-    /// standard input for itself.
+    /// Starts the program. With a fence, the fence stands when this returns. A program that then cannot
+    /// be run is told by [`Service::not_started`] after its end.
     pub async fn start(command: &Command) -> Result<(Self, ServicePipes), StartError> {
-        if command.fence.is_some() {
-            return Err(StartError::NoFence("a program that is spoken to cannot have one".into()));
-        }
         let mut group = Group::start_listening(command).await?;
         let child = &mut group.child;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        match (stdin, stdout, stderr) {
-            (Some(stdin), Some(stdout), Some(stderr)) => {
-                Ok((Self { group }, ServicePipes { stdin, stdout, stderr }))
+        let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+            return Err(StartError::Spawn(io::Error::other("the child has no pipes")));
+        };
+        let mut service = Self { group, cause: Cause::Itself, not_started: None };
+        if command.fence.is_some() {
+            service.fenced().await?;
+        }
+        Ok((service, ServicePipes { stdin, stdout, stderr }))
+    }
+
+    /// Waits until the helper says that the fence stands.
+    async fn fenced(&mut self) -> Result<(), StartError> {
+        let said = async {
+            loop {
+                match self.wake().await {
+                    Wake::Report(Some(Report::Started)) => return Ok(()),
+                    Wake::Report(Some(Report::NoFence(reason))) => return Err(StartError::NoFence(reason)),
+                    Wake::Report(Some(Report::NotStarted(error))) => return Err(spawn_error(error)),
+                    Wake::Report(_) => {}
+                    Wake::Exited(status) => {
+                        let how = status.map_or_else(|| "unseen".to_owned(), |status| status.to_string());
+                        let reason = format!("the helper ended before the program began ({how})");
+                        return Err(StartError::NoFence(reason));
+                    }
+                }
             }
-            _ => Err(StartError::Spawn(std::io::Error::other("the child has no pipes"))),
+        };
+        match timeout(FENCE_WAIT, said).await {
+            Ok(said) => said,
+            Err(_) => {
+                // Whoever has not begun by then may be no helper, and would not listen.
+                self.group.signal(Signal::KILL);
+                self.group.signal(Signal::KILL);
+                Err(StartError::NoFence("the helper did not say in time that it stands".into()))
+            }
+        }
+    }
+
+    /// What happens next. Safe to drop; after the end it says the end again.
+    pub async fn next(&mut self) -> ServiceNews {
+        loop {
+            match self.wake().await {
+                Wake::Report(Some(Report::Refused(violation))) => return ServiceNews::Refused(violation),
+                Wake::Report(Some(report)) => self.hear(report),
+                Wake::Report(None) => {}
+                Wake::Exited(status) => {
+                    self.group.finish();
+                    return ServiceNews::Ended(status);
+                }
+            }
         }
     }
 
     /// Waits until the program has ended; then ends what it left behind. Safe to drop.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
-        let status = self.group.child.wait().await.ok();
-        self.group.finish();
-        status
+        loop {
+            if let ServiceNews::Ended(status) = self.next().await {
+                return status;
+            }
+        }
+    }
+
+    /// Why the program itself never ran, once it has ended.
+    pub fn not_started(&self) -> Option<&StartError> {
+        self.not_started.as_ref()
+    }
+
+    /// Which limit it was ended for, if it was one.
+    pub fn cause(&self) -> Cause {
+        self.cause
     }
 
     /// Ends the program: by itself, if its input was closed and it is quick; else by a signal, else by
     /// force. `grace` is for each of the first two.
     pub async fn end(mut self, grace: Duration) {
-        if timeout(grace, self.ended()).await.is_ok() {
-            return;
+        self.stop(grace).await;
+    }
+
+    /// The same for who wants to know how it ended.
+    pub async fn stop(&mut self, grace: Duration) -> Option<ExitStatus> {
+        if let Ok(status) = timeout(grace, self.ended()).await {
+            return status;
         }
         self.group.signal(Signal::TERM);
-        if timeout(grace, self.ended()).await.is_ok() {
-            return;
+        if let Ok(status) = timeout(grace, self.ended()).await {
+            return status;
         }
         self.group.signal(Signal::KILL);
         // What the kernel holds is waited for no longer; it is killed as soon as it is let go.
-        drop(timeout(KILL_WAIT, self.ended()).await);
+        timeout(KILL_WAIT, self.ended()).await.ok().flatten()
     }
+
+    /// The line to a helper ends with it, so its reports come before its exit.
+    async fn wake(&mut self) -> Wake {
+        let Group { child, tether, .. } = &mut self.group;
+        if let Some(tether) = tether.as_mut().filter(|tether| tether.open()) {
+            let gone = async {
+                child.wait().await.ok();
+                sleep(REPORTS_WAIT).await;
+            };
+            tokio::select! {
+                biased;
+                report = tether.next() => return Wake::Report(report),
+                () = gone => {}
+            }
+        }
+        Wake::Exited(child.wait().await.ok())
+    }
+
+    fn hear(&mut self, report: Report) {
+        match report {
+            Report::TooMuchMemory => self.cause = Cause::TooMuchMemory,
+            Report::TooManyProcesses => self.cause = Cause::TooManyProcesses,
+            Report::NotStarted(error) => self.not_started = Some(spawn_error(error)),
+            Report::NoFence(reason) => self.not_started = Some(StartError::NoFence(reason)),
+            Report::Started | Report::Refused(_) => {}
+        }
+    }
+}
+
+fn spawn_error(number: i32) -> StartError {
+    StartError::Spawn(io::Error::from_raw_os_error(number))
 }

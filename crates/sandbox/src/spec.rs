@@ -18,12 +18,21 @@ pub(crate) struct Spec {
     pub(crate) processes_max: u64,
     pub(crate) memory_bytes_max: u64,
     pub(crate) file_bytes_max: u64,
+    pub(crate) input: Input,
+}
+
+/// What the command reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Input {
+    Nothing,
     /// The helper's standard output is a terminal, which is to be the command's.
-    pub(crate) terminal: bool,
+    Terminal,
+    /// A file that comes right after this message.
+    Handed,
 }
 
 impl Spec {
-    pub(crate) fn new(command: &Command, policy: &Policy, terminal: bool) -> Self {
+    pub(crate) fn new(command: &Command, policy: &Policy, input: Input) -> Self {
         let arguments = match &command.program {
             Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), "--".into(), line.into()],
             Program::Exec { program, arguments } => {
@@ -38,7 +47,7 @@ impl Spec {
             processes_max: command.limits.processes_max.into(),
             memory_bytes_max: command.limits.memory_bytes_max,
             file_bytes_max: command.limits.file_bytes_max,
-            terminal,
+            input,
         }
     }
 
@@ -62,7 +71,11 @@ impl Spec {
         writer.number(self.processes_max);
         writer.number(self.memory_bytes_max);
         writer.number(self.file_bytes_max);
-        writer.number(self.terminal.into());
+        writer.number(match self.input {
+            Input::Nothing => 0,
+            Input::Terminal => 1,
+            Input::Handed => 2,
+        });
         writer.frame()
     }
 
@@ -84,7 +97,12 @@ impl Spec {
             processes_max: reader.number()?,
             memory_bytes_max: reader.number()?,
             file_bytes_max: reader.number()?,
-            terminal: reader.number()? != 0,
+            input: match reader.number()? {
+                0 => Input::Nothing,
+                1 => Input::Terminal,
+                2 => Input::Handed,
+                _ => return Err(Malformed),
+            },
         })
     }
 }
@@ -109,10 +127,13 @@ mod tests {
             processes_max: 1,
             memory_bytes_max: u64::MAX,
             file_bytes_max: 3,
-            terminal: true,
+            input: Input::Handed,
         };
         let frame = spec.frame();
-        assert_eq!(Spec::read(&frame[4..]), Ok(spec));
+        for input in [Input::Nothing, Input::Terminal, Input::Handed] {
+            let spec = Spec { input, ..spec.clone() };
+            assert_eq!(Spec::read(&spec.frame()[4..]), Ok(spec));
+        }
         assert_eq!(Spec::read(&frame[4..frame.len() - 1]), Err(Malformed));
     }
 }

@@ -82,7 +82,7 @@ pub fn session_id(id: &str) -> SessionId {
 /// An event at a position; its time follows from the position.
 pub fn event(seq: u64, body: Body) -> Arc<Event> {
     let at = Timestamp(1000 + i64::try_from(seq).unwrap());
-    Arc::new(Event { seq: Seq(seq), at, origin: Origin::Agent, turn: Some(TurnId(1)), body })
+    Arc::new(Event { seq: Seq(seq), at, origin: Origin::Agent, turn: Some(TurnId(1)), body, relayed: None })
 }
 
 pub fn text(text: &str) -> Body {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODE, SessionSpec, SettingSpec, Stop,
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODE, SessionContext, SessionSpec, SettingSpec, Stop,
     TurnContext, TurnError, TurnInput, approval_spec,
 };
 
@@ -49,7 +49,7 @@ impl Backend for Turns {
         &self.abilities
     }
 
-    fn open(&self, _spec: SessionSpec) -> Arc<dyn BackendSession> {
+    fn open(&self, _spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
         Arc::new(TurnsSession { play: Arc::clone(&self.play) })
     }
 

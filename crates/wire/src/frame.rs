@@ -7,6 +7,9 @@
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 /// A buffer that grew beyond this for one big frame is given back afterwards.
 const KEEP_BYTES_MAX: usize = 256 << 10;
+/// What is kept of a frame that is thrown away: a message says at its beginning or at its end whose it is.
+const HEAD_BYTES: usize = 1 << 10;
+const TAIL_BYTES: usize = 256;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
@@ -14,6 +17,24 @@ pub enum Frame {
     Line(Vec<u8>),
     /// A frame was dropped because it was longer than the limit.
     TooLong { limit_bytes: usize },
+}
+
+/// What is known of a frame that was thrown away.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dropped {
+    pub bytes: u64,
+    pub head: Vec<u8>,
+    pub tail: Vec<u8>,
+}
+
+impl Dropped {
+    fn take(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        let room = HEAD_BYTES.saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..room]);
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
+    }
 }
 
 pub struct FrameBuffer {
@@ -24,11 +45,19 @@ pub struct FrameBuffer {
     /// Everything before this was searched for a line end already.
     searched: usize,
     skipping: bool,
+    dropped: Dropped,
 }
 
 impl FrameBuffer {
     pub fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes, bytes: Vec::new(), start: 0, searched: 0, skipping: false }
+        Self {
+            limit_bytes,
+            bytes: Vec::new(),
+            start: 0,
+            searched: 0,
+            skipping: false,
+            dropped: Dropped::default(),
+        }
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -55,6 +84,9 @@ impl FrameBuffer {
             let line = &self.bytes[self.start..end];
             let too_long = self.skipping || line.len() > self.limit_bytes;
             let frame = if too_long { None } else { clean(line).map(Frame::Line) };
+            if too_long {
+                self.drop_bytes(end);
+            }
             self.start = end + 1;
             self.searched = self.start;
             self.skipping = false;
@@ -76,8 +108,22 @@ impl FrameBuffer {
         skipped.or(rest)
     }
 
+    /// What is known of the last frame that was too long.
+    pub fn dropped(&self) -> &Dropped {
+        &self.dropped
+    }
+
+    /// Notes what is about to be thrown away: everything up to `end`.
+    fn drop_bytes(&mut self, end: usize) {
+        if !self.skipping {
+            self.dropped = Dropped::default();
+        }
+        self.dropped.take(&self.bytes[self.start..end]);
+    }
+
     fn skip_if_too_long(&mut self) {
         if self.skipping || self.bytes.len() - self.start > self.limit_bytes {
+            self.drop_bytes(self.bytes.len());
             self.skipping = true;
             self.bytes = Vec::new();
             (self.start, self.searched) = (0, 0);
@@ -123,6 +169,24 @@ mod tests {
         let expected = [Frame::TooLong { limit_bytes: 10 }, line("ok")];
         assert_eq!(frames(10, &[&long, &long, b"tail\nok\n"]), expected);
         assert_eq!(frames(10, &[&long]), [Frame::TooLong { limit_bytes: 10 }]);
+    }
+
+    #[test]
+    fn how_a_dropped_frame_began_and_ended_and_how_long_it_was_is_known() {
+        for piece in [1, 7, 4096, 1 << 20] {
+            let mut buffer = FrameBuffer::new(10);
+            let line = [b"{begin".as_slice(), &[b'x'; 5000], b"end}\n"].concat();
+            for part in line.chunks(piece) {
+                buffer.push(part);
+                if let Some(frame) = buffer.next_frame() {
+                    assert_eq!(frame, Frame::TooLong { limit_bytes: 10 });
+                }
+            }
+            let dropped = buffer.dropped();
+            assert_eq!(dropped.bytes, 5010);
+            assert_eq!((dropped.head.len(), dropped.tail.len()), (HEAD_BYTES, TAIL_BYTES));
+            assert!(dropped.head.starts_with(b"{beginx") && dropped.tail.ends_with(b"xend}"), "{piece}");
+        }
     }
 
     #[test]

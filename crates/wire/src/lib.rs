@@ -39,6 +39,6 @@ pub use dialect::{
     AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View,
     chosen,
 };
-pub use frame::{FRAME_BYTES_MAX, Frame, FrameBuffer};
+pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};
 pub use timestamp::rfc3339;

@@ -107,6 +107,13 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, (RpcId, Fault)> {
         (Some(method), None, None, None) => Ok(Message::Notification { method, params: envelope.params }),
         (None, Some(id), Some(result), None) => Ok(Message::Response { id, result: Ok(result) }),
         (None, Some(id), None, Some(error)) => Ok(Message::Response { id, result: Err(error) }),
+        // Some libraries write both, and say by null which one does not count.
+        (None, Some(id), Some(result), Some(error)) if error.get() == RpcId::NULL_TEXT => {
+            Ok(Message::Response { id, result: Ok(result) })
+        }
+        (None, Some(id), Some(result), Some(error)) if result.get() == RpcId::NULL_TEXT => {
+            Ok(Message::Response { id, result: Err(error) })
+        }
         (Some(_), id, _, _) => Err(invalid(id, "a message has either a method, or a result or an error")),
         (None, id, _, _) => Err(invalid(id, "a message needs a method, or exactly one of result and error")),
     }
@@ -202,6 +209,14 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":3,"result":null}"#, expect!["response 3 Ok(RawValue(null))"]);
         check(
             r#"{"jsonrpc":"2.0","id":3,"error":{"code":1}}"#,
+            expect![[r#"response 3 Err(RawValue({"code":1}))"#]],
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":3,"result":{},"error":null}"#,
+            expect![[r#"response 3 Ok(RawValue({}))"#]],
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":3,"result":null,"error":{"code":1}}"#,
             expect![[r#"response 3 Err(RawValue({"code":1}))"#]],
         );
     }

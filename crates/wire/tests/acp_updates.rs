@@ -22,6 +22,7 @@ fn updates(client: ClientAbilities) -> Updates {
     let specs = Arc::from([approval_spec()]);
     let snapshot = Snapshot {
         settings: Arc::new(Settings::defaults(&specs)),
+        specs: Arc::clone(&specs),
         title: None,
         cwd: Arc::new("/project".into()),
         totals: Totals::default(),
@@ -36,7 +37,7 @@ fn updates(client: ClientAbilities) -> Updates {
 }
 
 fn event(seq: u64, body: Body) -> Arc<Event> {
-    Arc::new(Event { seq: Seq(seq), at: Timestamp(1000), origin: Origin::Agent, turn: Some(TurnId(1)), body })
+    Arc::new(Event { seq: Seq(seq), at: Timestamp(1000), origin: Origin::Agent, turn: Some(TurnId(1)), body, relayed: None })
 }
 
 fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
@@ -268,8 +269,7 @@ fn asked(client: ClientAbilities, choices: &[&str], free_text: bool) -> String {
         risk: Risk::Low,
         reason: "".into(),
         preview: Vec::new(),
-        question: Some(Question { text: "Which colour?".into(), choices, free_text }),
-    };
+        question: Some(Question { text: "Which colour?".into(), choices, free_text }), foreign: None };
     let mut out = Vec::new();
     updates(client).ask(&request).write(&RpcId::number(7), &mut out);
     let line = String::from_utf8(out).unwrap();

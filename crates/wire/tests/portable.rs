@@ -40,7 +40,7 @@ proptest! {
         origin in any_origin(),
         (seq, at, turn) in (any::<u64>(), 0..=253_402_300_799_999i64, proptest::option::of(0..=1u64 << 40)),
     ) {
-        let event = Event { seq: Seq(seq), at: Timestamp(at), origin, turn: turn.map(TurnId), body };
+        let event = Event { seq: Seq(seq), at: Timestamp(at), origin, turn: turn.map(TurnId), body, relayed: None };
         let line = portable::line(&event).unwrap();
         prop_assert_eq!(&portable::decode_own(&line).unwrap(), &event);
         prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), portable::encode(&event));

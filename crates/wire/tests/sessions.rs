@@ -41,7 +41,7 @@ fn events(bodies: impl IntoIterator<Item = Body>) -> Vec<Arc<Event>> {
     let person = Origin::Surface { id: SurfaceId(7), name: "zed".into(), request: None, remote: None };
     let event = |(seq, body): (u64, Body)| {
         let origin = if matches!(body, Body::UserMessage { .. }) { person.clone() } else { Origin::Agent };
-        Arc::new(Event { seq: Seq(seq), at: NOW, origin, turn: Some(TurnId(1)), body })
+        Arc::new(Event { seq: Seq(seq), at: NOW, origin, turn: Some(TurnId(1)), body, relayed: None })
     };
     (1..).zip(bodies).map(event).collect()
 }

@@ -35,8 +35,7 @@ pub fn imagined(tool: &str, subject: &str, workspace: &Path, home: Option<&Path>
         risk: assessed.risk,
         reason: assessed.reason.into(),
         preview: Vec::new(),
-        question: None,
-    }
+        question: None, foreign: None }
 }
 
 fn assessed(

@@ -113,6 +113,7 @@ impl Confined {
             | Call::Servers { .. }
             | Call::AddServer { .. }
             | Call::RemoveServer { .. }
+            | Call::Extension { .. }
             | Call::Move { .. } => {
                 Err(refused("the bridge carries one session; this is done at the agent's own machine"))
             }

@@ -104,7 +104,7 @@ fn parts(shared: &Shared) -> ConnectionParts {
 
 /// What a session had chosen and used up to a place in its log.
 async fn stand_at(handle: &SessionHandle, seq: Seq) -> Result<(Settings, Totals), StoreError> {
-    let (mut settings, mut totals) = (Settings::defaults(handle.specs()), Totals::default());
+    let (mut settings, mut totals) = (Settings::defaults(&handle.specs()), Totals::default());
     let mut reader = handle.read(Seq::START);
     while reader.cursor() < seq {
         let Taken::Events(events) = reader.take(Page::OUTLINE).await? else { break };

@@ -183,12 +183,8 @@ impl Official<'_> {
         parts.name = Arc::clone(&hello.name);
         parts.any_session = false;
         self.doors.visits.open(connection, parts, &self.doors.tasks).map_err(|full| too_many(&full))?;
-        let abilities = self.doors.registry.abilities();
-        let outcome = Outcome::Initialized {
-            version: hello.version,
-            images: abilities.images,
-            servers: abilities.servers,
-        };
+        let greeting = self.doors.registry.backend().greeting().await;
+        let outcome = Outcome::Initialized { version: hello.version, greeting };
         let mut response = json_body(self.doors, id, Ok(&outcome)).into_response();
         let header = HeaderValue::from_str(&connection.to_string());
         response.headers_mut().extend(header.ok().map(|value| (CONNECTION, value)));
@@ -317,7 +313,10 @@ impl Official<'_> {
                 OpenError::NotFound(_) => {
                     Refusal::new(StatusCode::NOT_FOUND, "session_not_found", "there is no such session")
                 }
-                OpenError::Stopping | OpenError::LimitReached(_) | OpenError::Store(_) => {
+                OpenError::Stopping
+                | OpenError::LimitReached(_)
+                | OpenError::Agent(_)
+                | OpenError::Store(_) => {
                     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
                 }
             })?;

@@ -59,7 +59,7 @@ impl MessageOutcome {
     /// What a person's answer to a question comes to.
     pub fn of_permission(answer: &Answer) -> Self {
         match answer {
-            Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_) => Self::Ok,
+            Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_) | Answer::Choose(_) => Self::Ok,
             Answer::DenyOnce | Answer::DenyBecause(_) | Answer::DenyAlways => Self::PermissionDenied,
             Answer::Withdraw => Self::Cancelled,
         }

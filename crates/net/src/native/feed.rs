@@ -86,7 +86,7 @@ impl Feed {
             session: handle.id().clone(),
             title: handle.snapshot().title.clone(),
             folder: handle.birth().cwd.clone(),
-            specs: Arc::clone(handle.specs()),
+            specs: handle.specs(),
             commands: Arc::clone(handle.commands()),
         });
         let inner = Inner {

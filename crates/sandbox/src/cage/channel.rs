@@ -74,6 +74,20 @@ impl AsFd for Inside {
     }
 }
 
+/// The file that comes with the next byte of the line to the program.
+pub(super) fn receive_file(line: impl AsFd) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut files = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received =
+        recvmsg(line, &mut [IoSliceMut::new(&mut byte)], &mut files, RecvFlags::CMSG_CLOEXEC).ok()?;
+    let file = files.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    file.filter(|_| received.bytes == 1)
+}
+
 /// The next message that has arrived, if any.
 pub(super) fn receive(outside: &OwnedFd) -> Option<Message> {
     let mut bytes = [0; MESSAGE_BYTES_MAX];

@@ -12,7 +12,7 @@ use rustix::process::{
 use super::channel::Inside;
 use super::launch::Launch;
 use super::scene::Scene;
-use super::{Trouble, mounts, step, sys};
+use super::{Trouble, leave_input, mounts, step, sys};
 
 /// Builds the view, starts the command, and ends with it.
 pub(super) fn main(scene: &Scene, launch: &Launch, channel: &Inside, ids: (u32, u32)) -> ! {
@@ -58,7 +58,10 @@ fn prepare(scene: &Scene, channel: &Inside, (user, group): (u32, u32)) -> Result
 
 fn start(scene: &Scene, launch: &Launch, channel: &Inside) -> Result<Pid, Trouble> {
     match step("starting a process", sys::fork_into(0))? {
-        Some(command) => Ok(command),
+        Some(command) => {
+            leave_input(launch.input);
+            Ok(command)
+        }
         None => {
             let trouble = launch.run_fenced(scene, channel);
             channel.failed(&trouble);

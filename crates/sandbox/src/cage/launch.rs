@@ -10,8 +10,8 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::channel::{Handles, Inside};
 use super::scene::Scene;
-use super::{Trouble, filter, landlock, step, sys};
-use crate::spec::Spec;
+use super::{Trouble, filter, landlock, read_nothing, step, sys};
+use crate::spec::{Input, Spec};
 
 /// Files that a command may have open; more than any build needs.
 const FILES_MAX: u64 = 4096;
@@ -25,7 +25,7 @@ pub(super) struct Launch {
     cwd: PathBuf,
     processes_max: u64,
     file_bytes_max: u64,
-    terminal: bool,
+    pub(super) input: Input,
 }
 
 impl Launch {
@@ -44,7 +44,7 @@ impl Launch {
             cwd: spec.cwd.clone(),
             processes_max: spec.processes_max,
             file_bytes_max: spec.file_bytes_max,
-            terminal: spec.terminal,
+            input: spec.input,
         })
     }
 
@@ -76,17 +76,15 @@ impl Launch {
         };
         start(rustix::process::setsid().map(drop))?;
         start(rustix::process::chdir(&self.cwd))?;
-        if self.terminal {
-            let terminal = rustix::stdio::stdout();
-            start(rustix::process::ioctl_tiocsctty(terminal))?;
-            start(rustix::stdio::dup2_stdin(terminal))?;
-        } else {
+        match self.input {
+            Input::Terminal => {
+                let terminal = rustix::stdio::stdout();
+                start(rustix::process::ioctl_tiocsctty(terminal))?;
+                start(rustix::stdio::dup2_stdin(terminal))?;
+            }
             // The one that we were given was opened outside, where its rights could be changed.
-            let nothing = step(
-                "opening /dev/null",
-                open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(Into::into),
-            )?;
-            start(rustix::stdio::dup2_stdin(nothing))?;
+            Input::Nothing => step("opening /dev/null", read_nothing())?,
+            Input::Handed => {}
         }
         self.limit(Resource::Core, 0)?;
         self.limit(Resource::Fsize, self.file_bytes_max)?;
@@ -107,7 +105,8 @@ impl Launch {
         step("closing files", sys::close_all_but(&[channel.as_fd().as_raw_fd()]))?;
         step("dropping capabilities", sys::drop_capabilities())?;
         step("giving up new privileges", rustix::thread::set_no_new_privs(true).map_err(Into::into))?;
-        landlock::restrict(scene, self.terminal.then(rustix::stdio::stdout))?;
+        let terminal = (self.input == Input::Terminal).then(rustix::stdio::stdout);
+        landlock::restrict(scene, terminal)?;
         let folder = |path: &Path, flags| {
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | flags;
             step("opening the view", open(path, flags, Mode::empty()).map_err(Into::into))

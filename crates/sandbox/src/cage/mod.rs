@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use crate::policy::Mode;
 use crate::report::Report;
-use crate::spec::Spec;
+use crate::spec::{Input, Spec};
 use crate::wire::FRAME_BYTES_MAX;
 
 /// Why no command runs.
@@ -81,11 +81,11 @@ pub fn helper_main() -> ExitCode {
     }
 }
 
-/// Takes the line out of the way of the command, which gets no input, and reads what to do.
+/// Takes the line out of the way of the command, which gets no input or another one, and reads what to
+/// do.
 fn receive() -> Option<(UnixStream, Spec)> {
     let line = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?;
-    let nothing = File::open("/dev/null").ok()?;
-    rustix::stdio::dup2_stdin(nothing).ok()?;
+    read_nothing().ok()?;
     let mut line = UnixStream::from(line);
     let mut length = [0; 4];
     line.read_exact(&mut length).ok()?;
@@ -93,5 +93,23 @@ fn receive() -> Option<(UnixStream, Spec)> {
         usize::try_from(u32::from_le_bytes(length)).ok().filter(|length| *length <= FRAME_BYTES_MAX)?;
     let mut body = vec![0; length];
     line.read_exact(&mut body).ok()?;
-    Some((line, Spec::read(&body).ok()?))
+    let spec = Spec::read(&body).ok()?;
+    if spec.input == Input::Handed {
+        rustix::stdio::dup2_stdin(channel::receive_file(&line)?).ok()?;
+    }
+    Some((line, spec))
+}
+
+/// Makes the standard input of this process an empty one.
+fn read_nothing() -> io::Result<()> {
+    Ok(rustix::stdio::dup2_stdin(File::open("/dev/null")?)?)
+}
+
+/// Lets go of an input that the command has by now. Its writer is to learn when the command no longer
+/// reads, and would not as long as somebody else could.
+fn leave_input(input: Input) {
+    if input == Input::Handed {
+        // Where there is nothing to read instead, the writer merely learns it later.
+        read_nothing().ok();
+    }
 }

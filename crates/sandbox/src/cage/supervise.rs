@@ -21,7 +21,7 @@ use super::channel::{self, Message};
 use super::judge::Judge;
 use super::launch::Launch;
 use super::scene::Scene;
-use super::{Trouble, guards, init, step, sys, watch};
+use super::{Trouble, guards, init, leave_input, step, sys, watch};
 use crate::confine::ASK_TO_END;
 use crate::report::Report;
 use crate::spec::Spec;
@@ -76,7 +76,10 @@ fn start_fenced(spec: &Spec, scene: &Scene) -> Result<(Pid, OwnedFd), Trouble> {
         | libc::CLONE_NEWUTS
         | network;
     match sys::fork_into(namespaces) {
-        Ok(Some(pid)) => Ok((pid, outside)),
+        Ok(Some(pid)) => {
+            leave_input(spec.input);
+            Ok((pid, outside))
+        }
         Ok(None) => {
             drop(outside);
             init::main(scene, &launch, &inside, ids)
@@ -112,7 +115,10 @@ fn start_unfenced(spec: &Spec) -> Result<(Pid, OwnedFd), Trouble> {
     let launch = Launch::new(spec)?;
     let (inside, outside) = step("talking to the command", channel::pair())?;
     match step("starting a process", sys::fork_into(0))? {
-        Some(pid) => Ok((pid, outside)),
+        Some(pid) => {
+            leave_input(spec.input);
+            Ok((pid, outside))
+        }
         None => {
             drop(outside);
             inside.failed(&launch.run_unfenced(&inside));

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::workspace::{Workspace, collect, run_in, until};
 
-const MODES: [Mode; 3] = [Mode::ReadOnly, Mode::WorkspaceWriteNetwork, Mode::Off];
+pub const MODES: [Mode; 3] = [Mode::ReadOnly, Mode::WorkspaceWriteNetwork, Mode::Off];
 /// Leaves its parent and its session twice, and cannot be asked to end.
-const DAEMON: &str = "import os, signal, sys, time
+pub const DAEMON: &str = "import os, signal, sys, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -24,14 +24,14 @@ if os.fork() == 0:
 ";
 
 /// A word for command lines, by which a test finds its own processes.
-fn word() -> String {
+pub fn word() -> String {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     format!("fence-end-{}-{next}", std::process::id())
 }
 
 /// The processes of this machine that have the word in their command line.
-fn living(word: &str) -> Vec<u32> {
+pub fn living(word: &str) -> Vec<u32> {
     let pids =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let has_word = |pid: &u32| {

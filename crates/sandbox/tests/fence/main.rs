@@ -4,5 +4,6 @@
 
 mod ends;
 mod keeps;
+mod service;
 mod terminal;
 mod workspace;

@@ -11,6 +11,10 @@ use super::tools::shown;
 use super::write_request;
 use crate::rpc::RpcId;
 
+mod served;
+
+pub use served::{HostWish, Unserved, host_result, host_wish};
+
 /// What a client says about a refusal; it is told to the model.
 const REASON_CHARS_MAX: usize = 500;
 /// A terminal's name stands in the log.

@@ -124,8 +124,7 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
                 risk,
                 reason,
                 preview,
-                question,
-            }
+                question, foreign: None }
         },
     )
 }

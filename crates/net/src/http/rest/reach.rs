@@ -227,6 +227,9 @@ pub(super) fn not_opened(error: OpenError) -> Refusal {
                 "the session is in the middle of a turn in another ropewalk; wait, or cancel it there";
             Refusal::new(StatusCode::CONFLICT, "busy_elsewhere", message)
         }
+        OpenError::Agent(error) => {
+            Refusal::new(StatusCode::BAD_GATEWAY, "agent_unavailable", error.to_string())
+        }
         OpenError::Store(error) => {
             tracing::warn!(%error, "a request met trouble with the store");
             let message = "the session store could not be used; the server's log says why";

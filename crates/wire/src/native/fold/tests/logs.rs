@@ -22,7 +22,7 @@ impl Writer {
     fn put(&mut self, origin: Origin, turn: Option<TurnId>, body: Body) {
         let seq = self.events.len() as u64 + 1;
         let at = Timestamp(1000 + i64::try_from(seq).unwrap());
-        self.events.push(Event { seq: Seq(seq), at, origin, turn, body });
+        self.events.push(Event { seq: Seq(seq), at, origin, turn, body, relayed: None });
     }
 
     fn agent(&mut self, body: Body) {
@@ -170,8 +170,7 @@ fn asked(ask: &str, call: Option<CallId>, question: Option<Question>) -> Body {
         risk: Risk::Low,
         reason: "why".into(),
         preview: Vec::new(),
-        question,
-    };
+        question, foreign: None };
     Body::Asked { ask: AskId(number(ask)), request: Box::new(request) }
 }
 

@@ -1,0 +1,17 @@
+//! Other people's agents: programs that speak the official protocol, behind our sessions.
+//!
+//! A [`Process`] is such a program, a [`Peer`] the conversation with it, a [`Desk`] what it may have done
+//! by us.
+
+mod crew;
+mod desk;
+mod external;
+mod peer;
+mod pool;
+mod process;
+mod seat;
+
+pub use external::{External, ExternalConfig, Patience, Place};
+pub use desk::{Desk, DeskSpec, Grant};
+pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};
+pub use process::{Launch, LaunchError, Process, ProcessEnd, ProcessNews, environment};

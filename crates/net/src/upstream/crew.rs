@@ -1,0 +1,340 @@
+//! One running program and the sessions that it has for us.
+//!
+//! A task hears it and passes on what it says, by the agent's own name of the session, in order. Another
+//! waits for its end, and ends it when nobody has needed it for a while.
+//!
+//! **Invariant:** an answer to a session's request reaches whoever asked after everything that the agent
+//! said to that session before it.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use engine::ForeignError;
+use sandbox::{Fence, Files, Mode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use wire::RpcId;
+use wire::upstream::{self, Can};
+
+use super::external::{ExternalConfig, Shared, failed, foreign};
+use super::peer::{Answered, Ears, Heard, Noise, Peer, PeerLimits, Remote, Terms};
+use super::process::{Launch, Process, ProcessNews};
+
+/// What a session has not yet taken of what it was told.
+const INBOX_MAX: usize = 256;
+const UNCLAIMED_MAX: usize = 64;
+/// For each of the two gentle ways to end.
+const END_GRACE: Duration = Duration::from_millis(1500);
+
+/// What the agent says to one of its sessions.
+pub(super) enum Told {
+    Update(Box<RawValue>),
+    Request { id: RpcId, method: Box<str>, params: Option<Box<RawValue>> },
+    /// Everything before the answer to a request of the session's was taken.
+    Answered(Answered),
+    Noise(Noise),
+}
+
+pub(super) struct Crew {
+    peer: Peer,
+    can: Can,
+    /// What it answered when it was greeted, word for word.
+    greeting: Arc<str>,
+    seats: Mutex<Seats>,
+    started: Instant,
+    /// How it ended, once it has.
+    end: watch::Receiver<Option<Arc<str>>>,
+    /// Cancelled to end it.
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct Seats {
+    inboxes: HashMap<Arc<str>, mpsc::Sender<Told>>,
+    /// What was said to sessions that nobody has taken yet: an agent speaks before we have read its name.
+    unclaimed: VecDeque<(String, Told)>,
+    /// Since when nobody has a session here.
+    empty_since: Option<Instant>,
+    /// It was ended because nobody needed it.
+    let_go: bool,
+}
+
+impl Crew {
+    pub(super) async fn start(
+        shared: &Arc<Shared>,
+        folder: &Path,
+        roots: &[PathBuf],
+    ) -> Result<Arc<Self>, ForeignError> {
+        let config = &shared.config;
+        let launch = launch(config, folder, roots);
+        let started = Instant::now();
+        let (process, ears) =
+            Process::start(launch, &shared.tasks).await.map_err(|error| failed(error.to_string()))?;
+        let peer = process.peer().clone();
+        let (ended, end) = watch::channel(None);
+        let (stop, greeted) = (CancellationToken::new(), CancellationToken::new());
+        let seats = Mutex::new(Seats { empty_since: Some(started), ..Seats::default() });
+        let watching = watch_over(process, stop.clone(), ended);
+        drop(shared.tasks.spawn(watching));
+        // Nothing is said to a session before there is one, so the greeting can be heard apart.
+        let (ears, answer) = greet(config, &peer, ears, greeted).await;
+        let text = match answer {
+            Ok(text) => text,
+            Err(error) => {
+                stop.cancel();
+                return Err(said_why(end, error).await);
+            }
+        };
+        let read = serde_json::from_str::<&RawValue>(&text).ok().map(upstream::greeted);
+        let Some(Ok((_, can))) = read else {
+            stop.cancel();
+            return Err(failed(format!("{} answered initialize with something else", config.name)));
+        };
+        let crew = Arc::new(Self { peer, can, greeting: text, seats, started, end, stop });
+        drop(shared.tasks.spawn(hear(Arc::clone(&crew), ears)));
+        drop(shared.tasks.spawn(let_go(Arc::clone(&crew), config.patience.idle)));
+        Ok(crew)
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(super) fn can(&self) -> &Can {
+        &self.can
+    }
+
+    pub(super) fn greeting(&self) -> &Arc<str> {
+        &self.greeting
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.end.borrow().is_none() && !self.stop.is_cancelled() && self.peer.is_open()
+    }
+
+    /// From here on the session is told what the agent says to it.
+    pub(super) fn sit(&self, session: &Arc<str>) -> mpsc::Receiver<Told> {
+        let (inbox, told) = mpsc::channel(INBOX_MAX);
+        let mut seats = self.seats();
+        seats.empty_since = None;
+        for (of, told) in std::mem::take(&mut seats.unclaimed) {
+            if of == **session {
+                // There is more room than can be unclaimed.
+                inbox.try_send(told).ok();
+            } else {
+                seats.unclaimed.push_back((of, told));
+            }
+        }
+        seats.inboxes.insert(Arc::clone(session), inbox);
+        told
+    }
+
+    pub(super) fn leave(&self, session: &str) {
+        let mut seats = self.seats();
+        seats.inboxes.remove(session);
+        if seats.inboxes.is_empty() {
+            seats.empty_since = Some(Instant::now());
+        }
+    }
+
+    /// Ends the program by force if need be, and waits until it has ended.
+    pub(super) async fn end(&self) {
+        self.stop.cancel();
+        let mut end = self.end.clone();
+        // The one who would tell is gone only when all tasks are.
+        end.wait_for(Option::is_some).await.ok();
+    }
+
+    /// How it ended. Waits for it.
+    pub(super) async fn why(&self) -> Arc<str> {
+        let mut end = self.end.clone();
+        let why = end.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "the agent has ended".into())
+    }
+
+    /// How long it lived, and how it ended.
+    pub(super) async fn obituary(&self) -> (Duration, String) {
+        let why = self.why().await;
+        (self.started.elapsed(), why.to_string())
+    }
+
+    pub(super) fn was_let_go(&self) -> bool {
+        self.seats().let_go
+    }
+
+    fn keep(&self, session: String, told: Told) {
+        let mut seats = self.seats();
+        if seats.unclaimed.len() >= UNCLAIMED_MAX {
+            seats.unclaimed.pop_front();
+        }
+        seats.unclaimed.push_back((session, told));
+    }
+
+    fn inbox(&self, session: &str) -> Option<mpsc::Sender<Told>> {
+        self.seats().inboxes.get(session).cloned()
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The program behind its fence: it writes where its sessions work and where it keeps its own things, and
+/// reaches the network, for its model is there.
+fn launch(config: &ExternalConfig, folder: &Path, roots: &[PathBuf]) -> Launch {
+    let mut policy = (config.place)(folder, roots);
+    let fenced = policy.mode != Mode::Off;
+    if policy.mode == Mode::ReadOnly {
+        policy.roots.clear();
+    }
+    policy.roots.extend(config.own_folders.iter().cloned());
+    if fenced {
+        policy.mode = Mode::WorkspaceWriteNetwork;
+    }
+    // The real paths, and what in them is locked.
+    let policy = Files::open(policy.clone()).map_or(policy, |files| files.policy().clone());
+    let fence = config.helper.clone().filter(|_| fenced).map(|helper| Fence { policy, helper });
+    Launch {
+        name: config.name.to_string(),
+        program: config.program.clone(),
+        arguments: config.arguments.clone(),
+        environment: config.environment.clone(),
+        folder: folder.to_owned(),
+        fence,
+        limits: config.limits,
+        peer: PeerLimits::default(),
+    }
+}
+
+async fn greet(
+    config: &ExternalConfig,
+    peer: &Peer,
+    mut ears: Ears,
+    greeted: CancellationToken,
+) -> (Ears, Result<Arc<str>, ForeignError>) {
+    let terms = Terms { deadline: Some(config.patience.handshake), lane: None };
+    let asked = peer.request("initialize", &upstream::initialize(), terms);
+    let done = greeted.clone().drop_guard();
+    let listen = async {
+        loop {
+            tokio::select! {
+                biased;
+                () = greeted.cancelled() => return,
+                heard = ears.next() => match heard {
+                    Heard::Request { id, method, .. } => {
+                        let error = Remote::new(-32601, format!("{method} came before initialize was answered"));
+                        peer.refuse(&id, &error).ok();
+                    }
+                    Heard::Ended(_) => return,
+                    Heard::Notification { .. } | Heard::Answered(_) | Heard::Noise { .. } => {}
+                },
+            }
+        }
+    };
+    let answer = async {
+        let answer = asked.await;
+        drop(done);
+        answer
+    };
+    let (answer, ()) = tokio::join!(answer, listen);
+    let answer = answer.map(|answer| answer.get().into()).map_err(|error| foreign(&config.name, &error));
+    (ears, answer)
+}
+
+/// The end of the program says more than that there was no answer.
+async fn said_why(mut end: watch::Receiver<Option<Arc<str>>>, error: ForeignError) -> ForeignError {
+    let ended = tokio::time::timeout(END_GRACE * 3, end.wait_for(Option::is_some)).await;
+    match ended {
+        Ok(Ok(why)) => {
+            let why = why.clone().unwrap_or_default();
+            failed(format!("{}; {why}", error.message))
+        }
+        Ok(Err(_)) | Err(_) => error,
+    }
+}
+
+async fn watch_over(mut process: Process, stop: CancellationToken, ended: watch::Sender<Option<Arc<str>>>) {
+    let end = loop {
+        tokio::select! {
+            () = stop.cancelled() => break process.end(END_GRACE).await,
+            news = process.next() => match news {
+                ProcessNews::Refused(violation) => tracing::info!(?violation, "the agent's fence refused something"),
+                ProcessNews::Ended(end) => break end,
+            },
+        }
+    };
+    ended.send_replace(Some(end.to_string().into()));
+}
+
+/// Ends a program that nobody has needed for a while.
+async fn let_go(crew: Arc<Crew>, idle: Duration) {
+    let mut end = crew.end.clone();
+    loop {
+        let waited = tokio::time::timeout(idle / 2 + Duration::from_millis(1), end.wait_for(Option::is_some)).await;
+        if waited.is_ok() {
+            return;
+        }
+        let mut seats = crew.seats();
+        if seats.empty_since.is_some_and(|since| since.elapsed() >= idle) {
+            seats.let_go = true;
+            crew.stop.cancel();
+            return;
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Addressed {
+    #[serde(rename = "sessionId")]
+    session: String,
+}
+
+fn addressee(params: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str::<Addressed>(params?.get()).ok().map(|addressed| addressed.session)
+}
+
+async fn hear(crew: Arc<Crew>, mut ears: Ears) {
+    loop {
+        let (session, told) = match ears.next().await {
+            Heard::Ended(_) => break,
+            Heard::Answered(answered) => match answered.lane().cloned() {
+                Some(lane) => (Some(lane.to_string()), Told::Answered(answered)),
+                None => continue,
+            },
+            Heard::Notification { method, params } => match params {
+                Some(params) if &*method == "session/update" => (addressee(Some(&params)), Told::Update(params)),
+                _ => continue,
+            },
+            Heard::Request { id, method, params } => {
+                let session = addressee(params.as_deref());
+                if session.as_deref().and_then(|session| crew.inbox(session)).is_none() {
+                    let text = format!("{method} names no session that is open here");
+                    crew.peer.refuse(&id, &Remote::new(-32602, text)).ok();
+                    continue;
+                }
+                (session, Told::Request { id, method, params })
+            }
+            Heard::Noise { what, .. } => {
+                tracing::debug!(?what, "the agent said something that is no message");
+                let inboxes: Vec<_> = crew.seats().inboxes.values().cloned().collect();
+                for inbox in inboxes {
+                    inbox.try_send(Told::Noise(what.clone())).ok();
+                }
+                continue;
+            }
+        };
+        let Some(session) = session else { continue };
+        match crew.inbox(&session) {
+            // A session that is gone is told nothing more.
+            Some(inbox) => drop(inbox.send(told).await),
+            None => crew.keep(session, told),
+        }
+    }
+    crew.stop.cancel();
+    crew.seats().inboxes.clear();
+}

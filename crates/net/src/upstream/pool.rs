@@ -1,0 +1,126 @@
+//! The programs that run: one for each set of folders, started when it is needed and kept for a while.
+//!
+//! A program that ends soon after its start is started again later and later, so that one that cannot work
+//! does not keep the machine busy; whoever needs it meanwhile is told why and when.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use engine::ForeignError;
+use tokio::time::Instant;
+
+use super::crew::Crew;
+use super::external::{Shared, failed};
+
+/// A program that lived this long was no crash at its start.
+const STEADY: Duration = Duration::from_secs(10);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// So many may fail before anybody waits.
+const FREE_TRIES: u32 = 2;
+
+type Key = Vec<PathBuf>;
+
+#[derive(Default)]
+pub(super) struct Pool {
+    rooms: Mutex<HashMap<Key, Arc<Room>>>,
+}
+
+/// Where the program of some folders is, or was.
+#[derive(Default)]
+struct Room {
+    /// Held while a program is started: whoever comes meanwhile gets the same one.
+    crew: tokio::sync::Mutex<Option<Arc<Crew>>>,
+    trouble: Mutex<Trouble>,
+}
+
+/// How often in a row the program ended soon after its start, and until when it is left alone.
+#[derive(Default, Clone)]
+struct Trouble {
+    count: u32,
+    until: Option<Instant>,
+    why: String,
+}
+
+impl Pool {
+    pub(super) async fn crew(
+        &self,
+        shared: &Arc<Shared>,
+        folder: &Path,
+        roots: &[PathBuf],
+    ) -> Result<Arc<Crew>, ForeignError> {
+        let key: Key = std::iter::once(folder).chain(roots.iter().map(PathBuf::as_path)).map(Into::into).collect();
+        let room = Arc::clone(self.rooms().entry(key).or_default());
+        let mut held = room.crew.lock().await;
+        if let Some(crew) = held.as_ref().filter(|crew| crew.is_there()) {
+            return Ok(Arc::clone(crew));
+        }
+        if let Some(last) = held.take() {
+            room.ended(&last).await;
+        }
+        room.may_start(&shared.config.name)?;
+        match Crew::start(shared, folder, roots).await {
+            Ok(crew) => {
+                *held = Some(Arc::clone(&crew));
+                Ok(crew)
+            }
+            Err(error) => {
+                room.failed(&error.message);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn end(&self) {
+        let rooms: Vec<_> = self.rooms().values().cloned().collect();
+        for room in rooms {
+            if let Some(crew) = room.crew.lock().await.take() {
+                crew.end().await;
+            }
+        }
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashMap<Key, Arc<Room>>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Room {
+    async fn ended(&self, crew: &Crew) {
+        let (lived, why) = crew.obituary().await;
+        match lived < STEADY && !crew.was_let_go() {
+            true => self.failed(&why),
+            false => *self.trouble() = Trouble::default(),
+        }
+    }
+
+    fn failed(&self, why: &str) {
+        let mut trouble = self.trouble();
+        trouble.count += 1;
+        trouble.why = why.to_owned();
+        trouble.until = trouble.count.checked_sub(FREE_TRIES + 1).map(|extra| {
+            let wait = FIRST_WAIT.saturating_mul(1 << extra.min(6));
+            Instant::now() + wait.min(LONGEST_WAIT)
+        });
+    }
+
+    fn may_start(&self, name: &str) -> Result<(), ForeignError> {
+        let trouble = self.trouble().clone();
+        let left = trouble.until.map(|until| until.saturating_duration_since(Instant::now()));
+        match left.filter(|left| !left.is_zero()) {
+            None => Ok(()),
+            Some(left) => Err(failed(format!(
+                "{name} failed {} times in a row ({}); it is tried again in {} s",
+                trouble.count,
+                trouble.why,
+                left.as_secs() + 1
+            ))),
+        }
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

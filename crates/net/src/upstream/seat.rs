@@ -1,0 +1,360 @@
+//! One session of ours with a session of the agent's behind it.
+//!
+//! The agent's session is joined when it is first needed and again after the agent has ended: by its own
+//! name if the agent can bring it back, else as a new one that is told the conversation so far. What the
+//! agent says is taken by one task, in order: into the running turn, or beside it.
+
+mod join;
+mod turn;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use engine::{
+    Body, BoxFuture, Extensions, ForeignError, HostAbilities, MessageId, NoticeLevel, Opaque, Resolution, Said,
+    SessionContext, SessionSpec, Stop, ToolClass, TurnContext, TurnError, TurnInput, Verdict,
+};
+use guard::{Assessment, Deed, Workplace, assess_deed};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use wire::RpcId;
+use wire::acp::{host_result, host_wish};
+use wire::upstream::{self, Hearing, Offers};
+
+use super::crew::{Crew, Told};
+use super::desk::{Desk, DeskSpec, Grant};
+use super::external::{Shared, failed, foreign, raw};
+use super::peer::{Noise, Remote, Terms};
+
+/// Messages outside turns are numbered apart from those of turns.
+const BESIDE: u64 = 1 << 62;
+
+pub(super) struct Seat {
+    shared: Arc<Shared>,
+    spec: SessionSpec,
+    context: SessionContext,
+    desk: Desk,
+    state: Mutex<State>,
+    me: Weak<Self>,
+    /// Held while the agent's session is joined: whoever comes meanwhile gets the same one.
+    joining: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    joined: Option<Arc<Joined>>,
+    turn: Option<TurnContext>,
+    /// How what the agent offers is chosen.
+    offers: Offers,
+    /// The agent's session knows nothing of the conversation yet.
+    untold: bool,
+    /// When the agent was last heard, and how many people it waits for.
+    heard: Option<Instant>,
+    asking: usize,
+    /// Messages outside turns.
+    beside: u64,
+}
+
+/// A session of the agent's.
+struct Joined {
+    crew: Arc<Crew>,
+    /// The agent's own name for it.
+    id: Arc<str>,
+}
+
+impl Seat {
+    pub(super) fn new(shared: Arc<Shared>, spec: SessionSpec, context: SessionContext) -> Arc<Self> {
+        let config = &shared.config;
+        let desk = Desk::open(DeskSpec {
+            cwd: spec.cwd.clone(),
+            policy: (config.place)(&spec.cwd, &spec.roots),
+            helper: config.helper.clone(),
+            environment: config.command_environment.clone(),
+            limits: config.limits,
+            editor_terminal: config.editor_terminal,
+        });
+        let (state, joining) = (Mutex::default(), tokio::sync::Mutex::default());
+        Arc::new_cyclic(|me| Self { shared, spec, context, desk, state, me: me.clone(), joining })
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.shared.config.name
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn joined(&self) -> Option<Arc<Joined>> {
+        self.state().joined.clone().filter(|joined| joined.crew.is_there())
+    }
+
+    /// Takes what the agent says to this session, until it says nothing more.
+    async fn listen(self: Arc<Self>, joined: Arc<Joined>, mut told: mpsc::Receiver<Told>) {
+        let mut hearing = Hearing::default();
+        while let Some(told) = told.recv().await {
+            self.state().heard = Some(Instant::now());
+            match told {
+                Told::Update(params) => self.update(&mut hearing, &params).await,
+                Told::Request { id, method, params } => {
+                    let seat = Arc::clone(&self);
+                    let joined = Arc::clone(&joined);
+                    self.context.spawn(async move { seat.serve(&joined, id, &method, params).await });
+                }
+                // Everything before it was taken: whoever waits for it may go on.
+                Told::Answered(answered) => drop(answered),
+                Told::Noise(noise) => self.noise(&noise).await,
+            }
+        }
+    }
+
+    async fn update(&self, hearing: &mut Hearing, params: &RawValue) {
+        let turn = self.state().turn.clone();
+        let heard = {
+            let mut next = || match &turn {
+                Some(turn) => turn.new_message(),
+                None => self.message_beside(),
+            };
+            hearing.hear(params, &mut next, turn.is_some())
+        };
+        for heard in heard {
+            // A session that is gone needs to be told nothing.
+            match (&turn, heard.within) {
+                (Some(turn), Some(call)) => turn.within(call).emit(heard.said).await.ok(),
+                (Some(turn), None) => turn.emit(heard.said).await.ok(),
+                (None, _) => self.context.emit(beside(heard.said)).await.ok(),
+            };
+        }
+    }
+
+    fn message_beside(&self) -> MessageId {
+        let mut state = self.state();
+        state.beside += 1;
+        // Where the log stands tells them apart from those of an earlier opening.
+        MessageId(BESIDE + (self.context.history.head().0 << 16) + state.beside)
+    }
+
+    async fn noise(&self, noise: &Noise) {
+        // Chatter on standard output is common; what was thrown away must be known.
+        if let Noise::TooLong { .. } = noise {
+            let text = format!("{} said something that is left out: {noise}", self.name());
+            self.notice(NoticeLevel::Warning, text).await;
+        }
+    }
+
+    async fn notice(&self, level: NoticeLevel, text: String) {
+        let turn = self.state().turn.clone();
+        let notice = Body::Notice { level, text: text.into() };
+        match turn {
+            Some(turn) => turn.emit(notice).await.ok(),
+            None => self.context.emit(notice).await.ok(),
+        };
+    }
+
+    /// Does what the agent asks its client for.
+    async fn serve(&self, joined: &Joined, id: RpcId, method: &str, params: Option<Box<RawValue>>) {
+        let peer = joined.crew.peer();
+        let turn = self.state().turn.clone();
+        let answered = if method == "session/request_permission" {
+            self.permission(turn.as_ref(), params.as_deref()).await
+        } else if let Some(wish) = host_wish(method, params.as_deref()) {
+            let served = match wish {
+                Ok(wish) => self.desk.serve(turn.as_ref(), wish.call).await,
+                Err(error) => Err(error),
+            };
+            let served = served.and_then(|reply| host_result(&reply));
+            served.map_err(|error| Remote::new(error.code(), error.to_string()))
+        } else {
+            self.pass_on(method, params.as_deref()).await
+        };
+        // An agent that is gone waits for no answer.
+        match answered {
+            Ok(answer) => peer.answer(&id, &answer).ok(),
+            Err(error) => peer.refuse(&id, &error).ok(),
+        };
+    }
+
+    async fn permission(
+        &self,
+        turn: Option<&TurnContext>,
+        params: Option<&RawValue>,
+    ) -> Result<Box<RawValue>, Remote> {
+        let Some(turn) = turn else { return Ok(upstream::outcome(None)) };
+        let read = params.map(upstream::permission);
+        let Some(Ok(mut request)) = read else {
+            return Err(Remote::new(-32602, "the permission request cannot be understood"));
+        };
+        self.judge(&mut request);
+        let foreign = request.foreign.clone();
+        let grant = Grant {
+            class: request.class,
+            path: request.path.clone(),
+            line: (request.class == ToolClass::Execute).then(|| request.subject.to_string()),
+        };
+        self.state().asking += 1;
+        let verdict = turn.ask(request).await;
+        {
+            let mut state = self.state();
+            state.asking = state.asking.saturating_sub(1);
+            state.heard = Some(Instant::now());
+        }
+        let nearest = |wanted: Resolution| {
+            let option = foreign.as_ref().and_then(|foreign| foreign.nearest(wanted));
+            option.map(|option| Arc::clone(&option.id))
+        };
+        let chosen = match verdict {
+            Ok(Verdict::Allowed) => {
+                self.desk.allowed(grant);
+                nearest(Resolution::AllowedOnce)
+            }
+            Ok(Verdict::Replied(id)) => {
+                let option = foreign.as_ref().and_then(|foreign| foreign.option(&id));
+                if option.is_some_and(|option| option.means.allows()) {
+                    self.desk.allowed(grant);
+                }
+                Some(id)
+            }
+            // Only a turn that was cancelled says so: some agents end the turn at once then.
+            Ok(Verdict::Denied { resolution: Resolution::Cancelled, .. }) | Err(_) => None,
+            Ok(Verdict::Denied { .. }) => nearest(Resolution::DeniedOnce),
+        };
+        Ok(upstream::outcome(chosen.as_deref()))
+    }
+
+    /// How risky a wish is: as those of our own agent are judged.
+    fn judge(&self, request: &mut engine::AskRequest) {
+        let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
+        let place = Workplace { cwd: &self.spec.cwd, roots: &policy.roots, home: policy.home.as_deref() };
+        let line = (request.class == ToolClass::Execute).then(|| request.subject.to_string());
+        let deed = Deed { class: request.class, line: line.as_deref(), path: request.path.as_deref() };
+        let usual = Assessment { risk: request.risk, reason: request.reason.to_string() };
+        let Assessment { risk, reason } = assess_deed(deed, usual, &place);
+        (request.risk, request.reason) = (risk, reason.into());
+    }
+
+    /// What we have no word for may be known to the person's editor.
+    async fn pass_on(&self, method: &str, params: Option<&RawValue>) -> Result<Box<RawValue>, Remote> {
+        let unknown = || Remote::new(-32601, format!("method not found: {method}"));
+        let host = self.context.host(|_: HostAbilities| true).ok_or_else(unknown)?;
+        let params = renamed(params.map_or("{}", RawValue::get), self.spec.id.as_str());
+        match host.extension(method.into(), Opaque(params.into())).await {
+            Ok(answer) => Ok(raw(&answer.0)),
+            Err(engine::HostError::Foreign(error)) => {
+                let data = error.data.as_ref().map(|data| raw(&data.0));
+                Err(Remote { code: error.code, message: error.message.to_string(), data })
+            }
+            Err(error) => Err(Remote::new(-32603, error.to_string())),
+        }
+    }
+}
+
+/// A tool call outside a turn has no turn to end with, so it is only shown.
+fn beside(said: Said) -> Said {
+    let calls = matches!(
+        said.body,
+        Body::ToolStarted(_) | Body::ToolChanged(_) | Body::ToolEnded(_) | Body::ToolOutput { .. }
+    );
+    match said.relayed {
+        Some(payload) if calls && !payload.0.is_empty() => Body::Foreign { payload }.into(),
+        relayed => Said { relayed, ..said },
+    }
+}
+
+/// The parameters with another name for the session.
+fn renamed(params: &str, session: &str) -> String {
+    match serde_json::from_str::<serde_json::Value>(params) {
+        Ok(serde_json::Value::Object(mut fields)) => {
+            if fields.contains_key("sessionId") {
+                fields.insert("sessionId".into(), session.into());
+            }
+            serde_json::Value::Object(fields).to_string()
+        }
+        Ok(_) | Err(_) => params.to_owned(),
+    }
+}
+
+impl engine::BackendSession for Seat {
+    fn turn(
+        self: Arc<Self>,
+        input: TurnInput,
+        context: TurnContext,
+    ) -> BoxFuture<'static, Result<Stop, TurnError>> {
+        Box::pin(async move {
+            let outcome = self.work(input, context).await;
+            self.state().turn = None;
+            self.desk.turn_ended();
+            outcome
+        })
+    }
+
+    fn ready(self: Arc<Self>) -> BoxFuture<'static, Result<(), ForeignError>> {
+        Box::pin(async move {
+            self.join().await?;
+            self.context.settled().await.map_err(|gone| failed(gone.to_string()))
+        })
+    }
+
+    fn chosen(&self, id: &Arc<str>, value: &Arc<str>) {
+        let Some(joined) = self.joined() else { return };
+        let set = upstream::set(&self.state().offers, &joined.id, id, value);
+        let Some((method, params)) = set else { return };
+        let terms =
+            Terms { deadline: Some(self.shared.config.patience.handshake), lane: Some(Arc::clone(&joined.id)) };
+        // On its way at once, so that it counts for the next prompt.
+        let answer = joined.crew.peer().request(method, &params, terms);
+        let (context, name, id) = (self.context.clone(), Arc::clone(self.name()), Arc::clone(id));
+        self.context.spawn(async move {
+            if let Err(error) = answer.await {
+                let text = format!("{name} did not take {id}: {}", foreign(&name, &error).message);
+                let notice = Body::Notice { level: NoticeLevel::Error, text: text.into() };
+                context.emit(notice).await.ok();
+            }
+        });
+    }
+
+    fn extensions(&self) -> Option<Arc<dyn Extensions>> {
+        Some(Arc::new(Beside(self.me.clone())))
+    }
+
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.desk.close().await;
+            let joined = self.state().joined.take();
+            if let Some(joined) = joined {
+                joined.crew.leave(&joined.id);
+                if joined.crew.is_there() && joined.crew.can().close {
+                    let terms = Terms { deadline: Some(std::time::Duration::from_secs(2)), lane: None };
+                    let params = upstream::close(&joined.id);
+                    // One that does not answer is not waited for.
+                    joined.crew.peer().request("session/close", &params, terms).await.ok();
+                }
+            }
+        })
+    }
+}
+
+/// The way to the agent's session for what no protocol says.
+struct Beside(Weak<Seat>);
+
+impl Extensions for Beside {
+    fn call(&self, method: Arc<str>, params: Opaque) -> BoxFuture<'static, Result<Opaque, ForeignError>> {
+        let seat = self.0.upgrade();
+        Box::pin(async move {
+            let seat = seat.ok_or_else(|| failed("the session is gone".to_owned()))?;
+            let joined = seat.join().await?;
+            let params = raw(&renamed(&params.0, &joined.id));
+            let terms = Terms { deadline: None, lane: Some(Arc::clone(&joined.id)) };
+            let answered = joined.crew.peer().request(&method, &params, terms).await;
+            let answer = answered.map_err(|error| foreign(seat.name(), &error))?;
+            Ok(Opaque(answer.get().into()))
+        })
+    }
+
+    fn notify(&self, method: Arc<str>, params: Opaque) {
+        if let Some(joined) = self.0.upgrade().and_then(|seat| seat.joined()) {
+            let params = raw(&renamed(&params.0, &joined.id));
+            // One that cannot be told at the moment is not told.
+            joined.crew.peer().notify(&method, &params).ok();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Joining a session of the agent's: the one that the log names if it can be brought back, else a new one.
+
+use std::sync::Arc;
+
+use engine::{APPROVAL, Body, ForeignError, NoticeLevel, Page, Taken};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use wire::upstream::{self, Opened};
+
+use super::{Joined, Seat, Terms, foreign};
+use crate::upstream::crew::{Crew, Told};
+use crate::upstream::external::failed;
+
+/// A session of the agent's that is there.
+struct Begun {
+    id: Arc<str>,
+    result: Box<RawValue>,
+    told: mpsc::Receiver<Told>,
+}
+
+/// What the log knows of the agent's session.
+#[derive(Default)]
+struct Known {
+    session: Option<Arc<str>>,
+    /// Something was said that the agent should know.
+    talked: bool,
+}
+
+impl Seat {
+    /// The agent's session, joined if it is not.
+    pub(super) async fn join(self: &Arc<Self>) -> Result<Arc<Joined>, ForeignError> {
+        let _held = self.joining.lock().await;
+        if let Some(joined) = self.joined() {
+            return Ok(joined);
+        }
+        let crew = self.shared.crew(&self.spec.cwd, &self.spec.roots).await?;
+        let Known { session, talked } = self.known().await;
+        let back = match &session {
+            Some(id) => self.bring_back(&crew, id).await,
+            None => None,
+        };
+        let is_new = back.is_none();
+        let Begun { id, result, told } = match back {
+            Some(begun) => begun,
+            None => self.begin(&crew).await?,
+        };
+        let opened = upstream::opened(&result);
+        let joined = Arc::new(Joined { crew, id });
+        let restored = session.is_some() || talked;
+        {
+            let mut state = self.state();
+            state.untold = talked && is_new;
+            state.offers.clone_from(&opened.offers);
+            state.joined = Some(Arc::clone(&joined));
+        }
+        self.tell_log(&joined, &opened, restored).await?;
+        let listening = Arc::clone(self).listen(Arc::clone(&joined), told);
+        self.context.spawn(listening);
+        if restored {
+            self.choose_again(&joined, &opened).await;
+        }
+        Ok(joined)
+    }
+
+    /// The agent's own name of the session, if the log has one, and whether anything was said.
+    async fn known(&self) -> Known {
+        let mut reader = self.context.history.clone();
+        let head = reader.head();
+        let mut known = Known::default();
+        while reader.cursor() < head {
+            let Ok(Taken::Events(events)) = reader.take(Page::OUTLINE).await else { break };
+            for event in events {
+                match &event.body {
+                    Body::Joined { agent, session } => {
+                        known.session = (**agent == **self.name()).then(|| Arc::clone(session));
+                    }
+                    // The prompt that this is joined for has not been worked on.
+                    Body::TurnEnded { .. } => known.talked = true,
+                    Body::Cleared => known = Known::default(),
+                    _ => {}
+                }
+            }
+        }
+        known
+    }
+
+    fn terms(&self, lane: Option<&Arc<str>>) -> Terms {
+        Terms { deadline: Some(self.shared.config.patience.handshake), lane: lane.cloned() }
+    }
+
+    /// The agent takes its session up again. What it tells of the history stands in our log already.
+    async fn bring_back(&self, crew: &Arc<Crew>, id: &Arc<str>) -> Option<Begun> {
+        let can = crew.can();
+        let (method, params) = if can.resume {
+            ("session/resume", upstream::resume(&self.spec, id, can))
+        } else if can.load {
+            ("session/load", upstream::load(&self.spec, id, can))
+        } else {
+            return None;
+        };
+        let mut told = crew.sit(id);
+        let answer = crew.peer().request(method, &params, self.terms(Some(id)));
+        let forget = async {
+            while let Some(told) = told.recv().await {
+                if let Told::Answered(_) = told {
+                    return;
+                }
+            }
+        };
+        let (answer, ()) = tokio::join!(answer, forget);
+        match answer {
+            Ok(result) => Some(Begun { id: Arc::clone(id), result, told }),
+            Err(error) => {
+                crew.leave(id);
+                tracing::info!(agent = %self.name(), %error, "the agent's session cannot be brought back");
+                None
+            }
+        }
+    }
+
+    async fn begin(&self, crew: &Arc<Crew>) -> Result<Begun, ForeignError> {
+        let params = upstream::new_session(&self.spec, crew.can());
+        let result = crew.peer().request("session/new", &params, self.terms(None)).await;
+        let result = result.map_err(|error| foreign(self.name(), &error))?;
+        match upstream::opened(&result).session {
+            Some(id) => Ok(Begun { told: crew.sit(&id), id, result }),
+            None => Err(failed(format!("{} answered session/new without a session", self.name()))),
+        }
+    }
+
+    /// What is known of the session now stands in the log: the next process needs it.
+    async fn tell_log(&self, joined: &Joined, opened: &Opened, restored: bool) -> Result<(), ForeignError> {
+        let gone = |gone: engine::SessionGone| failed(gone.to_string());
+        let body = Body::Joined { agent: Arc::clone(self.name()), session: Arc::clone(&joined.id) };
+        self.context.emit(body).await.map_err(gone)?;
+        let settings = opened.offers.specs().to_vec();
+        if !settings.is_empty() {
+            self.context.emit(Body::Offered { settings }).await.map_err(gone)?;
+        }
+        if !restored {
+            for (id, value) in opened.offers.values() {
+                let body = Body::SettingChanged { id: Arc::clone(id), value: Arc::clone(value) };
+                self.context.emit(body).await.map_err(gone)?;
+            }
+        }
+        self.context.settled().await.map_err(gone)
+    }
+
+    /// What people chose counts again where the agent has forgotten it.
+    async fn choose_again(&self, joined: &Joined, opened: &Opened) {
+        let settings = self.context.settings();
+        for (id, now) in opened.offers.values() {
+            let chosen: Arc<str> = settings.get(id).into();
+            if chosen.is_empty() || *chosen == **now || **id == *APPROVAL {
+                continue;
+            }
+            let set = upstream::set(&opened.offers, &joined.id, id, &chosen);
+            let Some((method, params)) = set else { continue };
+            let lane = Some(&joined.id);
+            if let Err(error) = joined.crew.peer().request(method, &params, self.terms(lane)).await {
+                let text = format!("{} does not take {id} {chosen} again: {error}", self.name());
+                self.notice(NoticeLevel::Warning, text).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! One prompt, from the agent's getting it to its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Content, Page, Stop, Taken, TurnContext, TurnError, TurnInput};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use wire::upstream;
+
+use super::{Joined, Seat, Terms, foreign};
+use crate::upstream::peer::PeerError;
+
+/// How long a cancelled agent may take to say that it has stopped. The session itself waits a little longer.
+const CANCEL_WAIT: Duration = Duration::from_secs(4);
+const LOOK: Duration = Duration::from_secs(1);
+
+enum Came {
+    Answer(Result<Box<RawValue>, PeerError>),
+    Cancelled,
+    Silent,
+}
+
+impl Seat {
+    pub(super) async fn work(
+        self: &Arc<Self>,
+        input: TurnInput,
+        context: TurnContext,
+    ) -> Result<Stop, TurnError> {
+        let joining = tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => return Ok(Stop::Cancelled),
+            joined = self.join() => joined,
+        };
+        let joined = joining.map_err(|error| TurnError(error.message.to_string()))?;
+        let content = self.with_history(input.content, &context).await;
+        {
+            let mut state = self.state();
+            state.turn = Some(context.clone());
+            state.heard = Some(Instant::now());
+            state.asking = 0;
+        }
+        let params = upstream::prompt(&joined.id, &content);
+        let terms = Terms { deadline: None, lane: Some(Arc::clone(&joined.id)) };
+        let mut answer = joined.crew.peer().request("session/prompt", &params, terms);
+        let came = tokio::select! {
+            biased;
+            answer = &mut answer => Came::Answer(answer),
+            () = context.cancel.cancelled() => Came::Cancelled,
+            () = self.silence() => Came::Silent,
+        };
+        match came {
+            Came::Answer(Ok(result)) => self.ended(&result, &context).await,
+            Came::Answer(Err(error)) => Err(self.failed(&joined, &error).await),
+            Came::Cancelled => {
+                // One that cannot be told is ended below.
+                joined.crew.peer().notify("session/cancel", &upstream::cancel(&joined.id)).ok();
+                if tokio::time::timeout(CANCEL_WAIT, answer).await.is_err() {
+                    joined.crew.end().await;
+                }
+                Ok(Stop::Cancelled)
+            }
+            Came::Silent => {
+                drop(answer);
+                joined.crew.end().await;
+                let seconds = self.shared.config.patience.silence.as_secs();
+                Err(TurnError(format!(
+                    "{} said nothing for {seconds} s and was ended; prompt again to go on",
+                    self.name()
+                )))
+            }
+        }
+    }
+
+    async fn ended(&self, result: &RawValue, context: &TurnContext) -> Result<Stop, TurnError> {
+        let ended = upstream::ended(result);
+        if let Some(usage) = ended.usage {
+            // A session that is gone counts nothing.
+            context.usage(usage).await.ok();
+        }
+        self.state().untold = false;
+        Ok(ended.stop)
+    }
+
+    /// Why there is no answer. An agent that has ended says more than that.
+    async fn failed(&self, joined: &Joined, error: &PeerError) -> TurnError {
+        match error {
+            PeerError::Gone => {
+                let why = tokio::time::timeout(CANCEL_WAIT, joined.crew.why()).await;
+                let why = why.unwrap_or_else(|_| format!("{} is gone", self.name()).into());
+                TurnError(format!("{why}; it is started again with the next prompt"))
+            }
+            error => TurnError(foreign(self.name(), error).message.to_string()),
+        }
+    }
+
+    /// The prompt, and before it what the agent does not know of the conversation.
+    async fn with_history(&self, content: Vec<Content>, context: &TurnContext) -> Vec<Content> {
+        if !self.state().untold {
+            return content;
+        }
+        let mut reader = context.history.clone();
+        let mut events = Vec::new();
+        while let Ok(Taken::Events(page)) = reader.take(Page::USUAL).await {
+            events.extend(page.into_iter().filter(|event| event.turn != Some(context.turn())));
+        }
+        let primer = upstream::primer(&events);
+        primer.into_iter().chain(content).collect()
+    }
+
+    /// Ends when the agent has been silent for too long, and not because of a person.
+    async fn silence(&self) {
+        let limit = self.shared.config.patience.silence;
+        loop {
+            tokio::time::sleep(LOOK.min(limit)).await;
+            let state = self.state();
+            let silent = state.heard.is_none_or(|heard| heard.elapsed() >= limit);
+            if silent && state.asking == 0 {
+                return;
+            }
+        }
+    }
+}
