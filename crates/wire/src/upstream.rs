@@ -20,7 +20,7 @@ mod raw;
 mod settings;
 mod shown;
 
-pub use answers::{BadAnswer, Can, Opened, greeted, opened};
+pub use answers::{BadAnswer, Can, Ended, Opened, ended, greeted, opened};
 pub use asks::{BadAsk, outcome, permission};
 pub use client::{cancel, close, fork, initialize, load, new_session, prompt, reaches, resume};
 pub use hearing::{Heard, Hearing};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::{ForeignGreeting, Greeting, Opaque, Stop};
+use engine::{ForeignGreeting, Greeting, Opaque, Stop, Usage};
 use serde_json::value::RawValue;
 
+use super::facts::Meter;
 use super::raw::{Fields, verbatim};
 use super::settings::Offers;
 
@@ -39,11 +40,19 @@ pub struct Can {
 }
 
 /// A session that an agent has opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Opened {
-    /// The agent's own name for it.
-    pub session: Arc<str>,
+    /// The agent's own name for it. One that is brought back is often not named again.
+    pub session: Option<Arc<str>>,
     pub offers: Offers,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ended {
+    pub stop: Stop,
+    /// The tokens that it took, if the agent says so.
+    pub usage: Option<Usage>,
 }
 
 /// The answer to `initialize`.
@@ -95,22 +104,28 @@ fn can(abilities: &Fields<'_>) -> Can {
     }
 }
 
-/// The answer to `session/new` or `session/fork`. For `session/load` and `session/resume`, whose answers name
-/// no session, see [`Offers::of`].
-pub fn opened(result: &RawValue) -> Result<Opened, BadAnswer> {
-    let fields = Fields::of(result).ok_or(BadAnswer::Malformed)?;
+/// The answer to `session/new`, `session/fork`, `session/load` or `session/resume`.
+pub fn opened(result: &RawValue) -> Opened {
+    let Some(fields) = Fields::of(result) else { return Opened::default() };
     let fits = |id: &String| !id.is_empty() && id.len() <= SESSION_ID_BYTES_MAX;
-    let session = fields.text("sessionId").filter(fits).ok_or(BadAnswer::Malformed)?;
-    Ok(Opened { session: session.into(), offers: Offers::read(&fields) })
+    Opened { session: fields.text("sessionId").filter(fits).map(Into::into), offers: Offers::read(&fields) }
 }
 
-/// How a turn ended. A reason that is not known is an end like any other.
-pub(super) fn stop(fields: &Fields<'_>) -> Result<Stop, BadAnswer> {
-    Ok(match fields.text("stopReason").ok_or(BadAnswer::Malformed)?.as_str() {
-        "max_tokens" => Stop::MaxTokens,
-        "max_turn_requests" => Stop::MaxTurnRequests,
-        "refusal" => Stop::Refusal,
-        "cancelled" => Stop::Cancelled,
-        _ => Stop::EndTurn,
-    })
+/// The answer to `session/prompt`. See also [`super::Hearing::ended`], which knows where the context stands.
+pub fn ended(result: &RawValue) -> Ended {
+    end(result, &Meter::default())
+}
+
+/// An agent that gives no reason, or one that is not known, has ended like any other.
+pub(super) fn end(result: &RawValue, meter: &Meter) -> Ended {
+    let fields = Fields::of(result);
+    let reason = fields.as_ref().and_then(|fields| fields.text("stopReason"));
+    let stop = match reason.as_deref() {
+        Some("max_tokens") => Stop::MaxTokens,
+        Some("max_turn_requests") => Stop::MaxTurnRequests,
+        Some("refusal") => Stop::Refusal,
+        Some("cancelled") => Stop::Cancelled,
+        Some(_) | None => Stop::EndTurn,
+    };
+    Ended { stop, usage: fields.and_then(|fields| meter.tokens(&fields)) }
 }

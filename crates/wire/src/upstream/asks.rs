@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::{
     AskOption, AskRequest, CallId, ForeignAsk, Opaque, Resolution, Risk, ToolClass, ToolContent, ToolKind,
 };
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::calls::{Call, call_id, tool_name};
 use super::content::{kind, locations, path, tool_word};
@@ -41,11 +41,13 @@ pub fn permission(params: &RawValue) -> Result<AskRequest, BadAsk> {
 }
 
 /// The answer: the option that was chosen, or that the turn was cancelled.
-pub fn outcome(option: Option<&str>) -> Value {
-    match option {
+pub fn outcome(option: Option<&str>) -> Box<RawValue> {
+    let answer = match option {
         Some(id) => json!({ "outcome": { "outcome": "selected", "optionId": id } }),
         None => json!({ "outcome": { "outcome": "cancelled" } }),
-    }
+    };
+    // JSON that was just written is JSON.
+    RawValue::from_string(answer.to_string()).unwrap_or_default()
 }
 
 /// The same with what the agent said of the call before: some ask with hardly more than its name.

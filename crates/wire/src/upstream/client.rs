@@ -1,8 +1,6 @@
 //! What we say to an agent as its client: the parameters of our requests.
 
-use std::path::{Path, PathBuf};
-
-use engine::{Content, ServerWay, ToolServer};
+use engine::{Content, ServerWay, SessionSpec, ToolServer};
 use serde_json::{Value, json};
 
 use super::answers::Can;
@@ -12,7 +10,8 @@ use crate::transcript::block_text;
 /// Parameters of `initialize`. Files and terminals are always there for the agent: what no editor offers is
 /// done in the workspace. What the agent would send to few clients only is not asked for, since what it
 /// says is shown to all.
-pub fn initialize(version: &str) -> Value {
+pub fn initialize() -> Value {
+    let version = env!("CARGO_PKG_VERSION");
     json!({
         "protocolVersion": 1,
         "clientInfo": { "name": "ropewalk", "title": "Ropewalk", "version": version },
@@ -25,34 +24,34 @@ pub fn initialize(version: &str) -> Value {
 }
 
 /// Parameters of `session/new`.
-pub fn new_session(cwd: &Path, roots: &[PathBuf], servers: &[ToolServer], can: Can) -> Value {
-    let servers: Vec<_> = servers.iter().filter_map(|known| server(known, can)).collect();
-    let mut params = json!({ "cwd": cwd.to_string_lossy(), "mcpServers": servers });
-    if can.additional_directories && !roots.is_empty() {
-        params["additionalDirectories"] = roots.iter().map(|root| root.to_string_lossy()).collect();
+pub fn new_session(spec: &SessionSpec, can: &Can) -> Value {
+    let servers: Vec<_> = spec.servers.iter().filter_map(|known| server(known, can)).collect();
+    let mut params = json!({ "cwd": spec.cwd.to_string_lossy(), "mcpServers": servers });
+    if can.additional_directories && !spec.roots.is_empty() {
+        params["additionalDirectories"] = spec.roots.iter().map(|root| root.to_string_lossy()).collect();
     }
     params
 }
 
 /// Parameters of `session/load`.
-pub fn load(session: &str, cwd: &Path, roots: &[PathBuf], servers: &[ToolServer], can: Can) -> Value {
-    let mut params = new_session(cwd, roots, servers, can);
+pub fn load(spec: &SessionSpec, session: &str, can: &Can) -> Value {
+    let mut params = new_session(spec, can);
     params["sessionId"] = session.into();
     params
 }
 
 /// Parameters of `session/resume`.
-pub fn resume(session: &str, cwd: &Path, roots: &[PathBuf], servers: &[ToolServer], can: Can) -> Value {
-    load(session, cwd, roots, servers, can)
+pub fn resume(spec: &SessionSpec, session: &str, can: &Can) -> Value {
+    load(spec, session, can)
 }
 
 /// Parameters of `session/fork`.
-pub fn fork(session: &str, cwd: &Path, roots: &[PathBuf], servers: &[ToolServer], can: Can) -> Value {
-    load(session, cwd, roots, servers, can)
+pub fn fork(spec: &SessionSpec, session: &str, can: &Can) -> Value {
+    load(spec, session, can)
 }
 
 /// Parameters of `session/prompt`. What the agent cannot take is told in words.
-pub fn prompt(session: &str, content: &[Content], can: Can) -> Value {
+pub fn prompt(session: &str, content: &[Content], can: &Can) -> Value {
     let prompt: Vec<_> = content.iter().map(|block| schema_block(&taken(block, can))).collect();
     json!({ "sessionId": session, "prompt": prompt })
 }
@@ -68,14 +67,14 @@ pub fn close(session: &str) -> Value {
 }
 
 /// Whether the agent can reach a tool server.
-pub fn reaches(server: &ToolServer, can: Can) -> bool {
+pub fn reaches(server: &ToolServer, can: &Can) -> bool {
     match server.way {
         ServerWay::Child { .. } => true,
         ServerWay::Http { .. } => can.http || can.sse,
     }
 }
 
-fn server(server: &ToolServer, can: Can) -> Option<Value> {
+fn server(server: &ToolServer, can: &Can) -> Option<Value> {
     let pairs = |pairs: &[(String, String)]| -> Value {
         pairs.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
     };
@@ -95,7 +94,7 @@ fn server(server: &ToolServer, can: Can) -> Option<Value> {
     }
 }
 
-fn taken(block: &Content, can: Can) -> Content {
+fn taken(block: &Content, can: &Can) -> Content {
     match block {
         Content::Image { .. } if !can.images => Content::text(block_text(block)),
         Content::Audio { .. } if !can.audio => Content::text(block_text(block)),

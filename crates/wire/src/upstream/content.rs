@@ -90,13 +90,10 @@ pub(super) fn in_words(raw: &RawValue) -> Option<String> {
 }
 
 fn bounded(block: Content) -> Content {
-    match block {
-        Content::Text(text) if text.len() > TEXT_BYTES_MAX => {
-            Content::Text(cut(text.to_string(), TEXT_BYTES_MAX))
-        }
-        big if big.weight() > DATA_BYTES_MAX => Content::text(block_text(&big)),
-        fits => fits,
+    if let Content::Text(text) = block {
+        return Content::Text(cut(text.to_string(), TEXT_BYTES_MAX));
     }
+    if block.weight() > DATA_BYTES_MAX { Content::text(block_text(&block)) } else { block }
 }
 
 fn change(fields: &Fields<'_>) -> Option<FileChange> {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{AskRequest, Body, CallId, MessageId, Said, Stop, Timestamp, Usage};
+use engine::{AskRequest, Body, CallId, MessageId, Said, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::answers::{self, BadAnswer};
+use super::answers::{self, Ended};
 use super::asks::{self, BadAsk};
 use super::calls::{Calls, ToolUpdate, call_id};
 use super::content::{in_words, plain_text};
@@ -97,9 +97,8 @@ impl Hearing {
     }
 
     /// The answer to a prompt: how the turn ended, and what it took.
-    pub fn ended(&mut self, result: &RawValue) -> Result<(Stop, Option<Usage>), BadAnswer> {
-        let fields = Fields::of(result).ok_or(BadAnswer::Malformed)?;
-        Ok((answers::stop(&fields)?, self.meter.tokens(&fields)))
+    pub fn ended(&self, result: &RawValue) -> Ended {
+        answers::end(result, &self.meter)
     }
 
     /// The turn is over, and with it whatever was in the middle.

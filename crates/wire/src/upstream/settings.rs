@@ -129,9 +129,9 @@ impl Offers {
     }
 }
 
-/// The request that tells the agent what was chosen.
-pub fn set(how: &How, session: &str, value: &str) -> (&'static str, Value) {
-    match how {
+/// The request that tells the agent what was chosen, if it is something that the agent offers.
+pub fn set(offers: &Offers, session: &str, id: &str, value: &str) -> Option<(&'static str, Value)> {
+    Some(match offers.how(id)? {
         How::Mode => ("session/set_mode", json!({ "sessionId": session, "modeId": value })),
         How::Model => ("session/set_model", json!({ "sessionId": session, "modelId": value })),
         How::Option { id, boolean: false } => (
@@ -144,7 +144,7 @@ pub fn set(how: &How, session: &str, value: &str) -> (&'static str, Value) {
                 json!({ "sessionId": session, "configId": id.as_ref(), "type": "boolean", "value": value });
             ("session/set_config_option", params)
         }
-    }
+    })
 }
 
 /// Modes and models as they were before there were options.
