@@ -2,95 +2,7 @@
 // built binary on both sides.
 
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
-import os from "node:os";
-import path from "node:path";
-import { after, test } from "node:test";
-import { User } from "./app.mjs";
-import { HubServer } from "./hub-server.mjs";
-import { Model } from "./model.mjs";
-import { browser, closeBrowser, DESKTOP, PHONE, until } from "./scene.mjs";
-
-const TEST_MS = 240_000;
-const RECORDS = process.env.WEB_RECORDS ?? path.join(os.tmpdir(), "ropewalk-web-records");
-
-after(closeBrowser);
-
-class HubScene {
-  people = [];
-  model;
-
-  static async begin() {
-    const scene = new HubScene();
-    scene.model = await Model.start();
-    scene.hub = await HubServer.start();
-    return scene;
-  }
-
-  /** Somebody with a browser, and with a device that makes passkeys. */
-  async person(size = DESKTOP) {
-    const person = await User.arrive(await browser(), this.hub, size);
-    this.people.push(person);
-    person.keys = await person.context.newCDPSession(person.page);
-    await person.keys.send("WebAuthn.enable");
-    const options = { protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true };
-    await person.keys.send("WebAuthn.addVirtualAuthenticator", { options });
-    return person;
-  }
-
-  /** The first admin, without a passkey yet. */
-  async admin(size = DESKTOP) {
-    const person = await this.person(size);
-    await person.page.goto(await this.hub.setupLink());
-    await person.page.getByRole("textbox", { name: /Your name/ }).fill("ops");
-    await person.page.getByRole("button", { name: "Set up" }).click();
-    await person.page.getByRole("button", { name: "Later" }).click();
-    await person.live();
-    return person;
-  }
-
-  /** A machine of this person, connected with a token that they make in the settings. */
-  async connect(person, name, options = {}) {
-    await person.goto("/settings/tokens");
-    const token = await person.makeToken(name);
-    const machine = await this.hub.machine(token, { model: this.model, ...options });
-    await person.goto("/settings/machines");
-    await until("the machine is here", async () => /here · /.test(await person.page.locator("#settings-machines").innerText()));
-    return machine;
-  }
-
-  async record(name) {
-    mkdirSync(RECORDS, { recursive: true });
-    const base = path.join(RECORDS, name.replace(/[^a-z0-9]+/gi, "-").slice(0, 100));
-    writeFileSync(`${base}.log`, [this.hub?.log, ...(this.hub?.machines ?? []).map(({ log }) => log)].join("\n-- a machine --\n"));
-    for (const [index, person] of this.people.entries()) {
-      writeFileSync(`${base}-${index}.txt`, [...person.console, ...person.problems, ...person.refused].join("\n"));
-      await person.picture(`${base}-${index}.png`).catch(() => {});
-    }
-    console.error(`what was seen is in ${base}*`);
-  }
-
-  async end() {
-    for (const person of this.people) await person.leave();
-    await this.hub?.stop();
-    await this.model?.stop();
-  }
-}
-
-function check(name, body) {
-  test(name, { timeout: TEST_MS }, async () => {
-    const scene = await HubScene.begin();
-    try {
-      await body(scene);
-      for (const person of scene.people) await person.judge();
-    } catch (error) {
-      await scene.record(name);
-      throw error;
-    } finally {
-      await scene.end();
-    }
-  });
-}
+import { check, DESKTOP, PHONE, until } from "./hub-scene.mjs";
 
 check("the setup link makes the first admin, who comes in again with a passkey", async (scene) => {
   const link = await scene.hub.setupLink();
@@ -257,10 +169,7 @@ check("a sealed machine is read by the device that is paired with it, and by nob
   await phone.idle();
   await phone.page.reload();
   await phone.hears("The answer is bowline.");
-  const link = /http\S+#\S+/.exec(await scene.hub.ropewalk("hub", "link", "--person", "ops", "--public-url", scene.hub.url))?.[0];
-  const other = await scene.person(DESKTOP);
-  await other.page.goto(link);
-  await other.page.getByRole("button", { name: "Later" }).click();
+  const other = await scene.adminAgain(DESKTOP);
   await other.card(session).filter({ hasText: "Sealed session" }).waitFor();
   await other.goto(`/s/${session}`);
   await other.page.getByRole("heading", { name: "Sealed: pair this device" }).waitFor();

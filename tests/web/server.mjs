@@ -83,6 +83,11 @@ export class Server {
     return stdout + stderr;
   }
 
+  /** The session's log, as the program itself exports it. */
+  async events(session) {
+    return parsed(await this.ropewalk("sessions", "export", session, "--format", "json")).events;
+  }
+
   read(name) {
     return readFileSync(path.join(this.workspace, name), "utf8");
   }
@@ -125,6 +130,11 @@ export class Server {
       ...this.env,
     };
   }
+}
+
+/** JSON in which numbers that JavaScript would round are texts. */
+export function parsed(text) {
+  return JSON.parse(text.replace(/(": ?)(\d{16,})(?=\s*[,}])/g, '$1"$2"'));
 }
 
 export function binary() {
