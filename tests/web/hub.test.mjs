@@ -3,6 +3,7 @@
 
 import assert from "node:assert/strict";
 import { check, DESKTOP, PHONE, until } from "./hub-scene.mjs";
+import { baseline, inert } from "./inert.mjs";
 
 check("the setup link makes the first admin, who comes in again with a passkey", async (scene) => {
   const link = await scene.hub.setupLink();
@@ -82,6 +83,41 @@ check("a link shows one session to who has no account, until it is taken back", 
   await guest.page.getByText("The link to the session has ended, or was taken back.").waitFor();
   await guest.page.goto(link);
   await guest.page.getByRole("alert").waitFor();
+});
+
+check("titles, folders and commands that come over a bridge are inert, for the people of the hub and for guests", async (scene) => {
+  const owner = await scene.admin(DESKTOP);
+  await baseline(owner);
+  const [title, project, command] = ["<script>xss=1</script><svg onload=xss=1>", "<img src=x onerror=xss=1>", `echo '<iframe srcdoc="<script>xss=1<\/script>">'`];
+  await scene.connect(owner, "<b onmouseover=xss=1>laptop", { project, args: ["--approval", "strict"] });
+  await inert(owner);
+  scene.model.title = title;
+  scene.model.says({ text: "[here](javascript:xss=1) <details open ontoggle=xss=1>" }, { call: ["shell", { command }] });
+  scene.model.says({ text: "That was all." });
+  const session = await owner.open("<img src=x onerror=xss=1>");
+  await owner.ask().waitFor();
+  await inert(owner);
+  await owner.goto("/inbox");
+  await owner.waiting().first().waitFor();
+  await inert(owner);
+  await owner.goto(`/s/${session}`);
+  await until("it can be answered", () => owner.allowButton().isEnabled());
+  await owner.allow();
+  await owner.hears("That was all.");
+  await owner.idle();
+  await inert(owner);
+  const link = await owner.share("viewer", "1 hour");
+  await owner.home();
+  await until("the title is listed", async () => (await owner.card(session).innerText()).includes(title));
+  assert.ok((await owner.page.getByRole("main").or(owner.page.getByRole("navigation")).allInnerTexts()).join().includes(project), "and so is the folder");
+  await inert(owner);
+  const guest = await scene.person(PHONE);
+  await guest.page.goto("/login");
+  await baseline(guest);
+  await guest.page.goto(link);
+  await guest.hears("That was all.");
+  await until("the title is shown", async () => (await guest.page.locator("body").innerText()).includes(title));
+  await inert(guest);
 });
 
 check("a machine that is killed is away, and what is written waits until it is back", async (scene) => {
