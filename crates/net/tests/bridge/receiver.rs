@@ -62,6 +62,8 @@ pub struct Inner {
     pub seen: watch::Sender<Vec<Seen>>,
     sockets: mpsc::Sender<Socket>,
     host: String,
+    /// What is answered instead, once each, to a request whose path ends so.
+    pub odd: Mutex<VecDeque<(&'static str, String)>>,
     /// For tunnels without sockets: what is to be said, and what was said.
     pub down: Mutex<VecDeque<Value>>,
     pub up: watch::Sender<Vec<Up>>,
@@ -90,6 +92,7 @@ impl Receiver {
             seen: watch::Sender::new(Vec::new()),
             sockets,
             host: host.clone(),
+            odd: Mutex::default(),
             down: Mutex::default(),
             up: watch::Sender::new(Vec::new()),
         });
@@ -130,6 +133,14 @@ impl Receiver {
         seen.unwrap().iter().filter(|seen| seen.what == what).cloned().collect()
     }
 
+    /// Answers requests whose path ends so with these bodies first.
+    pub fn answers_oddly(&self, end: &'static str, bodies: impl IntoIterator<Item = String>) -> usize {
+        let mut odd = self.inner.odd.lock().unwrap();
+        let before = odd.len();
+        odd.extend(bodies.into_iter().map(|body| (end, body)));
+        odd.len() - before
+    }
+
     pub fn all(&self) -> Vec<Seen> {
         self.inner.seen.borrow().clone()
     }
@@ -150,6 +161,9 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let told = serde_json::from_slice(&body).unwrap_or_default();
     let what = format!("{} {path}", parts.method);
     inner.seen.send_modify(|seen| seen.push(Seen { what, authorization, body: told }));
+    if let Some(body) = odd(&inner, &path) {
+        return body.into_response();
+    }
     if path.starts_with("/api/tunnel/") {
         return tunnel(&inner, &path, &body).await;
     }
@@ -174,6 +188,12 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
         Some(_) => StatusCode::NO_CONTENT.into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+fn odd(inner: &Inner, path: &str) -> Option<String> {
+    let mut odd = inner.odd.lock().unwrap();
+    let next = odd.iter().position(|(end, _)| path.ends_with(end) && !path.contains("/machine/"))?;
+    odd.remove(next).map(|(_, body)| body)
 }
 
 fn opened(inner: &Arc<Inner>, upgrade: WebSocketUpgrade, path: String) -> Response {
