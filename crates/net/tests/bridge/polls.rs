@@ -1,7 +1,9 @@
 //! Where WebSockets are blocked.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use net::bridge::Pace;
 use serde_json::json;
 use testkit::server::{DEADLINE, Setup, run};
 use wire::Dialect;
@@ -9,7 +11,7 @@ use wire::tunnel::{FRAME_BYTES_MAX, Up};
 
 use super::mirror::Mirror;
 use super::receiver::{Manner, Receiver};
-use super::world::{Wish, World};
+use super::world::{PACE, Wish, World};
 
 /// Whether all of a session is there.
 fn is_mirrored(frames: &[Up], head: u64) -> bool {
@@ -63,7 +65,8 @@ async fn a_poll_that_is_answered_with_nonsense_or_too_much_ends_its_own_connecti
         let frames = ["", "{", "{\"ready\":{}}", "[1", "[1]", "[\"\u{1b}[2J\"]"].map(str::to_owned);
         let count = receiver.answers_oddly("/down", frames.into_iter().chain(["[".repeat(100_000), large]));
         receiver.inner.down.lock().unwrap().push_back(json!({ "ready": { "events": 0, "watched": true } }));
-        let world = World::start(server, &receiver.url, Wish::default());
+        let pace = Pace { longest: Duration::from_millis(40), ..PACE };
+        let world = World::start(server, &receiver.url, Wish { pace, ..Wish::default() });
         let lines = world.said("what is not understood", count).await;
         assert!(lines.iter().all(|line| !line.contains('\u{1b}') && line.len() < 1000), "{lines:?}");
         assert!(receiver.inner.odd.lock().unwrap().is_empty(), "everything odd was said");
