@@ -149,8 +149,8 @@ async fn keep(
     let machine = registration.machine.as_deref();
     let before = vec![
         Statement::new(
-            "SELECT COUNT(*) FROM mirrors WHERE person = $1 AND session <> $2",
-            [who.clone(), session.as_str().into()],
+            "SELECT COUNT(*) FROM mirrors WHERE person = $1 AND session <> $2 AND heard_at >= $3",
+            [who.clone(), session.as_str().into(), hub.listed_since().into()],
         ),
         Statement::new("SELECT person FROM machines WHERE id = $1", [machine.unwrap_or_default().into()]),
         Statement::new(
@@ -163,7 +163,7 @@ async fn keep(
     let others = row(0).map(|row| row.count(0)).transpose().map_err(|error| refused(&error))?;
     if others.unwrap_or_default() >= CARDS_MAX {
         let message = format!(
-            "a person has at most {CARDS_MAX} sessions at a hub; forget a machine that is not used any more"
+            "a person has at most {CARDS_MAX} listed sessions at a hub; delete some, or forget a machine that is not used any more"
         );
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message));
     }
@@ -233,14 +233,27 @@ async fn heartbeat(
     Ok(StatusCode::NO_CONTENT)
 }
 
+#[derive(Deserialize)]
+struct Leaving {
+    /// It is gone where it came from, too.
+    #[serde(default)]
+    deleted: bool,
+}
+
 async fn leave(
     State(hub): State<Arc<Hub>>,
     Path(session): Path<String>,
+    Query(leaving): Query<Leaving>,
     Extension(from): Extension<From>,
     peer: MaybePeer,
     headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
     let bearer = bearer(&hub, &headers, peer.as_deref()).await?;
+    if leaving.deleted {
+        let session = SessionId::parse(&session).map_err(|_| unknown())?;
+        hub.forget(&session, &bearer.person, from.0).await.map_err(|error| refused(&error))?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let (now, person) = (hub.now(), bearer.person.0.as_ref());
     let update = Statement::new(
         "UPDATE mirrors SET detached = 1, heard_at = $3, changed_at = $3 WHERE session = $1 AND person = $2",

@@ -1,10 +1,11 @@
 //! One node of a hub: what all of its doors share, and what it does by itself.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::{Clock, Timestamp};
+use engine::{Clock, SessionId, Timestamp};
 use store::sql::{Db, DbError, Found, Statement, Value, log, migrate};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,7 +15,7 @@ use crate::audit::Note;
 use crate::calls::Calls;
 use crate::feed::Feeds;
 use crate::frames::Relays;
-use crate::guest::Doorkeeper;
+use crate::guest::{Doorkeeper, PersonId};
 use crate::ids::NodeId;
 use crate::machines::Machines;
 use crate::metrics::Metrics;
@@ -23,7 +24,7 @@ use crate::polls::Polls;
 use crate::schema;
 use crate::shelf::Shelves;
 use crate::socket::Paces;
-use crate::topics::Topics;
+use crate::topics::{self, Topics};
 use crate::welcome::Welcome;
 
 /// A node says this often that it lives.
@@ -200,6 +201,37 @@ impl Hub {
         !self.stop.is_cancelled() && self.answers.load(Ordering::Relaxed)
     }
 
+    /// Sessions that were not heard of since are not listed.
+    pub(crate) fn listed_since(&self) -> i64 {
+        let prune = i64::try_from(self.options.prune_after.as_millis()).unwrap_or(i64::MAX);
+        self.now().0.saturating_sub(prune)
+    }
+
+    /// A session is deleted where it came from: nothing of it is kept here either. Refused, if this person has none of
+    /// this id.
+    pub(crate) async fn forget(
+        &self,
+        session: &SessionId,
+        person: &PersonId,
+        address: Option<IpAddr>,
+    ) -> Result<(), DbError> {
+        let own = Statement::new(
+            "UPDATE mirrors SET detached = 1 WHERE session = $1 AND person = $2",
+            [session.as_str().into(), person.0.as_ref().into()],
+        );
+        let note = Note::new("session deleted", Some(&person.0)).about(session.as_str()).from(address);
+        let mut work = vec![own.must_change(1)];
+        work.extend(schema::forget(session));
+        work.push(note.statement(self.now(), Some(self.node.as_str())));
+        let news = vec![
+            topics::person(&person.0),
+            topics::session(session.as_str()),
+            // Who came by a link to it is seen off.
+            crate::people::TOPIC.to_owned(),
+        ];
+        self.run(work, news).await.map(drop)
+    }
+
     /// Recorded when there is time; that it could not be is counted.
     pub(crate) fn note(self: &Arc<Self>, note: Note) {
         let (hub, at) = (Arc::clone(self), self.now());
@@ -221,7 +253,7 @@ impl Hub {
     /// Says that the node lives and what it watches, and clears away what dead ones left.
     async fn live(&self) {
         loop {
-            tokio::time::sleep(crate::topics::about(BEAT_EVERY)).await;
+            tokio::time::sleep(topics::about(BEAT_EVERY)).await;
             self.polls.sweep();
             let now = self.now().0;
             let watching = Statement::new(

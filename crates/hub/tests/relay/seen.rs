@@ -218,3 +218,76 @@ async fn who_looks_at_a_session_that_begins_anew_is_told_to_look_again() {
     bridge.say(json!({ "batch": { "after": 0, "view": view } })).await;
     assert_eq!(browser.told("sealedView").await["sealed"], "view");
 }
+
+async fn count(rig: &Rig, question: &'static str) -> u64 {
+    let question = store::sql::Statement::new(question, []);
+    let found = store::sql::Db::run(rig.db.as_ref(), vec![question], Vec::new()).await.unwrap();
+    found[0].rows[0].count(0).unwrap()
+}
+
+/// Everything that is kept of sessions.
+const KEPT: &str =
+    "SELECT (SELECT COUNT(*) FROM mirrors) + (SELECT COUNT(*) FROM views) + (SELECT COUNT(*) FROM logs)
+     + (SELECT COUNT(*) FROM log_entries) + (SELECT COUNT(*) FROM shares)";
+
+#[tokio::test]
+async fn a_session_that_its_machine_deletes_is_forgotten_with_all_that_was_kept_of_it() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let mut bridge = mirrored(&node, "ops", "a1", "Mine", 10).await;
+    bridge.say(crate::rig::events(0, 1..=3)).await;
+    bridge.acked(3).await;
+    let mut machine = node.machine("ops", "ops-box").await;
+    rig.held("ops-box").await;
+    let mut browser = node.browser("who=ops").await;
+    browser.ask(json!({ "id": 1, "do": "watch", "session": "a1", "after": null })).await;
+    let mut delete = async |id: u64, answer: Value| {
+        browser.say(json!({ "id": id, "do": "delete", "session": "a1" })).await;
+        let call = machine.until(|frame| frame.get("call").is_some()).await["call"]["call"].clone();
+        machine.say(json!({ "answer": { "call": call, "body": answer } })).await;
+        browser.until(|frame| frame["re"] == id).await
+    };
+    let refused = delete(2, json!({ "re": 2, "error": { "code": "failed", "message": "no" } })).await;
+    assert_eq!(refused["error"]["code"], "failed");
+    assert!(count(&rig, KEPT).await > 0, "nothing was deleted");
+    assert_eq!(delete(3, json!({ "re": 3, "ok": { "is": "done" } })).await["ok"]["is"], "done");
+    assert_eq!(count(&rig, KEPT).await, 0);
+    assert_eq!(browser.told("over").await["session"], "a1");
+    bridge.say(card("a1", "Again", 11)).await;
+    assert_eq!(bridge.closed().await.0, 1008, "its log is gone");
+}
+
+#[tokio::test]
+async fn a_bridge_says_that_a_session_was_deleted_and_nobody_else_can() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let _held = mirrored(&node, "ops", "a1", "Mine", 10).await;
+    let deleted = "/api/sessions/a1?deleted=true";
+    assert_eq!(node.http("DELETE", deleted, "of-dev", None).await.0, 404);
+    assert_eq!(node.http("DELETE", "/api/sessions/a1", "of-ops", None).await.0, 204);
+    assert!(count(&rig, KEPT).await > 0, "it was only detached");
+    assert_eq!(node.http("DELETE", deleted, "of-ops", None).await.0, 204);
+    assert_eq!(count(&rig, KEPT).await, 0);
+    assert_eq!(node.http("DELETE", deleted, "of-ops", None).await.0, 404);
+    assert_eq!(node.register("dev", "a1", None).await.0, 200, "the id is free");
+}
+
+#[tokio::test]
+async fn sessions_that_are_not_listed_any_more_take_nobodys_place() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ops", "a1", None).await;
+    let many = store::sql::Statement::new(
+        "INSERT INTO mirrors (session, person, sealed, model, sandbox, approval, cwd, created_at, updated_at, heard_at,
+         changed_at, detached, epoch, view_number, view_bytes, snapshot, snapshot_before)
+         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 4999)
+         SELECT 'old' || n, person, sealed, model, sandbox, approval, cwd, created_at, updated_at, heard_at, changed_at,
+         detached, epoch, view_number, view_bytes, snapshot, snapshot_before FROM mirrors, numbers
+         WHERE mirrors.session = 'a1'",
+        [],
+    );
+    store::sql::Db::run(rig.db.as_ref(), vec![many], Vec::new()).await.unwrap();
+    assert_eq!(node.register("ops", "a2", None).await.0, 429);
+    rig.later(Duration::from_secs(8 * 24 * 3600));
+    assert_eq!(node.register("ops", "a2", None).await.0, 200);
+}

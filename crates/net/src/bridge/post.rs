@@ -120,6 +120,14 @@ impl Post {
         self.ask("the farewell", Method::DELETE, url, None, self.pace.farewell).await.map(drop)
     }
 
+    /// The same of a session that is deleted: nothing of it is to be kept over there either. A receiver that knows only
+    /// the plain farewell hears that.
+    pub async fn deleted(&self, session: &str) -> Result<(), Trouble> {
+        let mut url = self.address.below(&["api", "sessions", session]);
+        url.query_pairs_mut().append_pair("deleted", "true");
+        self.ask("the farewell", Method::DELETE, url, None, self.pace.farewell).await.map(drop)
+    }
+
     /// The socket that a registration named.
     pub async fn session_socket(&self, registered: &Registered) -> Result<Socket, Trouble> {
         let elsewhere = || Trouble::Elsewhere { named: super::trouble::quoted(&registered.ws_url) };

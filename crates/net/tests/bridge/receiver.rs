@@ -35,6 +35,7 @@ pub struct Manner {
     /// What it answers to each of these, instead of what it should.
     pub register: AtomicU16,
     pub heartbeat: AtomicU16,
+    pub farewell: AtomicU16,
     pub socket: AtomicU16,
     pub ws_url: Option<String>,
     pub location: Option<String>,
@@ -46,6 +47,7 @@ impl Manner {
             mirror: false,
             register: AtomicU16::new(200),
             heartbeat: AtomicU16::new(204),
+            farewell: AtomicU16::new(204),
             socket: AtomicU16::new(101),
             ws_url: None,
             location: None,
@@ -148,7 +150,10 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let body = axum::body::to_bytes(body, 32 << 20).await.unwrap_or_default();
     let authorization = parts.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     let told = serde_json::from_slice(&body).unwrap_or_default();
-    let what = format!("{} {path}", parts.method);
+    // The names of connections are not what somebody waits for.
+    let query = parts.uri.query().filter(|query| !query.starts_with("connection="));
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let what = format!("{} {path}{query}", parts.method);
     inner.seen.send_modify(|seen| seen.push(Seen { what, authorization, body: told }));
     if path.starts_with("/api/tunnel/") {
         return tunnel(&inner, &path, &body).await;
@@ -171,7 +176,7 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
             answer(&inner.manner.register, json!({ "ui_url": ui_url, "ws_url": ws_url }))
         }
         Some(rest) if rest.ends_with("/heartbeat") => answer(&inner.manner.heartbeat, json!({})),
-        Some(_) => StatusCode::NO_CONTENT.into_response(),
+        Some(_) => answer(&inner.manner.farewell, json!({})),
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }
