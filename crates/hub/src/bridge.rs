@@ -251,7 +251,7 @@ async fn leave(
     let bearer = bearer(&hub, &headers, peer.as_deref()).await?;
     if leaving.deleted {
         let session = SessionId::parse(&session).map_err(|_| unknown())?;
-        hub.forget(&session, &bearer.person, from.0).await.map_err(|error| refused(&error))?;
+        hub.forget(&session, &bearer.person, from.0, i64::MAX).await.map_err(|error| refused(&error))?;
         return Ok(StatusCode::NO_CONTENT);
     }
     let (now, person) = (hub.now(), bearer.person.0.as_ref());

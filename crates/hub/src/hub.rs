@@ -27,14 +27,10 @@ use crate::socket::Paces;
 use crate::topics::{self, Topics};
 use crate::welcome::Welcome;
 
-/// A node says this often that it lives.
-const BEAT_EVERY: Duration = Duration::from_secs(4);
 /// A node that has said nothing for this long is dead.
 pub const NODE_SILENCE_MS: i64 = 15_000;
 /// What a node says of its watchers holds this long.
 pub const WATCH_MS: i64 = 30_000;
-/// Letters that nobody took are thrown away.
-const MAIL_MS: i64 = 120_000;
 /// How long everything may take to end.
 const FINISH_GRACE: Duration = Duration::from_secs(3);
 /// What those who ask in vain are told to wait: the same as over HTTP (`Refusal`).
@@ -51,6 +47,10 @@ pub struct HubOptions {
     pub stale_after: Duration,
     /// After this long it is not listed any more.
     pub prune_after: Duration,
+    /// After this long its mirror is forgotten; without one, never: what is mirrored may be the only copy there is.
+    pub forget_after: Option<Duration>,
+    /// How long the record of who did what is kept.
+    pub audit_after: Duration,
     /// Opens `/metrics`, besides every machine's token.
     pub metrics_token: Option<String>,
 }
@@ -63,6 +63,8 @@ impl Default for HubOptions {
             version: env!("CARGO_PKG_VERSION").into(),
             stale_after: Duration::from_secs(90),
             prune_after: Duration::from_secs(7 * 24 * 3600),
+            forget_after: None,
+            audit_after: Duration::from_secs(90 * 24 * 3600),
             metrics_token: None,
         }
     }
@@ -203,21 +205,25 @@ impl Hub {
 
     /// Sessions that were not heard of since are not listed.
     pub(crate) fn listed_since(&self) -> i64 {
-        let prune = i64::try_from(self.options.prune_after.as_millis()).unwrap_or(i64::MAX);
-        self.now().0.saturating_sub(prune)
+        self.ago(self.options.prune_after)
     }
 
-    /// A session is deleted where it came from: nothing of it is kept here either. Refused, if this person has none of
-    /// this id.
+    pub(crate) fn ago(&self, time: Duration) -> i64 {
+        self.now().0.saturating_sub(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// Nothing of a session is kept any more: it is deleted where it came from, or was not heard of for too long. Refused,
+    /// if this person has none of this id, or it was heard of since.
     pub(crate) async fn forget(
         &self,
         session: &SessionId,
         person: &PersonId,
         address: Option<IpAddr>,
+        heard_before: i64,
     ) -> Result<(), DbError> {
         let own = Statement::new(
-            "UPDATE mirrors SET detached = 1 WHERE session = $1 AND person = $2",
-            [session.as_str().into(), person.0.as_ref().into()],
+            "UPDATE mirrors SET detached = 1 WHERE session = $1 AND person = $2 AND heard_at < $3",
+            [session.as_str().into(), person.0.as_ref().into(), heard_before.into()],
         );
         let note = Note::new("session deleted", Some(&person.0)).about(session.as_str()).from(address);
         let mut work = vec![own.must_change(1)];
@@ -242,37 +248,12 @@ impl Hub {
         }));
     }
 
-    fn beat(&self) -> Statement {
+    pub(crate) fn beat(&self) -> Statement {
         Statement::new(
             "INSERT INTO nodes (id, seen_at) VALUES ($1, $2)
              ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at",
             [self.node.as_str().into(), self.now().0.into()],
         )
-    }
-
-    /// Says that the node lives and what it watches, and clears away what dead ones left.
-    async fn live(&self) {
-        loop {
-            tokio::time::sleep(topics::about(BEAT_EVERY)).await;
-            self.polls.sweep();
-            let now = self.now().0;
-            let watching = Statement::new(
-                "UPDATE watchers SET until = $2 WHERE node = $1",
-                [self.node.as_str().into(), (now + WATCH_MS).into()],
-            );
-            let old = |table: &str, column: &str, before: i64| {
-                Statement::new(format!("DELETE FROM {table} WHERE {column} < $1"), [Value::Int(before)])
-            };
-            let work = vec![
-                self.beat(),
-                watching,
-                old("watchers", "until", now - WATCH_MS),
-                old("mail", "at", now - MAIL_MS),
-                old("nodes", "seen_at", now - 24 * 3_600_000),
-            ];
-            // Tried again at the next beat.
-            drop(self.run(work, Vec::new()).await);
-        }
     }
 
     /// Ends all connections in good order, and says that this node holds nothing any more.

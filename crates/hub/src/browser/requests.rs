@@ -428,7 +428,7 @@ impl Line {
                     drop(place);
                     if let (Some((session, owner)), Ok(body)) = (deletes, &answer)
                         && is_done(body)
-                        && let Err(error) = hub.forget(&session, &owner, address).await
+                        && let Err(error) = hub.forget(&session, &owner, address, i64::MAX).await
                     {
                         // Its bridge says the same, and may have been first.
                         tracing::debug!(%session, %error, "a deleted session was not forgotten by its deletion");

@@ -251,7 +251,11 @@ impl Rig {
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             node: NodeId::fresh().unwrap(),
             alone,
-            options: HubOptions { metrics_token: Some("numbers".into()), ..HubOptions::default() },
+            options: HubOptions {
+                metrics_token: Some("numbers".into()),
+                forget_after: Some(Duration::from_secs(100 * 24 * 3600)),
+                ..HubOptions::default()
+            },
         };
         let hub = Hub::open(parts).await.unwrap();
         let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap();

@@ -1,0 +1,82 @@
+//! What a node does by itself for as long as it lives: it says so, and clears away what nobody needs any more.
+//!
+//! Every node does all of it. What one deletes the others find gone, and each deletes a little at a time, so that none
+//! keeps the database from its work.
+
+use std::time::Duration;
+
+use engine::SessionId;
+use store::sql::{DbError, Statement, Value};
+
+use crate::guest::PersonId;
+use crate::hub::{Hub, WATCH_MS};
+use crate::topics;
+
+/// A node says this often that it lives.
+const BEAT_EVERY: Duration = Duration::from_secs(4);
+/// Letters that nobody took are thrown away.
+const MAIL_MS: i64 = 120_000;
+/// What is kept for days is looked through this often.
+const REAP_EVERY_MS: i64 = 600_000;
+/// Lines of the record, and mirrors, that are deleted at once.
+const LINES_AT_ONCE: u64 = 10_000;
+const MIRRORS_AT_ONCE: u64 = 32;
+
+impl Hub {
+    /// Says that the node lives and what it watches, and clears away what dead ones left.
+    pub(crate) async fn live(&self) {
+        let mut reap_at = self.now().0;
+        loop {
+            tokio::time::sleep(topics::about(BEAT_EVERY)).await;
+            self.polls.sweep();
+            let now = self.now().0;
+            let watching = Statement::new(
+                "UPDATE watchers SET until = $2 WHERE node = $1",
+                [self.node.as_str().into(), (now + WATCH_MS).into()],
+            );
+            let old = |table: &str, column: &str, before: i64| {
+                Statement::new(format!("DELETE FROM {table} WHERE {column} < $1"), [Value::Int(before)])
+            };
+            let work = vec![
+                self.beat(),
+                watching,
+                old("watchers", "until", now - WATCH_MS),
+                old("mail", "at", now - MAIL_MS),
+                old("nodes", "seen_at", now - 24 * 3_600_000),
+            ];
+            // Tried again at the next beat.
+            drop(self.run(work, Vec::new()).await);
+            // Where there is more to delete, the next beat goes on with it.
+            if now >= reap_at && !matches!(self.reap().await, Ok(true)) {
+                reap_at = now + REAP_EVERY_MS;
+            }
+        }
+    }
+
+    /// Deletes some of what is too old. Whether there may be more.
+    async fn reap(&self) -> Result<bool, DbError> {
+        let lines = Statement::new(
+            "DELETE FROM hub_audit WHERE at < $1
+             AND at <= COALESCE((SELECT at FROM hub_audit ORDER BY at LIMIT 1 OFFSET $2), $1)",
+            [self.ago(self.options.audit_after).into(), LINES_AT_ONCE.into()],
+        );
+        let done = self.run(vec![lines], Vec::new()).await?;
+        let more_lines = done.first().is_some_and(|done| done.changed > LINES_AT_ONCE);
+        let Some(forget_after) = self.options.forget_after else { return Ok(more_lines) };
+        let before = self.ago(forget_after.max(self.options.prune_after));
+        let silent = Statement::new(
+            "SELECT session, person FROM mirrors WHERE heard_at < $1 ORDER BY heard_at LIMIT $2",
+            [before.into(), MIRRORS_AT_ONCE.into()],
+        );
+        let rows = self.rows(silent).await?;
+        for row in &rows {
+            let Ok(session) = SessionId::parse(&row.text(0)?) else { continue };
+            match self.forget(&session, &PersonId(row.text(1)?), None, before).await {
+                // Another node did it, or its bridge came back.
+                Ok(()) | Err(DbError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(more_lines || rows.len() as u64 == MIRRORS_AT_ONCE)
+    }
+}
