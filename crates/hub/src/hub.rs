@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use engine::{Clock, SessionId, Timestamp};
@@ -29,6 +29,8 @@ use crate::welcome::Welcome;
 
 /// A node that has said nothing for this long is dead.
 pub const NODE_SILENCE_MS: i64 = 15_000;
+/// How long the database may take to say what time it is.
+const CLOCK_WAIT_MS: i64 = 1_000;
 /// What a node says of its watchers holds this long.
 pub const WATCH_MS: i64 = 30_000;
 /// How long everything may take to end.
@@ -86,7 +88,11 @@ pub struct HubParts {
 pub struct Hub {
     pub(crate) db: Arc<dyn Db>,
     pub(crate) door: Welcome,
-    pub(crate) clock: Arc<dyn Clock>,
+    clock: Arc<dyn Clock>,
+    /// What is to be added to this node's clock to have the database's, which is one for all nodes.
+    clock_offset_ms: AtomicI64,
+    /// The database is this process's own, and has no other clock.
+    alone: bool,
     pub(crate) options: HubOptions,
     pub(crate) node: NodeId,
     pub(crate) topics: Topics,
@@ -118,6 +124,8 @@ impl Hub {
             db,
             door: Welcome::new(door, people),
             clock,
+            clock_offset_ms: AtomicI64::new(0),
+            alone,
             options,
             node,
             topics: Topics::default(),
@@ -132,6 +140,7 @@ impl Hub {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
+        hub.look_at_clock().await?;
         let mut first = if alone { nobody_is_here() } else { Vec::new() };
         first.push(hub.beat());
         hub.run(first, Vec::new()).await?;
@@ -146,8 +155,32 @@ impl Hub {
         Ok(hub)
     }
 
+    /// The time by which all nodes judge each other: what they write down for the others is compared by the others.
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+        Timestamp(self.clock.now().0.saturating_add(self.clock_offset_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Asks the database what time it is. An answer that took long says little, and changes nothing.
+    pub(crate) async fn look_at_clock(&self) -> Result<(), DbError> {
+        if self.alone {
+            return Ok(());
+        }
+        let before = self.clock.now().0;
+        let rows = self.rows(Statement::new("SELECT NOW_MS", [])).await?;
+        let took = self.clock.now().0.saturating_sub(before);
+        if let Some(row) = rows.first()
+            && (0..CLOCK_WAIT_MS).contains(&took)
+        {
+            let offset = row.int(0)?.saturating_sub(before.saturating_add(took / 2));
+            let known = self.clock_offset_ms.swap(offset, Ordering::Relaxed);
+            if (offset - known).abs() > CLOCK_WAIT_MS {
+                tracing::warn!(
+                    offset_ms = offset,
+                    "this machine's clock is not the database's; its time is taken"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Runs until it is done or the hub stops.

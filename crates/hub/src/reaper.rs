@@ -29,6 +29,8 @@ impl Hub {
         loop {
             tokio::time::sleep(topics::about(BEAT_EVERY)).await;
             self.polls.sweep();
+            // What it was found to be before holds until it is known again.
+            drop(self.look_at_clock().await);
             let now = self.now().0;
             let watching = Statement::new(
                 "UPDATE watchers SET until = $2 WHERE node = $1",

@@ -313,3 +313,31 @@ async fn the_record_and_mirrors_that_nobody_continues_are_kept_for_so_many_days_
     assert_eq!(count(&rig, "SELECT COUNT(*) FROM views").await, 0);
     assert_eq!(count(&rig, "SELECT COUNT(*) FROM mirrors").await, 1);
 }
+
+#[tokio::test]
+async fn nodes_whose_clocks_are_wrong_take_nobody_for_dead() {
+    const HOUR_MS: i64 = 3_600_000;
+    let rig = Rig::new();
+    let (early, late) = (rig.node_off_by(-HOUR_MS).await, rig.node_off_by(HOUR_MS).await);
+    for (one, other, session) in [(&early, &late, "a1"), (&late, &early, "a2")] {
+        let _held = mirrored(one, "ops", session, "Mine", 10).await;
+        let mut machine = one.machine("ops", "ops-box").await;
+        rig.held("ops-box").await;
+        let mut browser = other.browser("who=ops").await;
+        let machines = browser.told("machines").await;
+        assert_eq!(
+            (&machines["machines"][0]["here"], &machines["machines"][0]["seenAt"]),
+            (&json!(true), &json!(1_000_000_000))
+        );
+        browser.say(json!({ "id": 5, "do": "changes", "session": session })).await;
+        let call = machine.until(|frame| frame.get("call").is_some()).await["call"]["call"].clone();
+        let done = json!({ "re": 5, "ok": { "is": "done" } });
+        machine.say(json!({ "answer": { "call": call, "body": done } })).await;
+        assert_eq!(browser.until(|frame| frame["re"] == 5).await["ok"]["is"], "done");
+    }
+    assert_eq!(early.register("ops", "fresh", None).await.0, 200);
+    let mut browser = late.browser("who=ops").await;
+    let cards = browser.told("cards").await["cards"].clone();
+    let fresh = cards.as_array().unwrap().iter().find(|card| card["session"] == "fresh").unwrap();
+    assert_eq!(fresh["line"], "its bridge is not connected", "it was heard of a moment ago");
+}
