@@ -21,6 +21,7 @@ use crate::machines::Machines;
 use crate::metrics::Metrics;
 use crate::people::People;
 use crate::polls::Polls;
+use crate::reaper::Owed;
 use crate::schema;
 use crate::shelf::Shelves;
 use crate::socket::Paces;
@@ -104,6 +105,7 @@ pub struct Hub {
     pub(crate) polls: Polls,
     pub(crate) paces: Paces,
     pub(crate) metrics: Metrics,
+    pub(crate) owed: Owed,
     /// Whether the database did what it was last asked for.
     answers: AtomicBool,
     pub(crate) tasks: TaskTracker,
@@ -137,6 +139,7 @@ impl Hub {
             polls: Polls::default(),
             paces: Paces::default(),
             metrics: Metrics::default(),
+            owed: Owed::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });

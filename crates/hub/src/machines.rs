@@ -232,8 +232,7 @@ impl Arriving {
         );
         let note = Note::new("machine detached", Some(person)).about(self.id.as_str()).from(self.address);
         let work = vec![away, note.statement(now, Some(self.hub.node.as_str()))];
-        // The node's silence would say the same later.
-        drop(self.hub.run(work, vec![topics::person(person)]).await);
+        self.hub.take_leave(work, topics::person(person)).await;
     }
 
     async fn serve(&self, pipe: &mut Pipe, held: &Held) -> (u16, String) {

@@ -109,8 +109,7 @@ impl Attachment {
             self.feed().inspect(|feed| feed.forget());
         }
         let detach = keeping::detach(&self.session, self.epoch, self.hub.now().0);
-        // Who looks at the time of the last word sees it too.
-        drop(self.hub.run(vec![detach], vec![topics::person(&self.person.0)]).await);
+        self.hub.take_leave(vec![detach], topics::person(&self.person.0)).await;
     }
 
     async fn serve(&mut self, pipe: &mut Pipe, ended: &CancellationToken) -> Over {

@@ -3,6 +3,8 @@
 //! Every node does all of it. What one deletes the others find gone, and each deletes a little at a time, so that none
 //! keeps the database from its work.
 
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::SessionId;
@@ -16,13 +18,58 @@ use crate::topics;
 const BEAT_EVERY: Duration = Duration::from_secs(4);
 /// Letters that nobody took are thrown away.
 const MAIL_MS: i64 = 120_000;
+/// Connections that ended while the database was away.
+const OWED_MAX: usize = 16_384;
 /// What is kept for days is looked through this often.
 const REAP_EVERY_MS: i64 = 600_000;
 /// Lines of the record, and mirrors, that are deleted at once.
 const LINES_AT_ONCE: u64 = 10_000;
 const MIRRORS_AT_ONCE: u64 = 32;
 
+/// What must be said to the database sooner or later: that a connection has ended. Said once and lost, somebody would
+/// be here for ever.
+#[derive(Default)]
+pub struct Owed(Mutex<VecDeque<Farewell>>);
+
+struct Farewell {
+    work: Vec<Statement>,
+    topic: String,
+}
+
+impl Owed {
+    fn put(&self, farewell: Farewell) {
+        let mut owed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if owed.len() >= OWED_MAX {
+            tracing::warn!("more connections ended than can be remembered while the database is away");
+            owed.pop_front();
+        }
+        owed.push_back(farewell);
+    }
+
+    fn take(&self) -> Option<Farewell> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
 impl Hub {
+    /// Says that a connection has ended, and if that cannot be said now, with the next beats. The work holds for one
+    /// epoch only, so it does no harm when somebody has come back meanwhile.
+    pub(crate) async fn take_leave(&self, work: Vec<Statement>, topic: String) {
+        let done = self.run(work.clone(), vec![topic.clone()]).await;
+        if let Err(DbError::Unavailable { .. }) = done {
+            self.owed.put(Farewell { work, topic });
+        }
+    }
+
+    async fn say_what_is_owed(&self) {
+        while let Some(Farewell { work, topic }) = self.owed.take() {
+            let done = self.run(work.clone(), vec![topic.clone()]).await;
+            if let Err(DbError::Unavailable { .. }) = done {
+                return self.owed.put(Farewell { work, topic });
+            }
+        }
+    }
+
     /// Says that the node lives and what it watches, and clears away what dead ones left.
     pub(crate) async fn live(&self) {
         let mut reap_at = self.now().0;
@@ -47,7 +94,9 @@ impl Hub {
                 old("nodes", "seen_at", now - 24 * 3_600_000),
             ];
             // Tried again at the next beat.
-            drop(self.run(work, Vec::new()).await);
+            if self.run(work, Vec::new()).await.is_ok() {
+                self.say_what_is_owed().await;
+            }
             // Where there is more to delete, the next beat goes on with it.
             if now >= reap_at && !matches!(self.reap().await, Ok(true)) {
                 reap_at = now + REAP_EVERY_MS;
