@@ -191,7 +191,7 @@ async fn keep(
             now.0.into(),
         ],
     );
-    let note = Note::new("session registered", Some(&person.0)).about(session.as_str()).from(address);
+    let note = Note::new("session.registered", Some(&person.0)).about(session.as_str()).from(address);
     // What was mirrored in the open is no part of what is sealed, nor the other way round.
     let other = row(2).is_some_and(|row| row.int(0).is_ok_and(|sealed| (sealed != 0) != registration.sealed));
     let mut work = if other { schema::begin_anew(session) } else { Vec::new() };
@@ -259,7 +259,7 @@ async fn leave(
         "UPDATE mirrors SET detached = 1, heard_at = $3, changed_at = $3 WHERE session = $1 AND person = $2",
         [session.as_str().into(), person.into(), now.0.into()],
     );
-    let note = Note::new("session detached", Some(person)).about(session).from(from.0);
+    let note = Note::new("session.detached", Some(person)).about(session).from(from.0);
     let work = vec![update.must_change(1), note.statement(now, Some(hub.node.as_str()))];
     hub.run(work, vec![topics::person(person)]).await.map_err(|error| refused(&error))?;
     Ok(StatusCode::NO_CONTENT)
@@ -290,7 +290,7 @@ async fn session_socket(
     let mirror = socket.selected_protocol().is_some();
     let ended = hub.door.keeper.ended(&bearer);
     polling::is_own(&hub, &session, &bearer.person).await?;
-    hub.note(Note::new("session attached", Some(&bearer.person.0)).about(session.as_str()).from(from.0));
+    hub.note(Note::new("session.attached", Some(&bearer.person.0)).about(session.as_str()).from(from.0));
     if mirror {
         let attached =
             Attachment::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;

@@ -131,7 +131,7 @@ impl Line {
     async fn run(mut self, mut pipe: Pipe) {
         let _counted = Counted::new(&self.hub.metrics.browsers);
         if let Who::Bearer { share, session, .. } = &self.guest.who {
-            let note = Note::new("share used", None).about(format!("{share} {session}"));
+            let note = Note::new("share.visited", None).about(format!("{share} {session}"));
             self.hub.note(note.from(self.address));
         }
         let (stop, ended) = (self.hub.stop.clone(), self.guest.ended.clone());

@@ -261,7 +261,7 @@ impl Hub {
             "UPDATE mirrors SET detached = 1 WHERE session = $1 AND person = $2 AND heard_at < $3",
             [session.as_str().into(), person.0.as_ref().into(), heard_before.into()],
         );
-        let note = Note::new("session deleted", Some(&person.0)).about(session.as_str()).from(address);
+        let note = Note::new("session.forgotten", Some(&person.0)).about(session.as_str()).from(address);
         let mut work = vec![own.must_change(1)];
         work.extend(schema::forget(session));
         work.push(note.statement(self.now(), Some(self.node.as_str())));

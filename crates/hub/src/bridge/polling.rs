@@ -109,7 +109,7 @@ async fn open(
             let ended = hub.door.keeper.ended(&bearer);
             // Who attaches fences off who was there, so there must be a place for it first.
             let name = hub.polls.open(of.path(), person.clone(), mouth)?;
-            let note = Note::new("session attached", Some(&person.0)).about(id.as_str()).from(from.0);
+            let note = Note::new("session.attached", Some(&person.0)).about(id.as_str()).from(from.0);
             let attached = match Attachment::attach(&hub, id, person.clone()).await {
                 Ok(attached) => attached.ok_or_else(unknown),
                 Err(error) => Err(refused(&error)),

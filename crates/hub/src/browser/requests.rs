@@ -414,11 +414,11 @@ impl Line {
         };
         let Sent { word, session, deletes } = what;
         let about = session.map_or_else(|| machine.to_string(), str::to_owned);
-        let person = match &self.guest.who {
-            Who::Person { id, .. } => Some(id.0.as_ref()),
-            Who::Bearer { .. } => None,
+        let (person, by) = match &self.guest.who {
+            Who::Person { id, .. } => (Some(id.0.as_ref()), String::new()),
+            Who::Bearer { share, .. } => (None, format!(" by share {share}")),
         };
-        let note = Note::new("call relayed", person).about(format!("{word} {about}")).from(self.address);
+        let note = Note::new("call.relayed", person).about(format!("{word} {about}{by}")).from(self.address);
         match self.hub.call(machine, operator(&self.guest, role), body).await {
             Ok(pending) => {
                 self.hub.note(note);
@@ -446,7 +446,7 @@ impl Line {
         let (id, _) = self.own_machine(machine).await?;
         let Who::Person { id: person, .. } = &self.guest.who else { return Err(not_found()) };
         let mut work = schema::forget_machine(id.as_str());
-        let note = Note::new("machine forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
+        let note = Note::new("machine.forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
         work.push(note.statement(self.hub.now(), Some(self.hub.node.as_str())));
         let news = vec![topics::person(&person.0), topics::machine(id.as_str()), people::TOPIC.to_owned()];
         self.hub.run(work, news).await.map_err(|error| away(&error))?;
