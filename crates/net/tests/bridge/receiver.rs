@@ -20,6 +20,9 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 use wire::tunnel::{PROTOCOL, Up};
 
+/// For [`Manner::socket`]: no answer at all.
+pub const SWALLOWED: u16 = 0;
+
 /// A request that came.
 #[derive(Debug, Clone)]
 pub struct Seen {
@@ -159,6 +162,10 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
         return tunnel(&inner, &path, &body).await;
     }
     if let Some(upgrade) = upgrade {
+        if inner.manner.socket.load(Ordering::SeqCst) == SWALLOWED {
+            // As a proxy that waits for the end of a request which has none.
+            return std::future::pending().await;
+        }
         return opened(&inner, upgrade, path);
     }
     let answer = |status: &AtomicU16, body: Value| {
