@@ -297,14 +297,16 @@ async fn the_record_and_mirrors_that_nobody_continues_are_kept_for_so_many_days_
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let rig = Rig::new();
     let node = rig.node().await;
-    drop(mirrored(&node, "ops", "a1", "Mine", 10).await);
-    rig.later(60 * DAY);
-    assert_eq!(node.register("dev", "b1", None).await.0, 200);
-    rig.later(31 * DAY);
     let gone = async |question: &'static str| {
         let gone = async { while count(&rig, question).await > 0 {} };
         tokio::time::timeout(crate::rig::DEADLINE, gone).await.expect("it stays");
     };
+    drop(mirrored(&node, "ops", "a1", "Mine", 10).await);
+    // It was heard of when it left.
+    gone("SELECT COUNT(*) FROM mirrors WHERE node IS NOT NULL").await;
+    rig.later(60 * DAY);
+    assert_eq!(node.register("dev", "b1", None).await.0, 200);
+    rig.later(31 * DAY);
     gone("SELECT COUNT(*) FROM hub_audit WHERE about = 'a1'").await;
     assert_eq!(count(&rig, "SELECT COUNT(*) FROM hub_audit WHERE about = 'b1'").await, 1, "it is younger");
     assert_eq!(count(&rig, "SELECT COUNT(*) FROM mirrors").await, 2);
