@@ -11,7 +11,8 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
     APPROVAL, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque,
-    OutputStream, Seq, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, Totals, Usage,
+    OutputStream, Seq, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, ToolEnd,
+    Totals, Usage,
 };
 use serde_json::{Map, json};
 
@@ -220,31 +221,41 @@ impl Updates {
         if view.replay && relayed.0.contains(r#""terminal""#) {
             return false;
         }
-        let history = match &event.body {
-            Body::Offered { settings } => {
-                self.offered(settings);
-                false
-            }
-            Body::SettingChanged { id, value } => {
-                self.settings.set(Arc::clone(id), Arc::clone(value));
-                false
-            }
-            Body::Usage(usage) => {
-                self.turn_usage.add_from(&event.origin, usage);
-                self.spent.add_from(&event.origin, usage);
-                false
-            }
-            Body::ToolEnded(end) => {
-                self.tails.remove(&end.call);
-                self.terminals.remove(&end.call);
-                true
-            }
-            _ => true,
-        };
+        let now = &event.body;
+        if let Body::Offered { settings } = now {
+            self.offered(settings);
+        } else if let Body::SettingChanged { id, value } = now {
+            self.settings.set(Arc::clone(id), Arc::clone(value));
+        } else if let Body::Usage(usage) = now {
+            self.turn_usage.add_from(&event.origin, usage);
+            self.spent.add_from(&event.origin, usage);
+        } else if let Body::ToolEnded(end) = now {
+            self.tails.remove(&end.call);
+            self.terminals.remove(&end.call);
+        }
+        // How things stand is told with the answer, not as history.
+        let history = !matches!(now, Body::Offered { .. } | Body::SettingChanged { .. } | Body::Usage(_));
         if history || !view.replay {
             self.foreign(&relayed.0, out);
         }
         true
+    }
+
+    fn offers(&mut self, settings: &[SettingSpec], view: View, out: &mut Vec<u8>) {
+        self.offered(settings);
+        if !view.replay {
+            let update = schema::ConfigOptionUpdate::new(settings::options(&self.specs, &self.settings));
+            self.update(schema::SessionUpdate::ConfigOptionUpdate(update), out);
+        }
+    }
+
+    fn tool_ended(&mut self, end: &ToolEnd, out: &mut Vec<u8>) {
+        self.tails.remove(&end.call);
+        let update = match self.terminals.remove(&end.call) {
+            Some(terminal) => tools::ended_in(end, &terminal),
+            None => tools::ended(end, self.client.terminal_output),
+        };
+        self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
     }
 
     fn offered(&mut self, settings: &[SettingSpec]) {
@@ -279,22 +290,8 @@ impl Updates {
             Body::ToolChanged(change) => {
                 self.update(schema::SessionUpdate::ToolCallUpdate(tools::changed(change)), out);
             }
-            Body::Offered { settings } => {
-                self.offered(settings);
-                if !view.replay {
-                    let options = settings::options(&self.specs, &self.settings);
-                    let update = schema::ConfigOptionUpdate::new(options);
-                    self.update(schema::SessionUpdate::ConfigOptionUpdate(update), out);
-                }
-            }
-            Body::ToolEnded(end) => {
-                self.tails.remove(&end.call);
-                let update = match self.terminals.remove(&end.call) {
-                    Some(terminal) => tools::ended_in(end, &terminal),
-                    None => tools::ended(end, self.client.terminal_output),
-                };
-                self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
-            }
+            Body::Offered { settings } => self.offers(settings, view, out),
+            Body::ToolEnded(end) => self.tool_ended(end, out),
             Body::FileEdited { call: Some(call), change } => {
                 let update = tools::edited(call, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
