@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, Review, SessionContext, SessionSpec,
-    SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError, TurnInput,
-    approval_spec,
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, Review, SessionContext,
+    SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError,
+    TurnInput, approval_spec,
 };
 use tokio::sync::Semaphore;
 

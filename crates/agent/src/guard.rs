@@ -162,7 +162,9 @@ impl Guard {
             risk,
             reason: reason.into(),
             preview,
-            question, foreign: None };
+            question,
+            foreign: None,
+        };
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
             Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),

@@ -252,7 +252,9 @@ impl Servers {
             risk: Risk::High,
             reason: "the project names this program, and it would run outside the sandbox".into(),
             preview: Vec::new(),
-            question: None, foreign: None };
+            question: None,
+            foreign: None,
+        };
         let verdict = unless_cancelled(context, context.ask(request)).await??;
         server.answer_consent(matches!(verdict, Verdict::Allowed));
         Ok(())

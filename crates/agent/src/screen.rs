@@ -32,7 +32,9 @@ impl Screen {
             risk: Risk::Low,
             reason: "".into(),
             preview: Vec::new(),
-            question: None, foreign: None };
+            question: None,
+            foreign: None,
+        };
         let (rules, workspace) = (job.session.shared.config.rules.clone(), job.context.cwd());
         let settled = rules.as_ref().and_then(|rules| rules.find(&workspace, &request)).map(|hit| hit.rule);
         Self { rules, workspace, request, settled }

@@ -28,17 +28,17 @@ mod task;
 mod testing;
 
 pub use backend::{
-    Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting, Greeting, Offer,
-    Report, ReportKind, Said, SessionContext, SessionGone, SessionSpec, ToolInfo, TurnContext, TurnError,
-    TurnInput, Verdict,
+    Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting, Greeting,
+    Offer, Report, ReportKind, Said, SessionContext, SessionGone, SessionSpec, ToolInfo, TurnContext,
+    TurnError, TurnInput, Verdict,
 };
 pub use content::{
     CommandSpec, Content, Exit, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, Priority,
     StepStatus, ToolContent, ToolKind,
 };
 pub use event::{
-    AskOption, AskRequest, Body, Event, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Risk,
-    Stop, ToolChange, ToolClass, ToolEnd, ToolStart, Usage,
+    AskOption, AskRequest, Body, Event, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver,
+    Risk, Stop, ToolChange, ToolClass, ToolEnd, ToolStart, Usage,
 };
 pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
 pub use host::{

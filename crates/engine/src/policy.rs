@@ -114,7 +114,9 @@ mod tests {
             risk,
             reason: "".into(),
             preview: Vec::new(),
-            question: None, foreign: None }
+            question: None,
+            foreign: None,
+        }
     }
 
     fn settings(approval: &str) -> Settings {

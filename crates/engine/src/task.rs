@@ -460,7 +460,12 @@ impl Task {
     /// A turn that was cancelled before its backend saw it ends here.
     fn end_unstarted(&mut self) {
         if let Some(turn) = self.session.running() {
-            self.report(Some(turn), None, TurnReport::Ended { stop: Stop::Cancelled, error: None }, Reply::None);
+            self.report(
+                Some(turn),
+                None,
+                TurnReport::Ended { stop: Stop::Cancelled, error: None },
+                Reply::None,
+            );
         }
     }
 

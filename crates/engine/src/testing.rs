@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{
-    Abilities, Backend, BackendSession, BoxFuture, SessionContext, SessionSpec, TurnContext, TurnError, TurnInput, Verdict,
+    Abilities, Backend, BackendSession, BoxFuture, SessionContext, SessionSpec, TurnContext, TurnError,
+    TurnInput, Verdict,
 };
 use crate::content::{Content, Opaque, ToolKind};
 use crate::event::{AskRequest, Body, Event, Risk, Stop, ToolClass, ToolEnd, ToolStart};
@@ -239,7 +240,9 @@ fn wish(subject: &str) -> AskRequest {
         risk: Risk::High,
         reason: "".into(),
         preview: Vec::new(),
-        question: None, foreign: None }
+        question: None,
+        foreign: None,
+    }
 }
 
 pub(crate) fn sender() -> Sender {

@@ -11,7 +11,7 @@ mod pool;
 mod process;
 mod seat;
 
-pub use external::{External, ExternalConfig, Patience, Place};
 pub use desk::{Desk, DeskSpec, Grant};
+pub use external::{External, ExternalConfig, Patience, Place};
 pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};
 pub use process::{Launch, LaunchError, Process, ProcessEnd, ProcessNews, environment};

@@ -32,7 +32,14 @@ impl Log {
     fn put(&mut self, origin: Origin, body: Body) {
         let seq = self.events.len() as u64 + 1;
         let at = Timestamp(1_600_000_000_000 + i64::try_from(seq).unwrap_or_default() * 40);
-        self.events.push(Event { seq: Seq(seq), at, origin, turn: Some(TurnId(self.turn)), body, relayed: None });
+        self.events.push(Event {
+            seq: Seq(seq),
+            at,
+            origin,
+            turn: Some(TurnId(self.turn)),
+            body,
+            relayed: None,
+        });
     }
 
     fn agent(&mut self, body: Body) {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODE, SessionContext, SessionSpec, SettingSpec, Stop,
-    TurnContext, TurnError, TurnInput, approval_spec,
+    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODE, SessionContext, SessionSpec,
+    SettingSpec, Stop, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
 type Play = dyn Fn(TurnInput, TurnContext) -> BoxFuture<'static, Result<Stop, TurnError>> + Send + Sync;

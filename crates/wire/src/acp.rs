@@ -21,7 +21,9 @@ use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
 pub(crate) use decode::{abilities, block as content_block, blocks, check_text, prompt};
-pub use host::{HostAnswer, HostWish, Unserved, foreign_error, host_reply, host_result, host_wish, write_host_call};
+pub use host::{
+    HostAnswer, HostWish, Unserved, foreign_error, host_reply, host_result, host_wish, write_host_call,
+};
 pub use questions::ask_answer;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    Answer, AskId, Content, Event, ForeignError, Greeting, Listed, Opaque, ServerView, SessionHandle, SessionId, SettingSpec, Settings, Stop,
-    Timestamp, ToolServer, Totals,
+    Answer, AskId, Content, Event, ForeignError, Greeting, Listed, Opaque, ServerView, SessionHandle,
+    SessionId, SettingSpec, Settings, Stop, Timestamp, ToolServer, Totals,
 };
 
 use crate::rpc::RpcId;

@@ -186,7 +186,10 @@ impl Answers {
             | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => json!({}),
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => json!({}),
         };
         let Value::Object(fields) = fields else { return (name_of(&event.body), Map::new()) };
         (name_of(&event.body), fields)

@@ -88,7 +88,9 @@ pub fn record(data: &[u8]) {
         at: Timestamp(0),
         origin: Origin::Agent,
         turn: Some(TurnId(1)),
-        body, relayed: None }));
+        body,
+        relayed: None,
+    }));
 }
 
 /// Whatever is in a log can be shown to any client.

@@ -37,7 +37,14 @@ fn updates(client: ClientAbilities) -> Updates {
 }
 
 fn event(seq: u64, body: Body) -> Arc<Event> {
-    Arc::new(Event { seq: Seq(seq), at: Timestamp(1000), origin: Origin::Agent, turn: Some(TurnId(1)), body, relayed: None })
+    Arc::new(Event {
+        seq: Seq(seq),
+        at: Timestamp(1000),
+        origin: Origin::Agent,
+        turn: Some(TurnId(1)),
+        body,
+        relayed: None,
+    })
 }
 
 fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
@@ -100,6 +107,8 @@ fn lines_at_least(body: &Body) -> usize {
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Compacting { .. }
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
         | Body::Compacted { .. } => 1,
         Body::UserMessage { content } => content.len(),
         Body::TurnQueued { .. }
@@ -112,7 +121,8 @@ fn lines_at_least(body: &Body) -> usize {
         | Body::PolicyBlocked { .. }
         | Body::Cleared
         | Body::Moved { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. }
         | Body::TurnEnded { .. } => 0,
     }
 }
@@ -269,7 +279,9 @@ fn asked(client: ClientAbilities, choices: &[&str], free_text: bool) -> String {
         risk: Risk::Low,
         reason: "".into(),
         preview: Vec::new(),
-        question: Some(Question { text: "Which colour?".into(), choices, free_text }), foreign: None };
+        question: Some(Question { text: "Which colour?".into(), choices, free_text }),
+        foreign: None,
+    };
     let mut out = Vec::new();
     updates(client).ask(&request).write(&RpcId::number(7), &mut out);
     let line = String::from_utf8(out).unwrap();
@@ -305,4 +317,42 @@ fn what_another_agent_sent_stays_on_one_line() {
     assert_eq!(shown.len(), 1);
     let value: Value = serde_json::from_str(&shown[0]).unwrap();
     assert_eq!(value["params"]["update"], serde_json::from_str::<Value>(payload).unwrap());
+}
+
+/// What another agent said is shown as it said it, with our name for the session.
+#[test]
+fn the_words_of_another_agent_are_shown_word_for_word() {
+    let said = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"},"_meta":{"x":[1]},"new":null}"#;
+    let piece = |seq, text: &str, relayed: Option<&str>| {
+        let body = Body::Text { message: engine::MessageId(1), text: text.into() };
+        let event =
+            Event { relayed: relayed.map(|text| engine::Opaque(text.into())), ..(*event(seq, body)).clone() };
+        Arc::new(event)
+    };
+    let log =
+        [piece(1, "one ", None), piece(2, "a", Some(said)), piece(3, "two ", None), piece(4, "three", None)];
+    for replay in [false, true] {
+        let shown = lines(&mut updates(ClientAbilities::default()), &log, replay);
+        let shown: Vec<Value> = shown.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(shown.len(), 3, "{shown:#?}");
+        assert_eq!(shown[1]["params"]["update"], serde_json::from_str::<Value>(said).unwrap());
+        assert_eq!(shown[1]["params"]["sessionId"], "s-1");
+        assert_eq!(shown[2]["params"]["update"]["content"]["text"], "two three");
+    }
+}
+
+/// Its terminals are gone when the session is shown again: then the call is told in our own words.
+#[test]
+fn a_terminal_that_is_gone_is_not_shown_again() {
+    let said = r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","content":[{"type":"terminal","terminalId":"t"}]}"#;
+    let change = engine::ToolChange {
+        title: Some("runs".into()),
+        ..engine::ToolChange::of(engine::CallId("c".into()))
+    };
+    let told = event(1, Body::ToolChanged(Box::new(change)));
+    let told = [Arc::new(Event { relayed: Some(engine::Opaque(said.into())), ..(*told).clone() })];
+    let live = lines(&mut updates(ClientAbilities::default()), &told, false).concat();
+    assert!(live.contains("terminalId"), "{live}");
+    let again = lines(&mut updates(ClientAbilities::default()), &told, true).concat();
+    assert!(!again.contains("terminalId") && again.contains("runs"), "{again}");
 }

@@ -40,6 +40,19 @@ proptest! {
     }
 
     #[test]
+    fn the_words_of_another_agent_come_back_beside_any_body(body in bodies::any_body(), words in ".*") {
+        let relayed = Some(engine::Opaque(words.as_str().into()));
+        let event = engine::Event {
+            seq: engine::Seq(1), at: engine::Timestamp(1), origin: Origin::Agent, turn: None, body, relayed,
+        };
+        let mut out = Vec::new();
+        record::encode_event(&event, &mut |_| None, &mut out).unwrap();
+        let back = record::decode(record::kind(&event.body), record::VERSION, &out, &|_| None).unwrap();
+        prop_assert_eq!(&back, &event.body);
+        prop_assert_eq!(record::decode_relayed(&out, &|_| None).unwrap(), event.relayed);
+    }
+
+    #[test]
     fn every_origin_comes_back(id in any::<u64>(), name in ".*") {
         for origin in [Origin::Engine, Origin::Agent, Origin::Task { call: engine::CallId(name.clone().into()) }, Origin::Surface { id: SurfaceId(id), name: name.clone().into(), request: None, remote: None }] {
             let mut out = Vec::new();

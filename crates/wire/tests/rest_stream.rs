@@ -20,7 +20,9 @@ fn log(bodies: Vec<(u64, Body)>) -> Vec<Event> {
         at: Timestamp(1_700_000_000_000),
         origin: Origin::Engine,
         turn: Some(TurnId(turn)),
-        body, relayed: None };
+        body,
+        relayed: None,
+    };
     bodies.into_iter().enumerate().map(event).collect()
 }
 

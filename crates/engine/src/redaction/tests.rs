@@ -232,7 +232,9 @@ fn about_tools() -> Vec<Body> {
         risk: Risk::Low,
         reason: secret(),
         preview: shown(),
-        question: Some(Question { text: secret(), choices: vec![secret()], free_text: true }), foreign: None };
+        question: Some(Question { text: secret(), choices: vec![secret()], free_text: true }),
+        foreign: None,
+    };
     let exit = Some(Exit { code: Some(0), signal: None });
     let raw = Some(Opaque(secret()));
     let finish = ToolEnd { content: shown(), locations: vec![location()], raw, exit, ..end("c") };

@@ -118,9 +118,7 @@ fn report(said: Said) -> TurnReport {
             TurnReport::Ask { request: Box::new(wish("tool", "subject", class)), hit }
         }
         Said::Change(mode) => TurnReport::Change { id: "mode".into(), value: mode.into() },
-        Said::Usage(input) => {
-            emit(Body::Usage(Usage { input, cost_usd: f64::MAX, ..Usage::default() }))
-        }
+        Said::Usage(input) => emit(Body::Usage(Usage { input, cost_usd: f64::MAX, ..Usage::default() })),
         Said::Over(stop, error) => TurnReport::Ended { stop, error: error.then(|| "why".into()) },
         Said::NotItsBusiness => emit(Body::TurnStarted),
     }

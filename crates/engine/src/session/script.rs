@@ -163,7 +163,9 @@ pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
         risk: Risk::Medium,
         reason: "".into(),
         preview: Vec::new(),
-        question: None, foreign: None }
+        question: None,
+        foreign: None,
+    }
 }
 
 pub(super) fn rule(allow: bool) -> RuleHit {

@@ -35,7 +35,9 @@ pub fn imagined(tool: &str, subject: &str, workspace: &Path, home: Option<&Path>
         risk: assessed.risk,
         reason: assessed.reason.into(),
         preview: Vec::new(),
-        question: None, foreign: None }
+        question: None,
+        foreign: None,
+    }
 }
 
 fn assessed(

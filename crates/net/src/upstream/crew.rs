@@ -34,7 +34,11 @@ const END_GRACE: Duration = Duration::from_millis(1500);
 /// What the agent says to one of its sessions.
 pub(super) enum Told {
     Update(Box<RawValue>),
-    Request { id: RpcId, method: Box<str>, params: Option<Box<RawValue>> },
+    Request {
+        id: RpcId,
+        method: Box<str>,
+        params: Option<Box<RawValue>>,
+    },
     /// Everything before the answer to a request of the session's was taken.
     Answered(Answered),
     Noise(Noise),
@@ -275,7 +279,8 @@ async fn watch_over(mut process: Process, stop: CancellationToken, ended: watch:
 async fn let_go(crew: Arc<Crew>, idle: Duration) {
     let mut end = crew.end.clone();
     loop {
-        let waited = tokio::time::timeout(idle / 2 + Duration::from_millis(1), end.wait_for(Option::is_some)).await;
+        let waited =
+            tokio::time::timeout(idle / 2 + Duration::from_millis(1), end.wait_for(Option::is_some)).await;
         if waited.is_ok() {
             return;
         }
@@ -307,7 +312,9 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
                 None => continue,
             },
             Heard::Notification { method, params } => match params {
-                Some(params) if &*method == "session/update" => (addressee(Some(&params)), Told::Update(params)),
+                Some(params) if &*method == "session/update" => {
+                    (addressee(Some(&params)), Told::Update(params))
+                }
                 _ => continue,
             },
             Heard::Request { id, method, params } => {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, Greeting, Opaque, SessionContext,
-    SessionSpec, approval_spec,
+    Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, Greeting, Opaque,
+    SessionContext, SessionSpec, approval_spec,
 };
 use sandbox::{Helper, Limits, Policy};
 use serde_json::value::RawValue;
@@ -90,8 +90,12 @@ impl External {
         let kept = config.greeting_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
         let greeting = Mutex::new(kept.filter(|text| is_object(text)).map(Into::into));
         let shared = Shared { config, pool: Pool::default(), tasks, greeting };
-        let abilities =
-            Abilities { settings: vec![approval_spec()], images: true, servers: true, ..Abilities::default() };
+        let abilities = Abilities {
+            settings: vec![approval_spec()],
+            images: true,
+            servers: true,
+            ..Abilities::default()
+        };
         Self { shared: Arc::new(shared), abilities }
     }
 

@@ -51,7 +51,8 @@ impl Pool {
         folder: &Path,
         roots: &[PathBuf],
     ) -> Result<Arc<Crew>, ForeignError> {
-        let key: Key = std::iter::once(folder).chain(roots.iter().map(PathBuf::as_path)).map(Into::into).collect();
+        let key: Key =
+            std::iter::once(folder).chain(roots.iter().map(PathBuf::as_path)).map(Into::into).collect();
         let room = Arc::clone(self.rooms().entry(key).or_default());
         let mut held = room.crew.lock().await;
         if let Some(crew) = held.as_ref().filter(|crew| crew.is_there()) {

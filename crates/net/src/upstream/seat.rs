@@ -10,8 +10,8 @@ mod turn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::{
-    Body, BoxFuture, Extensions, ForeignError, HostAbilities, MessageId, NoticeLevel, Opaque, Resolution, Said,
-    SessionContext, SessionSpec, Stop, ToolClass, TurnContext, TurnError, TurnInput, Verdict,
+    Body, BoxFuture, Extensions, ForeignError, HostAbilities, MessageId, NoticeLevel, Opaque, Resolution,
+    Said, SessionContext, SessionSpec, Stop, ToolClass, TurnContext, TurnError, TurnInput, Verdict,
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
 use serde_json::value::RawValue;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wire::RpcId;
 use wire::acp::{host_result, host_wish};
-use wire::upstream::{self, Hearing, Offers};
+use wire::upstream::{self, Heard, Hearing};
 
 use super::crew::{Crew, Told};
 use super::desk::{Desk, DeskSpec, Grant};
@@ -44,8 +44,8 @@ pub(super) struct Seat {
 struct State {
     joined: Option<Arc<Joined>>,
     turn: Option<TurnContext>,
-    /// How what the agent offers is chosen.
-    offers: Offers,
+    /// What was heard of the agent's session so far.
+    hearing: Hearing,
     /// The agent's session knows nothing of the conversation yet.
     untold: bool,
     /// When the agent was last heard, and how many people it waits for.
@@ -91,11 +91,10 @@ impl Seat {
 
     /// Takes what the agent says to this session, until it says nothing more.
     async fn listen(self: Arc<Self>, joined: Arc<Joined>, mut told: mpsc::Receiver<Told>) {
-        let mut hearing = Hearing::default();
         while let Some(told) = told.recv().await {
             self.state().heard = Some(Instant::now());
             match told {
-                Told::Update(params) => self.update(&mut hearing, &params).await,
+                Told::Update(params) => self.update(&params).await,
                 Told::Request { id, method, params } => {
                     let seat = Arc::clone(&self);
                     let joined = Arc::clone(&joined);
@@ -108,15 +107,22 @@ impl Seat {
         }
     }
 
-    async fn update(&self, hearing: &mut Hearing, params: &RawValue) {
-        let turn = self.state().turn.clone();
-        let heard = {
+    async fn update(&self, params: &RawValue) {
+        let (turn, heard) = {
+            let mut state = self.state();
+            let turn = state.turn.clone();
+            let State { hearing, beside, .. } = &mut *state;
             let mut next = || match &turn {
                 Some(turn) => turn.new_message(),
-                None => self.message_beside(),
+                None => self.message_beside(beside),
             };
-            hearing.hear(params, &mut next, turn.is_some())
+            let heard = hearing.hear(params, &mut next, turn.is_some());
+            (turn, heard)
         };
+        self.say(turn, heard).await;
+    }
+
+    async fn say(&self, turn: Option<TurnContext>, heard: Vec<Heard>) {
         for heard in heard {
             // A session that is gone needs to be told nothing.
             match (&turn, heard.within) {
@@ -127,11 +133,10 @@ impl Seat {
         }
     }
 
-    fn message_beside(&self) -> MessageId {
-        let mut state = self.state();
-        state.beside += 1;
+    fn message_beside(&self, count: &mut u64) -> MessageId {
+        *count += 1;
         // Where the log stands tells them apart from those of an earlier opening.
-        MessageId(BESIDE + (self.context.history.head().0 << 16) + state.beside)
+        MessageId(BESIDE + (self.context.history.head().0 << 16) + *count)
     }
 
     async fn noise(&self, noise: &Noise) {
@@ -180,7 +185,7 @@ impl Seat {
         params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, Remote> {
         let Some(turn) = turn else { return Ok(upstream::outcome(None)) };
-        let read = params.map(upstream::permission);
+        let read = params.map(|params| self.state().hearing.permission(params));
         let Some(Ok(mut request)) = read else {
             return Err(Remote::new(-32602, "the permission request cannot be understood"));
         };
@@ -281,7 +286,11 @@ impl engine::BackendSession for Seat {
     ) -> BoxFuture<'static, Result<Stop, TurnError>> {
         Box::pin(async move {
             let outcome = self.work(input, context).await;
-            self.state().turn = None;
+            {
+                let mut state = self.state();
+                state.turn = None;
+                state.hearing.turn_over();
+            }
             self.desk.turn_ended();
             outcome
         })
@@ -296,18 +305,36 @@ impl engine::BackendSession for Seat {
 
     fn chosen(&self, id: &Arc<str>, value: &Arc<str>) {
         let Some(joined) = self.joined() else { return };
-        let set = upstream::set(&self.state().offers, &joined.id, id, value);
+        let set = {
+            let mut state = self.state();
+            let set = upstream::set(state.hearing.offers(), &joined.id, id, value);
+            state.hearing.chosen(id, value);
+            set
+        };
         let Some((method, params)) = set else { return };
-        let terms =
-            Terms { deadline: Some(self.shared.config.patience.handshake), lane: Some(Arc::clone(&joined.id)) };
+        let terms = Terms {
+            deadline: Some(self.shared.config.patience.handshake),
+            lane: Some(Arc::clone(&joined.id)),
+        };
         // On its way at once, so that it counts for the next prompt.
         let answer = joined.crew.peer().request(method, &params, terms);
-        let (context, name, id) = (self.context.clone(), Arc::clone(self.name()), Arc::clone(id));
+        let (seat, id) = (self.me.clone(), Arc::clone(id));
         self.context.spawn(async move {
-            if let Err(error) = answer.await {
-                let text = format!("{name} did not take {id}: {}", foreign(&name, &error).message);
-                let notice = Body::Notice { level: NoticeLevel::Error, text: text.into() };
-                context.emit(notice).await.ok();
+            let answer = answer.await;
+            let Some(seat) = seat.upgrade() else { return };
+            match answer {
+                Ok(result) => {
+                    let (turn, heard) = {
+                        let mut state = seat.state();
+                        (state.turn.clone(), state.hearing.hear_options(&result))
+                    };
+                    seat.say(turn, heard).await;
+                }
+                Err(error) => {
+                    let name = seat.name();
+                    let text = format!("{name} did not take {id}: {}", foreign(name, &error).message);
+                    seat.notice(NoticeLevel::Error, text).await;
+                }
             }
         });
     }

@@ -87,7 +87,10 @@ impl Weave {
             | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => {}
         }
         None
     }

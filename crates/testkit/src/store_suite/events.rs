@@ -27,8 +27,14 @@ pub async fn events_come_back_as_they_were_in_order(store: &dyn Store) {
         Body::TurnEnded { stop: Stop::Failed, error: Some("reason".into()) },
     ];
     let mut events: Vec<_> = (1..).zip(bodies).map(|(seq, body)| event(seq, body)).collect();
-    let plain =
-        Event { seq: Seq(9), at: Timestamp(-5), origin: surface, turn: None, body: Body::CancelRequested, relayed: None };
+    let plain = Event {
+        seq: Seq(9),
+        at: Timestamp(-5),
+        origin: surface,
+        turn: None,
+        body: Body::CancelRequested,
+        relayed: None,
+    };
     events.push(Arc::new(plain));
     for sync in [false, true] {
         let half = if sync { &events[2..] } else { &events[..2] };

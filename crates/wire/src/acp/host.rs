@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Exit, ForeignError, HostCall, HostError, HostReply, Opaque, SessionId, TerminalId, TerminalOutput};
+use engine::{
+    Exit, ForeignError, HostCall, HostError, HostReply, Opaque, SessionId, TerminalId, TerminalOutput,
+};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
@@ -138,11 +140,9 @@ pub fn foreign_error(error: &RawValue) -> ForeignError {
         data: Option<&'a RawValue>,
     }
     match serde_json::from_str::<Error<'_>>(error.get()) {
-        Ok(Error { code, message, data }) => ForeignError {
-            code,
-            message: message.into(),
-            data: data.map(|data| Opaque(data.get().into())),
-        },
+        Ok(Error { code, message, data }) => {
+            ForeignError { code, message: message.into(), data: data.map(|data| Opaque(data.get().into())) }
+        }
         Err(_) => ForeignError { code: -32603, message: "the error cannot be understood".into(), data: None },
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    APPROVAL, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque, OutputStream, Seq,
-    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, Totals, Usage,
+    APPROVAL, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque,
+    OutputStream, Seq, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, Totals, Usage,
 };
 use serde_json::{Map, json};
 

@@ -214,7 +214,10 @@ impl Updates {
             | Body::ToolTerminal { .. }
             | Body::TurnQueued { .. }
             | Body::Commands { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => return None,
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => return None,
         };
         self.delta(delta, out);
         None

@@ -191,7 +191,10 @@ impl Updates {
             | Body::Commands { .. }
             | Body::Cleared
             | Body::Moved { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => {}
         }
         None
     }

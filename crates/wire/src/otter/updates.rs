@@ -49,7 +49,10 @@ pub fn updates_of(event: &Event) -> u64 {
         | Body::Commands { .. }
         | Body::Cleared
         | Body::Moved { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => 0,
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. } => 0,
     }
 }
 
@@ -166,7 +169,10 @@ impl Updates {
             | Body::Commands { .. }
             | Body::Cleared
             | Body::Moved { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => return None,
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => return None,
         };
         Some(update)
     }

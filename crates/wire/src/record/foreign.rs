@@ -4,9 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{
-    AskOption, Body, CallId, Choice, ForeignAsk, Location, Opaque, SettingSpec, ToolChange,
-};
+use engine::{AskOption, Body, CallId, Choice, ForeignAsk, Location, Opaque, SettingSpec, ToolChange};
 use serde::{Deserialize, Serialize};
 
 use super::content::{LocationRecord, ToolContentRecord};
@@ -184,7 +182,11 @@ struct RelayedRecord<'a> {
 }
 
 /// Puts the agent's own words into the object that ends `out`.
-pub(super) fn add_relayed(relayed: &Opaque, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
+pub(super) fn add_relayed(
+    relayed: &Opaque,
+    keep: &mut Keep<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), RecordError> {
     out.pop();
     if out.last() != Some(&b'{') {
         out.push(b',');

@@ -10,8 +10,8 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::foreign::ForeignAskRecord;
 use super::content::{LocationRecord, ToolContentRecord};
+use super::foreign::ForeignAskRecord;
 use super::text::{Place, Str};
 use super::word::Word;
 use super::{BridgeRecord, Fetch, Keep, RecordError};
@@ -403,6 +403,9 @@ pub(super) fn locations(records: Vec<LocationRecord<'_>>) -> Result<Vec<Location
     records.into_iter().map(LocationRecord::location).collect()
 }
 
-pub(super) fn contents(records: Vec<ToolContentRecord<'_>>, fetch: &Fetch<'_>) -> Result<Vec<ToolContent>, RecordError> {
+pub(super) fn contents(
+    records: Vec<ToolContentRecord<'_>>,
+    fetch: &Fetch<'_>,
+) -> Result<Vec<ToolContent>, RecordError> {
     records.into_iter().map(|record| record.content(fetch)).collect()
 }

@@ -3,7 +3,9 @@
 //! Each table is written once and gives both directions; a new variant without a word does not
 //! compile.
 
-use engine::{Category, NoticeLevel, OutputStream, Priority, Resolution, Risk, StepStatus, Stop, ToolClass, ToolKind};
+use engine::{
+    Category, NoticeLevel, OutputStream, Priority, Resolution, Risk, StepStatus, Stop, ToolClass, ToolKind,
+};
 
 use super::RecordError;
 

@@ -42,7 +42,10 @@ pub(super) fn remark(body: &Body) -> Option<&'static str> {
         | Body::Commands { .. }
         | Body::Compacting { .. }
         | Body::Compacted { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. }
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. }
         | Body::TurnEnded { .. } => None,
     }
 }
@@ -92,7 +95,10 @@ pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
         | Body::Commands { .. }
         | Body::Compacting { .. }
         | Body::Compacted { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. }
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. }
         | Body::TurnEnded { .. } => json!({}),
     }
 }

@@ -107,7 +107,10 @@ pub(super) fn tell_loop(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>)
         | Body::Cleared
         | Body::Compacting { .. }
         | Body::Moved { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. } => {}
     }
 }
 
@@ -183,7 +186,10 @@ pub(super) fn tell_delta(stream: &mut Stream, event: &Event, sink: &mut Sink<'_>
         | Body::Cleared
         | Body::Compacting { .. }
         | Body::Moved { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. } => {}
     }
 }
 
@@ -257,7 +263,10 @@ fn observe(stream: &mut Stream, event: &Event) -> Option<Turn> {
         | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Moved { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. } => {}
     }
     None
 }

@@ -139,7 +139,10 @@ fn part(event: &Event) -> Part<'_> {
         | Body::Compacting { .. }
         | Body::Compacted { .. }
         | Body::Moved { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => Part::Nothing,
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. } => Part::Nothing,
     }
 }
 

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    AskId, AskRequest, Body, CallId, CommandSpec, Content, Exit, FileChange, Link, Location, MessageId,
-    NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution, Resolver, Risk, StepStatus,
-    Stop, SurfaceId, TerminalId, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
+    AskId, AskRequest, Body, CallId, Category, Choice, CommandSpec, Content, Exit, FileChange, Link,
+    Location, MessageId, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution,
+    Resolver, Risk, SettingSpec, StepStatus, Stop, SurfaceId, TerminalId, ToolChange, ToolClass, ToolContent,
+    ToolEnd, ToolKind, ToolStart, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -124,7 +125,9 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
                 risk,
                 reason,
                 preview,
-                question, foreign: None }
+                question,
+                foreign: None,
+            }
         },
     )
 }
@@ -159,6 +162,36 @@ fn usage() -> impl Strategy<Value = Usage> {
         cost_usd,
         unpriced: n[0] % 2 == 1,
     })
+}
+
+fn spec() -> impl Strategy<Value = SettingSpec> {
+    let choice =
+        (text(), text(), text()).prop_map(|(value, name, description)| Choice { value, name, description });
+    let category = select(vec![Category::Mode, Category::Model, Category::ModelConfig, Category::Other]);
+    (text(), text(), text(), category, vec(choice, 0..3), text()).prop_map(
+        |(id, name, description, category, choices, default)| SettingSpec {
+            id,
+            name,
+            description,
+            category,
+            choices,
+            default,
+        },
+    )
+}
+
+fn tool_change() -> impl Strategy<Value = ToolChange> {
+    let known = (option::of(text()), option::of(tool_kind()), option::of(vec(location(), 0..3)));
+    (call(), known, option::of(text()), option::of(tool_contents())).prop_map(
+        |(call, (title, kind, locations), input, content)| ToolChange {
+            call,
+            title,
+            kind,
+            locations,
+            input: input.map(Opaque),
+            content,
+        },
+    )
 }
 
 fn plan_entry() -> impl Strategy<Value = PlanEntry> {
@@ -237,6 +270,9 @@ fn kept_aside() -> impl Strategy<Value = Body> {
         any::<bool>().prop_map(|given_up| Body::Compacting { given_up }),
         text().prop_map(|summary| Body::Compacted { summary }),
         path().prop_map(|cwd| Body::Moved { cwd }),
+        (text(), text()).prop_map(|(agent, session)| Body::Joined { agent, session }),
+        vec(spec(), 0..3).prop_map(|settings| Body::Offered { settings }),
+        tool_change().prop_map(|change| Body::ToolChanged(Box::new(change))),
         text().prop_map(|payload| Body::Foreign { payload: Opaque(payload) }),
         (stop, option::of(text())).prop_map(|(stop, error)| Body::TurnEnded { stop, error }),
     ]

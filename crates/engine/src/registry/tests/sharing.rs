@@ -156,7 +156,9 @@ async fn an_imported_history_may_hold_anything() {
         at: Timestamp(at),
         origin: Origin::Agent,
         turn: turn.map(TurnId),
-        body, relayed: None };
+        body,
+        relayed: None,
+    };
     let usage = || Body::Usage(Usage { input: u64::MAX, cost_usd: f64::MAX, ..Usage::default() });
     let events = vec![
         event(i64::MIN, Some(9), Body::TurnStarted),

@@ -101,7 +101,10 @@ impl Facts {
             | Body::Notice { .. }
             | Body::Compacting { .. }
             | Body::Compacted { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => return false,
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => return false,
         }
         true
     }

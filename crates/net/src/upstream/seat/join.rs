@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use wire::upstream::{self, Opened};
 
-use super::{Joined, Seat, Terms, foreign};
+use super::{Hearing, Joined, Seat, Terms, foreign};
 use crate::upstream::crew::{Crew, Told};
 use crate::upstream::external::failed;
 
@@ -50,7 +50,7 @@ impl Seat {
         {
             let mut state = self.state();
             state.untold = talked && is_new;
-            state.offers.clone_from(&opened.offers);
+            state.hearing = Hearing::new(opened.offers.clone());
             state.joined = Some(Arc::clone(&joined));
         }
         self.tell_log(&joined, &opened, restored).await?;
@@ -133,7 +133,7 @@ impl Seat {
         let gone = |gone: engine::SessionGone| failed(gone.to_string());
         let body = Body::Joined { agent: Arc::clone(self.name()), session: Arc::clone(&joined.id) };
         self.context.emit(body).await.map_err(gone)?;
-        let settings = opened.offers.specs().to_vec();
+        let settings = opened.offers.specs();
         if !settings.is_empty() {
             self.context.emit(Body::Offered { settings }).await.map_err(gone)?;
         }
@@ -151,7 +151,7 @@ impl Seat {
         let settings = self.context.settings();
         for (id, now) in opened.offers.values() {
             let chosen: Arc<str> = settings.get(id).into();
-            if chosen.is_empty() || *chosen == **now || **id == *APPROVAL {
+            if chosen.is_empty() || *chosen == **now || id.as_ref() == APPROVAL {
                 continue;
             }
             let set = upstream::set(&opened.offers, &joined.id, id, &chosen);

@@ -40,7 +40,7 @@ impl Seat {
             state.heard = Some(Instant::now());
             state.asking = 0;
         }
-        let params = upstream::prompt(&joined.id, &content);
+        let params = upstream::prompt(&joined.id, &content, joined.crew.can());
         let terms = Terms { deadline: None, lane: Some(Arc::clone(&joined.id)) };
         let mut answer = joined.crew.peer().request("session/prompt", &params, terms);
         let came = tokio::select! {
@@ -73,7 +73,7 @@ impl Seat {
     }
 
     async fn ended(&self, result: &RawValue, context: &TurnContext) -> Result<Stop, TurnError> {
-        let ended = upstream::ended(result);
+        let ended = self.state().hearing.ended(result);
         if let Some(usage) = ended.usage {
             // A session that is gone counts nothing.
             context.usage(usage).await.ok();

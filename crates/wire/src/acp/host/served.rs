@@ -104,8 +104,9 @@ pub fn host_result(reply: &HostReply) -> Result<Box<RawValue>, Unserved> {
             raw(&schema::TerminalOutputResponse::new(output.text.as_ref(), output.truncated)
                 .exit_status(output.exit.as_ref().map(status)))
         }
-        HostReply::Extension(answer) => RawValue::from_string(answer.0.to_string())
-            .map_err(|error| Unserved::Failed(error.to_string())),
+        HostReply::Extension(answer) => {
+            RawValue::from_string(answer.0.to_string()).map_err(|error| Unserved::Failed(error.to_string()))
+        }
         HostReply::Exit(exit) => raw(&schema::WaitForTerminalExitResponse::new(status(exit))),
     }
 }

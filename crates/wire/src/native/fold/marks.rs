@@ -70,7 +70,10 @@ impl Marks {
             | Body::Compacting { .. }
             | Body::Compacted { .. }
             | Body::Moved { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => {}
         }
         self.rows += u64::from(makes_row(&event.body));
     }
@@ -147,6 +150,9 @@ fn makes_row(body: &Body) -> bool {
         | Body::Title { .. }
         | Body::Cleared
         | Body::Compacting { .. }
-        | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => false,
+        | Body::ToolChanged(_)
+        | Body::Offered { .. }
+        | Body::Joined { .. }
+        | Body::Foreign { .. } => false,
     }
 }

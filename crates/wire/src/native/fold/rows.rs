@@ -236,7 +236,10 @@ impl Rows {
             | Body::Commands { .. }
             | Body::Title { .. }
             | Body::Compacting { .. }
-            | Body::ToolChanged(_) | Body::Offered { .. } | Body::Joined { .. } | Body::Foreign { .. } => {}
+            | Body::ToolChanged(_)
+            | Body::Offered { .. }
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => {}
         }
     }
 

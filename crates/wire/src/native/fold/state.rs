@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, AskId, Body, CallId, CommandSpec, Event, PlanEntry, SessionId, SettingSpec, Settings, StepStatus,
-    Timestamp, Totals, TurnId,
+    APPROVAL, AskId, Body, CallId, CommandSpec, Event, PlanEntry, SessionId, SettingSpec, Settings,
+    StepStatus, Timestamp, Totals, TurnId,
 };
 
 use super::asks::ask_view;
@@ -111,7 +111,9 @@ impl State {
             | Body::CancelRequested
             | Body::PolicyBlocked { .. }
             | Body::Notice { .. }
-            | Body::ToolChanged(_) | Body::Joined { .. } | Body::Foreign { .. } => return false,
+            | Body::ToolChanged(_)
+            | Body::Joined { .. }
+            | Body::Foreign { .. } => return false,
         }
         true
     }

@@ -170,7 +170,9 @@ fn asked(ask: &str, call: Option<CallId>, question: Option<Question>) -> Body {
         risk: Risk::Low,
         reason: "why".into(),
         preview: Vec::new(),
-        question, foreign: None };
+        question,
+        foreign: None,
+    };
     Body::Asked { ask: AskId(number(ask)), request: Box::new(request) }
 }
 
