@@ -37,7 +37,7 @@ impl Backend for Asking {
         &self.abilities
     }
 
-    fn open(&self, spec: SessionSpec) -> Arc<dyn BackendSession> {
+    fn open(&self, spec: SessionSpec, _context: engine::SessionContext) -> Arc<dyn BackendSession> {
         let policy = Policy { mode: self.mode, roots: vec![spec.cwd.clone()], ..Policy::default() };
         let desk = Desk::open(DeskSpec {
             cwd: spec.cwd,
