@@ -149,9 +149,9 @@ fn a_row_of_ours_follows_what_the_agent_says_of_a_call() {
     let events = log(&recorded()[2..5]);
     let mut rows = Rows::default();
     let row = |rows: &Rows| {
-        let tools =
+        let mut tools =
             rows.iter().filter_map(|row| if let What::Tool(tool) = &row.what { Some(tool) } else { None });
-        let tool = tools.last().unwrap();
+        let tool = tools.next_back().unwrap();
         format!("{} {:?} {:?} {}", tool.title, tool.state, tool.kind, tool.diffs.len())
     };
     let mut seen = Vec::new();
