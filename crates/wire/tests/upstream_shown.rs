@@ -12,6 +12,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use wire::View;
 use wire::acp::{ClientAbilities, Updates};
+use wire::native::What;
+use wire::native::fold::Rows;
 use wire::transcript::{Row, Transcript};
 use wire::upstream::Hearing;
 
@@ -139,6 +141,29 @@ fn output_that_grows_is_shown_to_its_end_whatever_the_client_can_do() {
     let running = Transcript::of(events[..3].iter().map(AsRef::as_ref)).rows.pop();
     let Some(Row::Tool(row)) = running else { panic!() };
     assert_eq!(row.output, "one\ntwo\n");
+}
+
+/// Agents begin a call before they know what it is about, and our own clients show what is known.
+#[test]
+fn a_row_of_ours_follows_what_the_agent_says_of_a_call() {
+    let events = log(&recorded()[2..5]);
+    let mut rows = Rows::default();
+    let row = |rows: &Rows| {
+        let mut tools =
+            rows.iter().filter_map(|row| if let What::Tool(tool) = &row.what { Some(tool) } else { None });
+        let tool = tools.next_back().unwrap();
+        format!("{} {:?} {:?} {}", tool.title, tool.state, tool.kind, tool.diffs.len())
+    };
+    let mut seen = Vec::new();
+    for event in &events {
+        rows.observe(event);
+        seen.push(row(&rows));
+    }
+    expect![[r#"
+        Preparing file… Running "edit" 0
+        Write a Running "edit" 1
+        Write a Done "edit" 1"#]]
+    .assert_eq(&seen.join("\n"));
 }
 
 /// Editors lose a whole update for one terminal that they do not know any more.
