@@ -113,7 +113,7 @@ struct Shared {
     teller: Teller,
     last_said: Mutex<Option<(String, Instant)>>,
     tunnels: Mutex<Tunnels>,
-    /// The receiver was reached, for whichever session.
+    /// The receiver was reached, for whichever session or for the machine.
     was_connected: AtomicBool,
     /// The session that the bridge was started for, if it was for one.
     first: Option<SessionId>,
@@ -245,6 +245,10 @@ impl Shared {
     /// The session has a tunnel that is to stay.
     fn carries(&self, session: &SessionId) -> bool {
         locked(&self.tunnels).open.get(session).is_some_and(|bridged| !bridged.detach.is_cancelled())
+    }
+
+    fn carries_any(&self) -> bool {
+        !locked(&self.tunnels).open.is_empty()
     }
 
     /// Somebody elsewhere opened it.

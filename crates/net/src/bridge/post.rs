@@ -94,7 +94,7 @@ impl Post {
             .pool_max_idle_per_host(2)
             .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
             .build();
-        let client = client.map_err(|error| Trouble::unsent(&error))?;
+        let client = client.map_err(|error| Trouble::untrusting(&error))?;
         Ok(Self { client, address, token, pace })
     }
 

@@ -68,7 +68,7 @@ impl Trouble {
                 "the token is known, and may not do this; get another from the receiver's owner, then start the bridge again"
             }
             Self::Certificate { .. } => {
-                "trust the receiver's certificate on this machine, or, for development only, add --insecure"
+                "trust the receiver's certificate on this machine, or name a file with who vouches for it in SSL_CERT_FILE; for development only, add --insecure"
             }
             Self::Closed { .. } => "if it keeps closing, check that WebSockets reach the receiver at /ws/",
             Self::Answered { .. } => "check that the address is a receiver's, and that it is well",
@@ -104,6 +104,15 @@ impl Trouble {
             300..=399 => Self::Redirected { to: quoted(location.unwrap_or("nowhere")) },
             status => Self::Answered { what, status },
         }
+    }
+
+    /// Why no request can be made at all: there is nobody whom this machine trusts, or what it trusts cannot be read.
+    pub(super) fn untrusting(error: &reqwest::Error) -> Self {
+        let mut cause: &(dyn Error + 'static) = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Self::Certificate { reason: quoted(&cause.to_string()) }
     }
 
     /// Why a request was not answered.

@@ -17,6 +17,7 @@ use testkit::server::DEADLINE;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use wire::tunnel::{PROTOCOL, Up};
 
@@ -62,6 +63,8 @@ pub struct Inner {
     pub seen: watch::Sender<Vec<Seen>>,
     sockets: mpsc::Sender<Socket>,
     host: String,
+    /// What is answered instead, once each, to a request whose path ends so.
+    pub odd: Mutex<VecDeque<(&'static str, String)>>,
     /// For tunnels without sockets: what is to be said, and what was said.
     pub down: Mutex<VecDeque<Value>>,
     pub up: watch::Sender<Vec<Up>>,
@@ -90,6 +93,7 @@ impl Receiver {
             seen: watch::Sender::new(Vec::new()),
             sockets,
             host: host.clone(),
+            odd: Mutex::default(),
             down: Mutex::default(),
             up: watch::Sender::new(Vec::new()),
         });
@@ -130,6 +134,14 @@ impl Receiver {
         seen.unwrap().iter().filter(|seen| seen.what == what).cloned().collect()
     }
 
+    /// Answers requests whose path ends so with these bodies first.
+    pub fn answers_oddly(&self, end: &'static str, bodies: impl IntoIterator<Item = String>) -> usize {
+        let mut odd = self.inner.odd.lock().unwrap();
+        let before = odd.len();
+        odd.extend(bodies.into_iter().map(|body| (end, body)));
+        odd.len() - before
+    }
+
     pub fn all(&self) -> Vec<Seen> {
         self.inner.seen.borrow().clone()
     }
@@ -150,6 +162,9 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let told = serde_json::from_slice(&body).unwrap_or_default();
     let what = format!("{} {path}", parts.method);
     inner.seen.send_modify(|seen| seen.push(Seen { what, authorization, body: told }));
+    if let Some(body) = odd(&inner, &path) {
+        return body.into_response();
+    }
     if path.starts_with("/api/tunnel/") {
         return tunnel(&inner, &path, &body).await;
     }
@@ -174,6 +189,12 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
         Some(_) => StatusCode::NO_CONTENT.into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+fn odd(inner: &Inner, path: &str) -> Option<String> {
+    let mut odd = inner.odd.lock().unwrap();
+    let next = odd.iter().position(|(end, _)| path.ends_with(end) && !path.contains("/machine/"))?;
+    odd.remove(next).map(|(_, body)| body)
 }
 
 fn opened(inner: &Arc<Inner>, upgrade: WebSocketUpgrade, path: String) -> Response {
@@ -222,8 +243,10 @@ async fn tunnel(inner: &Inner, path: &str, body: &Bytes) -> Response {
 impl Socket {
     /// The next text frame; pings are answered on the way.
     pub async fn text(&mut self) -> Option<String> {
+        // Pings keep coming: they are no reason to wait on.
+        let deadline = Instant::now() + DEADLINE;
         loop {
-            let message = tokio::time::timeout(DEADLINE, self.web.recv()).await.expect("a frame in time");
+            let message = tokio::time::timeout_at(deadline, self.web.recv()).await.expect("a frame in time");
             match message {
                 Some(Ok(Message::Text(text))) => return Some(text.to_string()),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_))) => {}

@@ -7,8 +7,8 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
@@ -104,7 +104,8 @@ impl From<String> for Unconnected {
 async fn connect(port: u16) -> Result<WebSocketStream<Connection>, Unconnected> {
     let servers = running::all().map_err(|trouble| trouble.in_short())?;
     let found = servers.iter().find(|server| server.port == port);
-    let server = Server::of(found.ok_or_else(|| "the server has ended".to_owned())?).map_err(|trouble| trouble.in_short())?;
+    let server = Server::of(found.ok_or_else(|| "the server has ended".to_owned())?)
+        .map_err(|trouble| trouble.in_short())?;
     let scheme = if server.is_secure() { "wss" } else { "ws" };
     let address = format!("{scheme}://{}/ui/socket", server.address());
     let mut request = address.into_client_request().map_err(|error| error.to_string())?;
