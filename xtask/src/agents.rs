@@ -7,11 +7,14 @@ mod client;
 mod compare;
 mod drive;
 mod host;
+mod kills;
 mod known;
+mod left;
 mod model;
 mod run;
 mod said;
 mod scenario;
+mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,6 +102,23 @@ impl Agent {
     pub fn folder(&self) -> String {
         self.name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect()
     }
+}
+
+/// The same command behind a server.
+pub fn behind(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
+    let mut serve = program(server);
+    serve.arg("serve");
+    for (name, value) in command.get_envs() {
+        let (Some(name), Some(value)) = (name.to_str(), value) else { bail!("a variable that is no text") };
+        // What everybody is given need not be named.
+        if name != "PATH" && name != "TMPDIR" {
+            serve.args(["--agent-env", name]);
+        }
+        serve.env(name, value);
+    }
+    serve.env("ROPEWALK_HOME", place.home.with_file_name("state"));
+    serve.arg("--").arg(command.get_program()).args(command.get_args());
+    Ok(serve)
 }
 
 /// The program of one of the agents, installed if need be.

@@ -33,6 +33,7 @@ usage: cargo xtask <task>
   agents [..]    have real agents, offline, do the same alone and behind the server, and compare
   bench [..]     measure against a hand-written echo agent and the official SDK
   bench turns    measure turns beside other agents, which are installed for it
+  bench agents   measure what it costs to stand between a client and an agent
   bench web      measure the web app in a browser
   bench hub      measure one hub and three under load
   real-model     have the built binary think with a real, small model
@@ -64,6 +65,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["web", rest @ ..] => web::run(rest),
         ["rigs", names @ ..] => rigs::run(names),
         ["agents", rest @ ..] => agents::run(rest),
+        ["bench", "agents", rest @ ..] => bench::agents::run(rest),
         ["bench", "turns", rest @ ..] => bench::turns::run(&owned(rest)),
         ["bench", "web", rest @ ..] => bench::web::run(&owned(rest)),
         ["bench", "hub", rest @ ..] => bench::hub::run(&owned(rest)),

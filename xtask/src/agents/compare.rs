@@ -189,24 +189,24 @@ fn without_text(frame: &Value) -> Value {
 /// Compares two lists in order; what is only in one of them, or differs, is told.
 fn in_order(step: &str, direct: &[Said], through: &[Said], rules: &Rules, found: &mut Vec<String>) {
     let equal = |a: &Said, b: &Said| a.kind == b.kind && told(a, b, rules).is_none();
-    let pairs = longest(direct, through, equal);
     let (mut at, mut beside) = (0, 0);
-    for (one, other) in pairs.into_iter().chain([(direct.len(), through.len())]) {
-        let (mut lost, mut new) =
-            (direct[at..one].iter().peekable(), through[beside..other].iter().peekable());
-        while lost.peek().is_some() || new.peek().is_some() {
-            match (lost.next(), new.next()) {
-                (Some(a), Some(b)) if a.kind == b.kind => {
-                    let what = told(a, b, rules).unwrap_or_default();
-                    found.push(format!("step {step}, {}: {what}", a.kind));
-                }
-                (a, b) => {
-                    found.extend(
-                        a.map(|a| format!("step {step}, {} is missing: {}", a.kind, shown(&a.frame))),
-                    );
-                    found.extend(b.map(|b| format!("step {step}, {} is new: {}", b.kind, shown(&b.frame))));
-                }
-            }
+    for (one, other) in longest(direct, through, equal).into_iter().chain([(direct.len(), through.len())]) {
+        unequal(step, &direct[at..one], &through[beside..other], rules, found);
+        (at, beside) = (one + 1, other + 1);
+    }
+}
+
+/// What stands between two frames that are equal: of one kind they are compared, else they are lost or new.
+fn unequal(step: &str, lost: &[Said], new: &[Said], rules: &Rules, found: &mut Vec<String>) {
+    let (mut at, mut beside) = (0, 0);
+    let alike = longest(lost, new, |a, b| a.kind == b.kind);
+    for (one, other) in alike.into_iter().chain([(lost.len(), new.len())]) {
+        let told_of =
+            |word: &str, said: &Said| format!("step {step}, {} is {word}: {}", said.kind, shown(&said.frame));
+        found.extend(lost[at..one].iter().map(|said| told_of("missing", said)));
+        found.extend(new[beside..other].iter().map(|said| told_of("new", said)));
+        if let (Some(a), Some(b)) = (lost.get(one), new.get(other)) {
+            found.push(format!("step {step}, {}: {}", a.kind, told(a, b, rules).unwrap_or_default()));
         }
         (at, beside) = (one + 1, other + 1);
     }

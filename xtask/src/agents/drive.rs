@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use super::client::{Client, Entry};
+use super::left::left_behind;
 use super::model::{self, Model};
 use super::scenario::{Action, Step, Traits};
 use super::{Agent, Place};
@@ -21,7 +22,6 @@ const PICTURE: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 /// What follows an answer unasked comes soon.
 const SETTLE: Duration = Duration::from_millis(500);
-const GONE_MAX: Duration = Duration::from_secs(5);
 
 /// Whom the client starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,14 +138,27 @@ impl<'a> Drive<'a> {
 
     fn open(&mut self, step: &Step, offers: bool) -> anyhow::Result<Verdict> {
         self.start(&step.name, offers)?;
-        self.report.opened = self.new_session(&json!([]))?;
-        self.report.session = session_of(&self.report.opened)?;
+        self.open_session()?;
         if offers && let Some(mode) = &self.traits.mode {
             let mode = json!({"sessionId": self.report.session, "modeId": mode});
             self.client()?.call("session/set_mode", &mode)?;
         }
         self.client()?.settle(SETTLE)?;
         Ok(Verdict::Works(format!("{} ms", self.report.start.as_millis())))
+    }
+
+    pub fn open_session(&mut self) -> anyhow::Result<()> {
+        self.report.opened = self.new_session(&json!([]))?;
+        self.report.session = session_of(&self.report.opened)?;
+        Ok(())
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.report.place
+    }
+
+    pub fn session(&self) -> &str {
+        &self.report.session
     }
 
     /// Ends the client there is, and starts another one.
@@ -179,7 +192,11 @@ impl<'a> Drive<'a> {
             ensure!(text.contains(from), "{} has no {from}", file.display());
             std::fs::write(file, text.replace(from, to))?;
         }
-        if self.way == Way::Direct { Ok(command) } else { through(&command, place) }
+        if self.way == Way::Direct {
+            Ok(command)
+        } else {
+            super::behind(&command, place, &command::server()?)
+        }
     }
 
     pub fn client(&mut self) -> anyhow::Result<&mut Client> {
@@ -376,47 +393,4 @@ impl<'a> Drive<'a> {
 
 fn session_of(opened: &Value) -> anyhow::Result<String> {
     opened["sessionId"].as_str().map(str::to_owned).context("session/new gave no sessionId")
-}
-
-/// The same command behind the server.
-fn through(command: &Command, place: &Place) -> anyhow::Result<Command> {
-    let mut server = command::program(command::server()?);
-    server.arg("serve");
-    for (name, value) in command.get_envs() {
-        let (Some(name), Some(value)) = (name.to_str(), value) else { bail!("a variable that is no text") };
-        if name != "PATH" {
-            server.args(["--agent-env", name]);
-        }
-        server.env(name, value);
-    }
-    server.env("ROPEWALK_HOME", place.home.with_file_name("state"));
-    server.arg("--").arg(command.get_program()).args(command.get_args());
-    Ok(server)
-}
-
-/// Processes that still have the place's home after a while; they are ended.
-pub fn left_behind(place: &Place) -> Vec<String> {
-    let mark = format!("HOME={}", place.home.display());
-    let deadline = Instant::now() + GONE_MAX;
-    let mut left = marked(&mark);
-    while !left.is_empty() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(50));
-        left = marked(&mark);
-    }
-    for (pid, _) in &left {
-        drop(command::output(command::program("kill").args(["-9", &pid.to_string()])));
-    }
-    left.into_iter().map(|(_, line)| line).collect()
-}
-
-pub fn marked(mark: &str) -> Vec<(u32, String)> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-        let has = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        has.then(|| (pid, String::from_utf8_lossy(&line).replace('\0', " ").trim_end().to_owned()))
-    })
-    .collect()
 }

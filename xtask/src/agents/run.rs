@@ -8,16 +8,18 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::client::as_lines;
 use super::compare::{self, Rules};
 use super::drive::{self, Report, Verdict, Way};
+use super::kills::{self, Kills};
 use super::model::Model;
 use super::said::{Marks, Said, said};
 use super::scenario::{self, Step, Traits};
+use super::table::{self, Row};
 use super::{AGENTS, Agent, OTHERS};
-use crate::command;
+use crate::{command, setup};
 
 /// Steps that an agent has to do to be of use at all.
 const TURNS: [&str; 5] = ["open", "write", "allow", "refuse", "cancel"];
@@ -38,15 +40,23 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
     let options = Options::parse(arguments)?;
     let steps = scenario::steps()?;
     Model::build()?;
-    let mut failed = Vec::new();
+    let (mut failed, mut rows) = (Vec::new(), Vec::new());
     for agent in AGENTS.iter().chain(&OTHERS) {
         let Ok(traits) = scenario::traits(agent.name) else { continue };
         if !options.wants(agent.name, &traits) {
             continue;
         }
-        let faults = Rig { agent, traits, steps: &steps, folder: folder_of(agent)? }.run(&options);
-        let faults = faults.unwrap_or_else(|error| vec![format!("{error:#}")]);
-        failed.extend(faults.iter().map(|fault| format!("{}: {fault}", agent.name)));
+        let rig = Rig { agent, traits, steps: &steps, folder: folder_of(agent)? };
+        match rig.run(&options) {
+            Ok((faults, row)) => {
+                failed.extend(faults.iter().map(|fault| format!("{}: {fault}", agent.name)));
+                rows.extend(row);
+            }
+            Err(error) => failed.push(format!("{}: {error:#}", agent.name)),
+        }
+    }
+    if options.write {
+        table::write(&rows)?;
     }
     if failed.is_empty() { Ok(()) } else { bail!("{} faults:\n  {}", failed.len(), failed.join("\n  ")) }
 }
@@ -66,6 +76,10 @@ impl Options {
                 name => options.names.push(name.to_owned()),
             }
         }
+        ensure!(
+            !options.direct || !options.write,
+            "the table is of agents behind the server: leave out --direct"
+        );
         let known = |name: &String| scenario::traits(name).map(drop);
         options.names.iter().try_for_each(known)?;
         Ok(options)
@@ -91,19 +105,42 @@ struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    /// Everything that is wanted of one agent; gives what is wrong.
-    fn run(&self, options: &Options) -> anyhow::Result<Vec<String>> {
+    /// Everything that is wanted of one agent; gives what is wrong, and the row of the table.
+    fn run(&self, options: &Options) -> anyhow::Result<(Vec<String>, Option<Row>)> {
         let direct = self.drive(Way::Direct)?;
         let mut found = faults(&direct, None);
         if options.twice {
             found.extend(self.compare(&direct, &self.drive(Way::Direct)?)?);
         }
-        if !options.direct {
-            let through = self.drive(Way::Through)?;
-            found.extend(faults(&through, Some(&direct)));
-            found.extend(self.compare(&direct, &through)?);
+        if options.direct {
+            return Ok((found, None));
         }
-        Ok(found)
+        let through = self.drive(Way::Through)?;
+        found.extend(faults(&through, Some(&direct)));
+        found.extend(self.compare(&direct, &through)?);
+        found.extend(self.schema().err().map(|error| format!("{error:#}")));
+        let kills = self.kills(options.kills)?;
+        found.extend(kills.iter().flat_map(|kills| kills.faults.clone()));
+        Ok((found, Some(table::row(self.agent.name, &direct, &through, kills.as_ref()))))
+    }
+
+    /// What the official schema says of both records.
+    fn schema(&self) -> anyhow::Result<()> {
+        let mut judge = command::program(setup::python());
+        judge.arg("tests/agents/schema_compare.py").env("PYTHONDONTWRITEBYTECODE", "1");
+        judge.args(["direct", "through"].map(|name| self.folder.join(format!("{name}.jsonl"))));
+        command::run(&mut judge).context("the server sends what the schema does not allow")
+    }
+
+    /// A turn that is over at once cannot be interrupted.
+    fn kills(&self, rounds: usize) -> anyhow::Result<Option<Kills>> {
+        if rounds == 0 || self.traits.lacks.contains_key("cancel") {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        let kills = kills::run(self.agent, &self.traits, self.steps, rounds, &self.folder)?;
+        println!("{} kills: {:.1} s, {kills:?}", self.agent.name, began.elapsed().as_secs_f64());
+        Ok(Some(kills))
     }
 
     /// Where two records differ and must not.
