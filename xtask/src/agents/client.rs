@@ -298,3 +298,21 @@ pub fn as_lines(record: &[Entry]) -> String {
     };
     record.iter().map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_answered_by_the_agents_own_option_for_once_if_there_is_one() {
+        let option = |kind: &str| json!({"optionId": format!("my {kind}"), "kind": kind});
+        let ask =
+            |kinds: &[&str]| json!({"options": kinds.iter().map(|kind| option(kind)).collect::<Vec<_>>()});
+        let all = ask(&["allow_always", "allow_once", "reject_once"]);
+        let id = |answer: Result<Value, String>| answer.map(|answer| answer["outcome"]["optionId"].clone());
+        assert_eq!(id(chosen(&all, Answer::Allow)), Ok("my allow_once".into()));
+        assert_eq!(id(chosen(&all, Answer::Refuse)), Ok("my reject_once".into()));
+        assert_eq!(id(chosen(&ask(&["allow_always"]), Answer::Allow)), Ok("my allow_always".into()));
+        assert!(chosen(&ask(&["allow_always"]), Answer::Refuse).is_err());
+    }
+}

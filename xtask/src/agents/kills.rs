@@ -79,12 +79,7 @@ impl Round<'_> {
         let own = self.drive.client()?.pid();
         let mark = mark(self.drive.place());
         let ended = self.interrupted(|_| {
-            let victims: Vec<u32> = marked(&mark)
-                .into_iter()
-                .map(|(pid, _)| pid)
-                .filter(|pid| *pid != own && is_agent(*pid))
-                .collect();
-            let first = victims.into_iter().min().context("the agent's process is not found")?;
+            let first = agent_of(&mark, own).context("the agent's process is not found")?;
             kill(first)
         });
         // The turn may end with an error or as cancelled; only a turn that ended well would be a lie.
@@ -166,10 +161,20 @@ fn mark(place: &Place) -> String {
     format!("HOME={}", place.home.display())
 }
 
-/// The server is marked too, and starts helpers of its own.
-fn is_agent(pid: u32) -> bool {
-    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    program.file_name().is_some_and(|name| name != "ropewalk")
+/// The agent among the marked processes: it is not the server nor one of its helpers, and none of the
+/// others has started it.
+fn agent_of(mark: &str, server: u32) -> Option<u32> {
+    let ours = |pid: &u32| {
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        *pid == server || program.file_name().is_some_and(|name| name == "ropewalk")
+    };
+    let others: Vec<u32> = marked(mark).into_iter().map(|(pid, _)| pid).filter(|pid| !ours(pid)).collect();
+    others.iter().copied().find(|pid| parent(*pid).is_none_or(|parent| !others.contains(&parent)))
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 fn kill(pid: u32) -> anyhow::Result<()> {
