@@ -24,6 +24,8 @@ pub struct Rules {
     more: Vec<String>,
     any_time: Vec<String>,
     last_counts: Vec<String>,
+    /// Texts that a number of the moment stands after.
+    numbers: Vec<String>,
 }
 
 impl Rules {
@@ -50,7 +52,13 @@ impl Rules {
                 _ => bail!("no rule is known as {}", entry["rule"]),
             }
         }
-        rules.ignore.extend(varies.iter().map(|(field, _)| path(field)));
+        for (what, _) in varies {
+            match what.split_once(' ') {
+                Some(("frame", kind)) => rules.any_time.push(kind.to_owned()),
+                Some(("text", before)) => rules.numbers.push(before.to_owned()),
+                _ => rules.ignore.push(path(what)),
+            }
+        }
         Ok(rules)
     }
 
@@ -65,6 +73,20 @@ impl Rules {
     /// Takes out what does not count.
     pub fn ignored(&self, frame: &mut Value) {
         self.ignore.iter().for_each(|path| take_out(frame, path));
+    }
+
+    /// A text without the numbers of the moment.
+    pub fn unnumbered(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for before in &self.numbers {
+            let parts = text.split(before.as_str()).enumerate();
+            let parts = parts.map(|(at, part)| match at {
+                0 => part.to_owned(),
+                _ => format!("{before}N{}", part.trim_start_matches(|first: char| first.is_ascii_digit())),
+            });
+            text = parts.collect();
+        }
+        text
     }
 
     fn has(list: &[String], said: &Said) -> bool {
@@ -124,7 +146,7 @@ pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<Stri
         .collect();
     for kind in kinds {
         let of = |all: &[Said]| {
-            let mut all: Vec<Said> = all.iter().filter(|said| said.kind == *kind).cloned().collect();
+            let mut all = folded(all.iter().filter(|said| said.kind == *kind), rules);
             all.dedup_by(|next, last| next.frame == last.frame);
             all
         };
@@ -333,6 +355,13 @@ mod tests {
         assert_eq!(check(&direct, &through), Vec::<String>::new());
         let timed = |took| update("plan", json!({"took": took}));
         assert!(check(&[timed(1)], &[timed(2)]).is_empty());
+        let of_agent = Rules::of(
+            &json!([]),
+            &[("text pid: ".into(), String::new()), ("frame update plan".into(), String::new())],
+        )
+        .unwrap();
+        assert_eq!(of_agent.unnumbered("pid: 12, pid: 345"), "pid: N, pid: N");
+        assert!(differences(&[timed(1), text("a")], &[text("a"), timed(1)], &of_agent).is_empty());
     }
 
     #[test]

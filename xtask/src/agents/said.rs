@@ -72,7 +72,11 @@ impl Names {
         match value {
             Value::String(text) => {
                 let named = field.is_some_and(|field| rules.same_name(field));
-                *text = if named { self.numbered(text) } else { self.known_inside(&plain(text, marks)) };
+                *text = if named {
+                    self.numbered(text)
+                } else {
+                    self.known_inside(&rules.unnumbered(&plain(text, marks)))
+                };
             }
             Value::Array(values) => values.iter_mut().for_each(|value| self.clean(value, None, marks, rules)),
             Value::Object(values) => {

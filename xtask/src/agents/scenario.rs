@@ -67,7 +67,8 @@ pub struct Traits {
     pub lacks: BTreeMap<String, String>,
     /// How a step ends with this agent, where that differs, with the reason.
     pub ends: BTreeMap<String, (String, String)>,
-    /// Where two runs of the agent alone differ, with the reason.
+    /// Where two runs of the agent alone differ, with the reason: a path into a frame, `frame KIND` whose place
+    /// among the others is not fixed, or `text WORDS` after which a number stands.
     pub varies: Vec<(String, String)>,
 }
 
