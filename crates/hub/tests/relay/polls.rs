@@ -97,3 +97,20 @@ async fn a_body_that_is_too_large_or_no_frames_is_refused_and_the_next_one_is_ta
         down(&node, "s1", &connection, |frame| frame["ack"]["events"] == 1).await;
     }
 }
+
+#[tokio::test]
+async fn who_finds_no_place_for_a_poll_cuts_nobody_off() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ops", "s1", None).await;
+    let mut bridge = node.bridge("ops", "s1").await;
+    bridge.ready().await;
+    // All places of one person.
+    while node.http("POST", "/api/tunnel/machine/box/open", "of-ops", None).await.0 == 200 {}
+    let (status, refused) = node.http("POST", "/api/tunnel/s1/open", "of-ops", None).await;
+    assert_eq!((status, refused["error"].as_str()), (429, Some("too_many_connections")), "{refused}");
+    bridge.say(events(0, 1..=2)).await;
+    bridge.acked(2).await;
+    node.register("dev", "d1", None).await;
+    open(&node, "d1", "dev").await;
+}

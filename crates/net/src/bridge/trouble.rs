@@ -25,6 +25,8 @@ pub enum Trouble {
     Elsewhere { named: String },
     #[error("bridge: the receiver cannot be reached: {reason}")]
     Unreachable { reason: String },
+    #[error("bridge: the upgrade to a WebSocket is not answered")]
+    Swallowed,
     #[error("bridge: the receiver keeps no mirror, so what is sent to it cannot be sealed")]
     Unsealable,
     #[error("bridge: the receiver says what is not understood: {what}")]
@@ -44,6 +46,7 @@ impl Trouble {
             | Self::Closed { .. }
             | Self::Answered { .. }
             | Self::Unreachable { .. }
+            | Self::Swallowed
             | Self::Malformed { .. } => false,
         }
     }
@@ -53,7 +56,7 @@ impl Trouble {
     pub(super) fn is_in_the_way(&self) -> bool {
         match self {
             Self::Answered { status, .. } => !matches!(status, 429 | 500 | 502..=504),
-            Self::Malformed { .. } => true,
+            Self::Swallowed | Self::Malformed { .. } => true,
             _ => false,
         }
     }
@@ -79,6 +82,9 @@ impl Trouble {
                 "the token is sent only to the host and port of --remote-url; name the right one there, or mend the receiver"
             }
             Self::Unreachable { .. } => "check the address and the network",
+            Self::Swallowed => {
+                "if something between here and the receiver keeps WebSockets back, it is done without them"
+            }
             Self::Unsealable => {
                 "bridge to a hub (ropewalk hub), or leave --e2e out: then the receiver reads everything"
             }

@@ -10,7 +10,7 @@ use wire::Dialect;
 use wire::tunnel::{FRAME_BYTES_MAX, Up};
 
 use super::mirror::Mirror;
-use super::receiver::{Manner, Receiver};
+use super::receiver::{Manner, Receiver, SWALLOWED};
 use super::world::{PACE, Wish, World};
 
 /// Whether all of a session is there.
@@ -26,14 +26,23 @@ fn is_mirrored(frames: &[Up], head: u64) -> bool {
 
 #[tokio::test]
 async fn after_two_upgrades_that_something_else_answered_the_mirror_is_kept_by_polling() {
+    falls_back(400, PACE).await;
+}
+
+#[tokio::test]
+async fn after_two_upgrades_that_nobody_answered_the_mirror_is_kept_by_polling() {
+    falls_back(SWALLOWED, Pace { answer: Duration::from_millis(300), ..PACE }).await;
+}
+
+async fn falls_back(upgrade: u16, pace: Pace) {
     run(Setup::offline(), async |server| {
         let mut client = server.older_client(Dialect::Ferret).await;
         let session = client.new_session().await;
         client.message(&session, "list").await;
         let receiver = Receiver::start(Manner::mirror()).await;
-        receiver.inner.manner.socket.store(400, Ordering::SeqCst);
+        receiver.inner.manner.socket.store(upgrade, Ordering::SeqCst);
         receiver.inner.down.lock().unwrap().push_back(json!({ "ready": { "events": 0, "watched": true } }));
-        let world = World::start(server, &receiver.url, Wish::default());
+        let world = World::start(server, &receiver.url, Wish { pace, ..Wish::default() });
         receiver.seen(&format!("GET /ws/{session}"), 2).await;
         receiver.seen(&format!("POST /api/tunnel/{session}/open"), 1).await;
         let head = server.handle(&session).await.read(engine::Seq::START).head().0;

@@ -21,6 +21,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use wire::tunnel::{PROTOCOL, Up};
 
+/// For [`Manner::socket`]: no answer at all.
+pub const SWALLOWED: u16 = 0;
+
 /// A request that came.
 #[derive(Debug, Clone)]
 pub struct Seen {
@@ -36,6 +39,7 @@ pub struct Manner {
     /// What it answers to each of these, instead of what it should.
     pub register: AtomicU16,
     pub heartbeat: AtomicU16,
+    pub farewell: AtomicU16,
     pub socket: AtomicU16,
     pub ws_url: Option<String>,
     pub location: Option<String>,
@@ -47,6 +51,7 @@ impl Manner {
             mirror: false,
             register: AtomicU16::new(200),
             heartbeat: AtomicU16::new(204),
+            farewell: AtomicU16::new(204),
             socket: AtomicU16::new(101),
             ws_url: None,
             location: None,
@@ -160,7 +165,10 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let body = axum::body::to_bytes(body, 32 << 20).await.unwrap_or_default();
     let authorization = parts.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     let told = serde_json::from_slice(&body).unwrap_or_default();
-    let what = format!("{} {path}", parts.method);
+    // The names of connections are not what somebody waits for.
+    let query = parts.uri.query().filter(|query| !query.starts_with("connection="));
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let what = format!("{} {path}{query}", parts.method);
     inner.seen.send_modify(|seen| seen.push(Seen { what, authorization, body: told }));
     if let Some(body) = odd(&inner, &path) {
         return body.into_response();
@@ -169,6 +177,10 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
         return tunnel(&inner, &path, &body).await;
     }
     if let Some(upgrade) = upgrade {
+        if inner.manner.socket.load(Ordering::SeqCst) == SWALLOWED {
+            // As a proxy that waits for the end of a request which has none.
+            return std::future::pending().await;
+        }
         return opened(&inner, upgrade, path);
     }
     let answer = |status: &AtomicU16, body: Value| {
@@ -186,7 +198,7 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
             answer(&inner.manner.register, json!({ "ui_url": ui_url, "ws_url": ws_url }))
         }
         Some(rest) if rest.ends_with("/heartbeat") => answer(&inner.manner.heartbeat, json!({})),
-        Some(_) => StatusCode::NO_CONTENT.into_response(),
+        Some(_) => answer(&inner.manner.farewell, json!({})),
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }
