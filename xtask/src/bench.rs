@@ -9,6 +9,7 @@
 //!
 //! **Invariant:** what is a goal and whether it is met is decided here alone; the driver only measures.
 
+pub mod agents;
 mod doors;
 mod guards;
 pub mod hub;

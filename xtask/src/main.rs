@@ -30,8 +30,10 @@ usage: cargo xtask <task>
   tidy           check the rules that no compiler checks
   web [..]       check, test and build the web app; --check: is web/dist current, --pictures: docs/images
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
+  agents [..]    have real agents, offline, do the same alone and behind the server, and compare
   bench [..]     measure against a hand-written echo agent and the official SDK
   bench turns    measure turns beside other agents, which are installed for it
+  bench agents   measure what it costs to stand between a client and an agent
   bench web      measure the web app in a browser
   bench hub      measure one hub and three under load
   real-model     have the built binary think with a real, small model
@@ -62,6 +64,8 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["tidy"] => tidy::run(),
         ["web", rest @ ..] => web::run(rest),
         ["rigs", names @ ..] => rigs::run(names),
+        ["agents", rest @ ..] => agents::run(rest),
+        ["bench", "agents", rest @ ..] => bench::agents::run(rest),
         ["bench", "turns", rest @ ..] => bench::turns::run(&owned(rest)),
         ["bench", "web", rest @ ..] => bench::web::run(&owned(rest)),
         ["bench", "hub", rest @ ..] => bench::hub::run(&owned(rest)),

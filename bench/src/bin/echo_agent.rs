@@ -16,7 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ropewalk_bench::prompt::Wish;
+use ropewalk_bench::prompt::{Wish, nanos};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -137,6 +137,15 @@ impl EchoAgent {
                 let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
                 for _ in 0..chunks {
                     write_chunk(&mut out, &params.session_id, &text)?;
+                }
+                self.write_end(&mut out, id)
+            }
+            Wish::Tick { chunks, micros } => {
+                let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+                for _ in 0..chunks {
+                    write_chunk(&mut out, &params.session_id, &format!("{};", nanos()))?;
+                    out.flush()?;
+                    std::thread::sleep(Duration::from_micros(micros));
                 }
                 self.write_end(&mut out, id)
             }

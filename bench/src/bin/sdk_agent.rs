@@ -82,7 +82,7 @@ fn turn(
 ) -> Result<()> {
     let (chunks, text) = match wish {
         Wish::Stream { chunks, text } => (*chunks, text.as_str()),
-        Wish::Sleep { .. } | Wish::Say => (1, prompt_text(request)),
+        Wish::Sleep { .. } | Wish::Tick { .. } | Wish::Say => (1, prompt_text(request)),
     };
     for _ in 0..chunks {
         let chunk = SessionUpdate::AgentMessageChunk(ContentChunk::new(text.into()));

@@ -12,6 +12,7 @@ mod gemini;
 mod ollama;
 pub(crate) mod request;
 mod responses;
+mod rules;
 mod script;
 mod serve;
 
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 use crate::{Line, say};
 
 pub use request::Seen;
+pub use rules::Rules;
 pub use script::read as read_script;
 
 /// The language of a request.
@@ -163,8 +165,16 @@ struct Shared {
     state: Mutex<State>,
     /// How many clients hung up before their answer was whole.
     hung_up: watch::Sender<usize>,
-    /// After the last answer the first comes again.
-    repeat: bool,
+    source: Source,
+}
+
+/// Where answers come from.
+enum Source {
+    /// The list, in order.
+    List,
+    /// The list; after its last answer the first comes again.
+    Repeated,
+    Rules(Rules),
 }
 
 #[derive(Default)]
@@ -183,10 +193,19 @@ impl Mock {
 
     /// On a port of the caller's choice; 0 is any.
     pub async fn listen(port: u16, answers: Vec<Answer>, repeat: bool) -> Self {
+        Self::open(port, answers, if repeat { Source::Repeated } else { Source::List }).await
+    }
+
+    /// Answers each request by what it asks.
+    pub async fn follow(port: u16, rules: Rules) -> Self {
+        Self::open(port, Vec::new(), Source::Rules(rules)).await
+    }
+
+    async fn open(port: u16, answers: Vec<Answer>, source: Source) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("a port on loopback");
         let address = listener.local_addr().expect("the port's address");
         let state = State { answers: answers.into(), models: vec!["mock".into()], ..State::default() };
-        let shared = Arc::new(Shared { state: Mutex::new(state), hung_up: watch::Sender::new(0), repeat });
+        let shared = Arc::new(Shared { state: Mutex::new(state), hung_up: watch::Sender::new(0), source });
         let mut serving = JoinSet::new();
         serving.spawn(serve::accept(listener, Arc::clone(&shared)));
         Self { address, shared, _serving: serving }
@@ -230,10 +249,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_answer(&self) -> Answer {
+    /// Whether answers are chosen by what is asked.
+    fn follows(&self) -> bool {
+        matches!(self.source, Source::Rules(_))
+    }
+
+    fn answer_to(&self, seen: &Seen) -> Answer {
+        if let Source::Rules(rules) = &self.source {
+            return rules.answer(seen);
+        }
         let mut state = self.lock();
         let answer = state.answers.pop_front();
-        if let (true, Some(answer)) = (self.repeat, &answer) {
+        if let (Source::Repeated, Some(answer)) = (&self.source, &answer) {
             let again = answer.clone();
             state.answers.push_back(again);
         }

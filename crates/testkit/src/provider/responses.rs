@@ -126,7 +126,16 @@ impl Writer<'_> {
     fn call(&mut self, tool: &str, arguments: &str) {
         let index = self.output.len();
         let (id, call) = (format!("fc_mock{index}"), format!("call_Mock{index}"));
-        let item = |status: &str, arguments: &str| json!({ "id": id, "type": "function_call", "status": status, "arguments": arguments, "call_id": call, "name": tool });
+        // A tool of a server has a namespace here: `SERVER::TOOL` in a script.
+        let (namespace, tool) =
+            tool.split_once("::").map_or((None, tool), |(space, tool)| (Some(space), tool));
+        let item = |status: &str, arguments: &str| {
+            let mut item = json!({ "id": id, "type": "function_call", "status": status, "arguments": arguments, "call_id": call, "name": tool });
+            if let Some(namespace) = namespace {
+                item["namespace"] = namespace.into();
+            }
+            item
+        };
         self.item(item("in_progress", ""), item("completed", arguments), |writer, index| {
             let at = json!({ "item_id": id, "output_index": index });
             for piece in argument_pieces(arguments) {

@@ -17,7 +17,7 @@ pub fn read(text: &str) -> Result<Vec<Answer>, String> {
     answers.iter().map(answer).collect()
 }
 
-fn answer(value: &Value) -> Result<Answer, String> {
+pub(super) fn answer(value: &Value) -> Result<Answer, String> {
     let lines = value.as_array().ok_or_else(|| format!("an answer is a list of lines, not {value}"))?;
     let mut answer = Answer::default();
     for value in lines {

@@ -10,7 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::{Answer, Fault, Frame, Seen, Shared, Tongue, request};
+use super::{Fault, Frame, Seen, Shared, Tongue, request};
 use crate::{Line, say};
 
 /// How the request for a session's name begins.
@@ -68,14 +68,26 @@ async fn write_answer(write: &mut OwnedWriteHalf, seen: &Seen, shared: &Shared) 
     if seen.body.to_string().contains(NAMING) {
         // What a session is called is no part of a script.
         let named = vec![say("A session"), Line::Usage(Usage::default())];
-        return streamed(write, tongue, &seen.model(), named.into()).await;
+        return sent(write, tongue, tongue.frames(&named, &seen.model()), None).await;
     }
-    let answer = shared.next_answer();
-    shared.lock().requests.push(seen.clone());
-    streamed(write, tongue, &seen.model(), answer).await
+    let answer = shared.answer_to(seen);
+    let number = {
+        let mut state = shared.lock();
+        state.requests.push(seen.clone());
+        state.requests.len()
+    };
+    let frames = tongue.frames(&answer.lines, &seen.model());
+    let frames = if shared.follows() { distinct(frames, number) } else { frames };
+    sent(write, tongue, frames, answer.fault).await
 }
 
 fn offers(path: &str, shared: &Shared) -> Option<String> {
+    if path == "/requests" {
+        // For those who run it as a program of its own.
+        let state = shared.lock();
+        let seen = state.requests.iter().map(|seen| json!({ "path": seen.path, "body": seen.body }));
+        return Some(serde_json::Value::Array(seen.collect()).to_string());
+    }
     let models = shared.lock().models.clone();
     if path.ends_with("/api/tags") {
         let models: Vec<_> = models.iter().map(|name| json!({ "name": name, "model": name })).collect();
@@ -88,9 +100,26 @@ fn offers(path: &str, shared: &Shared) -> Option<String> {
     None
 }
 
-async fn streamed(write: &mut OwnedWriteHalf, tongue: Tongue, model: &str, answer: Answer) -> io::Result<()> {
-    let frames = tongue.frames(&answer.lines, model);
-    match answer.fault {
+/// Real agents know calls and messages by their ids, so the ids of two answers must not be the same.
+fn distinct(frames: Vec<Frame>, number: usize) -> Vec<Frame> {
+    let own = |text: String| {
+        text.replace("Mock", &format!("Mock{number}n")).replace("_mock", &format!("_mock{number}n"))
+    };
+    let distinct = |frame| match frame {
+        Frame::Event(text) => Frame::Event(own(text)),
+        Frame::Terminator(text) => Frame::Terminator(own(text)),
+        Frame::Hang => Frame::Hang,
+    };
+    frames.into_iter().map(distinct).collect()
+}
+
+async fn sent(
+    write: &mut OwnedWriteHalf,
+    tongue: Tongue,
+    frames: Vec<Frame>,
+    fault: Option<Fault>,
+) -> io::Result<()> {
+    match fault {
         Some(Fault::Refuse { status, headers }) => {
             let body = tongue.error_body(status, &format!("the mock refuses with {status}"));
             plain(write, status, &headers, "application/json", &body).await
