@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::content::{CommandSpec, Content, Opaque};
 use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
 use crate::host::{HostAbilities, HostLink, Hosts};
-use crate::ids::{CallId, MessageId, Seq, SessionId, TurnId};
+use crate::ids::{CallId, Clock, MessageId, Seq, SessionId, Timestamp, TurnId};
 use crate::log::LogReader;
 use crate::review::Review;
 use crate::servers::{ToolServer, ToolServers};
@@ -213,6 +213,7 @@ pub struct SessionContext {
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) tracker: TaskTracker,
+    pub(crate) clock: Arc<dyn Clock>,
     /// The log from its beginning.
     pub history: LogReader,
 }
@@ -239,6 +240,10 @@ impl SessionContext {
     /// The settings as they are at this moment.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// The client to ask for what only some can do, if one offers it at this moment.

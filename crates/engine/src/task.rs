@@ -152,6 +152,7 @@ impl Task {
             settings: settings.subscribe(),
             hosts: Arc::clone(&hosts),
             tracker: parts.tracker.clone(),
+            clock: Arc::clone(&parts.clock),
             history: log.shared().reader(Seq::START),
         });
         let handle = SessionHandle {

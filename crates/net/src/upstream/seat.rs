@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::{
     Body, BoxFuture, Extensions, ForeignError, HostAbilities, MessageId, NoticeLevel, Opaque, Resolution,
-    Said, SessionContext, SessionSpec, Stop, ToolClass, TurnContext, TurnError, TurnInput, Verdict,
+    Said, SessionContext, SessionSpec, Stop, ToolKind, TurnContext, TurnError, TurnInput, Verdict,
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
 use serde_json::value::RawValue;
@@ -112,6 +112,7 @@ impl Seat {
             let mut state = self.state();
             let turn = state.turn.clone();
             let State { hearing, beside, .. } = &mut *state;
+            hearing.set_time(self.context.now());
             let mut next = || match &turn {
                 Some(turn) => turn.new_message(),
                 None => self.message_beside(beside),
@@ -194,7 +195,7 @@ impl Seat {
         let grant = Grant {
             class: request.class,
             path: request.path.clone(),
-            line: (request.class == ToolClass::Execute).then(|| request.subject.to_string()),
+            line: (request.kind == ToolKind::Execute).then(|| request.subject.to_string()),
         };
         self.state().asking += 1;
         let verdict = turn.ask(request).await;
@@ -230,9 +231,13 @@ impl Seat {
     fn judge(&self, request: &mut engine::AskRequest) {
         let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
         let place = Workplace { cwd: &self.spec.cwd, roots: &policy.roots, home: policy.home.as_deref() };
-        let line = (request.class == ToolClass::Execute).then(|| request.subject.to_string());
+        // A tool of a server has a name, not a line of shell.
+        let line = (request.kind == ToolKind::Execute).then(|| request.subject.to_string());
         let deed = Deed { class: request.class, line: line.as_deref(), path: request.path.as_deref() };
-        let usual = Assessment { risk: request.risk, reason: request.reason.to_string() };
+        // How risky a command is, its line says; without one it is what it usually is.
+        let known = line.is_some() && request.risk == Risk::Medium;
+        let risk = if known { Risk::Low } else { request.risk };
+        let usual = Assessment { risk, reason: request.reason.to_string() };
         let Assessment { risk, reason } = assess_deed(deed, usual, &place);
         (request.risk, request.reason) = (risk, reason.into());
     }
