@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::{
     Body, BoxFuture, Extensions, ForeignError, HostAbilities, MessageId, NoticeLevel, Opaque, Resolution,
-    Said, SessionContext, SessionSpec, Stop, ToolKind, TurnContext, TurnError, TurnInput, Verdict,
+    Risk, Said, SessionContext, SessionSpec, Stop, ToolKind, TurnContext, TurnError, TurnInput, Verdict,
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
 use serde_json::value::RawValue;
