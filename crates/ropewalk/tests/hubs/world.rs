@@ -121,19 +121,33 @@ impl World {
         }
         assert_eq!(self.mirrored(session).await, log, "the mirror is the log");
         let taken: Vec<_> = self.taken.iter().filter(|(of, ..)| of == session).collect();
+        let mut unstarted = 0;
         for (_, text, turn) in &taken {
-            let said =
-                log.iter().filter(|event| event["event_type"] == "user_message" && event["turn"] == *turn);
-            let texts: Vec<String> = said.map(|event| event["payload"].to_string()).collect();
+            let of = |kind: &str| {
+                let found = log.iter().filter(|event| event["event_type"] == kind && event["turn"] == *turn);
+                found.map(|event| event["payload"].to_string()).collect::<Vec<_>>()
+            };
+            let (mut texts, ends) = (of("user_message"), of("turn_ended"));
+            if texts.is_empty() {
+                // It waited behind another one when the machine died, and the log says so.
+                texts = of("turn_queued");
+                assert!(ends.concat().contains("interrupted"), "{text}, turn {turn}: {ends:?}");
+                unstarted += 1;
+            }
             assert_eq!(
                 texts.len(),
                 1,
                 "{text} was acknowledged as turn {turn} and stands in the log once: {texts:?}"
             );
             assert!(texts[0].contains(text.as_str()), "{text}: {texts:?}");
+            assert_eq!(ends.len(), 1, "{text}: turn {turn} ends once");
         }
         let messages = log.iter().filter(|event| event["event_type"] == "user_message").count();
-        assert_eq!(messages, taken.len(), "nothing was done that nobody asked for, and nothing twice");
+        assert_eq!(
+            messages + unstarted,
+            taken.len(),
+            "nothing was done that nobody asked for, and nothing twice"
+        );
         let mut fresh = self.person.window();
         fresh.watch(session).await;
         for seen in std::iter::once(&mut self.person).chain(others) {
