@@ -20,14 +20,14 @@ use serde_json::value::RawValue;
 use crate::call::{Call, Fault};
 use crate::rpc::RpcId;
 
-pub(crate) use decode::{abilities, blocks, check_text, prompt};
+pub(crate) use decode::{abilities, block as content_block, blocks, check_text, prompt};
 pub use host::{
     HostAnswer, HostWish, Unserved, foreign_error, host_reply, host_result, host_wish, write_host_call,
 };
 pub use questions::ask_answer;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
-pub(crate) use tools::risk_name;
+pub(crate) use tools::{block as schema_block, risk_name};
 pub use updates::{AskFrame, Updates};
 
 /// Text in one prompt, all its blocks together.

@@ -32,6 +32,7 @@ pub mod since;
 pub mod timestamp;
 pub mod transcript;
 pub mod tunnel;
+pub mod upstream;
 
 pub use call::{BridgeStatus, Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
 pub use dialect::{

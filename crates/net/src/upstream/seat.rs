@@ -110,13 +110,14 @@ impl Seat {
     async fn update(&self, params: &RawValue) {
         let (turn, heard) = {
             let mut state = self.state();
-            let State { turn, hearing, beside, .. } = &mut *state;
-            let mut next = || match turn {
+            let turn = state.turn.clone();
+            let State { hearing, beside, .. } = &mut *state;
+            let mut next = || match &turn {
                 Some(turn) => turn.new_message(),
                 None => self.message_beside(beside),
             };
             let heard = hearing.hear(params, &mut next, turn.is_some());
-            (turn.clone(), heard)
+            (turn, heard)
         };
         self.say(turn, heard).await;
     }

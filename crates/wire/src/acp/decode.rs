@@ -243,7 +243,7 @@ fn text_bytes(content: &Content) -> usize {
     }
 }
 
-fn block(block: schema::ContentBlock) -> Option<Content> {
+pub(crate) fn block(block: schema::ContentBlock) -> Option<Content> {
     Some(match block {
         schema::ContentBlock::Text(text) => Content::Text(text.text.into()),
         schema::ContentBlock::Image(image) => Content::Image {

@@ -200,7 +200,7 @@ pub(super) fn text(text: String) -> schema::ToolCallContent {
     schema::ToolCallContent::Content(schema::Content::new(schema::ContentBlock::from(text)))
 }
 
-pub(super) fn block(content: &Content) -> schema::ContentBlock {
+pub(crate) fn block(content: &Content) -> schema::ContentBlock {
     match content {
         Content::Text(text) => schema::ContentBlock::Text(schema::TextContent::new(text.to_string())),
         Content::Image { mime, data, uri } => schema::ContentBlock::Image(

@@ -1,0 +1,259 @@
+//! What an agent asks before it does something, as a wish that our rules and people can judge.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{
+    AskOption, AskRequest, CallId, ForeignAsk, Opaque, Resolution, Risk, ToolClass, ToolContent, ToolKind,
+};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::calls::{Call, call_id, tool_name};
+use super::content::{kind, locations, path, tool_word};
+use super::raw::{self, Fields, cut, cut_json};
+use super::shown::content;
+
+const OPTIONS_MAX: usize = 32;
+/// It must be sent back as it is.
+const OPTION_ID_BYTES_MAX: usize = 1 << 10;
+const NAME_BYTES_MAX: usize = 512;
+const TITLE_BYTES_MAX: usize = 4 << 10;
+const SUBJECT_BYTES_MAX: usize = 64 << 10;
+const INPUT_BYTES_MAX: usize = 256 << 10;
+const PARAMS_BYTES_MAX: usize = 4 << 20;
+const ARGUMENTS_MAX: usize = 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAsk {
+    #[error("the request for permission has no tool call that can be understood")]
+    NoCall,
+    #[error("the request for permission offers nothing to choose: send at least one option")]
+    NoOptions,
+    #[error("the request for permission is too long; the limit is {PARAMS_BYTES_MAX} bytes")]
+    TooLong,
+}
+
+/// What `session/request_permission` asks for. The risk is a first guess: whoever can look at files and
+/// commands knows better.
+pub fn permission(params: &RawValue) -> Result<AskRequest, BadAsk> {
+    ask(params, |_| None)
+}
+
+/// The answer: the option that was chosen, or that the turn was cancelled.
+pub fn outcome(option: Option<&str>) -> Box<RawValue> {
+    let answer = match option {
+        Some(id) => json!({ "outcome": { "outcome": "selected", "optionId": id } }),
+        None => json!({ "outcome": { "outcome": "cancelled" } }),
+    };
+    // JSON that was just written is JSON.
+    RawValue::from_string(answer.to_string()).unwrap_or_default()
+}
+
+/// The same with what the agent said of the call before: some ask with hardly more than its name.
+pub(super) fn ask<'c>(
+    params: &RawValue,
+    known: impl Fn(&CallId) -> Option<&'c Call>,
+) -> Result<AskRequest, BadAsk> {
+    if params.get().len() > PARAMS_BYTES_MAX {
+        return Err(BadAsk::TooLong);
+    }
+    let fields = Fields::of(params).ok_or(BadAsk::NoCall)?;
+    let call = fields.object("toolCall").ok_or(BadAsk::NoCall)?;
+    let options = options(&fields);
+    if options.is_empty() {
+        return Err(BadAsk::NoOptions);
+    }
+    let id = call.text("toolCallId").filter(|id| !id.is_empty()).map(|id| call_id(id).0);
+    let wish = Wish::of(&call, id.as_ref().and_then(known));
+    let risk = wish.risk();
+    Ok(AskRequest {
+        call: id,
+        class: wish.class(),
+        subject: wish.subject(),
+        reason: match risk {
+            Risk::High | Risk::Critical => "the agent does not say which file it is about".into(),
+            Risk::Low | Risk::Medium => "the agent asks for it".into(),
+        },
+        risk,
+        kind: wish.kind,
+        path: wish.paths.into_iter().next(),
+        tool: wish.tool,
+        title: wish.title,
+        input: wish.input,
+        preview: wish.preview,
+        question: None,
+        foreign: Some(Box::new(ForeignAsk { options, params: Opaque(fields.without("sessionId").into()) })),
+    })
+}
+
+fn options(fields: &Fields<'_>) -> Vec<AskOption> {
+    let option = |raw: &RawValue| {
+        let fields = Fields::of(raw)?;
+        let id = fields.text("optionId").filter(|id| id.len() <= OPTION_ID_BYTES_MAX)?;
+        let means = match fields.text("kind").as_deref() {
+            Some("allow_once") => Resolution::AllowedOnce,
+            Some("allow_always") => Resolution::AllowedAlways,
+            Some("reject_always") => Resolution::DeniedAlways,
+            // What is not known to allow does not.
+            _ => Resolution::DeniedOnce,
+        };
+        let name = fields.text("name").unwrap_or_else(|| id.clone());
+        Some(AskOption { name: cut(name, NAME_BYTES_MAX), id: id.into(), means })
+    };
+    fields.list("options", OPTIONS_MAX).unwrap_or_default().into_iter().filter_map(option).collect()
+}
+
+/// What an agent wants to do, as far as it says so.
+struct Wish {
+    kind: ToolKind,
+    tool: Arc<str>,
+    title: Arc<str>,
+    input: Opaque,
+    paths: Vec<PathBuf>,
+    command: Option<String>,
+    address: Option<String>,
+    preview: Vec<ToolContent>,
+}
+
+impl Wish {
+    fn of(call: &Fields<'_>, known: Option<&Call>) -> Self {
+        let said = call.text("kind").as_deref().map(kind).filter(|kind| *kind != ToolKind::Other);
+        let named = tool_name(call).or_else(|| known?.tool.clone());
+        let kind = said.or_else(|| known?.kind).filter(|kind| *kind != ToolKind::Other);
+        let kind = kind.unwrap_or_else(|| named.as_deref().map_or(ToolKind::Other, kind_by_name));
+        let tool = named.unwrap_or_else(|| tool_word(kind).into());
+        let title = call.text("title").map(|title| cut(title, TITLE_BYTES_MAX));
+        let title = title.or_else(|| known?.title.clone()).unwrap_or_else(|| Arc::clone(&tool));
+        let input = call.get("rawInput").map(|input| cut_json(input, INPUT_BYTES_MAX));
+        let input = input.or_else(|| known?.input.clone()).unwrap_or_else(|| Opaque("{}".into()));
+        let preview = content(call);
+        let read = serde_json::from_str::<&RawValue>(&input.0).ok();
+        let inner = read.and_then(Fields::of);
+        Self {
+            paths: paths(call, known, &preview, inner.as_ref()),
+            command: read.and_then(command),
+            address: inner.and_then(|input| input.text_of(&["url", "uri"])),
+            kind,
+            tool,
+            title,
+            input,
+            preview,
+        }
+    }
+
+    fn class(&self) -> ToolClass {
+        match self.kind {
+            ToolKind::Read | ToolKind::Search | ToolKind::Think => ToolClass::Read,
+            ToolKind::Edit | ToolKind::Delete | ToolKind::Move => ToolClass::Edit,
+            ToolKind::Fetch => ToolClass::Network,
+            ToolKind::Execute | ToolKind::SwitchMode | ToolKind::Other => ToolClass::Execute,
+        }
+    }
+
+    /// A file that is not named may be any file; of several, only those that are shown are judged.
+    fn risk(&self) -> Risk {
+        let shown = |path: &PathBuf| {
+            self.preview
+                .iter()
+                .any(|piece| matches!(piece, ToolContent::Diff(change) if change.path == *path))
+        };
+        let unseen = match self.kind {
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
+                self.paths.is_empty() || !self.paths.iter().skip(1).all(shown)
+            }
+            ToolKind::Search
+            | ToolKind::Execute
+            | ToolKind::Think
+            | ToolKind::Fetch
+            | ToolKind::SwitchMode
+            | ToolKind::Other => false,
+        };
+        if unseen { Risk::High } else { Risk::Medium }
+    }
+
+    fn subject(&self) -> Arc<str> {
+        let file = || self.paths.first().map(|path| path.to_string_lossy().into_owned());
+        let subject = match self.kind {
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => file(),
+            ToolKind::Execute => self.command.clone(),
+            ToolKind::Fetch => self.address.clone(),
+            ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => None,
+        };
+        subject.map_or_else(|| Arc::clone(&self.title), |subject| cut(subject, SUBJECT_BYTES_MAX))
+    }
+}
+
+/// Only names that say that something is changed or run: whoever is believed to read only is hardly asked.
+fn kind_by_name(tool: &str) -> ToolKind {
+    match tool.to_ascii_lowercase().as_str() {
+        "write" | "write_file" | "create_file" | "edit" | "edit_file" | "str_replace" | "multiedit" => {
+            ToolKind::Edit
+        }
+        "shell" | "bash" | "exec" | "run_shell_command" | "execute_command" | "run_command" => {
+            ToolKind::Execute
+        }
+        _ => ToolKind::Other,
+    }
+}
+
+/// The files that it is about, each once: what is said in so many words first, then the input.
+fn paths(
+    call: &Fields<'_>,
+    known: Option<&Call>,
+    preview: &[ToolContent],
+    input: Option<&Fields<'_>>,
+) -> Vec<PathBuf> {
+    let places = locations(call).filter(|places| !places.is_empty());
+    let places = places.or_else(|| Some(known?.locations.clone())).unwrap_or_default();
+    let changed = preview.iter().filter_map(|piece| match piece {
+        ToolContent::Diff(change) => Some(change.path.clone()),
+        ToolContent::Block(_) => None,
+    });
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for path in places.into_iter().map(|place| place.path).chain(changed) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        let names = ["file_path", "filePath", "filepath", "path", "abs_path", "notebook_path"];
+        paths.extend(input.and_then(|input| input.text_of(&names)).and_then(|text| path(&text)));
+    }
+    paths
+}
+
+/// The text of a command: what a shell would be given.
+fn command(input: &RawValue) -> Option<String> {
+    if let Some((text, _)) = raw::text(input) {
+        return Some(text);
+    }
+    let fields = Fields::of(input)?;
+    let told = fields.get("command").or_else(|| fields.get("cmd"))?;
+    let mut words: Vec<String> = match raw::text(told) {
+        Some((text, _)) => match fields.list("args", ARGUMENTS_MAX) {
+            Some(arguments) if !arguments.is_empty() => {
+                std::iter::once(text).chain(texts(&arguments)).collect()
+            }
+            _ => return Some(text),
+        },
+        None => texts(&raw::list(told, ARGUMENTS_MAX)?).collect(),
+    };
+    let shell = |program: &str| matches!(program.rsplit('/').next(), Some("sh" | "bash" | "zsh" | "dash"));
+    match words.as_slice() {
+        [program, flag, _] if shell(program) && matches!(flag.as_str(), "-c" | "-lc") => words.pop(),
+        _ => Some(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")),
+    }
+}
+
+fn texts(listed: &[&RawValue]) -> impl Iterator<Item = String> {
+    listed.iter().filter_map(|raw| raw::text(raw).map(|(text, _)| text))
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

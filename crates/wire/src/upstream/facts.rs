@@ -1,0 +1,170 @@
+//! What an agent says of the session as a whole: its plan, its commands, its title, what it costs.
+
+use std::sync::Arc;
+
+use engine::{Body, CommandSpec, NoticeLevel, Opaque, PlanEntry, Priority, Said, StepStatus, Usage};
+use serde_json::value::RawValue;
+
+use super::raw::{Fields, cut, inside, verbatim};
+
+const ENTRIES_MAX: usize = 256;
+const ENTRY_BYTES_MAX: usize = 4 << 10;
+const COMMANDS_MAX: usize = 512;
+const NAME_BYTES_MAX: usize = 128;
+const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
+const TITLE_BYTES_MAX: usize = 512;
+const NOTICE_BYTES_MAX: usize = 16 << 10;
+/// More money than anybody has, in US dollars: such a number is a mistake.
+const COST_USD_MAX: f64 = 1e9;
+
+pub(super) fn plan(fields: &Fields<'_>, words: &RawValue) -> Option<Said> {
+    let entries: Vec<_> = fields.list("entries", ENTRIES_MAX)?;
+    let mut whole = fields.has_only(&["sessionUpdate", "entries"]);
+    let mut read = |raw: &RawValue| {
+        let entry = Fields::of(raw)?;
+        let (priority, status) = (entry.text("priority"), entry.text("status"));
+        let (priority, status) = (priority.as_deref(), status.as_deref());
+        let content = entry.text("content")?;
+        whole &= content.len() <= ENTRY_BYTES_MAX
+            && matches!(priority, Some("high" | "medium" | "low"))
+            && matches!(status, Some("pending" | "in_progress" | "completed"))
+            && entry.has_only(&["content", "priority", "status"]);
+        Some(PlanEntry {
+            content: cut(content, ENTRY_BYTES_MAX),
+            priority: match priority {
+                Some("high") => Priority::High,
+                Some("low") => Priority::Low,
+                _ => Priority::Medium,
+            },
+            status: match status {
+                Some("completed") => StepStatus::Completed,
+                Some("in_progress") => StepStatus::InProgress,
+                _ => StepStatus::Pending,
+            },
+        })
+    };
+    let count = entries.len();
+    let entries: Vec<_> = entries.into_iter().filter_map(&mut read).collect();
+    let whole = whole && entries.len() == count && count < ENTRIES_MAX;
+    Some(Said { body: Body::Plan { entries }, relayed: (!whole).then(|| verbatim(words)) })
+}
+
+pub(super) fn commands(fields: &Fields<'_>, words: &RawValue) -> Option<Said> {
+    let listed = fields.list("availableCommands", COMMANDS_MAX)?;
+    let mut whole = fields.has_only(&["sessionUpdate", "availableCommands"]) && listed.len() < COMMANDS_MAX;
+    let count = listed.len();
+    let mut read = |raw: &RawValue| {
+        let command = Fields::of(raw)?;
+        let input = command.object("input");
+        let name = command.text("name").filter(|name| !name.is_empty() && name.len() <= NAME_BYTES_MAX)?;
+        let description = command.text("description").unwrap_or_default();
+        whole &= command.has_only(&["name", "description", "input"])
+            && description.len() <= DESCRIPTION_BYTES_MAX
+            && input.as_ref().is_none_or(|input| input.has_only(&["hint"]));
+        Some(CommandSpec {
+            name: name.into(),
+            description: cut(description, DESCRIPTION_BYTES_MAX),
+            hint: input.and_then(|input| input.text("hint")).map(|hint| cut(hint, DESCRIPTION_BYTES_MAX)),
+        })
+    };
+    let commands: Vec<_> = listed.into_iter().filter_map(&mut read).collect();
+    let whole = whole && commands.len() == count;
+    Some(Said { body: Body::Commands { commands }, relayed: (!whole).then(|| verbatim(words)) })
+}
+
+/// Nothing if the title is not what it is about.
+pub(super) fn title(fields: &Fields<'_>, words: &RawValue) -> Option<Said> {
+    let title = fields.text("title")?;
+    let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
+    let title = Some(title).filter(|title| !title.is_empty())?;
+    Some(Said { body: Body::Title { title: cut(title, TITLE_BYTES_MAX) }, relayed: Some(verbatim(words)) })
+}
+
+/// Clients that do not know notices are told of it in another way, so the agent's own words would not do.
+pub(super) fn notice(fields: &Fields<'_>) -> Option<Said> {
+    let level = match fields.text("severity").as_deref() {
+        Some("error") => NoticeLevel::Error,
+        Some("warning") => NoticeLevel::Warning,
+        _ => NoticeLevel::Info,
+    };
+    let title = fields.text("title")?;
+    let text = match fields.text("description") {
+        Some(description) => format!("{title}\n{description}"),
+        None => title,
+    };
+    Some(Body::Notice { level, text: cut(text, NOTICE_BYTES_MAX) }.into())
+}
+
+/// What an agent uses: it says what it has cost in all, the log what each piece did.
+#[derive(Default)]
+pub(super) struct Meter {
+    cost_usd: f64,
+    priced: bool,
+    context_used: u64,
+    context_size: u64,
+}
+
+impl Meter {
+    /// What the session has cost before, if it is one that is brought back.
+    pub(super) fn start_from(&mut self, cost_usd: f64) {
+        self.cost_usd = cost_usd;
+    }
+
+    pub(super) fn usage(&mut self, fields: &Fields<'_>, words: &RawValue) -> Option<Said> {
+        self.context_used = fields.number("used")?;
+        self.context_size = fields.number("size")?;
+        let cost_usd = fields.object("cost").and_then(|cost| self.increase(&cost));
+        self.priced |= cost_usd.is_some();
+        let usage = Usage { cost_usd: cost_usd.unwrap_or_default(), ..self.base() };
+        Some(Said { body: Body::Usage(usage), relayed: Some(verbatim(words)) })
+    }
+
+    /// Less than before means that the agent has begun to count again.
+    fn increase(&mut self, cost: &Fields<'_>) -> Option<f64> {
+        let in_dollars = cost.text("currency").is_none_or(|currency| currency.eq_ignore_ascii_case("usd"));
+        let all: f64 = cost.number("amount").filter(|_| in_dollars)?;
+        if !(0.0..=COST_USD_MAX).contains(&all) {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.cost_usd, all);
+        Some(if all >= before { all - before } else { all })
+    }
+
+    /// The tokens that one turn took, in any of the forms that agents have for that.
+    pub(super) fn tokens(&self, fields: &Fields<'_>) -> Option<Usage> {
+        let meta = || fields.object("_meta");
+        let counts = fields.object("usage").or_else(|| meta()?.object("usage"));
+        let counts = counts.or_else(|| inside(&meta()?, &["quota", "token_count"]))?;
+        let count =
+            |names: [&str; 2]| names.iter().find_map(|name| counts.number::<u64>(name)).unwrap_or_default();
+        let usage = Usage {
+            input: count(["inputTokens", "input_tokens"]),
+            output: count(["outputTokens", "output_tokens"]),
+            reasoning: count(["thoughtTokens", "reasoningOutputTokens"]),
+            cache_read: count(["cachedReadTokens", "cachedInputTokens"]),
+            cache_write: count(["cachedWriteTokens", "cacheWriteInputTokens"]),
+            ..self.base()
+        };
+        let counted = [usage.input, usage.output, usage.cache_read, usage.cache_write];
+        counted.iter().any(|count| *count > 0).then_some(usage)
+    }
+
+    fn base(&self) -> Usage {
+        Usage {
+            context_used: self.context_used,
+            context_size: self.context_size,
+            unpriced: !self.priced,
+            ..Usage::default()
+        }
+    }
+}
+
+/// An update that is not understood, for clients that might.
+pub(super) fn foreign(words: &RawValue) -> Said {
+    Body::Foreign { payload: verbatim(words) }.into()
+}
+
+/// For events that another event's words say too.
+pub(super) fn silent() -> Option<Opaque> {
+    Some(Opaque(Arc::from("")))
+}
