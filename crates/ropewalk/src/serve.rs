@@ -208,19 +208,19 @@ fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {
     Ok(models)
 }
 
-async fn serve(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
+async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     let outside = prepared.outside.clone();
     if let Some(outside) = &outside {
         outside.warm();
     }
-    let served = serve_until_ended(&mut prepared).await;
+    let served = serve_until_ended(prepared).await;
     if let Some(outside) = outside {
         outside.end().await;
     }
     served
 }
 
-async fn serve_until_ended(prepared: &mut Prepared) -> anyhow::Result<Result<(), Trouble>> {
+async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     let registry = Arc::clone(&prepared.registry);
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
