@@ -62,13 +62,14 @@ export class User extends Person {
   }
 
   /** Waits until something was said, in whatever row, opened or not. */
-  async hears(text) {
-    await until(`"${text}" is heard`, async () => {
+  async hears(text, deadlineMs) {
+    const heard = async () => {
       if ((await this.transcript().innerText()).includes(text)) return true;
       const folded = this.transcript().locator('button[aria-expanded="false"]');
       if ((await folded.count()) > 0) await folded.last().click({ timeout: 1000 }).catch(() => {});
       return false;
-    });
+    };
+    await until(`"${text}" is heard`, heard, deadlineMs);
   }
 
   async expandAll() {

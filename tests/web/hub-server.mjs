@@ -1,16 +1,24 @@
 // The built binary as a hub, and machines of people that are connected to it.
 
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
-import { binary, freePort, Server } from "./server.mjs";
+import { binary, freePort, parsed, Server } from "./server.mjs";
 import { until } from "./until.mjs";
 
 const READY_MS = 30_000;
 const STOP_MS = 10_000;
+const MIRROR_BYTES_MAX = 64 << 20;
+/** Node reads no SQLite before its version 22; Python is here for other tests. */
+const READ_LOG = `
+import json, sqlite3, sys
+db = sqlite3.connect("file:" + sys.argv[1] + "?mode=ro", uri=True)
+rows = db.execute("SELECT body FROM log_entries WHERE log = ? ORDER BY seq", [sys.argv[2]])
+print(json.dumps([json.loads(body) for (body,) in rows]))
+`;
 
 export class HubServer {
   static async start() {
@@ -81,6 +89,12 @@ export class HubServer {
   keeps(words) {
     const files = readdirSync(this.folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
     return files.some((entry) => readFileSync(path.join(entry.parentPath, entry.name)).includes(words));
+  }
+
+  /** The session's log as the hub keeps it. */
+  mirror(session) {
+    const found = execFileSync("python3", ["-c", READ_LOG, path.join(this.folder, "state", "hub.db"), session], { encoding: "utf8", maxBuffer: MIRROR_BYTES_MAX });
+    return parsed(found);
   }
 
   async kill() {

@@ -2,95 +2,8 @@
 // built binary on both sides.
 
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
-import os from "node:os";
-import path from "node:path";
-import { after, test } from "node:test";
-import { User } from "./app.mjs";
-import { HubServer } from "./hub-server.mjs";
-import { Model } from "./model.mjs";
-import { browser, closeBrowser, DESKTOP, PHONE, until } from "./scene.mjs";
-
-const TEST_MS = 240_000;
-const RECORDS = process.env.WEB_RECORDS ?? path.join(os.tmpdir(), "ropewalk-web-records");
-
-after(closeBrowser);
-
-class HubScene {
-  people = [];
-  model;
-
-  static async begin() {
-    const scene = new HubScene();
-    scene.model = await Model.start();
-    scene.hub = await HubServer.start();
-    return scene;
-  }
-
-  /** Somebody with a browser, and with a device that makes passkeys. */
-  async person(size = DESKTOP) {
-    const person = await User.arrive(await browser(), this.hub, size);
-    this.people.push(person);
-    person.keys = await person.context.newCDPSession(person.page);
-    await person.keys.send("WebAuthn.enable");
-    const options = { protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true };
-    await person.keys.send("WebAuthn.addVirtualAuthenticator", { options });
-    return person;
-  }
-
-  /** The first admin, without a passkey yet. */
-  async admin(size = DESKTOP) {
-    const person = await this.person(size);
-    await person.page.goto(await this.hub.setupLink());
-    await person.page.getByRole("textbox", { name: /Your name/ }).fill("ops");
-    await person.page.getByRole("button", { name: "Set up" }).click();
-    await person.page.getByRole("button", { name: "Later" }).click();
-    await person.live();
-    return person;
-  }
-
-  /** A machine of this person, connected with a token that they make in the settings. */
-  async connect(person, name, options = {}) {
-    await person.goto("/settings/tokens");
-    const token = await person.makeToken(name);
-    const machine = await this.hub.machine(token, { model: this.model, ...options });
-    await person.goto("/settings/machines");
-    await until("the machine is here", async () => /here · /.test(await person.page.locator("#settings-machines").innerText()));
-    return machine;
-  }
-
-  async record(name) {
-    mkdirSync(RECORDS, { recursive: true });
-    const base = path.join(RECORDS, name.replace(/[^a-z0-9]+/gi, "-").slice(0, 100));
-    writeFileSync(`${base}.log`, [this.hub?.log, ...(this.hub?.machines ?? []).map(({ log }) => log)].join("\n-- a machine --\n"));
-    for (const [index, person] of this.people.entries()) {
-      writeFileSync(`${base}-${index}.txt`, [...person.console, ...person.problems, ...person.refused].join("\n"));
-      await person.picture(`${base}-${index}.png`).catch(() => {});
-    }
-    console.error(`what was seen is in ${base}*`);
-  }
-
-  async end() {
-    for (const person of this.people) await person.leave();
-    await this.hub?.stop();
-    await this.model?.stop();
-  }
-}
-
-function check(name, body) {
-  test(name, { timeout: TEST_MS }, async () => {
-    const scene = await HubScene.begin();
-    try {
-      await body(scene);
-      for (const person of scene.people) await person.judge();
-    } catch (error) {
-      await scene.record(name);
-      throw error;
-    } finally {
-      await scene.end();
-    }
-  });
-}
+import { check, DESKTOP, PHONE, until } from "./hub-scene.mjs";
+import { baseline, inert } from "./inert.mjs";
 
 check("the setup link makes the first admin, who comes in again with a passkey", async (scene) => {
   const link = await scene.hub.setupLink();
@@ -170,6 +83,41 @@ check("a link shows one session to who has no account, until it is taken back", 
   await guest.page.getByText("The link to the session has ended, or was taken back.").waitFor();
   await guest.page.goto(link);
   await guest.page.getByRole("alert").waitFor();
+});
+
+check("titles, folders and commands that come over a bridge are inert, for the people of the hub and for guests", async (scene) => {
+  const owner = await scene.admin(DESKTOP);
+  await baseline(owner);
+  const [title, project, command] = ["<script>xss=1</script><svg onload=xss=1>", "<img src=x onerror=xss=1>", `echo '<iframe srcdoc="<script>xss=1<\/script>">'`];
+  await scene.connect(owner, "<b onmouseover=xss=1>laptop", { project, args: ["--approval", "strict"] });
+  await inert(owner);
+  scene.model.title = title;
+  scene.model.says({ text: "[here](javascript:xss=1) <details open ontoggle=xss=1>" }, { call: ["shell", { command }] });
+  scene.model.says({ text: "That was all." });
+  const session = await owner.open("<img src=x onerror=xss=1>");
+  await owner.ask().waitFor();
+  await inert(owner);
+  await owner.goto("/inbox");
+  await owner.waiting().first().waitFor();
+  await inert(owner);
+  await owner.goto(`/s/${session}`);
+  await until("it can be answered", () => owner.allowButton().isEnabled());
+  await owner.allow();
+  await owner.hears("That was all.");
+  await owner.idle();
+  await inert(owner);
+  const link = await owner.share("viewer", "1 hour");
+  await owner.home();
+  await until("the title is listed", async () => (await owner.card(session).innerText()).includes(title));
+  assert.ok((await owner.page.getByRole("main").or(owner.page.getByRole("navigation")).allInnerTexts()).join().includes(project), "and so is the folder");
+  await inert(owner);
+  const guest = await scene.person(PHONE);
+  await guest.page.goto("/login");
+  await baseline(guest);
+  await guest.page.goto(link);
+  await guest.hears("That was all.");
+  await until("the title is shown", async () => (await guest.page.locator("body").innerText()).includes(title));
+  await inert(guest);
 });
 
 check("a machine that is killed is away, and what is written waits until it is back", async (scene) => {
@@ -257,10 +205,7 @@ check("a sealed machine is read by the device that is paired with it, and by nob
   await phone.idle();
   await phone.page.reload();
   await phone.hears("The answer is bowline.");
-  const link = /http\S+#\S+/.exec(await scene.hub.ropewalk("hub", "link", "--person", "ops", "--public-url", scene.hub.url))?.[0];
-  const other = await scene.person(DESKTOP);
-  await other.page.goto(link);
-  await other.page.getByRole("button", { name: "Later" }).click();
+  const other = await scene.adminAgain(DESKTOP);
   await other.card(session).filter({ hasText: "Sealed session" }).waitFor();
   await other.goto(`/s/${session}`);
   await other.page.getByRole("heading", { name: "Sealed: pair this device" }).waitFor();

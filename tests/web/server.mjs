@@ -22,13 +22,13 @@ export const FILES = {
 export class Server {
   /**
    * `model`: a scripted model instead of the offline one. `args`: more arguments of `up`. `env`: more of the
-   * environment. `files`: more files of the workspace. `config`: more settings, as TOML. `folder`: where all of it is.
+   * environment. `files`: more files of the workspace. `config`: more settings, as TOML. `folder`: where all of it is. `project`: the name of the workspace's folder.
    */
-  static async start({ model, args = [], env = {}, files = {}, config = "", folder } = {}) {
+  static async start({ model, args = [], env = {}, files = {}, config = "", folder, project = "knots" } = {}) {
     const server = new Server();
     server.folder = folder ?? mkdtempSync(path.join(os.tmpdir(), "ropewalk-web-"));
     rmSync(server.folder, { recursive: true, force: true });
-    server.workspace = path.join(server.folder, "knots");
+    server.workspace = path.join(server.folder, project);
     server.home = path.join(server.folder, "home");
     server.port = await freePort();
     server.args = args;
@@ -83,6 +83,11 @@ export class Server {
     return stdout + stderr;
   }
 
+  /** The session's log, as the program itself exports it. */
+  async events(session) {
+    return parsed(await this.ropewalk("sessions", "export", session, "--format", "json")).events;
+  }
+
   read(name) {
     return readFileSync(path.join(this.workspace, name), "utf8");
   }
@@ -125,6 +130,11 @@ export class Server {
       ...this.env,
     };
   }
+}
+
+/** JSON in which numbers that JavaScript would round are texts. */
+export function parsed(text) {
+  return JSON.parse(text.replace(/(": ?)(\d{16,})(?=\s*[,}])/g, '$1"$2"'));
 }
 
 export function binary() {

@@ -291,6 +291,8 @@ pub struct Prompted {
 pub struct Session {
     specs: Arc<[SettingSpec]>,
     settings: Settings,
+    /// The approval was last set over the bridge: nobody at home has agreed to what runs outside the sandbox.
+    approval_from_elsewhere: bool,
     /// Modes that may change things, besides the usual one.
     free_modes: Vec<Arc<str>>,
     /// An external agent is behind this: what can be chosen is its business too.
@@ -344,6 +346,7 @@ impl Session {
         Self {
             settings: Settings::defaults(&specs),
             specs,
+            approval_from_elsewhere: false,
             free_modes: Vec::new(),
             joined: false,
             title,
@@ -425,7 +428,12 @@ impl Session {
                 }
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
-            Body::SettingChanged { id, value } => self.settings.set(Arc::clone(id), Arc::clone(value)),
+            Body::SettingChanged { id, value } => {
+                if **id == *APPROVAL {
+                    self.approval_from_elsewhere = origin.remote().is_some();
+                }
+                self.settings.set(Arc::clone(id), Arc::clone(value));
+            }
             Body::Offered { settings } => self.offered(settings),
             Body::Joined { .. } => self.joined = true,
             Body::Usage(usage) => {
@@ -603,7 +611,9 @@ impl Session {
             let choices: Vec<_> = spec.choices.iter().map(|choice| choice.value.as_ref()).collect();
             return Err(Refusal::UnknownChoice { id, value, choices: choices.join(", ") });
         }
-        if self.settings.get(&id) != value.as_ref() {
+        // Who says it at home, after somebody elsewhere did, means it for what only they can allow too.
+        let at_home = *id == *APPROVAL && self.approval_from_elsewhere && origin.remote().is_none();
+        if at_home || self.settings.get(&id) != value.as_ref() {
             let unasked = *id == *APPROVAL && *value == *"full";
             self.record(origin, turn, Body::SettingChanged { id, value }, effects);
             if unasked {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use engine::Timestamp;
 use store::sql::{Db, DbError, Statement, Value};
 
-/// What is recorded. `about` names a session, a machine, or the like.
+/// What is recorded: `what` is a kind of thing and what became of it, as in `share.used`. `about` names a session, a machine, or the like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub person: Option<String>,

@@ -149,8 +149,8 @@ async fn keep(
     let machine = registration.machine.as_deref();
     let before = vec![
         Statement::new(
-            "SELECT COUNT(*) FROM mirrors WHERE person = $1 AND session <> $2",
-            [who.clone(), session.as_str().into()],
+            "SELECT COUNT(*) FROM mirrors WHERE person = $1 AND session <> $2 AND heard_at >= $3",
+            [who.clone(), session.as_str().into(), hub.listed_since().into()],
         ),
         Statement::new("SELECT person FROM machines WHERE id = $1", [machine.unwrap_or_default().into()]),
         Statement::new(
@@ -163,7 +163,7 @@ async fn keep(
     let others = row(0).map(|row| row.count(0)).transpose().map_err(|error| refused(&error))?;
     if others.unwrap_or_default() >= CARDS_MAX {
         let message = format!(
-            "a person has at most {CARDS_MAX} sessions at a hub; forget a machine that is not used any more"
+            "a person has at most {CARDS_MAX} listed sessions at a hub; delete some, or forget a machine that is not used any more"
         );
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message));
     }
@@ -191,7 +191,7 @@ async fn keep(
             now.0.into(),
         ],
     );
-    let note = Note::new("session registered", Some(&person.0)).about(session.as_str()).from(address);
+    let note = Note::new("session.registered", Some(&person.0)).about(session.as_str()).from(address);
     // What was mirrored in the open is no part of what is sealed, nor the other way round.
     let other = row(2).is_some_and(|row| row.int(0).is_ok_and(|sealed| (sealed != 0) != registration.sealed));
     let mut work = if other { schema::begin_anew(session) } else { Vec::new() };
@@ -233,20 +233,33 @@ async fn heartbeat(
     Ok(StatusCode::NO_CONTENT)
 }
 
+#[derive(Deserialize)]
+struct Leaving {
+    /// It is gone where it came from, too.
+    #[serde(default)]
+    deleted: bool,
+}
+
 async fn leave(
     State(hub): State<Arc<Hub>>,
     Path(session): Path<String>,
+    Query(leaving): Query<Leaving>,
     Extension(from): Extension<From>,
     peer: MaybePeer,
     headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
     let bearer = bearer(&hub, &headers, peer.as_deref()).await?;
+    if leaving.deleted {
+        let session = SessionId::parse(&session).map_err(|_| unknown())?;
+        hub.forget(&session, &bearer.person, from.0, i64::MAX).await.map_err(|error| refused(&error))?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let (now, person) = (hub.now(), bearer.person.0.as_ref());
     let update = Statement::new(
         "UPDATE mirrors SET detached = 1, heard_at = $3, changed_at = $3 WHERE session = $1 AND person = $2",
         [session.as_str().into(), person.into(), now.0.into()],
     );
-    let note = Note::new("session detached", Some(person)).about(session).from(from.0);
+    let note = Note::new("session.detached", Some(person)).about(session).from(from.0);
     let work = vec![update.must_change(1), note.statement(now, Some(hub.node.as_str()))];
     hub.run(work, vec![topics::person(person)]).await.map_err(|error| refused(&error))?;
     Ok(StatusCode::NO_CONTENT)
@@ -277,7 +290,7 @@ async fn session_socket(
     let mirror = socket.selected_protocol().is_some();
     let ended = hub.door.keeper.ended(&bearer);
     polling::is_own(&hub, &session, &bearer.person).await?;
-    hub.note(Note::new("session attached", Some(&bearer.person.0)).about(session.as_str()).from(from.0));
+    hub.note(Note::new("session.attached", Some(&bearer.person.0)).about(session.as_str()).from(from.0));
     if mirror {
         let attached =
             Attachment::attach(&hub, session, bearer.person).await.map_err(|error| refused(&error))?;

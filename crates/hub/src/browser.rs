@@ -27,7 +27,7 @@ use net::http::{Peer, Refusal, UI_PROTOCOL};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use wire::native::hub::{HubAnswered, HubTold};
+use wire::native::hub::{HubAnswered, HubTold, PersonView};
 use wire::native::{Answered, Frame, Hello, Reply, Role, Told, Wrong};
 
 use crate::audit::Note;
@@ -36,7 +36,7 @@ use crate::guest::{Guest, Who};
 use crate::hub::Hub;
 use crate::metrics::Counted;
 use crate::shelf::Shelf;
-use crate::socket::{self, GOING_AWAY, Go, NORMAL, NOT_WELCOME, Pipe};
+use crate::socket::{self, COME_BACK, GOING_AWAY, Go, NORMAL, NOT_WELCOME, Pipe};
 use table::Table;
 use watching::Watch;
 
@@ -47,6 +47,7 @@ const SMALL_BYTES_MAX: usize = 256 << 10;
 const WATCHES_MAX: usize = 16;
 /// Requests of one browser that are waited for at once.
 const WAITING_MAX: usize = 32;
+const SIGNED_OUT: (u16, &str) = (NOT_WELCOME, "you are signed out here");
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new().route("/ui/socket", get(socket))
@@ -130,24 +131,35 @@ impl Line {
     async fn run(mut self, mut pipe: Pipe) {
         let _counted = Counted::new(&self.hub.metrics.browsers);
         if let Who::Bearer { share, session, .. } = &self.guest.who {
-            let note = Note::new("share used", None).about(format!("{share} {session}"));
+            let note = Note::new("share.visited", None).about(format!("{share} {session}"));
             self.hub.note(note.from(self.address));
         }
         let (stop, ended) = (self.hub.stop.clone(), self.guest.ended.clone());
         let (code, reason) = tokio::select! {
             biased;
             () = stop.cancelled() => (GOING_AWAY, "this node of the hub is stopping; come back"),
-            () = ended.cancelled() => (NOT_WELCOME, "you are signed out here"),
-            _ = self.serve(&mut pipe) => (NORMAL, ""),
+            () = ended.cancelled() => SIGNED_OUT,
+            over = self.serve(&mut pipe) => over,
         };
         self.over.cancel();
         // A browser that hung up hears nothing more.
         drop(self.go.send(Go::Close(code, reason.to_owned())).await);
     }
 
-    async fn serve(&mut self, pipe: &mut Pipe) -> Result<(), Hung> {
+    async fn serve(&mut self, pipe: &mut Pipe) -> (u16, &'static str) {
+        // Who cannot be looked up at the moment is not told that they are nobody.
+        let person = match self.hub.door.view(&self.guest).await {
+            Ok(None) if matches!(self.guest.who, Who::Person { .. }) => return SIGNED_OUT,
+            Ok(person) => person,
+            Err(_) => return (COME_BACK, "the hub's database is away; come back"),
+        };
+        // A browser that hung up hears nothing more.
+        drop(self.talk(pipe, person).await);
+        (NORMAL, "")
+    }
+
+    async fn talk(&mut self, pipe: &mut Pipe, person: Option<PersonView>) -> Result<(), Hung> {
         self.tell(&Frame::Told(Box::new(Told::Hello(self.hello())))).await?;
-        let person = self.hub.door.view(&self.guest).await.unwrap_or_default();
         let (session, until) = match &self.guest.who {
             Who::Person { .. } => (None, None),
             Who::Bearer { session, until, .. } => (Some(session.to_string()), Some(until.0)),

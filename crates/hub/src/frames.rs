@@ -109,7 +109,7 @@ impl Source {
             "UPDATE mirrors SET node = NULL, heard_at = $3, changed_at = $3 WHERE session = $1 AND epoch = $2",
             [id.into(), self.epoch.into(), self.hub.now().0.into()],
         );
-        drop(self.hub.run(vec![leave], vec![topics::person(&self.person.0)]).await);
+        self.hub.take_leave(vec![leave], topics::person(&self.person.0)).await;
     }
 
     async fn serve(&mut self, pipe: &mut Pipe, ended: &CancellationToken) -> (u16, String) {

@@ -1,10 +1,11 @@
 //! One node of a hub: what all of its doors share, and what it does by itself.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use engine::{Clock, Timestamp};
+use engine::{Clock, SessionId, Timestamp};
 use store::sql::{Db, DbError, Found, Statement, Value, log, migrate};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,26 +15,25 @@ use crate::audit::Note;
 use crate::calls::Calls;
 use crate::feed::Feeds;
 use crate::frames::Relays;
-use crate::guest::Doorkeeper;
+use crate::guest::{Doorkeeper, PersonId};
 use crate::ids::NodeId;
 use crate::machines::Machines;
 use crate::metrics::Metrics;
 use crate::people::People;
 use crate::polls::Polls;
+use crate::reaper::Owed;
 use crate::schema;
 use crate::shelf::Shelves;
 use crate::socket::Paces;
-use crate::topics::Topics;
+use crate::topics::{self, Topics};
 use crate::welcome::Welcome;
 
-/// A node says this often that it lives.
-const BEAT_EVERY: Duration = Duration::from_secs(4);
 /// A node that has said nothing for this long is dead.
 pub const NODE_SILENCE_MS: i64 = 15_000;
+/// How long the database may take to say what time it is.
+const CLOCK_WAIT_MS: i64 = 1_000;
 /// What a node says of its watchers holds this long.
 pub const WATCH_MS: i64 = 30_000;
-/// Letters that nobody took are thrown away.
-const MAIL_MS: i64 = 120_000;
 /// How long everything may take to end.
 const FINISH_GRACE: Duration = Duration::from_secs(3);
 /// What those who ask in vain are told to wait: the same as over HTTP (`Refusal`).
@@ -50,6 +50,10 @@ pub struct HubOptions {
     pub stale_after: Duration,
     /// After this long it is not listed any more.
     pub prune_after: Duration,
+    /// After this long its mirror is forgotten; without one, never: what is mirrored may be the only copy there is.
+    pub forget_after: Option<Duration>,
+    /// How long the record of who did what is kept.
+    pub audit_after: Duration,
     /// Opens `/metrics`, besides every machine's token.
     pub metrics_token: Option<String>,
 }
@@ -62,6 +66,8 @@ impl Default for HubOptions {
             version: env!("CARGO_PKG_VERSION").into(),
             stale_after: Duration::from_secs(90),
             prune_after: Duration::from_secs(7 * 24 * 3600),
+            forget_after: None,
+            audit_after: Duration::from_secs(90 * 24 * 3600),
             metrics_token: None,
         }
     }
@@ -83,7 +89,11 @@ pub struct HubParts {
 pub struct Hub {
     pub(crate) db: Arc<dyn Db>,
     pub(crate) door: Welcome,
-    pub(crate) clock: Arc<dyn Clock>,
+    clock: Arc<dyn Clock>,
+    /// What is to be added to this node's clock to have the database's, which is one for all nodes.
+    clock_offset_ms: AtomicI64,
+    /// The database is this process's own, and has no other clock.
+    alone: bool,
     pub(crate) options: HubOptions,
     pub(crate) node: NodeId,
     pub(crate) topics: Topics,
@@ -95,6 +105,7 @@ pub struct Hub {
     pub(crate) polls: Polls,
     pub(crate) paces: Paces,
     pub(crate) metrics: Metrics,
+    pub(crate) owed: Owed,
     /// Whether the database did what it was last asked for.
     answers: AtomicBool,
     pub(crate) tasks: TaskTracker,
@@ -115,6 +126,8 @@ impl Hub {
             db,
             door: Welcome::new(door, people),
             clock,
+            clock_offset_ms: AtomicI64::new(0),
+            alone,
             options,
             node,
             topics: Topics::default(),
@@ -126,9 +139,11 @@ impl Hub {
             polls: Polls::default(),
             paces: Paces::default(),
             metrics: Metrics::default(),
+            owed: Owed::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
+        hub.look_at_clock().await?;
         let mut first = if alone { nobody_is_here() } else { Vec::new() };
         first.push(hub.beat());
         hub.run(first, Vec::new()).await?;
@@ -143,8 +158,32 @@ impl Hub {
         Ok(hub)
     }
 
+    /// The time by which all nodes judge each other: what they write down for the others is compared by the others.
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+        Timestamp(self.clock.now().0.saturating_add(self.clock_offset_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Asks the database what time it is. An answer that took long says little, and changes nothing.
+    pub(crate) async fn look_at_clock(&self) -> Result<(), DbError> {
+        if self.alone {
+            return Ok(());
+        }
+        let before = self.clock.now().0;
+        let rows = self.rows(Statement::new("SELECT NOW_MS", [])).await?;
+        let took = self.clock.now().0.saturating_sub(before);
+        if let Some(row) = rows.first()
+            && (0..CLOCK_WAIT_MS).contains(&took)
+        {
+            let offset = row.int(0)?.saturating_sub(before.saturating_add(took / 2));
+            let known = self.clock_offset_ms.swap(offset, Ordering::Relaxed);
+            if (offset - known).abs() > CLOCK_WAIT_MS {
+                tracing::warn!(
+                    offset_ms = offset,
+                    "this machine's clock is not the database's; its time is taken"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Runs until it is done or the hub stops.
@@ -200,6 +239,41 @@ impl Hub {
         !self.stop.is_cancelled() && self.answers.load(Ordering::Relaxed)
     }
 
+    /// Sessions that were not heard of since are not listed.
+    pub(crate) fn listed_since(&self) -> i64 {
+        self.ago(self.options.prune_after)
+    }
+
+    pub(crate) fn ago(&self, time: Duration) -> i64 {
+        self.now().0.saturating_sub(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// Nothing of a session is kept any more: it is deleted where it came from, or was not heard of for too long. Refused,
+    /// if this person has none of this id, or it was heard of since.
+    pub(crate) async fn forget(
+        &self,
+        session: &SessionId,
+        person: &PersonId,
+        address: Option<IpAddr>,
+        heard_before: i64,
+    ) -> Result<(), DbError> {
+        let own = Statement::new(
+            "UPDATE mirrors SET detached = 1 WHERE session = $1 AND person = $2 AND heard_at < $3",
+            [session.as_str().into(), person.0.as_ref().into(), heard_before.into()],
+        );
+        let note = Note::new("session.forgotten", Some(&person.0)).about(session.as_str()).from(address);
+        let mut work = vec![own.must_change(1)];
+        work.extend(schema::forget(session));
+        work.push(note.statement(self.now(), Some(self.node.as_str())));
+        let news = vec![
+            topics::person(&person.0),
+            topics::session(session.as_str()),
+            // Who came by a link to it is seen off.
+            crate::people::TOPIC.to_owned(),
+        ];
+        self.run(work, news).await.map(drop)
+    }
+
     /// Recorded when there is time; that it could not be is counted.
     pub(crate) fn note(self: &Arc<Self>, note: Note) {
         let (hub, at) = (Arc::clone(self), self.now());
@@ -210,37 +284,12 @@ impl Hub {
         }));
     }
 
-    fn beat(&self) -> Statement {
+    pub(crate) fn beat(&self) -> Statement {
         Statement::new(
             "INSERT INTO nodes (id, seen_at) VALUES ($1, $2)
              ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at",
             [self.node.as_str().into(), self.now().0.into()],
         )
-    }
-
-    /// Says that the node lives and what it watches, and clears away what dead ones left.
-    async fn live(&self) {
-        loop {
-            tokio::time::sleep(crate::topics::about(BEAT_EVERY)).await;
-            self.polls.sweep();
-            let now = self.now().0;
-            let watching = Statement::new(
-                "UPDATE watchers SET until = $2 WHERE node = $1",
-                [self.node.as_str().into(), (now + WATCH_MS).into()],
-            );
-            let old = |table: &str, column: &str, before: i64| {
-                Statement::new(format!("DELETE FROM {table} WHERE {column} < $1"), [Value::Int(before)])
-            };
-            let work = vec![
-                self.beat(),
-                watching,
-                old("watchers", "until", now - WATCH_MS),
-                old("mail", "at", now - MAIL_MS),
-                old("nodes", "seen_at", now - 24 * 3_600_000),
-            ];
-            // Tried again at the next beat.
-            drop(self.run(work, Vec::new()).await);
-        }
     }
 
     /// Ends all connections in good order, and says that this node holds nothing any more.

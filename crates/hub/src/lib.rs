@@ -27,6 +27,7 @@ mod metrics;
 mod mirror;
 pub mod people;
 mod polls;
+mod reaper;
 mod schema;
 mod shelf;
 mod socket;

@@ -212,7 +212,7 @@ impl Arriving {
                 now.0.into(),
             ],
         );
-        let note = Note::new("machine attached", Some(person)).about(self.id.as_str()).from(self.address);
+        let note = Note::new("machine.attached", Some(person)).about(self.id.as_str()).from(self.address);
         let note = note.statement(now, Some(hub.node.as_str()));
         let news = vec![topics::person(person), topics::machine(self.id.as_str())];
         match hub.run(vec![take.must_change(1), note], news).await {
@@ -230,10 +230,9 @@ impl Arriving {
             "UPDATE machines SET node = NULL, seen_at = $3 WHERE id = $1 AND epoch = $2",
             [self.id.as_str().into(), epoch.into(), now.0.into()],
         );
-        let note = Note::new("machine detached", Some(person)).about(self.id.as_str()).from(self.address);
+        let note = Note::new("machine.detached", Some(person)).about(self.id.as_str()).from(self.address);
         let work = vec![away, note.statement(now, Some(self.hub.node.as_str()))];
-        // The node's silence would say the same later.
-        drop(self.hub.run(work, vec![topics::person(person)]).await);
+        self.hub.take_leave(work, topics::person(person)).await;
     }
 
     async fn serve(&self, pipe: &mut Pipe, held: &Held) -> (u16, String) {

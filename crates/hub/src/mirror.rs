@@ -32,6 +32,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Whether somebody looks is looked at untold this often.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// Whether somebody looks is said again after this long: an answer to a poll may be lost, and whoever missed it would
+/// go on slowly for ever.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
+
 /// A session that this node holds the socket of.
 pub struct Attachment {
     hub: Arc<Hub>,
@@ -41,6 +45,8 @@ pub struct Attachment {
     kept: Place,
     taking: Taking,
     watched: bool,
+    /// When that was last said.
+    watched_said: Instant,
     /// A view that stands for itself was asked for.
     asked_anew: bool,
     /// When to try again, while the database is away.
@@ -90,6 +96,7 @@ impl Attachment {
             person,
             kept,
             watched: false,
+            watched_said: Instant::now(),
             asked_anew: false,
             retry_at: None,
             shown: 0,
@@ -109,8 +116,7 @@ impl Attachment {
             self.feed().inspect(|feed| feed.forget());
         }
         let detach = keeping::detach(&self.session, self.epoch, self.hub.now().0);
-        // Who looks at the time of the last word sees it too.
-        drop(self.hub.run(vec![detach], vec![topics::person(&self.person.0)]).await);
+        self.hub.take_leave(vec![detach], topics::person(&self.person.0)).await;
     }
 
     async fn serve(&mut self, pipe: &mut Pipe, ended: &CancellationToken) -> Over {
@@ -326,10 +332,10 @@ impl Attachment {
     async fn tell_watched(&mut self, pipe: &Pipe) -> Result<(), Over> {
         // Who cannot be asked has not changed.
         let watched = self.is_watched().await.unwrap_or(self.watched);
-        if watched == self.watched {
+        if watched == self.watched && self.watched_said.elapsed() < SAY_AGAIN {
             return Ok(());
         }
-        self.watched = watched;
+        (self.watched, self.watched_said) = (watched, Instant::now());
         self.say(pipe, &Down::Watched(Watched { watched, anew: false })).await
     }
 

@@ -23,6 +23,8 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// How long what came may wait to be taken.
 const UP_WAIT: Duration = Duration::from_secs(25);
 const CONNECTIONS_MAX: usize = 4096;
+/// Of one person's machines: as many as eight machines have whose sessions are all bridged.
+const PERSONS_CONNECTIONS_MAX: usize = 8 * 65;
 /// Frames of one answer.
 const FRAMES_MAX: usize = 256;
 
@@ -56,6 +58,10 @@ impl Polls {
         if polls.len() >= CONNECTIONS_MAX {
             let message = "as many connections are open as may be; try again in a moment";
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message));
+        }
+        if polls.values().filter(|poll| poll.person == person).count() >= PERSONS_CONNECTIONS_MAX {
+            let message = "one person's machines have as many connections as may be; close some first";
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", message));
         }
         let Mouth { came, go } = mouth;
         let poll = Poll {
@@ -190,5 +196,25 @@ impl Poll {
 
     fn heard(&self) -> MutexGuard<'_, Instant> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket;
+
+    #[tokio::test]
+    async fn one_person_cannot_take_the_places_of_all_others() {
+        let polls = Polls::default();
+        let open = |person: &str| polls.open("s".into(), PersonId(person.into()), socket::pipe().1);
+        let mut last = None;
+        for _ in 0..PERSONS_CONNECTIONS_MAX {
+            last = open("ops").ok();
+        }
+        assert_eq!(open("ops").unwrap_err().0, StatusCode::TOO_MANY_REQUESTS);
+        assert!(open("dev").is_ok());
+        polls.close(&last.unwrap(), "s", &PersonId("ops".into()));
+        assert!(open("ops").is_ok(), "a place that is left is free");
     }
 }

@@ -203,8 +203,7 @@ async fn read(hub: &Arc<Hub>, person: &PersonId, shelf: &Weak<Shelf>) {
 async fn look(hub: &Hub, person: &PersonId, shelf: &Shelf, all: bool) -> Result<(), DbError> {
     let now = hub.now().0;
     let who: Value = person.0.as_ref().into();
-    let prune = i64::try_from(hub.options.prune_after.as_millis()).unwrap_or(i64::MAX);
-    let listed = now.saturating_sub(prune);
+    let listed = hub.listed_since();
     let since = {
         let inside = shelf.inside();
         if inside.looked && !all { inside.changed_at - OVERLAP_MS } else { i64::MIN }

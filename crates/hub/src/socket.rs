@@ -62,11 +62,19 @@ pub fn pipe() -> (Pipe, Mouth) {
     (Pipe { came: came_here, go }, Mouth { came, go: go_here })
 }
 
+/// When the peer was last heard; nothing while a frame of it waits for whoever does the work. Then nobody reads, so it
+/// cannot be told whether the peer is silent.
+type Heard = Option<Instant>;
+
+fn is_silent(heard: Heard) -> bool {
+    heard.is_some_and(|at| at.elapsed() > SILENCE_MAX)
+}
+
 /// Moves frames until either side ends. What is still to go then goes.
 pub async fn pump(socket: WebSocket, mouth: Mouth) {
     let Mouth { came, go } = mouth;
     let (sink, stream) = socket.split();
-    let (heard, last_heard) = watch::channel(Instant::now());
+    let (heard, last_heard) = watch::channel(Some(Instant::now()));
     let (closing, close) = mpsc::channel(1);
     let mut writing = std::pin::pin!(write(sink, go, last_heard, close));
     let reading = read(stream, came, heard, closing);
@@ -81,12 +89,12 @@ pub async fn pump(socket: WebSocket, mouth: Mouth) {
 async fn read(
     mut stream: SplitStream<WebSocket>,
     came: mpsc::Sender<Utf8Bytes>,
-    heard: watch::Sender<Instant>,
+    heard: watch::Sender<Heard>,
     closing: mpsc::Sender<(u16, &'static str)>,
 ) {
     let mut pace = Pace::new(FRAMES_PER_SECOND, FRAMES_AT_ONCE);
     while let Some(message) = stream.next().await {
-        heard.send_replace(Instant::now());
+        heard.send_replace(Some(Instant::now()));
         let wrong = match message {
             Err(_) => (TOO_BIG, "a message was too long, or could not be read"),
             Ok(Message::Binary(_)) => (NOT_TEXT, "send text: one JSON object per frame"),
@@ -96,11 +104,13 @@ async fn read(
                 if text.trim_ascii().is_empty() {
                     continue;
                 }
+                heard.send_replace(None);
                 tokio::time::sleep_until(pace.next(Instant::now())).await;
                 if came.send(text).await.is_err() {
                     // The work has ended; its last words go.
                     return std::future::pending().await;
                 }
+                heard.send_replace(Some(Instant::now()));
                 continue;
             }
         };
@@ -120,7 +130,7 @@ enum Wake {
 async fn write(
     mut sink: SplitSink<WebSocket, Message>,
     mut go: mpsc::Receiver<Go>,
-    last_heard: watch::Receiver<Instant>,
+    last_heard: watch::Receiver<Heard>,
     mut close: mpsc::Receiver<(u16, &'static str)>,
 ) {
     let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
@@ -140,7 +150,7 @@ async fn write(
             Wake::Go(Some(Go::Close(code, reason))) => closing(code, &reason),
             Wake::Go(None) => closing(NORMAL, ""),
             Wake::Close(code, reason) => closing(code, reason),
-            Wake::Ping if last_heard.borrow().elapsed() > SILENCE_MAX => return,
+            Wake::Ping if is_silent(*last_heard.borrow()) => return,
             Wake::Ping => (Message::Ping("ropewalk".into()), false),
         };
         let sent = tokio::time::timeout(WRITE_WAIT, sink.send(message)).await;
@@ -212,6 +222,16 @@ mod tests {
         let waits: Vec<_> = (0..8).map(|_| (pace.next(now) - now).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 0, 0, 0, 100, 200]);
         assert_eq!(pace.next(now + Duration::from_secs(9)), now + Duration::from_secs(9));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_is_silent_when_nothing_comes_and_not_when_nobody_reads() {
+        let heard = Some(Instant::now());
+        tokio::time::advance(SILENCE_MAX).await;
+        assert!(!is_silent(heard));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(is_silent(heard));
+        assert!(!is_silent(None));
     }
 
     #[test]

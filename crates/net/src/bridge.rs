@@ -23,7 +23,7 @@ mod trouble;
 mod tunnel;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ struct Shared {
     teller: Teller,
     last_said: Mutex<Option<(String, Instant)>>,
     tunnels: Mutex<Tunnels>,
-    /// The receiver was reached, for whichever session.
+    /// The receiver was reached, for whichever session or for the machine.
     was_connected: AtomicBool,
     /// The session that the bridge was started for, if it was for one.
     first: Option<SessionId>,
@@ -133,6 +133,8 @@ struct Tunnels {
 struct Bridged {
     handles: watch::Sender<SessionHandle>,
     detach: CancellationToken,
+    /// Set before it is detached for it.
+    deleted: Arc<AtomicBool>,
 }
 
 /// How a connection ended.
@@ -247,6 +249,10 @@ impl Shared {
         locked(&self.tunnels).open.get(session).is_some_and(|bridged| !bridged.detach.is_cancelled())
     }
 
+    fn carries_any(&self) -> bool {
+        !locked(&self.tunnels).open.is_empty()
+    }
+
     /// Somebody elsewhere opened it.
     fn choose(self: &Arc<Self>, session: &SessionId) {
         {
@@ -281,10 +287,13 @@ impl Shared {
             ));
             return;
         }
-        let (handles, receiver) = watch::channel(handle.clone());
         let detach = CancellationToken::new();
-        let tunnel = Tunnel::new(self, id.clone(), receiver, detach.clone());
-        let bridged = Bridged { handles, detach: detach.clone() };
+        let bridged = Bridged {
+            handles: watch::Sender::new(handle.clone()),
+            detach: detach.clone(),
+            deleted: Arc::default(),
+        };
+        let tunnel = Tunnel::new(self, id.clone(), &bridged);
         // One that was detached a moment ago takes its leave by itself.
         drop(tunnels.open.insert(id.clone(), bridged));
         drop(tunnels);
@@ -304,9 +313,19 @@ impl Shared {
         }));
     }
 
-    fn detach(&self, session: &SessionId) {
-        if let Some(bridged) = locked(&self.tunnels).open.get(session) {
+    /// The session is gone for good here, and so it shall be where it was shown.
+    fn deleted(self: &Arc<Self>, session: &SessionId) {
+        if let Some(bridged) = locked(&self.tunnels).open.get(session)
+            && !bridged.detach.is_cancelled()
+        {
+            bridged.deleted.store(true, Ordering::Relaxed);
             bridged.detach.cancel();
+            return;
+        }
+        // It may have had a tunnel before.
+        if self.wants(session) {
+            let (shared, session) = (Arc::clone(self), session.clone());
+            drop(self.tasks.spawn(async move { tunnel::forget(&shared, &session).await }));
         }
     }
 }
@@ -351,7 +370,7 @@ impl Follower for Follows {
 
     fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()> {
         if let Some(shared) = self.0.upgrade() {
-            shared.detach(id);
+            shared.deleted(id);
         }
         Box::pin(std::future::ready(()))
     }

@@ -227,7 +227,14 @@ mod tests {
             // Every third event is no update.
             let body = if seq % 3 == 0 { Body::CancelRequested } else { Body::TurnStarted };
             places.add(
-                &Event { seq: Seq(seq), at: Timestamp(0), origin: Origin::Engine, turn: None, body },
+                &Event {
+                    seq: Seq(seq),
+                    at: Timestamp(0),
+                    origin: Origin::Engine,
+                    turn: None,
+                    body,
+                    relayed: None,
+                },
                 OTTER,
             );
         }

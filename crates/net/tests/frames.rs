@@ -199,9 +199,9 @@ impl Backend for Breaking {
         self.inner.abilities()
     }
 
-    fn open(&self, spec: SessionSpec) -> std::sync::Arc<dyn BackendSession> {
+    fn open(&self, spec: SessionSpec, context: engine::SessionContext) -> std::sync::Arc<dyn BackendSession> {
         assert!(self.broken.swap(true, Ordering::SeqCst), "injected");
-        self.inner.open(spec)
+        self.inner.open(spec, context)
     }
 
     fn project_rules(&self, cwd: &std::path::Path) -> Vec<String> {

@@ -113,6 +113,7 @@ fn wish() -> AskRequest {
         reason: "it leaves the machine".into(),
         preview: Vec::new(),
         question: None,
+        foreign: None,
     }
 }
 
@@ -126,7 +127,11 @@ fn every_outcome_of_a_message_can_be_reached() {
     let answered =
         |applied, allowed| Ok(Outcome::Answered { id: id.clone(), ask: AskId(1), applied, allowed });
     let answers: Vec<(&str, Result<Outcome, Fault>, &str)> = vec![
-        ("initialize", Ok(Outcome::Initialized { images: true, servers: true, version: None }), "ok"),
+        (
+            "initialize",
+            Ok(Outcome::Initialized { greeting: engine::Greeting::default(), version: None }),
+            "ok",
+        ),
         ("session/prompt", ended(Stop::EndTurn), "ok"),
         ("session/prompt", ended(Stop::Cancelled), "cancelled"),
         ("prompt", ended(Stop::Failed), "error"),

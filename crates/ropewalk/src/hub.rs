@@ -28,7 +28,7 @@ use crate::{doors, paths, server, terminal};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
 /// The same as on the command line.
-const PRUNE_DAYS: RangeInclusive<u64> = 1..=3650;
+const DAYS: RangeInclusive<u64> = 1..=3650;
 /// Every bridged session and every browser has a connection.
 const FILES_WANTED: u64 = 65_536;
 const STATUS_WAIT: Duration = Duration::from_secs(2);
@@ -69,10 +69,9 @@ fn filled(options: &HubOptions) -> Result<HubOptions, Trouble> {
         tls_key: options.tls_key.or_else(|| variable("TLS_KEY").map(PathBuf::from)),
         behind_proxy: options.behind_proxy || is_on("BEHIND_PROXY"),
         metrics_token: options.metrics_token.or_else(|| variable("METRICS_TOKEN")),
-        prune_days: match options.prune_days {
-            Some(days) => Some(days),
-            None => prune_days()?,
-        },
+        prune_days: days(options.prune_days, "PRUNE_DAYS")?,
+        forget_days: days(options.forget_days, "FORGET_DAYS")?,
+        audit_days: days(options.audit_days, "AUDIT_DAYS")?,
     })
 }
 
@@ -86,13 +85,13 @@ fn listen_on(given: Option<SocketAddr>) -> Result<Option<SocketAddr>, Trouble> {
     word.parse().map(Some).map_err(wrong)
 }
 
-fn prune_days() -> Result<Option<u64>, Trouble> {
-    let Some(word) = variable("PRUNE_DAYS") else { return Ok(None) };
+fn days(given: Option<u64>, name: &str) -> Result<Option<u64>, Trouble> {
+    let (None, Some(word)) = (given, variable(name)) else { return Ok(given) };
     match word.parse() {
-        Ok(days) if PRUNE_DAYS.contains(&days) => Ok(Some(days)),
+        Ok(days) if DAYS.contains(&days) => Ok(Some(days)),
         Ok(_) | Err(_) => {
-            let (first, last) = (PRUNE_DAYS.start(), PRUNE_DAYS.end());
-            let what = format!("ROPEWALK_HUB_PRUNE_DAYS is `{word}`, which is no number of days");
+            let (first, last) = (DAYS.start(), DAYS.end());
+            let what = format!("ROPEWALK_HUB_{name} is `{word}`, which is no number of days");
             Err(Trouble::usage(what).fix(format!("give a number from {first} to {last}")))
         }
     }
@@ -208,9 +207,9 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
             name: server::host_name(),
             version: env!("CARGO_PKG_VERSION").into(),
             metrics_token: options.metrics_token.clone(),
-            prune_after: options
-                .prune_days
-                .map_or(defaults.prune_after, |days| Duration::from_secs(days * 86_400)),
+            prune_after: options.prune_days.map_or(defaults.prune_after, in_days),
+            forget_after: options.forget_days.map(in_days),
+            audit_after: options.audit_days.map_or(defaults.audit_after, in_days),
             ..defaults
         },
     };
@@ -232,6 +231,10 @@ async fn serve(options: &HubOptions) -> Result<(), Trouble> {
     hub.finish().await;
     drop(tokio::join!(serving, keeping));
     Ok(())
+}
+
+fn in_days(days: u64) -> Duration {
+    Duration::from_secs(days * 86_400)
 }
 
 /// Until somebody ends it.

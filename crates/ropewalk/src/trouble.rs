@@ -85,6 +85,9 @@ impl Trouble {
     pub fn open(error: OpenError) -> Self {
         match error {
             OpenError::NotFound(id) => Self::not_found(format!("there is no session {id}")).fix(SEE_LIST),
+            OpenError::Agent(error) => Self::failed("the agent has no session for you")
+                .because(error)
+                .fix("ropewalk agents check says whether it starts and what it answers"),
             OpenError::Store(StoreError::NotFound) => {
                 Self::not_found("there is no such session").fix(SEE_LIST)
             }

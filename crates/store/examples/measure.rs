@@ -116,6 +116,7 @@ fn event(seq: u64) -> Event {
         origin: Origin::Agent,
         turn: Some(TurnId(1)),
         body: Body::Text { message: MessageId(1), text: "a few words of text, ".into() },
+        relayed: None,
     }
 }
 

@@ -36,7 +36,9 @@ fn snapshot(replay_from: Seq) -> Snapshot {
         replay_from,
         asks: Vec::new(),
         prompts: Arc::default(),
-        updated_at: Timestamp(0), specs: std::sync::Arc::from([]) }
+        updated_at: Timestamp(0),
+        specs: std::sync::Arc::from([]),
+    }
 }
 
 fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
@@ -47,7 +49,14 @@ fn events(bodies: &[Body]) -> Vec<Arc<Event>> {
             }
             _ => Origin::Agent,
         };
-        Arc::new(Event { seq: Seq(seq), at: Timestamp(0), origin, turn: Some(TurnId(3)), body: body.clone(), relayed: None })
+        Arc::new(Event {
+            seq: Seq(seq),
+            at: Timestamp(0),
+            origin,
+            turn: Some(TurnId(3)),
+            body: body.clone(),
+            relayed: None,
+        })
     };
     (1..).zip(bodies).map(event).collect()
 }
@@ -118,7 +127,9 @@ fn story() -> Vec<Body> {
         risk: Risk::Medium,
         reason: "it reaches another machine".into(),
         preview: Vec::new(),
-        question: None, foreign: None };
+        question: None,
+        foreign: None,
+    };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
     vec![

@@ -37,7 +37,9 @@ fn snapshot() -> Snapshot {
         replay_from: Seq::START,
         asks: Vec::new(),
         prompts: Arc::default(),
-        updated_at: Timestamp(0), specs: std::sync::Arc::from([]) }
+        updated_at: Timestamp(0),
+        specs: std::sync::Arc::from([]),
+    }
 }
 
 fn call(name: &str) -> CallId {
@@ -77,7 +79,14 @@ fn end(name: &str, text: &str, exit: Option<Exit>) -> Body {
 
 fn log(events: Vec<(Origin, Body)>) -> Vec<Arc<Event>> {
     let event = |(seq, (origin, body))| {
-        Arc::new(Event { seq: Seq(seq), at: Timestamp(1000), origin, turn: Some(TurnId(1)), body, relayed: None })
+        Arc::new(Event {
+            seq: Seq(seq),
+            at: Timestamp(1000),
+            origin,
+            turn: Some(TurnId(1)),
+            body,
+            relayed: None,
+        })
     };
     (1..).zip(events).map(event).collect()
 }

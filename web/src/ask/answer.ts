@@ -3,6 +3,7 @@
 
 import { signal } from '@preact/signals'
 import type { AskView, Decision, Role } from '../wire'
+import { isAtHub } from '../lib/hub'
 import { ask, hello, Refused } from '../lib/line'
 import { toast, wordsOf } from '../lib/toast'
 
@@ -43,6 +44,11 @@ const RANK: Record<Role, number> = { viewer: 0, approver: 1, driver: 2, owner: 3
 export function may(role: Role): boolean {
   const mine = hello.value?.role
   return mine === undefined || RANK[mine] >= RANK[role]
+}
+
+/** Whether an answer can hold for good. It would become a rule, and a machine takes those from nobody elsewhere. */
+export function mayRemember(): boolean {
+  return !isAtHub()
 }
 
 function set(key: string, value: Progress): void {

@@ -5,7 +5,7 @@ import type { AskView } from '../wire'
 import { hello } from '../lib/line'
 import { age, askTitle, isGrave, riskWord, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
-import { answer, may, progressOf, type Progress } from './answer'
+import { answer, may, mayRemember, progressOf, type Progress } from './answer'
 import { isCut } from './brief'
 import { HoldButton } from './hold'
 import { Preview } from './preview'
@@ -77,7 +77,7 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
       {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={allow}>Allow once</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={allow} data-key="y">Allow once</button>}
-      <button type="button" class="decision" disabled={disabled} onClick={() => setExtra('always')} data-key="Y">Allow always…</button>
+      {mayRemember() && <button type="button" class="decision" disabled={disabled} onClick={() => setExtra('always')} data-key="Y">Allow always…</button>}
       <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyOnce')} data-key="n">Deny</button>
       <button type="button" class="decision" disabled={disabled} onClick={() => setExtra('why')}>Deny and say why…</button>
     </div>

@@ -12,7 +12,7 @@ import { toast } from '../lib/toast'
 import { askTitle, titleOf } from '../lib/words'
 import { phone } from '../ui/screen'
 import { Icon } from '../ui/icons'
-import { wasMine } from './answer'
+import { mayRemember, wasMine } from './answer'
 import { AskCard } from './card'
 
 export function Shelf({ watched }: { watched: Watched }) {
@@ -57,7 +57,7 @@ function DesktopShelf({ ask, children }: { ask: AskView; children: ComponentChil
   return (
     <section class="shelf" aria-label="Waiting for you" tabIndex={-1} ref={box} onKeyDown={keys} id="shelf" data-ask-shelf={ask.ask}>
       {children}
-      <p class="keys soft" aria-hidden="true"><kbd>A</kbd> brings you here, then <kbd>Y</kbd> allow once <kbd>Shift Y</kbd> always <kbd>N</kbd> deny</p>
+      <p class="keys soft" aria-hidden="true"><kbd>A</kbd> brings you here, then <kbd>Y</kbd> allow once {mayRemember() && <><kbd>Shift Y</kbd> always </>}<kbd>N</kbd> deny</p>
     </section>
   )
 }

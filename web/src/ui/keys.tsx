@@ -2,6 +2,7 @@
 
 import { signal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
+import { mayRemember } from '../ask/answer'
 import { asks, sorted } from '../lib/board'
 import { askPath, go, place, sessionAt, sessionPath } from '../lib/router'
 import { copy } from '../lib/toast'
@@ -13,12 +14,12 @@ const ESCAPE_TWICE_MS = 600
 
 export const helpOpen = signal(false)
 
-const KEYS: [string, string][] = [
+const keys = (): [string, string][] => [
   ['J, K', 'Next and previous session'],
   ['Enter', 'Open it'],
   ['/', 'Filter the sessions'],
   ['A', 'Go to the first thing that needs you'],
-  ['Y, Shift Y, N', 'Allow once, allow always, deny (there)'],
+  mayRemember() ? ['Y, Shift Y, N', 'Allow once, allow always, deny (there)'] : ['Y, N', 'Allow once, deny (there)'],
   ['[, ]', 'Previous and next prompt'],
   ['E', 'Open or close the tool that has the focus, or the last one'],
   ['C', 'Copy the last answer'],
@@ -35,7 +36,7 @@ export function Help() {
   if (!helpOpen.value) return null
   return (
     <Sheet label="Keys" onClose={() => { helpOpen.value = false }}>
-      <dl class="key-list">{KEYS.map(([key, what]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>)}</dl>
+      <dl class="key-list">{keys().map(([key, what]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>)}</dl>
     </Sheet>
   )
 }

@@ -27,7 +27,8 @@ async fn an_agent_from_a_file_is_a_mode_with_its_own_tools() {
     ]);
     let checker = (".claude/agents/checker.md", "---\nname: checker\n---\nYou check.");
     let mut house = House::project(script.clone(), &[DOCS, checker, ("a.txt", "one\n")], |_| {}).await;
-    let modes = house.session.specs().iter().find(|spec| *spec.id == *"mode").unwrap();
+    let specs = house.session.specs();
+    let modes = specs.iter().find(|spec| *spec.id == *"mode").unwrap();
     let modes: Vec<_> = modes.choices.iter().map(|choice| choice.value.as_ref()).collect();
     assert_eq!(modes, ["code", "ask", "architect", "docs"]);
     let mut events = house.prompt("/mode doc").await;

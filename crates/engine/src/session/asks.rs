@@ -1,5 +1,6 @@
 //! A wish's way: ruled on by the policy, or asked, and then answered exactly once.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
@@ -8,6 +9,7 @@ use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
 use crate::rules::RuleHit;
 use crate::servers::SERVER_CONSENT;
+use crate::settings::{APPROVAL, Settings};
 
 /// After so many refusals of the same wish by a person it is refused without asking.
 const DENIALS_MAX: u32 = 3;
@@ -126,7 +128,7 @@ impl Session {
             // Nothing is done, so no preset and no rule has a say; only a person can answer.
             return if self.unattended { nobody_answers() } else { Ruling::Ask };
         }
-        match decide_with(&self.settings, &self.free_modes, request, hit) {
+        match decide_with(&self.settings_for(request), &self.free_modes, request, hit) {
             Ruling::Ask if self.denied_often(request) => Ruling::Rule {
                 allow: false,
                 reason: format!("refused {DENIALS_MAX} times in this session, so it is not asked again")
@@ -140,6 +142,20 @@ impl Session {
                 ruling
             }
         }
+    }
+
+    /// A program of the project's runs outside the sandbox. Nobody elsewhere says yes to it, so neither does an approval
+    /// that was set there.
+    fn settings_for(&self, request: &AskRequest) -> Cow<'_, Settings> {
+        if !self.approval_from_elsewhere
+            || *request.tool != *SERVER_CONSENT
+            || self.settings.get(APPROVAL) != "full"
+        {
+            return Cow::Borrowed(&self.settings);
+        }
+        let mut settings = self.settings.clone();
+        settings.set(APPROVAL.into(), "suggest".into());
+        Cow::Owned(settings)
     }
 
     fn denied_often(&self, request: &AskRequest) -> bool {

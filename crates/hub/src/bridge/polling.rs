@@ -1,11 +1,13 @@
 //! The same as the sockets, in requests: for bridges behind proxies that know no WebSocket. The contract is in
 //! `docs/bridge.md`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -26,16 +28,47 @@ use crate::socket;
 /// A poll that says nothing else waits this long.
 const WAIT_SECONDS: u64 = 25;
 
+/// The same routes for sessions and for machines.
 pub(super) fn routes() -> Router<Arc<Hub>> {
-    Router::new()
-        .route("/api/tunnel/{session}/open", post(poll_session))
-        .route("/api/tunnel/{session}/up", post(poll_up))
-        .route("/api/tunnel/{session}/down", get(poll_down))
-        .route("/api/tunnel/{session}", delete(poll_close))
-        .route("/api/tunnel/machine/{machine}/open", post(poll_machine))
-        .route("/api/tunnel/machine/{machine}/up", post(poll_machine_up))
-        .route("/api/tunnel/machine/{machine}/down", get(poll_machine_down))
-        .route("/api/tunnel/machine/{machine}", delete(poll_machine_close))
+    let mut routes = Router::new();
+    for path in ["/api/tunnel/{session}", "/api/tunnel/machine/{machine}"] {
+        routes = routes
+            .route(&format!("{path}/open"), post(open))
+            .route(&format!("{path}/up"), post(up))
+            .route(&format!("{path}/down"), get(down))
+            .route(path, delete(close));
+    }
+    routes
+}
+
+/// What a tunnel is of, as its address says.
+enum Of {
+    Session(String),
+    Machine(String),
+}
+
+impl Of {
+    /// No session's id has a slash in it.
+    fn path(&self) -> String {
+        match self {
+            Self::Session(session) => session.clone(),
+            Self::Machine(machine) => format!("machine/{machine}"),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<Hub>> for Of {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, hub: &Arc<Hub>) -> Result<Self, Refusal> {
+        let named = Path::<HashMap<String, String>>::from_request_parts(parts, hub).await;
+        let Path(mut named) = named.map_err(|_| unknown())?;
+        match (named.remove("session"), named.remove("machine")) {
+            (Some(session), _) => Ok(Self::Session(session)),
+            (None, Some(machine)) => Ok(Self::Machine(machine)),
+            (None, None) => Err(unknown()),
+        }
+    }
 }
 
 /// Whether a session is this person's, and to be found at all.
@@ -54,128 +87,82 @@ struct Named {
     wait: Option<u64>,
 }
 
-async fn poll_session(
+async fn open(
     State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
+    of: Of,
     Extension(from): Extension<From>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let bearer = bearer(&hub, &headers, None).await?;
-    let id = SessionId::parse(&session).map_err(|_| unknown())?;
-    is_own(&hub, &id, &bearer.person).await?;
-    let ended = hub.door.keeper.ended(&bearer);
     let (pipe, mouth) = socket::pipe();
-    hub.note(Note::new("session attached", Some(&bearer.person.0)).about(id.as_str()).from(from.0));
-    let attached =
-        Attachment::attach(&hub, id, bearer.person.clone()).await.map_err(|error| refused(&error))?;
-    let attached = attached.ok_or_else(unknown)?;
-    let name = hub.polls.open(session, bearer.person, mouth)?;
-    drop(hub.tasks.spawn(attached.run(pipe, ended)));
-    Ok(Json(serde_json::json!({ "connection": name })).into_response())
-}
-
-async fn poll_machine(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Extension(from): Extension<From>,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
     let person = bearer.person.clone();
-    let arriving = arriving(&hub, &machine, bearer, from.0)?;
-    let (pipe, mouth) = socket::pipe();
-    let name = hub.polls.open(of_machine(&machine), person, mouth)?;
-    drop(hub.tasks.spawn(arriving.run(pipe)));
+    let name = match &of {
+        Of::Machine(machine) => {
+            let arriving = arriving(&hub, machine, bearer, from.0)?;
+            let name = hub.polls.open(of.path(), person, mouth)?;
+            drop(hub.tasks.spawn(arriving.run(pipe)));
+            name
+        }
+        Of::Session(session) => {
+            let id = SessionId::parse(session).map_err(|_| unknown())?;
+            is_own(&hub, &id, &person).await?;
+            let ended = hub.door.keeper.ended(&bearer);
+            // Who attaches fences off who was there, so there must be a place for it first.
+            let name = hub.polls.open(of.path(), person.clone(), mouth)?;
+            let note = Note::new("session.attached", Some(&person.0)).about(id.as_str()).from(from.0);
+            let attached = match Attachment::attach(&hub, id, person.clone()).await {
+                Ok(attached) => attached.ok_or_else(unknown),
+                Err(error) => Err(refused(&error)),
+            };
+            let attached = attached.inspect_err(|_| hub.polls.close(&name, session, &person))?;
+            hub.note(note);
+            drop(hub.tasks.spawn(attached.run(pipe, ended)));
+            name
+        }
+    };
     Ok(Json(serde_json::json!({ "connection": name })).into_response())
-}
-
-fn of_machine(machine: &str) -> String {
-    format!("machine/{machine}")
 }
 
 async fn up(
-    hub: &Hub,
-    path: &str,
-    named: &Named,
-    headers: &HeaderMap,
-    body: &[u8],
+    State(hub): State<Arc<Hub>>,
+    of: Of,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+    Content(body): Content,
 ) -> Result<Response, Refusal> {
-    let bearer = bearer(hub, headers, None).await?;
-    hub.polls.up(&named.connection, path, &bearer.person, body).await.map(array)
+    let bearer = bearer(&hub, &headers, None).await?;
+    hub.polls.up(&named.connection, &of.path(), &bearer.person, &body).await.map(array)
 }
 
-async fn down(hub: &Hub, path: &str, named: &Named, headers: &HeaderMap) -> Result<Response, Refusal> {
-    let bearer = bearer(hub, headers, None).await?;
+async fn down(
+    State(hub): State<Arc<Hub>>,
+    of: Of,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let bearer = bearer(&hub, &headers, None).await?;
+    let path = of.path();
     let wait = Duration::from_secs(named.wait.unwrap_or(WAIT_SECONDS));
     let stopping =
         Refusal::new(StatusCode::GONE, "stopping", "this node of the hub is stopping; open another");
     tokio::select! {
         biased;
-        frames = hub.polls.down(&named.connection, path, &bearer.person, wait) => frames.map(array),
+        frames = hub.polls.down(&named.connection, &path, &bearer.person, wait) => frames.map(array),
         () = hub.stop.cancelled() => Err(stopping),
     }
 }
 
+async fn close(
+    State(hub): State<Arc<Hub>>,
+    of: Of,
+    Query(named): Query<Named>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Refusal> {
+    let bearer = bearer(&hub, &headers, None).await?;
+    hub.polls.close(&named.connection, &of.path(), &bearer.person);
+    Ok(StatusCode::NO_CONTENT)
+}
+
 fn array(frames: String) -> Response {
     ([(CONTENT_TYPE, "application/json")], frames).into_response()
-}
-
-async fn poll_up(
-    State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-    Content(body): Content,
-) -> Result<Response, Refusal> {
-    up(&hub, &session, &named, &headers, &body).await
-}
-
-async fn poll_machine_up(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-    Content(body): Content,
-) -> Result<Response, Refusal> {
-    up(&hub, &of_machine(&machine), &named, &headers, &body).await
-}
-
-async fn poll_down(
-    State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    down(&hub, &session, &named, &headers).await
-}
-
-async fn poll_machine_down(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    down(&hub, &of_machine(&machine), &named, &headers).await
-}
-
-async fn poll_close(
-    State(hub): State<Arc<Hub>>,
-    Path(session): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    hub.polls.close(&named.connection, &session, &bearer.person);
-    Ok(StatusCode::NO_CONTENT)
-}
-
-async fn poll_machine_close(
-    State(hub): State<Arc<Hub>>,
-    Path(machine): Path<String>,
-    Query(named): Query<Named>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Refusal> {
-    let bearer = bearer(&hub, &headers, None).await?;
-    hub.polls.close(&named.connection, &of_machine(&machine), &bearer.person);
-    Ok(StatusCode::NO_CONTENT)
 }

@@ -36,17 +36,24 @@ pub(super) fn operator(guest: &Guest, role: Role) -> Operator {
     }
 }
 
+/// What can be read of a machine's answer.
+#[derive(Deserialize)]
+struct Read {
+    ok: Option<Box<RawValue>>,
+    error: Option<Wrong>,
+}
+
+/// Whether the machine did what it was asked for.
+pub(super) fn is_done(body: &RawValue) -> bool {
+    serde_json::from_str::<Read>(body.get()).is_ok_and(|read| read.ok.is_some() && read.error.is_none())
+}
+
 /// A machine's answer, as the browser gets it: whatever else it says, it answers this request and no other.
 pub(super) async fn pass_on(
     go: &mpsc::Sender<Go>,
     re: u64,
     answer: Result<Box<RawValue>, Wrong>,
 ) -> Result<(), Hung> {
-    #[derive(Deserialize)]
-    struct Read {
-        ok: Option<Box<RawValue>>,
-        error: Option<Wrong>,
-    }
     #[derive(Serialize)]
     struct Passed<'a> {
         re: u64,

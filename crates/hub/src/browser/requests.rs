@@ -10,7 +10,7 @@ use store::sql::Statement;
 use wire::native::hub::{HubAnswered, HubRequest};
 use wire::native::{Answered, Envelope, Request, Role, Wrong};
 
-use super::handing::{check, operator, pass_on, session_of, word_of};
+use super::handing::{check, is_done, operator, pass_on, session_of, word_of};
 use super::table::{drawn, page, sees, views};
 use super::watching::{Watch, Watching};
 use super::{HubReply, Hung, Line, WATCHES_MAX};
@@ -64,6 +64,15 @@ fn not_found() -> Wrong {
 
 fn bad(message: impl Into<String>) -> Wrong {
     wrong("badRequest", message)
+}
+
+/// What is sent to a machine.
+struct Sent<'a> {
+    /// What the record calls it.
+    word: &'static str,
+    session: Option<&'a str>,
+    /// The session that is gone when it is done, and whose it was.
+    deletes: Option<(SessionId, PersonId)>,
 }
 
 /// What can be read of anything that is sent.
@@ -298,7 +307,7 @@ impl Line {
     /// A request about a session goes to its machine.
     async fn ask_about(&mut self, id: u64, session: &str, request: Request) -> Result<(), Hung> {
         let ready = async {
-            let (_, mirror, role) = self.seen(session).await?;
+            let (session, mirror, role) = self.seen(session).await?;
             check(role, &request)?;
             if mirror.sealed {
                 return Err(bad(
@@ -310,12 +319,13 @@ impl Line {
                 Some(_) => not_connected(),
                 None => bad("this session's bridge takes frames only, at /ws/ID"),
             })?;
-            Ok((machine, role))
+            let deletes = matches!(request, Request::Delete { .. });
+            Ok((machine, role, deletes.then_some((session, mirror.owner))))
         };
         match ready.await {
-            Ok((machine, role)) => {
-                let note = (word_of(&request), Some(session));
-                self.call(id, &machine, role, &Envelope { id, request }, note).await
+            Ok((machine, role, deletes)) => {
+                let what = Sent { word: word_of(&request), session: Some(session), deletes };
+                self.call(id, &machine, role, &Envelope { id, request }, what).await
             }
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
@@ -336,8 +346,8 @@ impl Line {
         };
         match ready.await {
             Ok(machine) => {
-                let note = (word_of(&request), None);
-                self.call(id, &machine, Role::Owner, &Envelope { id, request }, note).await
+                let what = Sent { word: word_of(&request), session: None, deletes: None };
+                self.call(id, &machine, Role::Owner, &Envelope { id, request }, what).await
             }
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
@@ -380,7 +390,9 @@ impl Line {
         }
         match ready.await {
             Ok((machine, role)) => {
-                self.call(id, &machine, role, &Sealed { sealed: text }, ("sealed", session)).await
+                // Whether this deletes something only the machine knows; its bridge says so.
+                let what = Sent { word: "sealed", session, deletes: None };
+                self.call(id, &machine, role, &Sealed { sealed: text }, what).await
             }
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
@@ -393,26 +405,34 @@ impl Line {
         machine: &MachineId,
         role: Role,
         body: &impl Serialize,
-        (what, session): (&'static str, Option<&str>),
+        what: Sent<'_>,
     ) -> Result<(), Hung> {
         // Never closed. Who waits for too much reads no further.
         let place = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Hung)?;
         let Ok(body) = to_raw_value(body) else {
             return self.reply(id, Err(bad("this cannot be sent"))).await;
         };
+        let Sent { word, session, deletes } = what;
         let about = session.map_or_else(|| machine.to_string(), str::to_owned);
-        let person = match &self.guest.who {
-            Who::Person { id, .. } => Some(id.0.as_ref()),
-            Who::Bearer { .. } => None,
+        let (person, by) = match &self.guest.who {
+            Who::Person { id, .. } => (Some(id.0.as_ref()), String::new()),
+            Who::Bearer { share, .. } => (None, format!(" by share {share}")),
         };
-        let note = Note::new("call relayed", person).about(format!("{what} {about}")).from(self.address);
+        let note = Note::new("call.relayed", person).about(format!("{word} {about}{by}")).from(self.address);
         match self.hub.call(machine, operator(&self.guest, role), body).await {
             Ok(pending) => {
                 self.hub.note(note);
-                let go = self.go.clone();
+                let (go, hub, address) = (self.go.clone(), Arc::clone(&self.hub), self.address);
                 self.start(async move {
                     let answer = pending.answer().await;
                     drop(place);
+                    if let (Some((session, owner)), Ok(body)) = (deletes, &answer)
+                        && is_done(body)
+                        && let Err(error) = hub.forget(&session, &owner, address, i64::MAX).await
+                    {
+                        // Its bridge says the same, and may have been first.
+                        tracing::debug!(%session, %error, "a deleted session was not forgotten by its deletion");
+                    }
                     // The browser may be gone.
                     drop(pass_on(&go, id, answer).await);
                 });
@@ -426,7 +446,7 @@ impl Line {
         let (id, _) = self.own_machine(machine).await?;
         let Who::Person { id: person, .. } = &self.guest.who else { return Err(not_found()) };
         let mut work = schema::forget_machine(id.as_str());
-        let note = Note::new("machine forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
+        let note = Note::new("machine.forgotten", Some(&person.0)).about(id.as_str()).from(self.address);
         work.push(note.statement(self.hub.now(), Some(self.hub.node.as_str())));
         let news = vec![topics::person(&person.0), topics::machine(id.as_str()), people::TOPIC.to_owned()];
         self.hub.run(work, news).await.map_err(|error| away(&error))?;

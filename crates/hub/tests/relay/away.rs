@@ -3,7 +3,22 @@
 
 use serde_json::json;
 
-use crate::rig::{Rig, events, view};
+use crate::rig::{Node, Rig, events, view};
+
+/// Waits until the node's numbers say so.
+async fn counts(node: &Node, line: &str) {
+    let numbers = || async {
+        node.raw(&format!(
+            "GET /metrics HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer numbers\r\nConnection: close\r\n\r\n",
+            node.address
+        ))
+        .await
+        .1
+    };
+    while !numbers().await.contains(line) {
+        tokio::task::yield_now().await;
+    }
+}
 
 #[tokio::test]
 async fn views_are_shown_and_nothing_is_acknowledged_until_the_database_is_back() {
@@ -57,17 +72,7 @@ async fn what_was_shown_and_never_kept_is_taken_back() {
     assert_eq!(browser.told("view").await["upto"], 5);
     drop(bridge);
     // It must be seen to be gone before somebody else goes on.
-    let numbers = || async {
-        one.raw(&format!(
-            "GET /metrics HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer numbers\r\nConnection: close\r\n\r\n",
-            one.address
-        ))
-        .await
-        .1
-    };
-    while !numbers().await.contains("ropewalk_hub_bridges 0") {
-        tokio::task::yield_now().await;
-    }
+    counts(&one, "ropewalk_hub_bridges 0").await;
     rig.away(false);
     let mut bridge = other.bridge("ops", "s1").await;
     assert_eq!(bridge.ready().await.1, Some(1));
@@ -105,4 +110,27 @@ async fn a_line_that_grows_too_long_is_dropped_and_sent_again() {
     let (head, _) = bridge.ready().await;
     bridge.say(events(head, head + 1..=45)).await;
     bridge.acked(45).await;
+}
+
+#[tokio::test]
+async fn who_left_while_the_database_was_away_is_not_here_when_it_is_back() {
+    let rig = Rig::new();
+    let (one, other) = (rig.node().await, rig.node().await);
+    one.register("ops", "s1", Some("box")).await;
+    let mut bridge = one.bridge("ops", "s1").await;
+    bridge.ready().await;
+    let machine = one.machine("ops", "box").await;
+    rig.held("box").await;
+    let mut browser = other.browser("who=ops").await;
+    browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == true).await;
+    rig.away(true);
+    drop((machine, bridge));
+    counts(&one, "ropewalk_hub_machines 0").await;
+    counts(&one, "ropewalk_hub_bridges 0").await;
+    rig.away(false);
+    browser.until(|frame| frame["on"] == "machines" && frame["machines"][0]["here"] == false).await;
+    let left = |card: &serde_json::Value| card["line"] == "its bridge is not connected";
+    browser
+        .until(|frame| frame["on"] == "cards" && frame["cards"].as_array().unwrap().iter().any(left))
+        .await;
 }

@@ -62,7 +62,7 @@ async fn a_request_goes_to_the_machine_with_who_asks_and_its_answer_comes_back()
     // Recorded when there is time.
     let calls = loop {
         let mut noted = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
-        noted.retain(|line| line.what == "call relayed");
+        noted.retain(|line| line.what == "call.relayed");
         if noted.len() == 6 {
             break noted;
         }
@@ -83,6 +83,19 @@ async fn a_guest_asks_with_the_role_of_the_link() {
     assert_eq!(call["by"]["role"], "approver");
     assert_eq!(call["by"]["id"], "share.link.share=a1.approver");
     assert_eq!(guest.until(|frame| frame["re"] == 1).await["ok"]["is"], "done");
+    // Recorded when there is time.
+    let noted = async {
+        loop {
+            let lines = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
+            if let Some(line) = lines.into_iter().find(|line| line.what == "call.relayed") {
+                return line;
+            }
+        }
+    };
+    let noted = tokio::time::timeout(crate::rig::DEADLINE, noted).await.expect("a line of the record");
+    assert_eq!((noted.person, noted.about.as_deref()), (None, Some("answer a1 by share link")));
+    let lines = hub::audit::read(rig.db.as_ref(), 100).await.unwrap();
+    assert!(lines.iter().all(|line| !line.what.contains(' ')), "one vocabulary: {lines:?}");
 }
 
 #[tokio::test]

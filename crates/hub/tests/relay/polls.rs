@@ -72,3 +72,45 @@ async fn a_connection_opens_nothing_to_anybody_else_and_says_why_it_was_closed()
     let (status, closed) = node.http("GET", &asked("s1"), "of-ops", None).await;
     assert_eq!((status, closed["error"].as_str()), (410, Some("closed")), "{closed}");
 }
+
+/// A hostile bridge without a socket: what is too large is not even read, and what are no frames are taken from nobody.
+#[tokio::test]
+async fn a_body_that_is_too_large_or_no_frames_is_refused_and_the_next_one_is_taken() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ops", "s1", None).await;
+    let connection = open(&node, "s1", "ops").await;
+    down(&node, "s1", &connection, |frame| frame.get("ready").is_some()).await;
+    let up = format!("/api/tunnel/s1/up?connection={connection}");
+    let sent = async |length: usize, body: &str| {
+        let head = format!("POST {up} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer of-ops", node.address);
+        let kind = "Content-Type: application/json\r\nConnection: close";
+        node.raw(&format!("{head}\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{body}")).await.0
+    };
+    assert_eq!(sent(wire::tunnel::FRAME_BYTES_MAX + 1, "").await, 413);
+    for nonsense in ["", "x", "7", "\"batch\"", "{\"batch\":{}}", "[1", &"[".repeat(100_000)] {
+        assert_eq!(sent(nonsense.len(), nonsense).await, 400, "{}", &nonsense[..nonsense.len().min(20)]);
+    }
+    let (status, said) = node.http("POST", &up, "of-ops", Some(json!([events(0, 1..=1)]))).await;
+    assert_eq!(status, 200, "{said}");
+    if !said.as_array().unwrap().iter().any(|frame| frame["ack"]["events"] == 1) {
+        down(&node, "s1", &connection, |frame| frame["ack"]["events"] == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn who_finds_no_place_for_a_poll_cuts_nobody_off() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ops", "s1", None).await;
+    let mut bridge = node.bridge("ops", "s1").await;
+    bridge.ready().await;
+    // All places of one person.
+    while node.http("POST", "/api/tunnel/machine/box/open", "of-ops", None).await.0 == 200 {}
+    let (status, refused) = node.http("POST", "/api/tunnel/s1/open", "of-ops", None).await;
+    assert_eq!((status, refused["error"].as_str()), (429, Some("too_many_connections")), "{refused}");
+    bridge.say(events(0, 1..=2)).await;
+    bridge.acked(2).await;
+    node.register("dev", "d1", None).await;
+    open(&node, "d1", "dev").await;
+}

@@ -40,13 +40,20 @@ impl Clock for Hands {
 /// A database that can be away.
 pub struct Shaky {
     inner: SqliteDb,
+    /// Its own clock.
+    clock: Arc<Hands>,
     pub away: AtomicBool,
     /// Does what it is asked for once more, and does not say so.
     pub silent_once: AtomicBool,
 }
 
 impl Db for Shaky {
-    fn run(&self, work: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>> {
+    fn run(&self, mut work: Vec<Statement>, topics: Vec<String>) -> DbResult<'_, Vec<Found>> {
+        for statement in &mut work {
+            if statement.sql.contains("NOW_MS") {
+                statement.sql = statement.sql.replace("NOW_MS", &self.clock.now().0.to_string()).into();
+            }
+        }
         Box::pin(async move {
             let gone = || DbError::Unavailable { reason: "the test says so".into() };
             if self.away.load(Ordering::Relaxed) {
@@ -224,34 +231,45 @@ impl Rig {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inner = SqliteDb::open(&folder.path().join("hub.db")).unwrap();
-        let db = Shaky { inner, away: AtomicBool::new(false), silent_once: AtomicBool::new(false) };
-        Self {
-            db: Arc::new(db),
-            clock: Arc::new(Hands(AtomicI64::new(1_000_000_000))),
-            keeper: Arc::new(Keeper::default()),
-            _folder: folder,
-        }
+        let clock = Arc::new(Hands(AtomicI64::new(1_000_000_000)));
+        let db = Shaky {
+            inner,
+            clock: Arc::clone(&clock),
+            away: AtomicBool::new(false),
+            silent_once: AtomicBool::new(false),
+        };
+        Self { db: Arc::new(db), clock, keeper: Arc::new(Keeper::default()), _folder: folder }
     }
 
     /// One more node on the same database.
     pub async fn node(&self) -> Node {
-        self.begin(false).await
+        self.begin(false, Arc::clone(&self.clock)).await
+    }
+
+    /// One more, whose machine has its own idea of the time.
+    pub async fn node_off_by(&self, millis: i64) -> Node {
+        let clock = Hands(AtomicI64::new(self.clock.now().0 + millis));
+        self.begin(false, Arc::new(clock)).await
     }
 
     /// The only node, on a database of its own.
     pub async fn alone(&self) -> Node {
-        self.begin(true).await
+        self.begin(true, Arc::clone(&self.clock)).await
     }
 
-    async fn begin(&self, alone: bool) -> Node {
+    async fn begin(&self, alone: bool, clock: Arc<Hands>) -> Node {
         let parts = HubParts {
             db: Arc::clone(&self.db) as Arc<dyn Db>,
             door: Arc::clone(&self.keeper) as Arc<dyn Doorkeeper>,
             people: None,
-            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            clock,
             node: NodeId::fresh().unwrap(),
             alone,
-            options: HubOptions { metrics_token: Some("numbers".into()), ..HubOptions::default() },
+            options: HubOptions {
+                metrics_token: Some("numbers".into()),
+                forget_after: Some(Duration::from_secs(100 * 24 * 3600)),
+                ..HubOptions::default()
+            },
         };
         let hub = Hub::open(parts).await.unwrap();
         let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), None).await.unwrap();

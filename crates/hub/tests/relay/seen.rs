@@ -218,3 +218,128 @@ async fn who_looks_at_a_session_that_begins_anew_is_told_to_look_again() {
     bridge.say(json!({ "batch": { "after": 0, "view": view } })).await;
     assert_eq!(browser.told("sealedView").await["sealed"], "view");
 }
+
+async fn count(rig: &Rig, question: &'static str) -> u64 {
+    let question = store::sql::Statement::new(question, []);
+    let found = store::sql::Db::run(rig.db.as_ref(), vec![question], Vec::new()).await.unwrap();
+    found[0].rows[0].count(0).unwrap()
+}
+
+/// Everything that is kept of sessions.
+const KEPT: &str =
+    "SELECT (SELECT COUNT(*) FROM mirrors) + (SELECT COUNT(*) FROM views) + (SELECT COUNT(*) FROM logs)
+     + (SELECT COUNT(*) FROM log_entries) + (SELECT COUNT(*) FROM shares)";
+
+#[tokio::test]
+async fn a_session_that_its_machine_deletes_is_forgotten_with_all_that_was_kept_of_it() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let mut bridge = mirrored(&node, "ops", "a1", "Mine", 10).await;
+    bridge.say(crate::rig::events(0, 1..=3)).await;
+    bridge.acked(3).await;
+    let mut machine = node.machine("ops", "ops-box").await;
+    rig.held("ops-box").await;
+    let mut browser = node.browser("who=ops").await;
+    browser.ask(json!({ "id": 1, "do": "watch", "session": "a1", "after": null })).await;
+    let mut delete = async |id: u64, answer: Value| {
+        browser.say(json!({ "id": id, "do": "delete", "session": "a1" })).await;
+        let call = machine.until(|frame| frame.get("call").is_some()).await["call"]["call"].clone();
+        machine.say(json!({ "answer": { "call": call, "body": answer } })).await;
+        browser.until(|frame| frame["re"] == id).await
+    };
+    let refused = delete(2, json!({ "re": 2, "error": { "code": "failed", "message": "no" } })).await;
+    assert_eq!(refused["error"]["code"], "failed");
+    assert!(count(&rig, KEPT).await > 0, "nothing was deleted");
+    assert_eq!(delete(3, json!({ "re": 3, "ok": { "is": "done" } })).await["ok"]["is"], "done");
+    assert_eq!(count(&rig, KEPT).await, 0);
+    assert_eq!(browser.told("over").await["session"], "a1");
+    bridge.say(card("a1", "Again", 11)).await;
+    assert_eq!(bridge.closed().await.0, 1008, "its log is gone");
+}
+
+#[tokio::test]
+async fn a_bridge_says_that_a_session_was_deleted_and_nobody_else_can() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let _held = mirrored(&node, "ops", "a1", "Mine", 10).await;
+    let deleted = "/api/sessions/a1?deleted=true";
+    assert_eq!(node.http("DELETE", deleted, "of-dev", None).await.0, 404);
+    assert_eq!(node.http("DELETE", "/api/sessions/a1", "of-ops", None).await.0, 204);
+    assert!(count(&rig, KEPT).await > 0, "it was only detached");
+    assert_eq!(node.http("DELETE", deleted, "of-ops", None).await.0, 204);
+    assert_eq!(count(&rig, KEPT).await, 0);
+    assert_eq!(node.http("DELETE", deleted, "of-ops", None).await.0, 404);
+    assert_eq!(node.register("dev", "a1", None).await.0, 200, "the id is free");
+}
+
+#[tokio::test]
+async fn sessions_that_are_not_listed_any_more_take_nobodys_place() {
+    let rig = Rig::new();
+    let node = rig.node().await;
+    node.register("ops", "a1", None).await;
+    let many = store::sql::Statement::new(
+        "INSERT INTO mirrors (session, person, sealed, model, sandbox, approval, cwd, created_at, updated_at, heard_at,
+         changed_at, detached, epoch, view_number, view_bytes, snapshot, snapshot_before)
+         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 4999)
+         SELECT 'old' || n, person, sealed, model, sandbox, approval, cwd, created_at, updated_at, heard_at, changed_at,
+         detached, epoch, view_number, view_bytes, snapshot, snapshot_before FROM mirrors, numbers
+         WHERE mirrors.session = 'a1'",
+        [],
+    );
+    store::sql::Db::run(rig.db.as_ref(), vec![many], Vec::new()).await.unwrap();
+    assert_eq!(node.register("ops", "a2", None).await.0, 429);
+    rig.later(Duration::from_secs(8 * 24 * 3600));
+    assert_eq!(node.register("ops", "a2", None).await.0, 200);
+}
+
+#[tokio::test]
+async fn the_record_and_mirrors_that_nobody_continues_are_kept_for_so_many_days_and_no_longer() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let rig = Rig::new();
+    let node = rig.node().await;
+    let gone = async |question: &'static str| {
+        let gone = async { while count(&rig, question).await > 0 {} };
+        tokio::time::timeout(crate::rig::DEADLINE, gone).await.expect("it stays");
+    };
+    drop(mirrored(&node, "ops", "a1", "Mine", 10).await);
+    // It was heard of when it left.
+    gone("SELECT COUNT(*) FROM mirrors WHERE node IS NOT NULL").await;
+    rig.later(60 * DAY);
+    assert_eq!(node.register("dev", "b1", None).await.0, 200);
+    rig.later(31 * DAY);
+    gone("SELECT COUNT(*) FROM hub_audit WHERE about = 'a1'").await;
+    assert_eq!(count(&rig, "SELECT COUNT(*) FROM hub_audit WHERE about = 'b1'").await, 1, "it is younger");
+    assert_eq!(count(&rig, "SELECT COUNT(*) FROM mirrors").await, 2);
+    rig.later(10 * DAY);
+    gone("SELECT COUNT(*) FROM mirrors WHERE session = 'a1'").await;
+    assert_eq!(count(&rig, "SELECT COUNT(*) FROM views").await, 0);
+    assert_eq!(count(&rig, "SELECT COUNT(*) FROM mirrors").await, 1);
+}
+
+#[tokio::test]
+async fn nodes_whose_clocks_are_wrong_take_nobody_for_dead() {
+    const HOUR_MS: i64 = 3_600_000;
+    let rig = Rig::new();
+    let (early, late) = (rig.node_off_by(-HOUR_MS).await, rig.node_off_by(HOUR_MS).await);
+    for (one, other, session) in [(&early, &late, "a1"), (&late, &early, "a2")] {
+        let _held = mirrored(one, "ops", session, "Mine", 10).await;
+        let mut machine = one.machine("ops", "ops-box").await;
+        rig.held("ops-box").await;
+        let mut browser = other.browser("who=ops").await;
+        let machines = browser.told("machines").await;
+        assert_eq!(
+            (&machines["machines"][0]["here"], &machines["machines"][0]["seenAt"]),
+            (&json!(true), &json!(1_000_000_000))
+        );
+        browser.say(json!({ "id": 5, "do": "changes", "session": session })).await;
+        let call = machine.until(|frame| frame.get("call").is_some()).await["call"]["call"].clone();
+        let done = json!({ "re": 5, "ok": { "is": "done" } });
+        machine.say(json!({ "answer": { "call": call, "body": done } })).await;
+        assert_eq!(browser.until(|frame| frame["re"] == 5).await["ok"]["is"], "done");
+    }
+    assert_eq!(early.register("ops", "fresh", None).await.0, 200);
+    let mut browser = late.browser("who=ops").await;
+    let cards = browser.told("cards").await["cards"].clone();
+    let fresh = cards.as_array().unwrap().iter().find(|card| card["session"] == "fresh").unwrap();
+    assert_eq!(fresh["line"], "its bridge is not connected", "it was heard of a moment ago");
+}

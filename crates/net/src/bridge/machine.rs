@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
@@ -41,6 +42,7 @@ pub(super) async fn run(shared: &Arc<Shared>) -> Result<(), Trouble> {
         };
         let trouble = match opened {
             Ok(pipe) => {
+                shared.was_connected.store(true, Ordering::Relaxed);
                 let began = Instant::now();
                 let ended = desk.serve(pipe, &Up::Machine(machine.clone())).await;
                 backoff.lasted(began.elapsed());
@@ -51,15 +53,23 @@ pub(super) async fn run(shared: &Arc<Shared>) -> Result<(), Trouble> {
             }
             Err(trouble) => trouble,
         };
-        if let Trouble::Unauthorized | Trouble::Forbidden = trouble {
-            return Err(trouble);
+        let wait = backoff.next();
+        match &trouble {
+            Trouble::Unauthorized | Trouble::Forbidden => return Err(trouble),
+            Trouble::Certificate { .. } if !shared.was_connected.load(Ordering::Relaxed) => {
+                return Err(trouble);
+            }
+            // Whatever is wrong with the whole receiver, the sessions' own connections say, if there are any.
+            Trouble::Certificate { .. } | Trouble::Unreachable { .. } if !shared.carries_any() => {
+                shared.again(&trouble, wait);
+            }
+            // This connection may not be known at all over there.
+            _ => tracing::debug!(%trouble, "the machine's connection to the receiver"),
         }
-        // The sessions' own connections say what is wrong; this one may not be known at all over there.
-        tracing::debug!(%trouble, "the machine's connection to the receiver");
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(backoff.next()) => {}
+            () = tokio::time::sleep(wait) => {}
         }
     }
 }

@@ -108,7 +108,22 @@ enum Wake {
 }
 
 impl Speaking {
+    /// Whoever asked is answered, also those whose request was not come to when the line ended.
     async fn run(mut self, mut asked: mpsc::Receiver<Asked>) {
+        self.speak(&mut asked).await;
+        asked.close();
+        while let Ok(Asked { taker, .. }) = asked.try_recv() {
+            self.last += 1;
+            self.pending.insert(self.last, taker);
+        }
+        for (_, taker) in self.pending {
+            let message = "the machine ended this before it was done; look whether it was, then try again";
+            let error = Wrong { code: "busy".into(), message: message.into() };
+            taker.answer(Reply { re: 0, ok: None, error: Some(error) });
+        }
+    }
+
+    async fn speak(&mut self, asked: &mut mpsc::Receiver<Asked>) {
         let mut next: Option<Envelope> = None;
         loop {
             let quiet = self.pending.is_empty() && next.is_none();
@@ -141,12 +156,12 @@ impl Speaking {
                 Wake::Asked(None) if self.pending.is_empty() => return,
                 Wake::Asked(None) => return self.rest().await,
                 Wake::Idle => return,
-                Wake::Told(None) => return self.hung_up(),
+                Wake::Told(None) => return,
             }
         }
     }
 
-    async fn rest(mut self) {
+    async fn rest(&mut self) {
         while !self.pending.is_empty() {
             match self.line.frames.recv().await {
                 Some(Frame::Reply(reply)) => {
@@ -155,15 +170,8 @@ impl Speaking {
                     }
                 }
                 Some(Frame::Told(_)) => {}
-                None => return self.hung_up(),
+                None => return,
             }
-        }
-    }
-
-    fn hung_up(self) {
-        for (_, taker) in self.pending {
-            let error = Wrong { code: "busy".into(), message: "the machine is stopping; try again".into() };
-            taker.answer(Reply { re: 0, ok: None, error: Some(error) });
         }
     }
 }

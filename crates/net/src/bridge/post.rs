@@ -94,7 +94,7 @@ impl Post {
             .pool_max_idle_per_host(2)
             .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
             .build();
-        let client = client.map_err(|error| Trouble::unsent(&error))?;
+        let client = client.map_err(|error| Trouble::untrusting(&error))?;
         Ok(Self { client, address, token, pace })
     }
 
@@ -117,6 +117,14 @@ impl Post {
 
     pub async fn farewell(&self, session: &str) -> Result<(), Trouble> {
         let url = self.address.below(&["api", "sessions", session]);
+        self.ask("the farewell", Method::DELETE, url, None, self.pace.farewell).await.map(drop)
+    }
+
+    /// The same of a session that is deleted: nothing of it is to be kept over there either. A receiver that knows only
+    /// the plain farewell hears that.
+    pub async fn deleted(&self, session: &str) -> Result<(), Trouble> {
+        let mut url = self.address.below(&["api", "sessions", session]);
+        url.query_pairs_mut().append_pair("deleted", "true");
         self.ask("the farewell", Method::DELETE, url, None, self.pace.farewell).await.map(drop)
     }
 
@@ -145,7 +153,9 @@ impl Post {
             .header(SEC_WEBSOCKET_VERSION, "13")
             .header(SEC_WEBSOCKET_KEY, &key)
             .header(SEC_WEBSOCKET_PROTOCOL, PROTOCOL);
-        let answer = sent(request, self.pace.answer).await?;
+        // A proxy may wait for ever for something that it does not understand.
+        let answer = tokio::time::timeout(self.pace.answer, request.send()).await;
+        let answer = answer.map_err(|_| Trouble::Swallowed)?.map_err(|error| Trouble::unsent(&error))?;
         let status = answer.status();
         if status.is_redirection() {
             // Whatever stands in the way of sockets may answer so; the registration went through.
@@ -164,7 +174,7 @@ impl Post {
             Some(other) => return Err(Trouble::malformed(format!("the sub-protocol {other}"))),
         };
         let upgraded = tokio::time::timeout(self.pace.answer, answer.upgrade()).await;
-        let stream = upgraded.map_err(|_| too_slow())?.map_err(|error| Trouble::unsent(&error))?;
+        let stream = upgraded.map_err(|_| Trouble::Swallowed)?.map_err(|error| Trouble::unsent(&error))?;
         Ok(Socket { stream, mirror })
     }
 

@@ -25,6 +25,8 @@ pub enum Trouble {
     Elsewhere { named: String },
     #[error("bridge: the receiver cannot be reached: {reason}")]
     Unreachable { reason: String },
+    #[error("bridge: the upgrade to a WebSocket is not answered")]
+    Swallowed,
     #[error("bridge: the receiver keeps no mirror, so what is sent to it cannot be sealed")]
     Unsealable,
     #[error("bridge: the receiver says what is not understood: {what}")]
@@ -44,6 +46,7 @@ impl Trouble {
             | Self::Closed { .. }
             | Self::Answered { .. }
             | Self::Unreachable { .. }
+            | Self::Swallowed
             | Self::Malformed { .. } => false,
         }
     }
@@ -53,7 +56,7 @@ impl Trouble {
     pub(super) fn is_in_the_way(&self) -> bool {
         match self {
             Self::Answered { status, .. } => !matches!(status, 429 | 500 | 502..=504),
-            Self::Malformed { .. } => true,
+            Self::Swallowed | Self::Malformed { .. } => true,
             _ => false,
         }
     }
@@ -68,7 +71,7 @@ impl Trouble {
                 "the token is known, and may not do this; get another from the receiver's owner, then start the bridge again"
             }
             Self::Certificate { .. } => {
-                "trust the receiver's certificate on this machine, or, for development only, add --insecure"
+                "trust the receiver's certificate on this machine, or name a file with who vouches for it in SSL_CERT_FILE; for development only, add --insecure"
             }
             Self::Closed { .. } => "if it keeps closing, check that WebSockets reach the receiver at /ws/",
             Self::Answered { .. } => "check that the address is a receiver's, and that it is well",
@@ -79,6 +82,9 @@ impl Trouble {
                 "the token is sent only to the host and port of --remote-url; name the right one there, or mend the receiver"
             }
             Self::Unreachable { .. } => "check the address and the network",
+            Self::Swallowed => {
+                "if something between here and the receiver keeps WebSockets back, it is done without them"
+            }
             Self::Unsealable => {
                 "bridge to a hub (ropewalk hub), or leave --e2e out: then the receiver reads everything"
             }
@@ -104,6 +110,15 @@ impl Trouble {
             300..=399 => Self::Redirected { to: quoted(location.unwrap_or("nowhere")) },
             status => Self::Answered { what, status },
         }
+    }
+
+    /// Why no request can be made at all: there is nobody whom this machine trusts, or what it trusts cannot be read.
+    pub(super) fn untrusting(error: &reqwest::Error) -> Self {
+        let mut cause: &(dyn Error + 'static) = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Self::Certificate { reason: quoted(&cause.to_string()) }
     }
 
     /// Why a request was not answered.

@@ -3,7 +3,7 @@
 //! A tunnel outlives the session's stay in memory: somebody elsewhere may want to go on with it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::{APPROVAL, MODEL, SessionHandle, SessionId};
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use super::pipe::Pipe;
 use super::plain::Place;
 use super::post::Whose;
 use super::trouble::{Trouble, quoted};
-use super::{Ended, Shared, mirror, plain};
+use super::{Bridged, Ended, Shared, mirror, plain};
 
 /// Upgrades that are answered by something else before it is done without a socket.
 const BLOCKED_MAX: u32 = 2;
@@ -27,6 +27,8 @@ pub(super) struct Tunnel {
     handles: watch::Receiver<SessionHandle>,
     /// The session is gone, or its place is needed.
     detach: CancellationToken,
+    /// It is gone because it was deleted.
+    deleted: Arc<AtomicBool>,
     registered: watch::Sender<Option<Registered>>,
     place: Place,
     backoff: Backoff,
@@ -35,17 +37,13 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    pub fn new(
-        shared: &Arc<Shared>,
-        session: SessionId,
-        handles: watch::Receiver<SessionHandle>,
-        detach: CancellationToken,
-    ) -> Self {
+    pub fn new(shared: &Arc<Shared>, session: SessionId, bridged: &Bridged) -> Self {
         Self {
             shared: Arc::clone(shared),
             session,
-            handles,
-            detach,
+            handles: bridged.handles.subscribe(),
+            detach: bridged.detach.clone(),
+            deleted: Arc::clone(&bridged.deleted),
             registered: watch::Sender::new(None),
             place: Place::new(),
             backoff: Backoff::new(shared.pace),
@@ -63,7 +61,9 @@ impl Tunnel {
             trouble = beating => Err(trouble),
         };
         self.note(false);
-        if self.registered.borrow().is_some() && !self.is_replaced() {
+        if self.detach.is_cancelled() && self.deleted.load(Ordering::Relaxed) {
+            forget(&self.shared, &self.session).await;
+        } else if self.registered.borrow().is_some() && !self.is_replaced() {
             let farewell = self.shared.post.farewell(self.session.as_str()).await;
             if let Err(trouble) = farewell {
                 tracing::debug!(%trouble, "the receiver did not hear the farewell");
@@ -177,6 +177,27 @@ impl Tunnel {
                 }
                 Err(trouble)
             }
+        }
+    }
+}
+
+/// Sees to it that the receiver forgets a session that was deleted here: told once, nobody would ever tell it again.
+pub(super) async fn forget(shared: &Shared, session: &SessionId) {
+    let mut backoff = Backoff::new(shared.pace);
+    loop {
+        match shared.post.deleted(session.as_str()).await {
+            Ok(()) | Err(Trouble::Answered { status: 404 | 410, .. }) => return,
+            Err(trouble) => {
+                tracing::debug!(%trouble, "the receiver did not hear that a session was deleted");
+                if trouble.is_final() {
+                    return;
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => return,
+            () = tokio::time::sleep(backoff.next()) => {}
         }
     }
 }

@@ -13,22 +13,28 @@ use axum::extract::State;
 use axum::http::header::{RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
 use wire::native::{Request, Wrong};
 
 use super::body::Fields;
-use super::gate::{Caller, ENTRANCE, Guest, Jar};
+use super::gate::{ABOUT, Caller, ENTRANCE, Guest, Jar};
 use super::{Doors, Refusal};
 use crate::hall::{Code, Denial, Entered};
 
 pub(super) fn routes() -> Router<Arc<Doors>> {
     Router::new()
+        .route(ABOUT, get(about))
         .route(ENTRANCE, post(enter))
         .route("/ui/leave", post(leave))
         .route("/ui/link", post(link))
         .route("/ui/hall", post(hall))
+}
+
+/// The same page leads into a hub, and asks before anybody is signed in which of both this is.
+async fn about() -> Response {
+    Json(json!({ "hub": false })).into_response()
 }
 
 /// `{code, name}` comes in or knocks; `{knock}` asks what became of a knock.

@@ -51,8 +51,18 @@ pub use cookie::read as cookie_of;
 pub const WS_PROTOCOL: &str = "acp.v1";
 
 /// What everybody may read. None of it says anything about sessions.
-const PUBLIC: [&str; 6] =
-    ["/health", "/healthz", "/ready", "/.well-known/acp.json", "/.well-known/agent.json", "/agent.json"];
+const PUBLIC: [&str; 7] = [
+    "/health",
+    "/healthz",
+    "/ready",
+    "/.well-known/acp.json",
+    "/.well-known/agent.json",
+    "/agent.json",
+    ABOUT,
+];
+
+/// What this server is, for who is about to come in.
+pub(super) const ABOUT: &str = "/auth/about";
 
 /// Where somebody without a token or a cookie comes in, by a code.
 pub(super) const ENTRANCE: &str = "/ui/enter";

@@ -21,8 +21,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -194,6 +195,25 @@ async fn goodbye(mut stream: TcpStream, full: Full) {
     drop(tokio::time::timeout(GOODBYE, stream.write_all(text.as_bytes())).await);
 }
 
+/// Nothing, if somebody asked in the clear. They are told what this is; what they asked is not even read.
+async fn handshake(mut stream: TcpStream, tls: &Tls) -> io::Result<Option<TlsStream<TcpStream>>> {
+    let mut first = [0];
+    // Every TLS connection begins with a record of this one type, and no request does.
+    if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
+        let body =
+            "{\"error\":\"tls_required\",\"message\":\"this port speaks TLS; ask with https:// or wss://\"}";
+        let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close";
+        let text = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await?;
+        // What was asked is taken off the line, or its end would be a reset, and that overtakes the answer.
+        let mut rest = (&mut stream).take(HEAD_BYTES_MAX as u64);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
+        return Ok(None);
+    }
+    tls.acceptor.accept(stream).await.map(Some)
+}
+
 /// One connection on its way.
 struct Connection {
     peer: Peer,
@@ -223,8 +243,9 @@ impl Connection {
 
     async fn talk(self, stream: TcpStream, tls: Option<Tls>, stop: CancellationToken) {
         match tls {
-            Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => self.serve(stream, stop).await,
+            Some(tls) => match tokio::time::timeout(HANDSHAKE, handshake(stream, &tls)).await {
+                Ok(Ok(Some(stream))) => self.serve(stream, stop).await,
+                Ok(Ok(None)) => tracing::debug!("a request in the clear was refused"),
                 Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
                 Err(_) => tracing::debug!("a handshake took too long"),
             },

@@ -122,6 +122,27 @@ async fn frames_that_are_too_large_or_no_frames_at_all_cost_a_receiver_its_conne
     .await;
 }
 
+/// What a registration is answered with is read up to a limit, and believed if it is one.
+#[tokio::test]
+async fn a_registration_that_is_answered_with_nonsense_or_too_much_is_tried_again() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let large = json!({ "ui_url": "x".repeat(1 << 20), "ws_url": "ws://127.0.0.1:9/ws/s" }).to_string();
+        let nonsense = ["", "x", "[]", "{}", "{\"ui_url\":1,\"ws_url\":2}"].map(str::to_owned);
+        let odd = nonsense.into_iter().chain(["[".repeat(60_000), large]);
+        let count = receiver.answers_oddly("/api/sessions", odd);
+        let world = World::start(server, &receiver.url, Wish::default());
+        world.said("what is not understood", count).await;
+        let mut socket = receiver.socket().await;
+        let (said, _) =
+            socket.call(1, "session/message", json!({ "sessionId": session, "message": "list" })).await;
+        assert_eq!(said["result"]["stopReason"], "end_turn", "{said}");
+        world.close().await;
+    })
+    .await;
+}
+
 /// O8 with nonsense: a plain receiver's nonsense is answered like every client's.
 #[tokio::test]
 async fn nonsense_from_a_plain_receiver_is_answered_and_the_session_goes_on() {
@@ -165,6 +186,22 @@ async fn it_is_tried_again_after_5_10_20_40_and_60_seconds() {
             "{:?}",
             world.lines()
         );
+        world.close().await;
+    })
+    .await;
+}
+
+/// A machine without sessions has nobody else to say it.
+#[tokio::test]
+async fn a_receiver_that_cannot_be_reached_is_told_of_also_where_there_is_no_session_yet() {
+    let nobody = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    run(Setup::offline(), async |server| {
+        let world = World::start(server, &format!("http://{nobody}"), Wish::default());
+        let lines = world.said("bridge: the receiver cannot be reached", 2).await;
+        assert!(lines[0].contains("Trying again in"), "{lines:?}");
         world.close().await;
     })
     .await;

@@ -189,3 +189,26 @@ async fn only_the_chosen_session_is_bridged_where_only_one_is() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn that_a_session_was_deleted_is_said_until_the_receiver_has_heard_it() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::mirror()).await;
+        receiver.inner.manner.farewell.store(503, std::sync::atomic::Ordering::SeqCst);
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        socket.send(json!({ "ready": { "events": 0, "watched": true } })).await;
+        let id = SessionId::parse(&session).unwrap();
+        assert!(server.registry().delete(&Principal::local(), &id).await.unwrap());
+        let deleted = format!("DELETE /api/sessions/{session}?deleted=true");
+        receiver.seen(&deleted, 2).await;
+        receiver.inner.manner.farewell.store(204, std::sync::atomic::Ordering::SeqCst);
+        let said = receiver.seen(&deleted, 3).await.len();
+        world.close().await;
+        let all = receiver.all();
+        let farewells = all.iter().filter(|seen| seen.what.starts_with("DELETE /api/sessions/"));
+        assert!(farewells.count() <= said + 1, "it is said once more at most, and nothing else is");
+    })
+    .await;
+}

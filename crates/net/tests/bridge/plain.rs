@@ -1,6 +1,7 @@
 //! A receiver that keeps no mirror: the seed's contract.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::{Answer, Body, Input, Page, Principal, Sender, Seq, SessionId, SurfaceId};
 use net::bridge::Answers;
@@ -329,9 +330,12 @@ async fn more_than_the_window_is_said_and_a_load_tells_everything() {
         socket.kind("turn_end").await;
         socket.confirm().await;
         wait_for_nothing_queued(&mut client, &session).await;
+        // Nobody comes back before all of it was missed.
+        receiver.inner.manner.socket.store(503, Ordering::SeqCst);
         drop(socket);
         world.said("bridge: WS closed", 1).await;
         client.message(&session, "second").await;
+        receiver.inner.manner.socket.store(101, Ordering::SeqCst);
         let mut socket = receiver.socket().await;
         let notice = socket.kind("notice").await;
         assert!(notice["text"].as_str().unwrap().starts_with("bridge: replay window exceeded"), "{notice}");

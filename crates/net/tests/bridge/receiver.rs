@@ -17,8 +17,12 @@ use testkit::server::DEADLINE;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use wire::tunnel::{PROTOCOL, Up};
+
+/// For [`Manner::socket`]: no answer at all.
+pub const SWALLOWED: u16 = 0;
 
 /// A request that came.
 #[derive(Debug, Clone)]
@@ -35,6 +39,7 @@ pub struct Manner {
     /// What it answers to each of these, instead of what it should.
     pub register: AtomicU16,
     pub heartbeat: AtomicU16,
+    pub farewell: AtomicU16,
     pub socket: AtomicU16,
     pub ws_url: Option<String>,
     pub location: Option<String>,
@@ -46,6 +51,7 @@ impl Manner {
             mirror: false,
             register: AtomicU16::new(200),
             heartbeat: AtomicU16::new(204),
+            farewell: AtomicU16::new(204),
             socket: AtomicU16::new(101),
             ws_url: None,
             location: None,
@@ -62,6 +68,8 @@ pub struct Inner {
     pub seen: watch::Sender<Vec<Seen>>,
     sockets: mpsc::Sender<Socket>,
     host: String,
+    /// What is answered instead, once each, to a request whose path ends so.
+    pub odd: Mutex<VecDeque<(&'static str, String)>>,
     /// For tunnels without sockets: what is to be said, and what was said.
     pub down: Mutex<VecDeque<Value>>,
     pub up: watch::Sender<Vec<Up>>,
@@ -90,6 +98,7 @@ impl Receiver {
             seen: watch::Sender::new(Vec::new()),
             sockets,
             host: host.clone(),
+            odd: Mutex::default(),
             down: Mutex::default(),
             up: watch::Sender::new(Vec::new()),
         });
@@ -130,6 +139,14 @@ impl Receiver {
         seen.unwrap().iter().filter(|seen| seen.what == what).cloned().collect()
     }
 
+    /// Answers requests whose path ends so with these bodies first.
+    pub fn answers_oddly(&self, end: &'static str, bodies: impl IntoIterator<Item = String>) -> usize {
+        let mut odd = self.inner.odd.lock().unwrap();
+        let before = odd.len();
+        odd.extend(bodies.into_iter().map(|body| (end, body)));
+        odd.len() - before
+    }
+
     pub fn all(&self) -> Vec<Seen> {
         self.inner.seen.borrow().clone()
     }
@@ -148,12 +165,22 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let body = axum::body::to_bytes(body, 32 << 20).await.unwrap_or_default();
     let authorization = parts.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     let told = serde_json::from_slice(&body).unwrap_or_default();
-    let what = format!("{} {path}", parts.method);
+    // The names of connections are not what somebody waits for.
+    let query = parts.uri.query().filter(|query| !query.starts_with("connection="));
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let what = format!("{} {path}{query}", parts.method);
     inner.seen.send_modify(|seen| seen.push(Seen { what, authorization, body: told }));
+    if let Some(body) = odd(&inner, &path) {
+        return body.into_response();
+    }
     if path.starts_with("/api/tunnel/") {
         return tunnel(&inner, &path, &body).await;
     }
     if let Some(upgrade) = upgrade {
+        if inner.manner.socket.load(Ordering::SeqCst) == SWALLOWED {
+            // As a proxy that waits for the end of a request which has none.
+            return std::future::pending().await;
+        }
         return opened(&inner, upgrade, path);
     }
     let answer = |status: &AtomicU16, body: Value| {
@@ -171,9 +198,15 @@ async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
             answer(&inner.manner.register, json!({ "ui_url": ui_url, "ws_url": ws_url }))
         }
         Some(rest) if rest.ends_with("/heartbeat") => answer(&inner.manner.heartbeat, json!({})),
-        Some(_) => StatusCode::NO_CONTENT.into_response(),
+        Some(_) => answer(&inner.manner.farewell, json!({})),
         None => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+fn odd(inner: &Inner, path: &str) -> Option<String> {
+    let mut odd = inner.odd.lock().unwrap();
+    let next = odd.iter().position(|(end, _)| path.ends_with(end) && !path.contains("/machine/"))?;
+    odd.remove(next).map(|(_, body)| body)
 }
 
 fn opened(inner: &Arc<Inner>, upgrade: WebSocketUpgrade, path: String) -> Response {
@@ -222,8 +255,10 @@ async fn tunnel(inner: &Inner, path: &str, body: &Bytes) -> Response {
 impl Socket {
     /// The next text frame; pings are answered on the way.
     pub async fn text(&mut self) -> Option<String> {
+        // Pings keep coming: they are no reason to wait on.
+        let deadline = Instant::now() + DEADLINE;
         loop {
-            let message = tokio::time::timeout(DEADLINE, self.web.recv()).await.expect("a frame in time");
+            let message = tokio::time::timeout_at(deadline, self.web.recv()).await.expect("a frame in time");
             match message {
                 Some(Ok(Message::Text(text))) => return Some(text.to_string()),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_))) => {}

@@ -62,6 +62,14 @@ pub struct HubOptions {
     /// Days after which a session whose bridge is silent is not listed any more; without it, 7
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     pub prune_days: Option<u64>,
+
+    /// Days after which such a session is forgotten with all that was mirrored of it; without it, never
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
+    pub forget_days: Option<u64>,
+
+    /// Days for which it is kept who did what (`ropewalk hub audit`); without it, 90
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
+    pub audit_days: Option<u64>,
 }
 
 /// Where a hub keeps what it knows.

@@ -218,6 +218,7 @@ fn wish(call: &CallId) -> AskRequest {
         reason: "it removes the secret".into(),
         preview: Vec::new(),
         question: None,
+        foreign: None,
     }
 }
 

@@ -153,7 +153,7 @@ fn no_route_answers_a_foreign_page() {
 fn no_route_answers_to_a_foreign_name() {
     let server = server();
     let port = server.port;
-    for ask in asks().chain([Ask::get("/health"), Ask::get("/.well-known/acp.json")]) {
+    for ask in asks().chain(["/health", "/auth/about", "/.well-known/acp.json"].map(Ask::get)) {
         for host in
             ["evil.example".to_owned(), format!("evil.example:{port}"), format!("localhost.evil.com:{port}")]
         {

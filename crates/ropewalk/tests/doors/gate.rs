@@ -179,6 +179,15 @@ fn named_clients_see_their_own_sessions_only() {
     assert_eq!(server.stop().0, Some(0));
 }
 
+/// The page asks before anybody is signed in, and nothing is red in its console.
+#[test]
+fn everybody_may_ask_whether_this_is_a_hub() {
+    let server = Server::start(&[]);
+    let answer = Ask::get("/auth/about").bare().send(&server);
+    assert_eq!((answer.status, answer.json()), (200, json!({ "hub": false })));
+    assert_eq!(server.stop().0, Some(0));
+}
+
 /// N12, G5: DNS rebinding shows in the name.
 #[test]
 fn only_names_of_this_server_are_answered() {

@@ -1,17 +1,17 @@
 //! A browser, as far as a hub can tell: a cookie, a socket, rows that it folds, and the habit to come back.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use testkit::web::Web;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+use crate::place::{Place, Stream};
 
 pub const DEADLINE: Duration = Duration::from_secs(90);
 /// A line on which nothing comes back for this long is given up, as a browser's page does.
@@ -19,9 +19,9 @@ const SUSPECT: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Browser {
-    front: SocketAddr,
+    hub: Place,
     cookie: String,
-    socket: Option<WebSocketStream<TcpStream>>,
+    socket: Option<WebSocketStream<Box<dyn Stream>>>,
     next: u64,
     /// The session that it shows.
     watched: Option<String>,
@@ -42,20 +42,30 @@ pub struct Lost;
 
 impl Browser {
     /// Comes in by the code of a link.
-    pub async fn enter(front: SocketAddr, code: &str) -> Self {
-        let origin = format!("http://{front}");
-        let headers =
-            vec![("origin".to_owned(), origin), ("sec-fetch-site".to_owned(), "same-origin".to_owned())];
-        let web = Web { address: front, token: None, headers };
-        let reply = web.post("/ui/enter", &json!({ "code": code, "name": "a browser" })).await;
-        assert!(reply.status < 300, "{} {}", reply.status, reply.text());
-        let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-        Self::with(front, cookie)
+    pub async fn enter(hub: &Place, code: &str) -> Self {
+        let body = json!({ "code": code, "name": "a browser" }).to_string();
+        let head = [
+            "POST /ui/enter HTTP/1.1".to_owned(),
+            format!("host: {}", hub.host()),
+            format!("origin: {}", hub.url),
+            "sec-fetch-site: same-origin".to_owned(),
+            "content-type: application/json".to_owned(),
+            format!("content-length: {}", body.len()),
+            "connection: close".to_owned(),
+        ];
+        let mut stream = hub.open().await.unwrap();
+        stream.write_all(format!("{}\r\n\r\n{body}", head.join("\r\n")).as_bytes()).await.unwrap();
+        let mut reply = Vec::new();
+        timeout(DEADLINE, stream.read_to_end(&mut reply)).await.unwrap().unwrap();
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 2"), "{reply}");
+        let (_, cookie) = reply.split_once("set-cookie: ").unwrap_or_else(|| panic!("no cookie: {reply}"));
+        Self::with(hub.clone(), cookie.split(';').next().unwrap().to_owned())
     }
 
-    fn with(front: SocketAddr, cookie: String) -> Self {
+    fn with(hub: Place, cookie: String) -> Self {
         Self {
-            front,
+            hub,
             cookie,
             socket: None,
             next: 0,
@@ -72,7 +82,7 @@ impl Browser {
 
     /// Another window of the same browser, which knows nothing yet.
     pub fn window(&self) -> Self {
-        Self::with(self.front, self.cookie.clone())
+        Self::with(self.hub.clone(), self.cookie.clone())
     }
 
     /// Shows a session from here on, from its end.
@@ -169,13 +179,13 @@ impl Browser {
         if self.socket.is_some() {
             return Ok(());
         }
-        let mut request = format!("ws://{}/ui/socket", self.front).into_client_request().unwrap();
+        let mut request = format!("ws://{}/ui/socket", self.hub.host()).into_client_request().unwrap();
         let headers = request.headers_mut();
         headers.insert("cookie", self.cookie.parse().unwrap());
-        headers.insert("origin", format!("http://{}", self.front).parse().unwrap());
+        headers.insert("origin", self.hub.url.parse().unwrap());
         headers.insert("sec-websocket-protocol", "ropewalk.v1".parse().unwrap());
         let opened = async {
-            let stream = TcpStream::connect(self.front).await.map_err(|_| Lost)?;
+            let stream = self.hub.open().await.map_err(|_| Lost)?;
             tokio_tungstenite::client_async(request, stream).await.map_err(|_| Lost)
         };
         let Ok(Ok((socket, _))) = timeout(SUSPECT, opened).await else {

@@ -58,10 +58,6 @@ impl Front {
         front
     }
 
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
     pub fn leads_to(&self, hubs: &[SocketAddr]) {
         *self.shared.hubs.lock().unwrap() = hubs.to_vec();
     }

@@ -9,6 +9,8 @@ mod browser;
 mod faults;
 mod front;
 mod one;
+mod place;
 mod processes;
+mod secure;
 mod several;
 mod world;

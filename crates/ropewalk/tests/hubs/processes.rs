@@ -14,13 +14,23 @@ pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-fn ropewalk(home: &Path, log: &str) -> Command {
+/// The program with nothing of this machine around it but what it needs.
+pub fn ropewalk(home: &Path, log: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
     let log = std::fs::File::options().create(true).append(true).open(home.join(log)).unwrap();
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home);
     command.env("ROPEWALK_HOME", home.join("state")).env("ROPEWALK_OFFLINE", "1");
     command.current_dir(home).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     command
+}
+
+/// Waits until something is so that a process brings about.
+pub fn until(what: &str, so: impl Fn() -> bool) {
+    let deadline = Instant::now() + START_MAX;
+    while !so() {
+        assert!(Instant::now() < deadline, "not so in time: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// A hub that can be killed and comes back.
@@ -98,22 +108,31 @@ pub struct Laptop {
     home: PathBuf,
     remote: String,
     token: String,
+    /// A file with the certificates that it trusts, instead of the system's.
+    trusts: Option<PathBuf>,
     child: Option<Child>,
 }
 
 impl Laptop {
-    pub fn start(folder: &Path, remote: &str, token: &str) -> Self {
+    pub fn start(folder: &Path, remote: &str, token: &str, trusts: Option<&Path>) -> Self {
         let home = folder.join("laptop");
         std::fs::create_dir_all(&home).unwrap();
         std::fs::write(home.join("README.md"), "A small library of knots\n").unwrap();
-        let mut laptop = Self { home, remote: remote.to_owned(), token: token.to_owned(), child: None };
+        let (remote, token, trusts) = (remote.to_owned(), token.to_owned(), trusts.map(Path::to_owned));
+        let mut laptop = Self { home, remote, token, trusts, child: None };
         laptop.run();
         laptop
     }
 
     pub fn run(&mut self) {
         let mut command = ropewalk(&self.home, "laptop.log");
-        command.args(["serve", "--http", "127.0.0.1:0", "--bridge", &self.remote, "--insecure"]);
+        command.args(["serve", "--http", "127.0.0.1:0", "--bridge", &self.remote]);
+        if self.remote.starts_with("http://") {
+            command.arg("--insecure");
+        }
+        if let Some(trusts) = &self.trusts {
+            command.env("SSL_CERT_FILE", trusts);
+        }
         command.env("ROPEWALK_BRIDGE_TOKEN", &self.token);
         self.child = Some(command.spawn().unwrap());
     }
@@ -123,6 +142,15 @@ impl Laptop {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    /// What it said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.home.join("laptop.log")).unwrap_or_default()
     }
 
     pub fn file(&self, name: &str) -> String {

@@ -1,6 +1,6 @@
 //! A whole world: a front, hubs on one database, a machine, and somebody signed in.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::browser::{Browser, DEADLINE};
 use crate::front::Front;
+use crate::place::{Papers, Place};
 use crate::processes::{Hub, Laptop};
 
 pub struct World {
@@ -26,18 +27,45 @@ pub struct World {
     _folder: TempDir,
 }
 
+/// What a world stands on.
+struct Ground {
+    folder: TempDir,
+    front: Front,
+    place: Place,
+    /// How many hubs.
+    count: usize,
+    /// What the machine trusts instead of the system's certificates.
+    trusts: Option<PathBuf>,
+}
+
 impl World {
     /// `more` are the arguments of every hub, `open` looks into the database when the hubs have made it.
     pub async fn new(count: usize, more: &[&str], open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let front = Front::open().await;
+        let (folder, front) = (tempfile::tempdir().unwrap(), Front::open().await);
+        let place = Place::plain(front.address);
+        Self::on(Ground { folder, front, place, count, trusts: None }, more, open).await
+    }
+
+    /// One hub with a certificate of its own, which the machine trusts as people make it: by a file that it names.
+    pub async fn secure(open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
+        let (folder, front) = (tempfile::tempdir().unwrap(), Front::open().await);
+        let papers = Papers::write(&folder.path().join("papers"));
+        let place = Place::secure(front.address, &papers);
+        let more = papers.arguments();
+        let ground = Ground { folder, front, place, count: 1, trusts: Some(papers.authority) };
+        Self::on(ground, &more.each_ref().map(String::as_str), open).await
+    }
+
+    async fn on(ground: Ground, more: &[&str], open: impl AsyncFnOnce(&Path) -> Arc<dyn Db>) -> Self {
+        let Ground { folder, front, place, count, trusts } = ground;
         let hubs: Vec<Hub> = (0..count)
-            .map(|number| Hub::start(folder.path(), &format!("hub-{number}"), &front.url(), more))
+            .map(|number| Hub::start(folder.path(), &format!("hub-{number}"), &place.url, more))
             .collect();
         front.leads_to(&hubs.iter().map(|hub| hub.address).collect::<Vec<_>>());
-        let mut person = Browser::enter(front.address, &hubs[0].setup_code()).await;
+        let mut person = Browser::enter(&place, &hubs[0].setup_code()).await;
         let token = person.ask(json!({ "do": "makeToken", "name": "laptop", "until": null })).await.unwrap();
-        let laptop = Laptop::start(folder.path(), &front.url(), token["secret"].as_str().unwrap());
+        let laptop =
+            Laptop::start(folder.path(), &place.url, token["secret"].as_str().unwrap(), trusts.as_deref());
         person
             .until("the machine is there", |seen| seen.machines.iter().any(|machine| machine["here"] == true))
             .await;
@@ -92,10 +120,6 @@ impl World {
             self.person.listen(std::time::Duration::from_millis(200)).await;
         }
         assert_eq!(self.mirrored(session).await, log, "the mirror is the log");
-        let started = log
-            .iter()
-            .filter(|event| event["event_type"] == "turn_queued" || event["event_type"] == "user_message");
-        drop(started);
         let taken: Vec<_> = self.taken.iter().filter(|(of, ..)| of == session).collect();
         for (_, text, turn) in &taken {
             let said =

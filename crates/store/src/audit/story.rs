@@ -338,7 +338,7 @@ mod tests {
             let origin =
                 Origin::Surface { id: SurfaceId(1), name: "dev (bridge)".into(), request: None, remote };
             let body = Body::SettingChanged { id: APPROVAL.into(), value: "full".into() };
-            let event = Event { seq: Seq(1), at: Timestamp(0), origin, turn: None, body };
+            let event = Event { seq: Seq(1), at: Timestamp(0), origin, turn: None, body, relayed: None };
             let mut story = Story::new(Settings::defaults(&[]), "/".into());
             let entry = story.tell(&SessionId::parse("s").unwrap(), &event, "read-only", true).unwrap();
             entry.details.get("bridge").cloned()

@@ -76,6 +76,7 @@ mod tests {
             origin: Origin::Agent,
             turn: None,
             body: Body::Text { message: MessageId(1), text: "x".repeat(100).into() },
+            relayed: None,
         };
         seqs.map(|seq| Arc::new(event(seq))).collect()
     }

@@ -55,6 +55,37 @@ fn a_projects_tool_server_is_refused_from_elsewhere_and_allowed_at_home_alone() 
 }
 
 #[test]
+fn an_approval_that_was_set_elsewhere_starts_no_tool_server_of_a_project() {
+    check(
+        "elsewhere: set approval full
+         editor: prompt go
+         agent: ask git push
+         agent: mcp_server npx a
+         editor: allow 2
+         editor: set approval full
+         agent: mcp_server npx b",
+        expect![[r#"
+            - approval = full by elsewhere
+            - notice: approval is full: from here on nothing is asked before it is done
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: AllowedOnce by policy
+            > tell the tool AllowedOnce: approval is set to full
+            1 ask 2: npx a?
+            > wait for 2
+            1 ask 2: AllowedOnce by editor
+            > wake 2 AllowedOnce: the user allowed it
+            - approval = full by editor
+            - notice: approval is full: from here on nothing is asked before it is done
+            1 ask 3: AllowedOnce by policy
+            > tell the tool AllowedOnce: approval is set to full
+        "#]],
+    );
+}
+
+#[test]
 fn why_a_person_refuses_is_told_to_the_agent_and_answers_nothing() {
     check(
         "editor: prompt ship it

@@ -68,6 +68,7 @@ mod tests {
             origin: Origin::Engine,
             turn: Some(TurnId(1)),
             body,
+            relayed: None,
         };
         assert_eq!(seen.event(&event(1000, Body::TurnStarted)), None);
         let note = seen.event(&event(1000 + after_ms, Body::TurnEnded { stop, error: None }));
@@ -86,8 +87,14 @@ mod tests {
             by: Resolver::Policy { reason: "it only reads".into() },
             reply: None,
         };
-        let event =
-            Event { seq: Seq(1), at: Timestamp(1), origin: Origin::Engine, turn: Some(TurnId(1)), body };
+        let event = Event {
+            seq: Seq(1),
+            at: Timestamp(1),
+            origin: Origin::Engine,
+            turn: Some(TurnId(1)),
+            body,
+            relayed: None,
+        };
         assert_eq!(seen.event(&event), None);
     }
 

@@ -132,11 +132,13 @@ impl Line {
                     Some(one) = hears.recv() => {
                         heard_at = Instant::now();
                         match one {
-                            Said::Message(payload) => hear(&payload),
-                            Said::Ping => drop(to.write_all(b"PONG\r\n").await),
-                            Said::Pong | Said::Nothing => {}
+                            Said::Message(payload) => {
+                                hear(&payload);
+                                continue;
+                            }
+                            Said::Ping => "PONG\r\n".to_owned(),
+                            Said::Pong | Said::Nothing => continue,
                         }
-                        continue;
                     }
                     Some(message) = messages.recv() => {
                         format!("PUB {subject} {}\r\n{message}\r\n", message.len())

@@ -1,15 +1,20 @@
 //! One command that runs for an agent: the end of its output, and how it ended.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use engine::{Body, Exit, TerminalOutput, TurnContext};
 use sandbox::{Cause, Command, Ended, Output, StartError, Violation};
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Output on its way; a full queue slows the command down.
 const CHUNKS_MAX: usize = 16;
+/// How long a command waits for others that are being started, and how often it looks.
+const BUSY_TIME_MAX: Duration = Duration::from_secs(10);
+const BUSY_WAIT: Duration = Duration::from_millis(10);
 /// Refusals that nobody has told the log yet.
 const REFUSALS_MAX: usize = 64;
 
@@ -54,7 +59,7 @@ impl Running {
                     running.state().take(output);
                 }
             };
-            let (ended, ()) = tokio::join!(sandbox::run(command, stop, sender), gather);
+            let (ended, ()) = tokio::join!(run(command, stop, sender), gather);
             if let Some(running) = weak.upgrade() {
                 running.finish(ended);
             }
@@ -147,6 +152,21 @@ impl State {
         // What cannot be read takes more room than it had.
         let from = text.ceil_char_boundary(text.len().saturating_sub(self.kept_bytes_max));
         text[from..].to_owned()
+    }
+}
+
+/// Runs it as soon as it can be started: many at once wait for each other a while.
+async fn run(
+    command: Command,
+    stop: CancellationToken,
+    output: mpsc::Sender<Output>,
+) -> Result<Ended, StartError> {
+    let give_up = Instant::now() + BUSY_TIME_MAX;
+    loop {
+        match sandbox::run(command.clone(), stop.clone(), output.clone()).await {
+            Err(StartError::Busy) if Instant::now() < give_up => sleep(BUSY_WAIT).await,
+            ended => return ended,
+        }
     }
 }
 

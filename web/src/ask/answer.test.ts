@@ -1,0 +1,28 @@
+import { beforeEach, expect, test, vi } from 'vitest'
+import { fakeBrowser, last } from '../testing/socket'
+
+beforeEach(() => {
+  vi.resetModules()
+  vi.useFakeTimers()
+  fakeBrowser()
+})
+
+async function start() {
+  const line = await import('../lib/line')
+  const hub = await import('../lib/hub')
+  hub.startHub()
+  line.startLine()
+  return import('./answer')
+}
+
+test('an answer for good is offered on the machine itself', async () => {
+  const { mayRemember } = await start()
+  last().say({ on: 'hello', version: '', host: 'laptop', role: 'owner', device: null, folder: '/home/me', folders: [], sandbox: '', pushKey: null, now: 0 })
+  expect(mayRemember()).toBe(true)
+})
+
+test('an answer for good is not offered at a hub, whose machines would refuse it', async () => {
+  const { mayRemember } = await start()
+  last().greet()
+  expect(mayRemember()).toBe(false)
+})
