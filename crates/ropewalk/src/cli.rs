@@ -611,8 +611,13 @@ mod tests {
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error),
         };
-        assert_eq!(serve("ropewalk serve --agent opencode").unwrap().agent.agent.as_deref(), Some("opencode"));
-        for line in ["ropewalk serve --http :0 -- my-agent --http x", "ropewalk --http :0 -- my-agent --http x"] {
+        assert_eq!(
+            serve("ropewalk serve --agent opencode").unwrap().agent.agent.as_deref(),
+            Some("opencode")
+        );
+        for line in
+            ["ropewalk serve --http :0 -- my-agent --http x", "ropewalk --http :0 -- my-agent --http x"]
+        {
             assert_eq!(serve(line).unwrap().command, ["my-agent", "--http", "x"], "{line}");
         }
         assert_eq!(serve("ropewalk serve -- status --json").unwrap().command, ["status", "--json"]);
@@ -624,7 +629,10 @@ mod tests {
         let cli = check("ropewalk acp run-agent --command opencode --prompt --hello --cwd /tmp --timeout 9");
         let Command::Acp(options) = cli.unwrap().command(false) else { panic!("it is acp") };
         let Command::Run(run) = options.command().unwrap() else { panic!("it is run") };
-        assert_eq!((run.prompt.as_str(), run.command.as_deref(), run.timeout), ("--hello", Some("opencode"), Some(9)));
+        assert_eq!(
+            (run.prompt.as_str(), run.command.as_deref(), run.timeout),
+            ("--hello", Some("opencode"), Some(9))
+        );
         assert_eq!(run.cwd, Some("/tmp".into()));
     }
 

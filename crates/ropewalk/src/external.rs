@@ -101,7 +101,11 @@ impl Chosen {
     }
 
     /// What the command line and the settings say. Nothing: our own agent.
-    fn wanted(options: &AgentOptions, command: &[OsString], guards: &Guards) -> Result<Option<Self>, Trouble> {
+    fn wanted(
+        options: &AgentOptions,
+        command: &[OsString],
+        guards: &Guards,
+    ) -> Result<Option<Self>, Trouble> {
         if !command.is_empty() {
             return Self::command(command).map(Some);
         }
@@ -111,7 +115,8 @@ impl Chosen {
 
     /// The agent, not started yet. `home` is where sessions work whose client names no folder.
     pub fn backend(&self, guards: &Guards, home: &Path) -> Result<Outside, Trouble> {
-        let secret = |(name, value): &&(String, String)| is_secret_name(name) && value.len() >= SECRET_CHARS_MIN;
+        let secret =
+            |(name, value): &&(String, String)| is_secret_name(name) && value.len() >= SECRET_CHARS_MIN;
         for (_, value) in self.environment.iter().filter(secret) {
             secrets::also(value);
         }
@@ -211,7 +216,9 @@ pub fn choose(
         if options.agent_env.is_empty() {
             return Ok(());
         }
-        return Err(Trouble::usage("--agent-env is for an agent of another program").fix("name one with --agent"));
+        return Err(
+            Trouble::usage("--agent-env is for an agent of another program").fix("name one with --agent")
+        );
     };
     if let Some(option) = only_ours.first() {
         return Err(Trouble::usage(format!("{option} means nothing to {}", chosen.name))
@@ -221,7 +228,10 @@ pub fn choose(
     chosen.pass.extend(options.agent_env.iter().cloned());
     if let Some(mode) = chosen.sandbox.filter(|_| only_ours.guard.sandbox.is_none()) {
         if mode == Mode::Off && guards.reach.mode != Mode::Off {
-            guards::warn(&format!("the sandbox is off for {}: it reaches whatever you can reach", chosen.name));
+            guards::warn(&format!(
+                "the sandbox is off for {}: it reaches whatever you can reach",
+                chosen.name
+            ));
         }
         guards.reach.mode = mode;
     }

@@ -95,7 +95,8 @@ impl Prepared {
             (None, Some(model)) if !model.starts_with("offline:") => ("model", model.to_owned()),
             (None, _) => (
                 "model",
-                "offline: it needs no key and knows little; `ropewalk models list` says how to get another".into(),
+                "offline: it needs no key and knows little; `ropewalk models list` says how to get another"
+                    .into(),
             ),
         }
     }

@@ -45,8 +45,9 @@ pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, Trouble> {
         }
     };
     if entries.is_empty() {
-        return Err(Trouble::failed("no agent is installed that is known by name")
-            .fix("ropewalk agents list says which there are, ropewalk agents install-hint NAME how to get one"));
+        return Err(Trouble::failed("no agent is installed that is known by name").fix(
+            "ropewalk agents list says which there are, ropewalk agents install-hint NAME how to get one",
+        ));
     }
     let mut outcomes = Vec::new();
     // One after the other: the time that each takes is told.
@@ -147,7 +148,8 @@ fn as_text(outcome: &Outcome) -> String {
     let or_none = |list: Vec<String>| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
     let mut out = format!("{name}  answers after {seconds}\n");
     let mut line = |what: &str, said: &str| writeln!(out, "  {what:9} {said}").ok();
-    let agent = answer.own("title").or_else(|| answer.own("name")).unwrap_or_else(|| "it does not say".into());
+    let agent =
+        answer.own("title").or_else(|| answer.own("name")).unwrap_or_else(|| "it does not say".into());
     line("agent", &format!("{agent} {}", answer.own("version").unwrap_or_default()));
     line("protocol", &PROTOCOL.to_string());
     line("can", &or_none(answer.abilities().into_iter().map(str::to_owned).collect()));

@@ -96,12 +96,19 @@ async fn version(program: &Path, entry: &Entry) -> Option<String> {
 fn version_in(answer: &str) -> Option<String> {
     let is_version = |word: &&str| {
         let mut parts = word.split('.');
-        let digits = |part: Option<&str>| part.is_some_and(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+        let digits =
+            |part: Option<&str>| part.is_some_and(|part| part.starts_with(|c: char| c.is_ascii_digit()));
         digits(parts.next()) && digits(parts.next())
     };
     let plain = |word: &'_ str| word.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned();
-    let words = answer.split_whitespace().map(plain).map(|word| word.strip_prefix('v').map_or(word.clone(), str::to_owned));
-    words.into_iter().find(|word| is_version(&word.as_str())).map(|word| cut(&one_line(&word), VERSION_CHARS_MAX))
+    let words = answer
+        .split_whitespace()
+        .map(plain)
+        .map(|word| word.strip_prefix('v').map_or(word.clone(), str::to_owned));
+    words
+        .into_iter()
+        .find(|word| is_version(&word.as_str()))
+        .map(|word| cut(&one_line(&word), VERSION_CHARS_MAX))
 }
 
 fn as_json(row: &Row) -> Value {
@@ -120,6 +127,9 @@ fn as_json(row: &Row) -> Value {
         "own_folders": entry.own_folders,
         "sandbox": entry.sandbox.map(Mode::name),
         "install": entry.install,
+        "source": entry.source,
+        "repository": entry.repository,
+        "known_version": entry.known_version,
     })
 }
 

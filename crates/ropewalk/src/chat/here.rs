@@ -41,7 +41,8 @@ impl Here {
     pub async fn start(options: &ChatOptions, folder: &Path) -> Result<Self, Trouble> {
         let mut guards = Guards::of(&options.guard)?;
         guards.must_hold_here(&options.guard).await?;
-        let only_ours = OnlyOurs { budget: &options.budget, guard: &options.guard, model: None, estimate: false };
+        let only_ours =
+            OnlyOurs { budget: &options.budget, guard: &options.guard, model: None, estimate: false };
         external::choose(&mut guards, &options.agent, &[], &only_ours, folder)?;
         if guards.outside.is_none() {
             guards.models = Models::find(&guards.config, options.model.as_deref()).await?;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use wire::native::Role;
 
-use super::{AgentOptions, AlsoBridge, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions};
+use super::{
+    AgentOptions, AlsoBridge, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions,
+};
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(

@@ -28,7 +28,10 @@ pub struct AgentEntry {
 /// What is set may be secret.
 impl std::fmt::Debug for AgentEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AgentEntry").field("name", &self.name).field("command", &self.command).finish_non_exhaustive()
+        f.debug_struct("AgentEntry")
+            .field("name", &self.name)
+            .field("command", &self.command)
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,10 +63,14 @@ fn read(name: &str, table: &dyn TableLike) -> Result<AgentEntry, String> {
             "env" => entry.environment = pairs_of(key, item)?,
             "pass" => entry.pass = list_of(key, item)?,
             "own_folders" => entry.own_folders = list_of(key, item)?,
-            "sandbox" => entry.sandbox = Some(text_of(key, item)?.parse().map_err(|error| format!("{error}"))?),
+            "sandbox" => {
+                entry.sandbox = Some(text_of(key, item)?.parse().map_err(|error| format!("{error}"))?)
+            }
             // A misspelt word here may have been meant to narrow.
             _ => {
-                return Err(format!("an agent has command, args, env, pass, own_folders and sandbox, not {key}"));
+                return Err(format!(
+                    "an agent has command, args, env, pass, own_folders and sandbox, not {key}"
+                ));
             }
         }
     }

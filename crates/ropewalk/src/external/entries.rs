@@ -33,6 +33,10 @@ pub struct Entry {
     pub sandbox: Option<Mode>,
     /// What to do to have it.
     pub install: Vec<String>,
+    /// Where it comes from, in the version that the table was written for.
+    pub source: Option<String>,
+    pub repository: Option<String>,
+    pub known_version: Option<String>,
     /// Its program is the one of the table, which says its version when it is asked.
     pub says_version: bool,
 }
@@ -79,6 +83,7 @@ impl Entry {
 impl From<Manifest> for Entry {
     fn from(manifest: Manifest) -> Self {
         let (arguments, environment) = (manifest.arguments(), manifest.environment());
+        let source = manifest.source().map(str::to_owned);
         let ours = manifest.ropewalk;
         Self {
             name: manifest.id,
@@ -93,6 +98,9 @@ impl From<Manifest> for Entry {
             own_folders: ours.own_folders,
             sandbox: None,
             install: ours.install,
+            source,
+            repository: manifest.repository,
+            known_version: Some(manifest.version),
             says_version: true,
         }
     }
@@ -113,6 +121,9 @@ impl From<&AgentEntry> for Entry {
             own_folders: yours.own_folders.clone(),
             sandbox: yours.sandbox,
             install: yours.command.iter().map(|command| your_program(command)).collect(),
+            source: None,
+            repository: None,
+            known_version: None,
             says_version: false,
         }
     }
@@ -159,7 +170,9 @@ fn nearest<'a>(entries: &'a [Entry], wanted: &str) -> Vec<&'a str> {
     let wanted = wanted.to_lowercase();
     let distance = |entry: &Entry| {
         let names = std::iter::once(&entry.name).chain(&entry.aliases);
-        let of = |name: &String| match wanted.len() > 2 && (name.contains(&wanted) || wanted.contains(name.as_str())) {
+        let of = |name: &String| match wanted.len() > 2
+            && (name.contains(&wanted) || wanted.contains(name.as_str()))
+        {
             true => 1,
             false => typos(name, &wanted),
         };
@@ -206,9 +219,16 @@ mod tests {
             ..AgentEntry::default()
         };
         let entry = named(&config(vec![yours.clone()]), "opencode").unwrap();
-        assert_eq!((&entry.commands[..], &entry.arguments[..]), (&["opencode".to_owned()][..], &["acp".to_owned()][..]));
+        assert_eq!(
+            (&entry.commands[..], &entry.arguments[..]),
+            (&["opencode".to_owned()][..], &["acp".to_owned()][..])
+        );
         assert!(entry.yours && entry.says_version && entry.sandbox == Some(Mode::ReadOnly));
-        assert!(["OPENCODE_API_KEY", "OPENROUTER_API_KEY"].iter().all(|name| entry.pass.iter().any(|pass| pass == name)));
+        assert!(
+            ["OPENCODE_API_KEY", "OPENROUTER_API_KEY"]
+                .iter()
+                .all(|name| entry.pass.iter().any(|pass| pass == name))
+        );
         assert!(entry.environment.contains(&("A".into(), "b".into())));
         let other = AgentEntry { command: Some("/opt/opencode".into()), ..yours };
         let entry = named(&config(vec![other]), "opencode").unwrap();
@@ -239,7 +259,9 @@ mod tests {
 
     #[test]
     fn letters_are_counted() {
-        for (one, other, typed) in [("", "ab", 2), ("goose", "goose", 0), ("goose", "gose", 1), ("kimi", "kmi2", 2)] {
+        for (one, other, typed) in
+            [("", "ab", 2), ("goose", "goose", 0), ("goose", "gose", 1), ("kimi", "kmi2", 2)]
+        {
             assert_eq!(typos(one, other), typed, "{one} {other}");
         }
     }

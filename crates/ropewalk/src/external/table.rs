@@ -118,8 +118,18 @@ mod tests {
         let agents = agents().unwrap();
         let ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
         let expected = [
-            "opencode", "codex-acp", "claude-agent-acp", "gemini", "qwen", "kimi", "goose", "copilot", "cline",
-            "vibe", "fast-agent", "pi",
+            "opencode",
+            "codex-acp",
+            "claude-agent-acp",
+            "gemini",
+            "qwen",
+            "kimi",
+            "goose",
+            "copilot",
+            "cline",
+            "vibe",
+            "fast-agent",
+            "pi",
         ];
         assert_eq!(ids, expected);
         let mut names = BTreeSet::new();
@@ -143,7 +153,8 @@ mod tests {
         for agent in agents().unwrap() {
             let packages = [&agent.distribution.npx, &agent.distribution.uvx];
             for package in packages.into_iter().flatten() {
-                let end = package.package.rfind("==").or_else(|| package.package.rfind('@').filter(|at| *at > 0));
+                let end =
+                    package.package.rfind("==").or_else(|| package.package.rfind('@').filter(|at| *at > 0));
                 let bare = &package.package[..end.unwrap_or(package.package.len())];
                 assert!(agent.ropewalk.install[0].contains(bare), "{}: {bare}", agent.id);
                 assert!(package.package.ends_with(&agent.version), "{}", agent.id);
@@ -159,7 +170,11 @@ mod tests {
                 let depth = below.split('/').filter(|name| !name.is_empty() && *name != "..").count();
                 // Folders that many programs share are never one agent's own.
                 let shared = [".config", ".cache", ".local", ".local/share", ".local/state", ".npm"];
-                assert!(depth > 0 && !below.contains("..") && !shared.contains(&below), "{}: {folder}", agent.id);
+                assert!(
+                    depth > 0 && !below.contains("..") && !shared.contains(&below),
+                    "{}: {folder}",
+                    agent.id
+                );
             }
         }
     }

@@ -14,7 +14,16 @@ fn one_prompt_is_given_to_an_agent_by_its_name_or_its_command() {
     let named = ["run", "--command", "my-agent 'serve' --sandbox off", "hello"];
     let done = world.run(&named).with(0);
     assert!(!done.out.is_empty(), "{}", done.err);
-    let zeph = ["acp", "run-agent", "--command", "my-agent serve --sandbox off", "--prompt", "hello", "--timeout", "60"];
+    let zeph = [
+        "acp",
+        "run-agent",
+        "--command",
+        "my-agent serve --sandbox off",
+        "--prompt",
+        "hello",
+        "--timeout",
+        "60",
+    ];
     assert_eq!(world.run(&zeph).with(0).out, done.out);
     world.wait_until_no_agent_runs();
 }
@@ -33,7 +42,11 @@ fn a_turn_that_takes_too_long_is_cancelled() {
 /// The program as an agent that is found by its name and keeps its things in the working folder.
 fn script(world: &World) -> String {
     let home = world.path("project/.inner");
-    format!("ROPEWALK_OFFLINE=1 ROPEWALK_HOME={} exec {} \"$@\"", home.display(), env!("CARGO_BIN_EXE_ropewalk"))
+    format!(
+        "ROPEWALK_OFFLINE=1 ROPEWALK_HOME={} exec {} \"$@\"",
+        home.display(),
+        env!("CARGO_BIN_EXE_ropewalk")
+    )
 }
 
 #[test]
@@ -65,7 +78,8 @@ fn a_project_cannot_name_a_program_to_start() {
     let world = World::new();
     std::fs::create_dir(world.path("project/.ropewalk")).unwrap();
     let trap = world.path("project/trap").display().to_string();
-    let theirs = format!("agent = \"theirs\"\n[agents.theirs]\ncommand = \"/usr/bin/touch\"\nargs = [{trap:?}]\n");
+    let theirs =
+        format!("agent = \"theirs\"\n[agents.theirs]\ncommand = \"/usr/bin/touch\"\nargs = [{trap:?}]\n");
     std::fs::write(world.path("project/.ropewalk/config.toml"), theirs).unwrap();
     world.run(&["run", "hello"]).with(0);
     world.run(&["run", "--agent", "theirs", "hello"]).with(5);
@@ -78,9 +92,17 @@ fn a_project_cannot_name_a_program_to_start() {
 fn what_cannot_work_says_why_and_what_to_do() {
     let world = World::new();
     let unknown = world.run(&["run", "--agent", "opncode", "x"]).with(5);
-    assert!(unknown.err.contains("did you mean opencode?") && unknown.err.contains("agents list"), "{}", unknown.err);
+    assert!(
+        unknown.err.contains("did you mean opencode?") && unknown.err.contains("agents list"),
+        "{}",
+        unknown.err
+    );
     let missing = world.run(&["run", "--agent", "kimi", "x"]).with(1);
-    assert!(missing.err.contains("is not installed") && missing.err.contains("npm install"), "{}", missing.err);
+    assert!(
+        missing.err.contains("is not installed") && missing.err.contains("npm install"),
+        "{}",
+        missing.err
+    );
     let missing = world.run(&["run", "--command", "no-such-agent", "x"]).with(1);
     assert!(missing.err.contains("no program no-such-agent"), "{}", missing.err);
     let ours = world.run(&["run", "--agent", "inner", "--max-cost", "1", "x"]).with(2);
@@ -90,5 +112,9 @@ fn what_cannot_work_says_why_and_what_to_do() {
     world.run(&["run", "--command", "'", "x"]).with(2);
     world.settings("[agents.broken]\ncommand = \"/bin/false\"\n");
     let broken = world.run(&["run", "--agent", "broken", "x"]).with(1);
-    assert!(broken.err.contains("broken ended with code 1") && broken.err.contains("agents check"), "{}", broken.err);
+    assert!(
+        broken.err.contains("broken ended with code 1") && broken.err.contains("agents check"),
+        "{}",
+        broken.err
+    );
 }

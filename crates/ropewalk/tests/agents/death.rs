@@ -1,9 +1,14 @@
 //! Whoever dies, the session lives and no process is left.
 
+use std::time::Duration;
+
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
 use crate::world::{World, is, text_of};
+
+/// How long a program may take to greet.
+const HANDSHAKE: Duration = Duration::from_secs(30);
 
 #[test]
 fn an_agent_that_dies_in_a_turn_is_started_again_and_knows_what_was_said() {
@@ -63,7 +68,8 @@ fn after_a_restart_the_session_is_shown_whole_and_goes_on() {
     let frames = client.frames_to(id);
     assert!(text_of(&frames).contains(&first), "{frames:?}");
     let loaded = &frames.last().unwrap()["result"];
-    let model = loaded["configOptions"].as_array().unwrap().iter().find(|option| option["id"] == "model").unwrap();
+    let model =
+        loaded["configOptions"].as_array().unwrap().iter().find(|option| option["id"] == "model").unwrap();
     assert_eq!(model["currentValue"], "offline:terse", "{loaded}");
     let recalled = client.said(&session, "what did I say?");
     assert!(recalled.contains("remember the rope"), "{recalled}");
@@ -78,8 +84,10 @@ fn an_editor_is_greeted_at_once_the_second_time() {
     client.finish();
     let kept = std::fs::read_to_string(world.path("outer/agents/inner.json")).unwrap();
     assert!(kept.contains("protocolVersion"), "{kept}");
-    // A program that never answers.
+    // A program that never answers. Neither the greeting nor the end waits for it.
     world.settings("[agents.inner]\ncommand = \"/bin/sleep\"\nargs = [\"1000\"]\n");
+    let began = std::time::Instant::now();
     let client = world.serve(&["--agent", "inner"]);
     client.finish();
+    assert!(began.elapsed() < HANDSHAKE, "it took {:?}", began.elapsed());
 }

@@ -17,7 +17,11 @@ fn agents_that_are_here_are_told_from_those_that_are_not() {
     let opencode = agent(&listed, "opencode");
     assert_eq!((&opencode["installed"], &opencode["version"]), (&true.into(), &"1.2.3".into()), "{opencode}");
     let gemini = agent(&listed, "gemini");
-    assert_eq!((&gemini["installed"], &gemini["version"]), (&true.into(), &Value::Null), "one that hangs: {gemini}");
+    assert_eq!(
+        (&gemini["installed"], &gemini["version"]),
+        (&true.into(), &Value::Null),
+        "one that hangs: {gemini}"
+    );
     assert_eq!(agent(&listed, "goose")["installed"], false);
     assert_eq!(agent(&listed, "inner")["from"], "settings");
     assert!(!listed.to_string().contains("ROPEWALK_OFFLINE"), "what is set for an agent is not shown");
@@ -32,7 +36,10 @@ fn a_check_starts_the_agent_and_says_what_it_answers() {
     let world = World::new();
     let checked = world.run(&["agents", "check", "inner", "--json"]).with(0).json();
     let inner = agent(&checked, "inner");
-    assert_eq!((&inner["ok"], &inner["agent"], &inner["protocol"]), (&true.into(), &world.mark().into(), &1.into()));
+    assert_eq!(
+        (&inner["ok"], &inner["agent"], &inner["protocol"]),
+        (&true.into(), &world.mark().into(), &1.into())
+    );
     assert_eq!(inner["version"], env!("CARGO_PKG_VERSION"));
     let abilities = inner["abilities"].to_string();
     assert!(abilities.contains("load") && abilities.contains("resume"), "{inner}");
@@ -57,7 +64,10 @@ fn a_check_of_one_that_does_not_work_says_why() {
 #[test]
 fn whoever_wants_an_agent_is_told_how_to_get_it() {
     let world = World::new();
-    assert_eq!(world.run(&["agents", "install-hint", "gemini"]).with(0).out, "npm install -g @google/gemini-cli\n");
+    assert_eq!(
+        world.run(&["agents", "install-hint", "gemini"]).with(0).out,
+        "npm install -g @google/gemini-cli\n"
+    );
     let json = world.run(&["agents", "install-hint", "claude", "--json"]).with(0).json();
     assert_eq!((&json["name"], &json["installed"]), (&"claude-agent-acp".into(), &false.into()));
     world.run(&["agents", "install-hint", "nobody"]).with(5);

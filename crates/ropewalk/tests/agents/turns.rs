@@ -100,7 +100,8 @@ fn two_clients_share_a_session_of_the_agents() {
     assert!(!other.out.is_empty());
     let frames = client.until(|frame| {
         is("agent_message_chunk")(frame) && frame["params"]["update"].to_string().contains("second hello")
-            || is("user_message_chunk")(frame) && frame["params"]["update"].to_string().contains("second hello")
+            || is("user_message_chunk")(frame)
+                && frame["params"]["update"].to_string().contains("second hello")
     });
     assert!(!frames.is_empty());
     let recalled = client.said(&session, "what did I say?");

@@ -29,7 +29,8 @@ pub struct World {
 impl World {
     /// With an agent that is called `inner`.
     pub fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        // Not where temporary files are: behind a fence that folder is empty.
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         for folder in ["project", "outer", "inner", "bin"] {
             fs::create_dir(directory.path().join(folder)).unwrap();
         }
@@ -80,6 +81,7 @@ impl World {
             .env("HOME", self.path(""))
             .env("ROPEWALK_HOME", self.path("outer"))
             .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", self.path("bin").display()))
+            .env("ROPEWALK_OFFLINE", "1")
             .env("OPENAI_API_KEY", "sk-of-another-agent")
             .env("A_SECRET_TOKEN", "hush-hush-hush")
             .env("NAMED_ONE", "named");
