@@ -178,7 +178,11 @@ impl HostLink {
     pub async fn extension(&self, method: Arc<str>, params: Opaque) -> Result<Opaque, HostError> {
         match self.call(HostCall::Extension { method, params }).await? {
             HostReply::Extension(answer) => Ok(answer),
-            _ => Err(HostError::Malformed),
+            HostReply::Done
+            | HostReply::Text(_)
+            | HostReply::Terminal(_)
+            | HostReply::Output(_)
+            | HostReply::Exit(_) => Err(HostError::Malformed),
         }
     }
 

@@ -7,6 +7,7 @@ mod decode;
 mod ext;
 mod host;
 mod questions;
+mod relay;
 mod reply;
 mod servers;
 mod settings;

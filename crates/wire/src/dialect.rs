@@ -348,6 +348,8 @@ impl Updates {
     /// Sent once a client knows the session: what it can type.
     pub fn commands(&self, commands: &[CommandSpec], out: &mut Vec<u8>) {
         match self {
+            // Where the agent alone knows them, it says so itself.
+            Self::Acp(_) if commands.is_empty() => {}
             Self::Acp(updates) => updates.commands(commands, out),
             // The older dialects have no word for it.
             Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::{
     Body, CallId, Content, Event, Exit, FileChange, MessageId, NoticeLevel, Origin, OutputStream, PlanEntry,
-    Resolution, Resolver, Stop, Timestamp, ToolContent, ToolEnd, ToolStart, Totals, TurnId,
+    Resolution, Resolver, Stop, Timestamp, ToolChange, ToolContent, ToolEnd, ToolStart, Totals, TurnId,
 };
 
 use crate::money;
@@ -147,6 +147,7 @@ impl Transcript {
                     row.output.push_str(text);
                 }
             }
+            Body::ToolChanged(change) => self.tool_changed(change),
             Body::ToolEnded(end) => self.tool_ended(end),
             Body::FileEdited { call, change } => self.edited(call.as_ref(), change),
             Body::Asked { request, .. } => {
@@ -185,7 +186,6 @@ impl Transcript {
             | Body::Commands { .. }
             | Body::Title { .. }
             | Body::Compacting { .. }
-            | Body::ToolChanged(_)
             | Body::Offered { .. }
             | Body::Joined { .. }
             | Body::Foreign { .. } => {}
@@ -266,15 +266,22 @@ impl Transcript {
         }
         row.exit.clone_from(&end.exit);
         row.elapsed_ms = end.elapsed_ms;
-        let mut shown = Vec::new();
-        for content in &end.content {
-            match content {
-                ToolContent::Block(block) => shown.push(block_text(block)),
-                ToolContent::Diff(change) => remember_change(row, change),
-            }
-        }
+        let shown = show(row, &end.content);
         if !shown.is_empty() {
             row.output = shown.join("\n");
+        }
+    }
+
+    fn tool_changed(&mut self, change: &ToolChange) {
+        let Some(row) = self.tool(&change.call) else { return };
+        if let Some(title) = &change.title {
+            row.title = Arc::clone(title);
+        }
+        if let Some(input) = &change.input {
+            row.input = Arc::clone(&input.0);
+        }
+        if let Some(content) = &change.content {
+            row.output = show(row, content).join("\n");
         }
     }
 
@@ -337,6 +344,18 @@ fn name_of(origin: &Origin) -> Arc<str> {
         Origin::Engine => "ropewalk".into(),
         Origin::Agent | Origin::Task { .. } => "the agent".into(),
     }
+}
+
+/// Takes over what a call has changed, and gives what it says.
+fn show(row: &mut ToolRow, content: &[ToolContent]) -> Vec<String> {
+    let mut shown = Vec::new();
+    for piece in content {
+        match piece {
+            ToolContent::Block(block) => shown.push(block_text(block)),
+            ToolContent::Diff(change) => remember_change(row, change),
+        }
+    }
+    shown
 }
 
 fn remember_change(row: &mut ToolRow, change: &FileChange) {

@@ -19,6 +19,8 @@ mod primer;
 mod raw;
 mod settings;
 mod shown;
+#[cfg(test)]
+mod tests;
 
 pub use answers::{BadAnswer, Can, Ended, Opened, ended, greeted, opened};
 pub use asks::{BadAsk, outcome, permission};

@@ -5,13 +5,13 @@
 //! the connection itself (a question, the end of a turn) stops the encoder and is handed out as a
 //! [`Piece`], in its place among the updates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    APPROVAL, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque,
-    OutputStream, Seq, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, Totals, Usage,
+    AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream, Seq,
+    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, ToolEnd, Totals, Usage,
 };
 use serde_json::{Map, json};
 
@@ -30,26 +30,37 @@ pub struct Updates {
     session: schema::SessionId,
     /// The JSON text of the session's id, quotes included.
     session_json: String,
-    specs: Arc<[SettingSpec]>,
-    settings: Settings,
+    pub(super) specs: Arc<[SettingSpec]>,
+    pub(super) settings: Settings,
     /// Money since the beginning of what this connection has seen, and how full the agent's context is.
-    spent: Totals,
-    turn_usage: Totals,
+    pub(super) spent: Totals,
+    pub(super) turn_usage: Totals,
     /// Output of running commands.
-    tails: BTreeMap<CallId, Tail>,
+    pub(super) tails: BTreeMap<CallId, Tail>,
     /// Commands that run in terminals of this client.
-    terminals: BTreeMap<CallId, TerminalId>,
+    pub(super) terminals: BTreeMap<CallId, TerminalId>,
+    /// Calls that were begun in an external agent's own words, without a terminal to write to.
+    pub(super) plain: BTreeSet<CallId>,
     calls: Calls,
 }
 
 /// The end of a running command's output.
 #[derive(Default)]
-struct Tail {
-    text: String,
+pub(super) struct Tail {
+    pub(super) text: String,
     /// Since it was last shown.
-    changed: bool,
+    pub(super) changed: bool,
     /// The call whose sub-agent runs the command.
-    parent: Option<CallId>,
+    pub(super) parent: Option<CallId>,
+}
+
+impl Tail {
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        if let Some(over) = self.text.len().checked_sub(TAIL_BYTES_MAX) {
+            self.text.drain(..self.text.ceil_char_boundary(over));
+        }
+    }
 }
 
 /// A question that can be sent, now or after a replay.
@@ -84,6 +95,7 @@ impl Updates {
             tails: BTreeMap::new(),
             calls: Calls::default(),
             terminals: BTreeMap::new(),
+            plain: BTreeSet::new(),
         }
     }
 
@@ -214,49 +226,6 @@ impl Updates {
         self.mark(call, offset, out);
     }
 
-    /// What an external agent said, as it said it. A terminal that is gone cannot be shown again: then the
-    /// event is told in our own words.
-    fn relayed(&mut self, event: &Event, relayed: &Opaque, view: View, out: &mut Vec<u8>) -> bool {
-        if view.replay && relayed.0.contains(r#""terminal""#) {
-            return false;
-        }
-        let history = match &event.body {
-            Body::Offered { settings } => {
-                self.offered(settings);
-                false
-            }
-            Body::SettingChanged { id, value } => {
-                self.settings.set(Arc::clone(id), Arc::clone(value));
-                false
-            }
-            Body::Usage(usage) => {
-                self.turn_usage.add_from(&event.origin, usage);
-                self.spent.add_from(&event.origin, usage);
-                false
-            }
-            Body::ToolEnded(end) => {
-                self.tails.remove(&end.call);
-                self.terminals.remove(&end.call);
-                true
-            }
-            _ => true,
-        };
-        if history || !view.replay {
-            self.foreign(&relayed.0, out);
-        }
-        true
-    }
-
-    fn offered(&mut self, settings: &[SettingSpec]) {
-        let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL).cloned();
-        self.specs = settings.iter().cloned().chain(ours).collect();
-        for spec in self.specs.iter() {
-            if !spec.offers(self.settings.get(&spec.id)) {
-                self.settings.set(Arc::clone(&spec.id), Arc::clone(&spec.default));
-            }
-        }
-    }
-
     fn event<'a>(&mut self, event: &'a Event, view: View, out: &mut Vec<u8>) -> Option<Piece<'a>> {
         if let Some(relayed) = &event.relayed
             && self.relayed(event, relayed, view, out)
@@ -277,24 +246,14 @@ impl Updates {
                 self.terminal(call, terminal, *surface == view.own && !view.replay, out);
             }
             Body::ToolChanged(change) => {
+                self.shows(event, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(tools::changed(change)), out);
             }
             Body::Offered { settings } => {
                 self.offered(settings);
-                if !view.replay {
-                    let options = settings::options(&self.specs, &self.settings);
-                    let update = schema::ConfigOptionUpdate::new(options);
-                    self.update(schema::SessionUpdate::ConfigOptionUpdate(update), out);
-                }
+                self.options(view, out);
             }
-            Body::ToolEnded(end) => {
-                self.tails.remove(&end.call);
-                let update = match self.terminals.remove(&end.call) {
-                    Some(terminal) => tools::ended_in(end, &terminal),
-                    None => tools::ended(end, self.client.terminal_output),
-                };
-                self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
-            }
+            Body::ToolEnded(end) => self.tool_ended(end, out),
             Body::FileEdited { call: Some(call), change } => {
                 let update = tools::edited(call, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
@@ -306,11 +265,7 @@ impl Updates {
             Body::SettingChanged { id, value } => self.setting(id, value, view, out),
             Body::Usage(usage) => self.usage(event, usage, view, out),
             Body::Commands { commands } => self.commands(commands, out),
-            Body::Title { title } => {
-                let update =
-                    schema::SessionInfoUpdate::new().title(title.to_string()).updated_at(rfc3339(event.at));
-                self.update(schema::SessionUpdate::SessionInfoUpdate(update), out);
-            }
+            Body::Title { title } => self.title(title, event, out),
             Body::Notice { level, text } => self.notice(*level, text, event, view, out),
             Body::PolicyBlocked { call: Some(call), tool, path, mode, reason } => {
                 let update = tools::refused(call, (tool, mode, reason), path.as_deref());
@@ -321,12 +276,13 @@ impl Updates {
             Body::Foreign { payload } => self.foreign(&payload.0, out),
             Body::TurnStarted => self.turn_usage = Totals::default(),
             Body::TurnEnded { stop, error } => {
-                self.tails.clear();
-                self.calls.clear();
-                self.terminals.clear();
-                let turn = event.turn?;
-                let usage = std::mem::take(&mut self.turn_usage);
-                return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage });
+                let usage = self.turn_over();
+                return Some(Piece::TurnEnded {
+                    turn: event.turn?,
+                    stop: *stop,
+                    error: error.clone(),
+                    usage,
+                });
             }
             // Text and thoughts are merged by the caller; the rest has no shape in this protocol.
             Body::Text { .. }
@@ -376,6 +332,29 @@ impl Updates {
         }
     }
 
+    fn title(&self, title: &str, event: &Event, out: &mut Vec<u8>) {
+        let update = schema::SessionInfoUpdate::new().title(title.to_owned()).updated_at(rfc3339(event.at));
+        self.update(schema::SessionUpdate::SessionInfoUpdate(update), out);
+    }
+
+    fn turn_over(&mut self) -> Totals {
+        self.tails.clear();
+        self.plain.clear();
+        self.calls.clear();
+        self.terminals.clear();
+        std::mem::take(&mut self.turn_usage)
+    }
+
+    fn tool_ended(&mut self, end: &ToolEnd, out: &mut Vec<u8>) {
+        self.tails.remove(&end.call);
+        self.plain.remove(&end.call);
+        let update = match self.terminals.remove(&end.call) {
+            Some(terminal) => tools::ended_in(end, &terminal),
+            None => tools::ended(end, self.client.terminal_output),
+        };
+        self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
+    }
+
     /// Nobody but its own client knows the terminal; others see what is written there as text.
     fn terminal(&mut self, call: &CallId, terminal: &TerminalId, own: bool, out: &mut Vec<u8>) {
         if own {
@@ -396,7 +375,7 @@ impl Updates {
         if self.terminals.contains_key(call) {
             return;
         }
-        if self.client.terminal_output && !view.replay {
+        if self.client.terminal_output && !view.replay && !self.plain.contains(call) {
             let meta = Map::from_iter([(
                 "terminal_output".to_string(),
                 json!({ "terminal_id": call.0.as_ref(), "data": text }),
@@ -408,14 +387,10 @@ impl Updates {
         }
         // Both streams are shown in the order they arrived, as a terminal would.
         let (OutputStream::Stdout | OutputStream::Stderr) = stream;
-        let Tail { text: tail, changed, parent } = self.tails.entry(call.clone()).or_default();
-        tail.push_str(text);
-        *changed = true;
-        *parent = event.origin.task().cloned();
-        if tail.len() > TAIL_BYTES_MAX {
-            let cut = (tail.len() - TAIL_BYTES_MAX..tail.len()).find(|at| tail.is_char_boundary(*at));
-            tail.drain(..cut.unwrap_or(tail.len()));
-        }
+        let tail = self.tails.entry(call.clone()).or_default();
+        tail.push(text);
+        tail.changed = true;
+        tail.parent = event.origin.task().cloned();
     }
 
     /// The answer to a load has the settings as they are, so history does not repeat how they came.
@@ -493,7 +468,7 @@ impl Updates {
 
     /// What another agent sent goes on as it is, but on one line: between the tokens of JSON a line end
     /// means no more than a space, and in a frame it would begin another frame.
-    fn foreign(&self, payload: &str, out: &mut Vec<u8>) {
+    pub(super) fn foreign(&self, payload: &str, out: &mut Vec<u8>) {
         let payload = payload.replace(['\n', '\r'], " ");
         if let Ok(update) = serde_json::from_str::<&serde_json::value::RawValue>(&payload) {
             #[derive(serde::Serialize)]
@@ -506,7 +481,7 @@ impl Updates {
         }
     }
 
-    fn update(&self, update: schema::SessionUpdate, out: &mut Vec<u8>) {
+    pub(super) fn update(&self, update: schema::SessionUpdate, out: &mut Vec<u8>) {
         write_notification(
             out,
             "session/update",

@@ -1,6 +1,6 @@
 //! What an agent asks before it does something, as a wish that our rules and people can judge.
 
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
 use engine::{
@@ -23,6 +23,8 @@ const SUBJECT_BYTES_MAX: usize = 64 << 10;
 const INPUT_BYTES_MAX: usize = 256 << 10;
 const PARAMS_BYTES_MAX: usize = 4 << 20;
 const ARGUMENTS_MAX: usize = 1024;
+/// How the names of tools begin that a server brings.
+const SERVED: &str = "mcp__";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAsk {
@@ -66,16 +68,13 @@ pub(super) fn ask<'c>(
     }
     let id = call.text("toolCallId").filter(|id| !id.is_empty()).map(|id| call_id(id).0);
     let wish = Wish::of(&call, id.as_ref().and_then(known));
-    let risk = wish.risk();
+    let doubt = wish.doubt();
     Ok(AskRequest {
-        call: id,
         class: wish.class(),
-        subject: wish.subject(),
-        reason: match risk {
-            Risk::High | Risk::Critical => "the agent does not say which file it is about".into(),
-            Risk::Low | Risk::Medium => "the agent asks for it".into(),
-        },
-        risk,
+        subject: wish.subject(id.as_ref()),
+        call: id,
+        risk: if doubt.is_some() { Risk::High } else { Risk::Medium },
+        reason: doubt.unwrap_or("the agent asks for it").into(),
         kind: wish.kind,
         path: wish.paths.into_iter().next(),
         tool: wish.tool,
@@ -119,69 +118,126 @@ struct Wish {
 impl Wish {
     fn of(call: &Fields<'_>, known: Option<&Call>) -> Self {
         let said = call.text("kind").as_deref().map(kind).filter(|kind| *kind != ToolKind::Other);
-        let named = tool_name(call).or_else(|| known?.tool.clone());
-        let kind = said.or_else(|| known?.kind).filter(|kind| *kind != ToolKind::Other);
-        let kind = kind.unwrap_or_else(|| named.as_deref().map_or(ToolKind::Other, kind_by_name));
-        let tool = named.unwrap_or_else(|| tool_word(kind).into());
         let title = call.text("title").map(|title| cut(title, TITLE_BYTES_MAX));
-        let title = title.or_else(|| known?.title.clone()).unwrap_or_else(|| Arc::clone(&tool));
-        let input = call.get("rawInput").map(|input| cut_json(input, INPUT_BYTES_MAX));
-        let input = input.or_else(|| known?.input.clone()).unwrap_or_else(|| Opaque("{}".into()));
-        let preview = content(call);
+        let title = title.or_else(|| known?.title.clone());
+        let input = call.get("rawInput").filter(|input| input.get() != "{}");
+        let input = input.map(|input| cut_json(input, INPUT_BYTES_MAX));
+        let input = input.or_else(|| known?.input().cloned()).unwrap_or_else(|| Opaque("{}".into()));
         let read = serde_json::from_str::<&RawValue>(&input.0).ok();
         let inner = read.and_then(Fields::of);
+        let named = tool_name(call).or_else(|| known?.tool.clone());
+        let served = named.clone().filter(|name| name.starts_with(SERVED));
+        let served = served.or_else(|| served_by(inner.as_ref(), known, title.as_deref()));
+        let kind = match &served {
+            // A server's tool is no command, whatever it is shown as.
+            Some(_) => ToolKind::Other,
+            None => said
+                .or_else(|| known?.kind.filter(|kind| *kind != ToolKind::Other))
+                .unwrap_or_else(|| named.as_deref().map_or(ToolKind::Other, kind_by_name)),
+        };
+        let tool = served.or(named).unwrap_or_else(|| tool_word(kind).into());
+        let preview = content(call);
+        let paths = match class(kind) {
+            ToolClass::Read | ToolClass::Edit => paths(call, known, &preview, inner.as_ref()),
+            ToolClass::Execute | ToolClass::Network => Vec::new(),
+        };
         Self {
-            paths: paths(call, known, &preview, inner.as_ref()),
-            command: read.and_then(command),
+            title: title.unwrap_or_else(|| Arc::clone(&tool)),
+            command: read.filter(|_| kind == ToolKind::Execute).and_then(command),
             address: inner.and_then(|input| input.text_of(&["url", "uri"])),
+            paths,
             kind,
             tool,
-            title,
             input,
             preview,
         }
     }
 
     fn class(&self) -> ToolClass {
+        class(self.kind)
+    }
+
+    /// Why nobody can tell what would be allowed.
+    fn doubt(&self) -> Option<&'static str> {
         match self.kind {
-            ToolKind::Read | ToolKind::Search | ToolKind::Think => ToolClass::Read,
-            ToolKind::Edit | ToolKind::Delete | ToolKind::Move => ToolClass::Edit,
-            ToolKind::Fetch => ToolClass::Network,
-            ToolKind::Execute | ToolKind::SwitchMode | ToolKind::Other => ToolClass::Execute,
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => self.doubtful_file(),
+            ToolKind::Execute if self.unsaid() => Some("the agent does not say which command it would run"),
+            ToolKind::Execute
+            | ToolKind::Search
+            | ToolKind::Think
+            | ToolKind::Fetch
+            | ToolKind::SwitchMode
+            | ToolKind::Other => None,
         }
     }
 
-    /// A file that is not named may be any file; of several, only those that are shown are judged.
-    fn risk(&self) -> Risk {
+    /// Of several files, only those that are shown are judged; and a path may lead back to anywhere.
+    fn doubtful_file(&self) -> Option<&'static str> {
         let shown = |path: &PathBuf| {
             self.preview
                 .iter()
                 .any(|piece| matches!(piece, ToolContent::Diff(change) if change.path == *path))
         };
-        let unseen = match self.kind {
-            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
-                self.paths.is_empty() || !self.paths.iter().skip(1).all(shown)
-            }
-            ToolKind::Search
-            | ToolKind::Execute
-            | ToolKind::Think
-            | ToolKind::Fetch
-            | ToolKind::SwitchMode
-            | ToolKind::Other => false,
+        let straight = |path: &PathBuf| {
+            path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
         };
-        if unseen { Risk::High } else { Risk::Medium }
+        if self.paths.is_empty() {
+            return Some("the agent does not say which file it is about");
+        }
+        if !self.paths.iter().all(straight) {
+            return Some("the agent does not say plainly which file it is about");
+        }
+        let all_shown = self.paths.iter().skip(1).all(shown);
+        (!all_shown).then_some("it is about several files, and not all are shown")
     }
 
-    fn subject(&self) -> Arc<str> {
-        let file = || self.paths.first().map(|path| path.to_string_lossy().into_owned());
-        let subject = match self.kind {
-            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => file(),
-            ToolKind::Execute => self.command.clone(),
-            ToolKind::Fetch => self.address.clone(),
-            ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => None,
-        };
-        subject.map_or_else(|| Arc::clone(&self.title), |subject| cut(subject, SUBJECT_BYTES_MAX))
+    /// A title of one word is the name of a tool, and no command.
+    fn unsaid(&self) -> bool {
+        self.command.is_none() && self.title.chars().all(char::is_alphabetic)
     }
+
+    /// What is not known cannot be allowed once and for all: then it is about this very call.
+    fn subject(&self, call: Option<&CallId>) -> Arc<str> {
+        let file = || self.paths.first().map(|path| path.to_string_lossy().into_owned());
+        let this = || format!("{} [{}]", self.title, call.map_or("?", |call| &call.0));
+        let subject = match self.kind {
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
+                file().unwrap_or_else(this)
+            }
+            ToolKind::Search => file().unwrap_or_else(|| self.title.to_string()),
+            ToolKind::Execute if self.unsaid() => this(),
+            ToolKind::Execute => self.command.clone().unwrap_or_else(|| self.title.to_string()),
+            ToolKind::Fetch => self.address.clone().unwrap_or_else(|| self.title.to_string()),
+            ToolKind::Other if self.tool.starts_with(SERVED) => self.tool.to_string(),
+            ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => self.title.to_string(),
+        };
+        cut(subject, SUBJECT_BYTES_MAX)
+    }
+}
+
+fn class(kind: ToolKind) -> ToolClass {
+    match kind {
+        ToolKind::Read | ToolKind::Search | ToolKind::Think => ToolClass::Read,
+        ToolKind::Edit | ToolKind::Delete | ToolKind::Move => ToolClass::Edit,
+        ToolKind::Fetch => ToolClass::Network,
+        ToolKind::Execute | ToolKind::SwitchMode | ToolKind::Other => ToolClass::Execute,
+    }
+}
+
+/// The tool of a server, by the name that rules have for it.
+fn served_by(input: Option<&Fields<'_>>, known: Option<&Call>, title: Option<&str>) -> Option<Arc<str>> {
+    let name = |input: &Fields<'_>| {
+        let (server, tool) = (input.text("server")?, input.text("tool")?);
+        input.get("command").is_none().then(|| format!("{SERVED}{server}__{tool}"))
+    };
+    let before = || {
+        let input = serde_json::from_str::<&RawValue>(&known?.input()?.0).ok()?;
+        name(&Fields::of(input)?)
+    };
+    let plain = |title: &&str| title.starts_with(SERVED) && !title.contains(char::is_whitespace);
+    let title = || title.filter(plain).map(str::to_owned);
+    let served = input.and_then(name).or_else(before).or_else(title)?;
+    Some(cut(served, NAME_BYTES_MAX))
 }
 
 /// Only names that say that something is changed or run: whoever is believed to read only is hardly asked.

@@ -15,7 +15,7 @@ use engine::{
 };
 use serde_json::value::RawValue;
 
-use super::content::{kind, locations, tool_word};
+use super::content::{Piece, kind, locations, tool_word};
 use super::ending::Ending;
 use super::raw::{Fields, cut, cut_json, digest, inside, verbatim};
 use super::shown::{Change, Shown, pieces, terminals};
@@ -33,6 +33,8 @@ const INPUT_BYTES_MAX: usize = 256 << 10;
 /// Different members of a call that are compared. The others always count as new.
 const COMPARED_MAX: usize = 32;
 const CHUNKS_MAX: usize = 64;
+/// An input that is shown while it is written.
+const DRAFT_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Default)]
 pub(super) struct Calls {
@@ -53,7 +55,9 @@ pub(super) struct Call {
     pub(super) title: Option<Arc<str>>,
     pub(super) kind: Option<ToolKind>,
     pub(super) locations: Vec<Location>,
-    pub(super) input: Option<Opaque>,
+    input: Option<Opaque>,
+    /// What is shown while there is no input: some agents show the input as it is written.
+    draft: Option<Opaque>,
     terminals: Vec<Arc<str>>,
     /// The hash of each member, by the hash of its name.
     said: Vec<(u64, u64)>,
@@ -213,6 +217,10 @@ impl News {
 }
 
 impl Call {
+    pub(super) fn input(&self) -> Option<&Opaque> {
+        self.input.as_ref().or(self.draft.as_ref())
+    }
+
     /// Takes note of what is said.
     fn listen(&mut self, fields: &Fields<'_>) -> News {
         let mut news = News::default();
@@ -220,8 +228,10 @@ impl Call {
             match name {
                 "sessionUpdate" | "toolCallId" => continue,
                 "content" => {
-                    news.content = self.shown.compare(pieces(raw));
-                    self.terminals = terminals(raw);
+                    let pieces = pieces(raw);
+                    self.terminals = terminals(&pieces);
+                    self.draft = draft(&pieces);
+                    news.content = self.shown.compare(pieces);
                     continue;
                 }
                 _ => {}
@@ -248,7 +258,8 @@ impl Call {
             self.locations = locations(fields).unwrap_or_default();
         }
         if let Some(input) = fields.get("rawInput").filter(|_| news.input) {
-            self.input = Some(cut_json(input, INPUT_BYTES_MAX));
+            let told = input.get() != "{}";
+            self.input = told.then(|| cut_json(input, INPUT_BYTES_MAX));
         }
         self.tool = tool_name(fields).or_else(|| self.tool.take());
         news
@@ -290,6 +301,14 @@ pub(super) fn tool_name(fields: &Fields<'_>) -> Option<Arc<str>> {
         inner(&["claudeCode"]).or_else(|| meta.text("toolName")).or_else(|| inner(&["goose", "toolCall"]))
     });
     name.filter(|name| !name.trim().is_empty()).map(|name| cut(name, NAME_BYTES_MAX))
+}
+
+/// An input, if all that is shown is one.
+fn draft(pieces: &[Piece]) -> Option<Opaque> {
+    let [Piece::Text(text)] = pieces else { return None };
+    let fits = text.len() <= DRAFT_BYTES_MAX && text.starts_with('{') && text.ends_with('}');
+    let whole = fits && serde_json::from_str::<Fields<'_>>(text).is_ok();
+    whole.then(|| Opaque(text.as_str().into()))
 }
 
 /// Output that comes in pieces, as some agents send it beside the protocol, and whether our own words for

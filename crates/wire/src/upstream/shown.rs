@@ -44,28 +44,31 @@ impl Change {
 }
 
 impl Shown {
-    pub(super) fn compare(&mut self, pieces: Vec<Piece>) -> Change {
+    pub(super) fn compare(&mut self, mut pieces: Vec<Piece>) -> Change {
+        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
         let marks: Vec<_> = pieces.iter().map(Mark::of).collect();
-        let last_text = marks.iter().rposition(|mark| mark.text);
-        let grown = |at: usize| {
-            let others_same =
-                marks.iter().zip(&self.0).enumerate().all(|(n, (new, old))| n == at || new == old);
-            let Some(Piece::Text(text)) = pieces.get(at).filter(|_| others_same) else { return None };
-            let old = match self.0.get(at) {
-                Some(old) => *old,
-                None => Mark::of(&Piece::Text(String::new())),
-            };
-            old.growth(text)
-        };
-        // Nothing was shown, and a text is: that has grown too.
-        let same_count = marks.len() == self.0.len() || (self.0.is_empty() && marks.len() == 1);
         let change = if marks == self.0 {
             Change::Same
         } else {
-            last_text.filter(|_| same_count).and_then(grown).map_or(Change::Other, Change::Grown)
+            self.growth(&pieces, &marks).map_or(Change::Other, Change::Grown)
         };
         self.0 = marks;
         change
+    }
+
+    /// What the last text has more, if nothing else is different. One that was not there has grown too.
+    fn growth(&self, pieces: &[Piece], marks: &[Mark]) -> Option<String> {
+        let at = marks.iter().rposition(|mark| mark.text)?;
+        let appended = at == self.0.len();
+        let others_same = marks.iter().zip(&self.0).enumerate().all(|(n, (new, old))| n == at || new == old);
+        if !others_same || marks.len() != self.0.len() + usize::from(appended) {
+            return None;
+        }
+        match (pieces.get(at)?, self.0.get(at)) {
+            (Piece::Text(text), Some(old)) => old.growth(text),
+            (Piece::Text(text), None) => Some(open_text(text).to_owned()),
+            (Piece::Other { .. } | Piece::Terminal { .. }, _) => None,
+        }
     }
 }
 
@@ -109,7 +112,8 @@ pub(super) fn content(fields: &Fields<'_>) -> Vec<ToolContent> {
     fields.get("content").map(pieces).unwrap_or_default().iter().filter_map(Piece::shown).collect()
 }
 
-pub(super) fn terminals(raw: &RawValue) -> Vec<Arc<str>> {
-    let name = |piece| if let Piece::Terminal { id, .. } = piece { Some(id) } else { None };
-    pieces(raw).into_iter().filter_map(name).take(TERMINALS_MAX).collect()
+pub(super) fn terminals(pieces: &[Piece]) -> Vec<Arc<str>> {
+    let name =
+        |piece: &Piece| if let Piece::Terminal { id, .. } = piece { Some(Arc::clone(id)) } else { None };
+    pieces.iter().filter_map(name).take(TERMINALS_MAX).collect()
 }

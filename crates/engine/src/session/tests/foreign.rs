@@ -136,9 +136,8 @@ fn answered(subject: &str, answer: Answer) -> (Resolution, Option<Arc<str>>, boo
     let by = Sender::new(SurfaceId(2), "phone");
     let effects = session.apply(NOW, Input::Answer { by, ask, answer }).unwrap();
     let remembered = effects.iter().any(|effect| matches!(effect, Effect::Remember { .. }));
-    let woken = effects.into_iter().find_map(|effect| match effect {
-        Effect::Wake { resolution, said, .. } => Some((resolution, said)),
-        _ => None,
+    let woken = effects.into_iter().find_map(|effect| {
+        if let Effect::Wake { resolution, said, .. } = effect { Some((resolution, said)) } else { None }
     });
     let (resolution, said) = woken.unwrap();
     (resolution, said, remembered)

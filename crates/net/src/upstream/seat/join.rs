@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{APPROVAL, Body, ForeignError, NoticeLevel, Page, Taken};
+use engine::{APPROVAL, Body, ForeignError, NoticeLevel, Opaque, Page, Said, Taken};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use wire::upstream::{self, Opened};
@@ -135,13 +135,10 @@ impl Seat {
         self.context.emit(body).await.map_err(gone)?;
         let settings = opened.offers.specs();
         if !settings.is_empty() {
-            self.context.emit(Body::Offered { settings }).await.map_err(gone)?;
-        }
-        if !restored {
-            for (id, value) in opened.offers.values() {
-                let body = Body::SettingChanged { id: Arc::clone(id), value: Arc::clone(value) };
-                self.context.emit(body).await.map_err(gone)?;
-            }
+            // Whoever opens a new session learns it from the answer and need not be told again.
+            let relayed = (!restored).then(|| Opaque("".into()));
+            let said = Said { body: Body::Offered { settings }, relayed };
+            self.context.emit(said).await.map_err(gone)?;
         }
         self.context.settled().await.map_err(gone)
     }

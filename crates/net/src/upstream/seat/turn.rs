@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Content, Page, Stop, Taken, TurnContext, TurnError, TurnInput};
+use engine::{Body, Content, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use wire::upstream;
@@ -75,8 +75,9 @@ impl Seat {
     async fn ended(&self, result: &RawValue, context: &TurnContext) -> Result<Stop, TurnError> {
         let ended = self.state().hearing.ended(result);
         if let Some(usage) = ended.usage {
-            // A session that is gone counts nothing.
-            context.usage(usage).await.ok();
+            // The answer to the prompt says it. A session that is gone counts nothing.
+            let said = Said { body: Body::Usage(usage), relayed: Some(Opaque("".into())) };
+            context.emit(said).await.ok();
         }
         self.state().untold = false;
         Ok(ended.stop)

@@ -203,6 +203,7 @@ impl Rows {
             Body::Plan { entries } => self.planned(event, entries),
             Body::ToolStarted(start) => self.tool_started(event, start),
             Body::ToolOutput { call, text, .. } => self.tool_output(event, call, text),
+            Body::ToolChanged(change) => self.tool_changed(event, change),
             Body::ToolEnded(end) => self.tool_ended(event, end),
             Body::FileEdited { call, change } => self.edited(event, call.as_ref(), change),
             Body::Asked { ask, request } => {
@@ -236,7 +237,6 @@ impl Rows {
             | Body::Commands { .. }
             | Body::Title { .. }
             | Body::Compacting { .. }
-            | Body::ToolChanged(_)
             | Body::Offered { .. }
             | Body::Joined { .. }
             | Body::Foreign { .. } => {}

@@ -1,8 +1,9 @@
 //! A tool call's row, from its beginning to its end.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::PathBuf;
 
-use engine::{CallId, Event, FileChange, Resolution, Resolver, ToolContent, ToolEnd, ToolStart};
+use engine::{CallId, Event, FileChange, Resolution, Resolver, ToolChange, ToolContent, ToolEnd, ToolStart};
 
 use super::super::diffs::diff_of;
 use super::super::text::{head, kind_word, place, tail_start};
@@ -55,7 +56,15 @@ impl Rows {
             }
         }
         let Some(row) = self.calls.get(&end.call).copied() else { return };
+        // What a call showed before it was allowed is done when the call is.
+        let shown = self.entry(row).map(|entry| entry.files()).filter(|_| !end.failed).unwrap_or_default();
+        self.turn.iter_mut().for_each(|tally| tally.files.extend(shown.iter().cloned()));
         self.changed(event, row, |entry, caps| entry.end(end, caps));
+    }
+
+    pub(super) fn tool_changed(&mut self, event: &Event, change: &ToolChange) {
+        let Some(row) = self.calls.get(&change.call).copied() else { return };
+        self.changed(event, row, |entry, caps| entry.change(change, caps));
     }
 
     pub(super) fn edited(&mut self, event: &Event, call: Option<&CallId>, change: &FileChange) {
@@ -136,13 +145,7 @@ impl Entry {
     }
 
     fn end(&mut self, end: &ToolEnd, caps: Caps) {
-        let mut shown = Vec::new();
-        for content in &end.content {
-            match content {
-                ToolContent::Block(block) => shown.push(block_text(block)),
-                ToolContent::Diff(change) => self.put_change(change, caps),
-            }
-        }
+        let shown = self.show(&end.content, caps);
         let What::Tool(tool) = &mut self.row.what else { return };
         // A command that ran has an end of its own, whatever was refused to it on the way.
         if tool.state == ToolState::Running || end.exit.is_some() {
@@ -154,12 +157,47 @@ impl Entry {
         if !end.locations.is_empty() {
             tool.places = end.locations.iter().take(PLACES_MAX).map(place).collect();
         }
-        if !shown.is_empty() {
-            let shown = shown.join("\n");
-            let start = tail_start(&shown, caps.output_bytes);
-            tool.more = start as u64;
-            tool.output = shown.get(start..).unwrap_or_default().to_owned();
+        if let Some(shown) = shown {
+            tool.say(&shown, caps);
         }
+    }
+
+    fn change(&mut self, change: &ToolChange, caps: Caps) {
+        let shown = change.content.as_ref().map(|content| self.show(content, caps).unwrap_or_default());
+        let What::Tool(tool) = &mut self.row.what else { return };
+        if let Some(title) = &change.title {
+            tool.title = head(title, caps.input_bytes).0.to_owned();
+        }
+        if let Some(kind) = change.kind {
+            tool.kind = kind_word(kind).to_owned();
+        }
+        if let Some(places) = &change.locations {
+            tool.places = places.iter().take(PLACES_MAX).map(place).collect();
+        }
+        if let Some(input) = &change.input {
+            tool.input = head(&input.0, caps.input_bytes).0.to_owned();
+        }
+        if let Some(shown) = shown {
+            tool.say(&shown, caps);
+        }
+    }
+
+    /// Takes over the changes, and gives what is said, if anything is.
+    fn show(&mut self, content: &[ToolContent], caps: Caps) -> Option<String> {
+        let mut shown = Vec::new();
+        for piece in content {
+            match piece {
+                ToolContent::Block(block) => shown.push(block_text(block)),
+                ToolContent::Diff(change) => self.put_change(change, caps),
+            }
+        }
+        (!shown.is_empty()).then(|| shown.join("\n"))
+    }
+
+    /// The files that the call shows changes of.
+    fn files(&self) -> Vec<PathBuf> {
+        let What::Tool(tool) = &self.row.what else { return Vec::new() };
+        tool.diffs.iter().map(|diff| diff.path.as_str().into()).collect()
     }
 
     /// A change is told while the tool runs and again at its end; it is shown once.
@@ -172,5 +210,14 @@ impl Entry {
         }
         let shown: usize = tool.diffs.iter().flat_map(|diff| &diff.hunks).map(|hunk| hunk.lines.len()).sum();
         tool.diffs.push(diff_of(change, caps.diff_lines.saturating_sub(shown)));
+    }
+}
+
+impl Tool {
+    /// The end of it is shown.
+    fn say(&mut self, text: &str, caps: Caps) {
+        let start = tail_start(text, caps.output_bytes);
+        self.more = start as u64;
+        self.output = text.get(start..).unwrap_or_default().to_owned();
     }
 }

@@ -1,0 +1,161 @@
+//! What an official client is shown of an external agent is what the agent said.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use engine::{
+    Event, MessageId, Origin, Seq, SessionId, Settings, Snapshot, SurfaceId, Timestamp, Totals, TurnId,
+    approval_spec,
+};
+use expect_test::expect;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use wire::View;
+use wire::acp::{ClientAbilities, Updates};
+use wire::transcript::{Row, Transcript};
+use wire::upstream::Hearing;
+
+/// The log that a turn in which an agent says this leaves.
+fn log(said: &[Value]) -> Vec<Arc<Event>> {
+    let mut hearing = Hearing::default();
+    let mut messages = 0;
+    let mut events: Vec<Arc<Event>> = Vec::new();
+    for update in said {
+        let params = json!({ "sessionId": "theirs", "update": update });
+        let params = RawValue::from_string(params.to_string()).unwrap();
+        let mut next = || {
+            messages += 1;
+            MessageId(messages)
+        };
+        for heard in hearing.hear(&params, &mut next, true) {
+            let origin = heard.within.map_or(Origin::Agent, |call| Origin::Task { call });
+            events.push(Arc::new(Event {
+                seq: Seq(events.len() as u64 + 1),
+                at: Timestamp(0),
+                origin,
+                turn: Some(TurnId(1)),
+                body: heard.said.body,
+                relayed: heard.said.relayed,
+            }));
+        }
+    }
+    events
+}
+
+/// The updates that a client is sent, one event at a time, without our names for messages.
+fn shown(client: ClientAbilities, events: &[Arc<Event>], replay: bool) -> Vec<Value> {
+    let specs = Arc::from([approval_spec()]);
+    let snapshot = Snapshot {
+        settings: Arc::new(Settings::defaults(&specs)),
+        specs: Arc::clone(&specs),
+        title: None,
+        cwd: Arc::new("/p".into()),
+        totals: Totals::default(),
+        busy: false,
+        waiting: 0,
+        replay_from: Seq::START,
+        asks: Vec::new(),
+        prompts: Arc::default(),
+        updated_at: Timestamp(0),
+    };
+    let mut updates = Updates::of(client, &SessionId::parse("ours").unwrap(), specs, &snapshot);
+    let view = View { replay, own: SurfaceId(1) };
+    let mut out = Vec::new();
+    for event in events.chunks(1) {
+        updates.encode(event, view, &mut Vec::new(), &mut out);
+    }
+    let lines = std::str::from_utf8(&out).unwrap().lines();
+    let frames = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    frames
+        .map(|mut frame| {
+            assert_eq!(frame["params"]["sessionId"], "ours");
+            let mut update = frame["params"]["update"].take();
+            update.as_object_mut().unwrap().remove("messageId");
+            update
+        })
+        .collect()
+}
+
+fn recorded() -> Vec<Value> {
+    let text = |text: &str| json!([{ "type": "content", "content": { "type": "text", "text": text } }]);
+    vec![
+        json!({ "sessionUpdate": "agent_thought_chunk", "content": { "type": "text", "text": "hm" } }),
+        json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": "I write." }, "_meta": { "goose": { "created": 1 } } }),
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "w", "title": "Preparing file…", "kind": "edit", "status": "pending", "content": [], "rawInput": {}, "unheard": true }),
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "w", "title": "Write a", "content": [{ "type": "diff", "path": "/p/a", "oldText": null, "newText": "b" }] }),
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "w", "status": "completed", "rawOutput": "done" }),
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "g", "title": "ls", "kind": "execute", "status": "completed", "content": text("out") }),
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "k", "title": "Task", "status": "completed", "content": text("late") }),
+        json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": { "amount": 0.5, "currency": "USD" }, "_meta": { "model": "m" } }),
+        json!({ "sessionUpdate": "plan", "entries": [{ "content": "a", "priority": "high", "status": "pending" }] }),
+        json!({ "sessionUpdate": "session_info_update", "title": "A title", "updatedAt": "2026-11-16T19:23:18Z" }),
+        json!({ "sessionUpdate": "something_new", "with": ["anything"] }),
+    ]
+}
+
+#[test]
+fn each_update_arrives_as_the_agent_sent_it() {
+    let said = recorded();
+    for terminal_output in [false, true] {
+        let client = ClientAbilities { terminal_output, ..ClientAbilities::default() };
+        assert_eq!(shown(client, &log(&said), false), said);
+    }
+}
+
+/// What is true of a moment is not told again: what the context held, what it cost.
+#[test]
+fn history_is_what_the_agent_sent_too() {
+    let said = recorded();
+    let lasting: Vec<_> = said.iter().filter(|update| update["sessionUpdate"] != "usage_update").collect();
+    assert_eq!(shown(ClientAbilities::default(), &log(&said), true).iter().collect::<Vec<_>>(), lasting);
+}
+
+/// The log has the pieces; whoever looks sees the end of it all, and the whole when it is over.
+#[test]
+fn output_that_grows_is_shown_to_its_end_whatever_the_client_can_do() {
+    let text = |text: &str| json!([{ "type": "content", "content": { "type": "text", "text": text } }]);
+    let update = |more: Value| {
+        let mut update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c" });
+        update.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        update
+    };
+    let said = [
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "title": "bash", "kind": "execute" }),
+        update(json!({ "status": "in_progress", "title": "make", "content": text("one\n") })),
+        update(json!({ "status": "in_progress", "content": text("one\ntwo\n") })),
+        update(json!({ "status": "completed", "content": text("one\ntwo\nthree\n") })),
+    ];
+    let events = log(&said);
+    for terminal_output in [false, true] {
+        let client = ClientAbilities { terminal_output, ..ClientAbilities::default() };
+        let shown = shown(client, &events, false);
+        assert_eq!(shown[0], said[0]);
+        assert_eq!(shown[1], said[1]);
+        assert_eq!(shown[2]["content"], said[2]["content"], "{}", shown[2]);
+        assert_eq!(shown[3], said[3]);
+    }
+    let Some(Row::Tool(row)) = Transcript::of(events.iter().map(AsRef::as_ref)).rows.pop() else { panic!() };
+    assert_eq!((&*row.title, row.output.as_str()), ("make", "one\ntwo\nthree\n"));
+    let running = Transcript::of(events[..3].iter().map(AsRef::as_ref)).rows.pop();
+    let Some(Row::Tool(row)) = running else { panic!() };
+    assert_eq!(row.output, "one\ntwo\n");
+}
+
+/// Editors lose a whole update for one terminal that they do not know any more.
+#[test]
+fn a_terminal_is_shown_while_it_is_there_and_not_again() {
+    let said = [
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "title": "ls", "kind": "execute", "content": [{ "type": "terminal", "terminalId": "t" }] }),
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed", "content": [{ "type": "terminal", "terminalId": "t" }] }),
+    ];
+    let events = log(&said);
+    assert_eq!(shown(ClientAbilities::default(), &events, false), said);
+    let again = shown(ClientAbilities::default(), &events, true);
+    let told: Vec<_> =
+        again.iter().map(|update| format!("{} {}", update["sessionUpdate"], update["status"])).collect();
+    expect![[r#"
+        "tool_call" "in_progress"
+        "tool_call_update" "completed""#]]
+    .assert_eq(&told.join("\n"));
+    assert!(!again.iter().any(|update| update.to_string().contains(r#""terminal""#)));
+}
