@@ -102,9 +102,6 @@ impl Trouble {
                     .fix("check that you may write to that folder, or choose another with ROPEWALK_HOME")
             }
             OpenError::Store(error) => Self::failed("the session cannot be used").because(error),
-            OpenError::Agent(error) => Self::failed("the agent cannot begin")
-                .because(error.message)
-                .fix("ropewalk agents check NAME tries it by itself"),
             OpenError::Stopping | OpenError::LimitReached(_) => Self::failed(error.to_string()),
         }
     }

@@ -67,6 +67,11 @@ fn greet_again(server: &Found, folder: &Path, options: &UpOptions) -> Result<(),
             its.display()
         ));
     }
+    if options.agent.agent.is_some() {
+        text.push_str(
+            "--agent takes effect when it is started anew: ropewalk serve stop, then this again.\n",
+        );
+    }
     if options.lan.is_some() {
         text.push_str("--lan takes effect when it is started anew: ropewalk serve stop, then this again.\n");
     }
