@@ -1,99 +1,45 @@
-//! `ropewalk agents`: the modes of a session and the helpers that it can send off, built in or written.
+//! `ropewalk agents`: the agents that can work behind our sessions, and the modes of our own.
 
-use std::fmt::Write;
-use std::path::Path;
+mod check;
+mod list;
+mod modes;
+
+use std::future::Future;
 use std::process::ExitCode;
 
-use agent::{Agent, AgentConfig, AgentInfo};
-use serde_json::{Value, json};
-
-use crate::cli::{AgentsCommand, AgentsListOptions, AgentsShowOptions};
-use crate::terminal::{self, harmless, one_line};
+use crate::cli::{AgentsCommand, AgentsHintOptions};
 use crate::trouble::Trouble;
-use crate::{paths, run};
+use crate::{config, external, terminal};
 
 pub fn run(command: &AgentsCommand) -> ExitCode {
     let (outcome, as_json) = match command {
-        AgentsCommand::List(options) => (list(options), options.json),
-        AgentsCommand::Show(options) => (show(options), options.list.json),
+        AgentsCommand::List(options) => (in_runtime(list::run(options)), options.json),
+        AgentsCommand::Check(options) => (in_runtime(check::run(options)), options.json),
+        AgentsCommand::InstallHint(options) => (hint(options).map(|()| ExitCode::SUCCESS), options.json),
+        AgentsCommand::Modes(options) => (modes::run(options).map(|()| ExitCode::SUCCESS), options.json),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(as_json),
-    }
+    outcome.unwrap_or_else(|trouble| trouble.report(as_json))
 }
 
-fn agents(cwd: Option<&Path>) -> Result<Vec<AgentInfo>, Trouble> {
-    let mut config = AgentConfig::offline();
-    config.knowledge = paths::knowledge(false);
-    Ok(Agent::new(config).agents(&run::folder(cwd)?))
+fn in_runtime(work: impl Future<Output = Result<ExitCode, Trouble>>) -> Result<ExitCode, Trouble> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Trouble::failed("nothing can be tried").because(error))?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
 }
 
-fn list(options: &AgentsListOptions) -> Result<(), Trouble> {
-    let agents = agents(options.cwd.as_deref())?;
+/// `agents install-hint`: what to do, a line for each step.
+fn hint(options: &AgentsHintOptions) -> Result<(), Trouble> {
+    let entry = external::named(&config::user()?, &options.name)?;
     if options.json {
-        return terminal::put_json(&json!({ "agents": agents.iter().map(as_json).collect::<Vec<_>>() }));
+        let program = entry.program();
+        return terminal::put_json(&serde_json::json!({
+            "name": entry.name,
+            "installed": program.is_some(),
+            "program": program,
+            "install": entry.install,
+        }));
     }
-    let mut out = String::new();
-    for agent in agents.iter().filter(|agent| !agent.hidden) {
-        let from = agent.file.as_deref().map_or_else(|| "built in".into(), |file| file.display().to_string());
-        let told = one_line(&format!("{} ({from})", agent.description));
-        writeln!(out, "{:<16} {:<9} {told}", one_line(&agent.name), kind(agent)).ok();
-    }
-    terminal::put(&out)
-}
-
-fn show(options: &AgentsShowOptions) -> Result<(), Trouble> {
-    let agents = agents(options.list.cwd.as_deref())?;
-    let Some(agent) = agents.iter().find(|agent| *agent.name == *options.name) else {
-        let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_ref()).collect();
-        return Err(Trouble::not_found(format!("there is no agent {:?} here", options.name))
-            .fix(format!("one of {}", names.join(", "))));
-    };
-    if options.list.json {
-        return terminal::put_json(&as_json(agent));
-    }
-    let mut out = String::new();
-    let mut field = |name: &str, value: &str| writeln!(out, "{name}: {}", one_line(value)).ok();
-    field("name", &agent.name);
-    field("description", &agent.description);
-    field("mode", kind(agent));
-    field("model", agent.model.as_deref().unwrap_or("the session's"));
-    let tools = agent.tools.as_ref().map(|tools| tools.join(", "));
-    let all = if agent.only_reading { "those that only read" } else { "all" };
-    field("tools", tools.as_deref().unwrap_or(all));
-    if !agent.without.is_empty() {
-        field("without", &agent.without.join(", "));
-    }
-    let file = agent.file.as_deref().map(|file| file.display().to_string());
-    field("file", file.as_deref().unwrap_or("built in"));
-    if !agent.instructions.is_empty() {
-        writeln!(out, "\n{}", harmless(&agent.instructions)).ok();
-    }
-    terminal::put(&out)
-}
-
-fn kind(agent: &AgentInfo) -> &'static str {
-    match (agent.primary, agent.sub_agent) {
-        (true, true) => "all",
-        (true, false) => "primary",
-        (false, _) => "subagent",
-    }
-}
-
-fn as_json(agent: &AgentInfo) -> Value {
-    let names =
-        |names: &[std::sync::Arc<str>]| names.iter().map(|name| Value::from(&**name)).collect::<Vec<_>>();
-    json!({
-        "name": &*agent.name,
-        "description": &*agent.description,
-        "mode": kind(agent),
-        "model": agent.model.as_deref(),
-        "tools": agent.tools.as_deref().map(names),
-        "without": names(&agent.without),
-        "read_only": agent.only_reading,
-        "hidden": agent.hidden,
-        "file": agent.file,
-        "instructions": &*agent.instructions,
-    })
+    terminal::put(&entry.install.iter().map(|line| format!("{line}\n")).collect::<String>())
 }

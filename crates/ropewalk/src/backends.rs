@@ -1,14 +1,14 @@
 //! What can hold commands in on this machine, as clients are told: found by trying, not by guessing.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sandbox::{Ability, Backend};
 use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
 
+use crate::external::on_path;
 use crate::{doctor, paths};
 
 const DOCKER_SOCKET: &str = "/var/run/docker.sock";
@@ -22,22 +22,15 @@ static OWN: OnceCell<Option<Backend>> = OnceCell::const_new();
 pub async fn names() -> Vec<String> {
     let own = OWN.get_or_init(own).await.map(Backend::name);
     let path = paths::variable("PATH").unwrap_or_default();
-    let bwrap = on_path(&path, "bwrap").then_some("bwrap");
+    let bwrap = on_path(&path, "bwrap").is_some().then_some("bwrap");
     let host = paths::variable("DOCKER_HOST");
-    let docker = on_path(&path, "docker") && docker_runs(host.as_deref()).await;
+    let docker = on_path(&path, "docker").is_some() && docker_runs(host.as_deref()).await;
     [own, bwrap, docker.then_some("docker")].into_iter().flatten().map(str::to_owned).collect()
 }
 
 async fn own() -> Option<Backend> {
     let ability = doctor::ability().await.ok().filter(Ability::holds)?;
     ability.backend.ok()
-}
-
-fn on_path(path: &OsStr, program: &str) -> bool {
-    let runs = |file: &Path| {
-        std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(path).filter(|dir| dir.is_absolute()).any(|dir| runs(&dir.join(program)))
 }
 
 /// The program alone does nothing: its daemon must answer. One on another machine fences nothing here.

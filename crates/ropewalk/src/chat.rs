@@ -86,7 +86,11 @@ pub fn settings(options: &ChatOptions) -> BTreeMap<String, String> {
 
 /// The server to use, if one runs that will do.
 fn server(options: &ChatOptions, start: &Start, folder: &Path) -> Result<Option<Found>, Trouble> {
-    if options.alone || has_own_guards(&options.guard) || has_own_budget(options) {
+    if options.alone
+        || options.agent.agent.is_some()
+        || has_own_guards(&options.guard)
+        || has_own_budget(options)
+    {
         return Ok(None);
     }
     // What is there already can be shown by any; a new session works where the server may work.

@@ -1,5 +1,7 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
+mod acp;
+mod agents;
 mod audit;
 mod bridge;
 mod chat;
@@ -8,6 +10,7 @@ mod hub;
 mod mcp;
 mod models;
 mod permissions;
+mod run;
 mod up;
 
 use std::ffi::OsString;
@@ -22,6 +25,10 @@ use wire::Dialect;
 
 use crate::sessions::Since;
 
+pub use acp::AcpOptions;
+pub use agents::{
+    AgentOptions, AgentsCheckOptions, AgentsCommand, AgentsHintOptions, AgentsListOptions, AgentsModesOptions,
+};
 pub use audit::{
     AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat, AuditQueryOptions, AuditSealOptions,
     AuditShowOptions, AuditVerifyOptions,
@@ -39,6 +46,7 @@ pub use permissions::{
     PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
     PermissionsWhyOptions, RulePlace, RuleWord,
 };
+pub use run::{RunFormat, RunOptions};
 pub use up::{
     DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
     UpOptions,
@@ -115,7 +123,7 @@ pub enum Command {
     /// Be the remote side of bridges: sessions of many machines, for people with browsers
     Hub(Box<HubArguments>),
     /// Give the agent one prompt and wait for its answer
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// List, read, copy and remove sessions
     #[command(subcommand, alias = "session")]
     Sessions(SessionsCommand),
@@ -136,7 +144,7 @@ pub enum Command {
     /// Read and verify the record of who did what
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Show the agents: the modes of a session, and the helpers that it can send off
+    /// Show the agents that can work behind Ropewalk, try them, and show the modes of its own
     #[command(subcommand, alias = "agent")]
     Agents(AgentsCommand),
     /// Show what to paste into Zed, JetBrains, Neovim, Emacs or VS Code
@@ -192,6 +200,9 @@ pub struct ServeOptions {
     #[command(flatten)]
     pub budget: BudgetOptions,
 
+    #[command(flatten)]
+    pub agent: AgentOptions,
+
     /// How the agent introduces itself to the editor
     #[arg(long, value_name = "NAME", default_value = AGENT_NAME)]
     pub agent_name: String,
@@ -215,6 +226,10 @@ pub struct ServeOptions {
 
     #[arg(long, hide = true)]
     pub acp: bool,
+
+    /// The agent that works, as a command that speaks the Agent Client Protocol, after --
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "agent")]
+    pub command: Vec<OsString>,
 }
 
 /// What the agent may do, the same for every door.
@@ -326,84 +341,6 @@ pub struct SandboxRunOptions {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
-}
-
-/// `acp`, or `acp serve` as Bernstein's users type it: both are `serve`.
-#[derive(Debug, Clone, Args)]
-pub struct AcpOptions {
-    #[command(subcommand)]
-    command: Option<AcpCommand>,
-
-    #[command(flatten)]
-    serve: ServeOptions,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-enum AcpCommand {
-    Serve(ServeOptions),
-}
-
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "Nobody can be asked here: what would need a permission is refused, unless --approval full allows it.\n\n\
-    Exit codes: 0 done, 1 the turn failed, 2 wrong usage, or --max-cost or --max-turns ended it, 5 no such session, 130 interrupted."
-)]
-pub struct RunOptions {
-    /// What to ask; `-` reads it from standard input
-    pub prompt: String,
-
-    /// text: the answer as it is given; json: one object at the end; stream-json: a line per event
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RunFormat::Text)]
-    pub format: RunFormat,
-
-    /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
-    pub json: bool,
-
-    /// The folder to work in; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// Go on with this session; the beginning of its id is enough
-    #[arg(short, long, value_name = "ID", conflicts_with = "newest")]
-    pub resume: Option<String>,
-
-    /// Go on with the newest session of this folder
-    #[arg(short = 'c', long = "continue")]
-    pub newest: bool,
-
-    /// The model to use, from here on
-    #[arg(short, long, value_name = "MODEL")]
-    pub model: Option<String>,
-
-    #[command(flatten)]
-    pub budget: BudgetOptions,
-
-    /// Say what asking the model would cost, and ask nobody
-    #[arg(long, conflicts_with_all = ["resume", "newest"])]
-    pub estimate_cost: bool,
-
-    /// What the agent is to do: code, ask, architect
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
-
-    #[command(flatten)]
-    pub guard: GuardOptions,
-
-    /// A file to send along; repeat for more, `-` is standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub file: Vec<PathBuf>,
-
-    /// An image to send along: jpeg, png, gif or webp; repeat for more
-    #[arg(long, value_name = "FILE")]
-    pub image: Vec<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RunFormat {
-    Text,
-    Json,
-    StreamJson,
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -551,35 +488,6 @@ pub struct DeleteOptions {
     pub json: bool,
 }
 
-#[derive(Debug, Clone, Subcommand)]
-pub enum AgentsCommand {
-    /// Show which agents there are in a folder, and where they are written
-    #[command(alias = "ls")]
-    List(AgentsListOptions),
-    /// Show one of them, with its instructions
-    Show(AgentsShowOptions),
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct AgentsListOptions {
-    /// The project's folder; without it, this one
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct AgentsShowOptions {
-    /// The agent
-    pub name: String,
-
-    #[command(flatten)]
-    pub list: AgentsListOptions,
-}
-
 #[derive(Debug, Clone, Args)]
 pub struct EditorOptions {
     /// Only this one
@@ -635,19 +543,11 @@ impl Command {
 
     pub fn serves(&self) -> bool {
         match self {
-            Self::Acp(_) | Self::Up(_) | Self::Bridge(_) => true,
+            Self::Acp(options) => options.serves(),
+            Self::Up(_) | Self::Bridge(_) => true,
             Self::Serve(arguments) => arguments.command.is_none(),
             Self::Hub(arguments) => arguments.command.is_none(),
             _ => false,
-        }
-    }
-}
-
-impl AcpOptions {
-    pub fn serve(self) -> ServeOptions {
-        match self.command {
-            Some(AcpCommand::Serve(options)) => options,
-            None => self.serve,
         }
     }
 }
@@ -702,6 +602,38 @@ mod tests {
         for line in ["ropewalk -v sessions list", "ropewalk sessions -v list", "ropewalk sessions list -v"] {
             assert_eq!(check(line).unwrap().verbose, 1, "{line}");
         }
+    }
+
+    #[test]
+    fn an_agent_is_named_or_written_out_after_two_dashes() {
+        let serve = |line: &str| match check(line).map(|cli| cli.command(true)) {
+            Ok(Command::Serve(arguments)) => Ok(arguments.options),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error),
+        };
+        assert_eq!(
+            serve("ropewalk serve --agent opencode").unwrap().agent.agent.as_deref(),
+            Some("opencode")
+        );
+        for line in
+            ["ropewalk serve --http :0 -- my-agent --http x", "ropewalk --http :0 -- my-agent --http x"]
+        {
+            assert_eq!(serve(line).unwrap().command, ["my-agent", "--http", "x"], "{line}");
+        }
+        assert_eq!(serve("ropewalk serve -- status --json").unwrap().command, ["status", "--json"]);
+        assert!(serve("ropewalk serve --agent a -- b").unwrap_err().contains("cannot be used with"));
+    }
+
+    #[test]
+    fn zephs_way_to_run_an_agent_is_run() {
+        let cli = check("ropewalk acp run-agent --command opencode --prompt --hello --cwd /tmp --timeout 9");
+        let Command::Acp(options) = cli.unwrap().command(false) else { panic!("it is acp") };
+        let Command::Run(run) = options.command().unwrap() else { panic!("it is run") };
+        assert_eq!(
+            (run.prompt.as_str(), run.command.as_deref(), run.timeout),
+            ("--hello", Some("opencode"), Some(9))
+        );
+        assert_eq!(run.cwd, Some("/tmp".into()));
     }
 
     #[test]

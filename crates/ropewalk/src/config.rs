@@ -2,6 +2,7 @@
 //!
 //! A file that cannot be read is an error and not an empty file: it may have been meant to narrow.
 
+mod agents;
 mod models;
 mod servers;
 
@@ -15,6 +16,7 @@ use toml_edit::{DocumentMut, Item};
 use crate::paths;
 use crate::trouble::Trouble;
 
+pub use agents::{AgentEntry, OURS};
 pub use models::{ModelEntry, ModelSettings, ProviderEntry};
 pub use servers::{McpSettings, ServerEntry};
 
@@ -46,6 +48,10 @@ pub struct Config {
     pub mcp: McpSettings,
     /// Where people are who drive from elsewhere. Only the person's own file is asked.
     pub bridge: BridgeSettings,
+    /// The agent that works, if not our own. Only the person's own file is asked.
+    pub agent: Option<String>,
+    /// Agents that are other programs. Only the person's own file is asked.
+    pub agents: Vec<AgentEntry>,
     /// What in the file means nothing here.
     pub unknown: Vec<String>,
 }
@@ -168,6 +174,8 @@ fn parse(text: &str) -> Result<Config, String> {
             "clients" => config.clients = clients_of(item)?,
             "mcp" => config.mcp = servers::parse(item)?,
             "bridge" => config.bridge = bridge_of(item, &mut config.unknown)?,
+            "agent" => config.agent = Some(text_of(key, item)?.to_owned()),
+            "agents" => config.agents = agents::parse(item)?,
             "discovery_enabled" => {
                 let wrong = || format!("{key} must be true or false");
                 config.discovery_enabled = Some(item.as_bool().ok_or_else(wrong)?);
@@ -210,6 +218,15 @@ fn list_of(key: &str, item: &Item) -> Result<Vec<String>, String> {
     let wrong = || format!("{key} must be a list of texts in quotes");
     let list = item.as_array().ok_or_else(wrong)?;
     list.iter().map(|value| value.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+}
+
+fn pairs_of(key: &str, item: &Item) -> Result<Vec<(String, String)>, String> {
+    let wrong = || format!("{key} must be a table of texts in quotes");
+    let table = item.as_table_like().ok_or_else(wrong)?;
+    table
+        .iter()
+        .map(|(name, item)| Ok((name.to_owned(), item.as_str().ok_or_else(wrong)?.to_owned())))
+        .collect()
 }
 
 fn bridge_of(item: &Item, unknown: &mut Vec<String>) -> Result<BridgeSettings, String> {
@@ -260,7 +277,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\npush_contact = \"mailto:ops@example.com\"\nterminal = \"editor\"\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\npush_contact = \"mailto:ops@example.com\"\nterminal = \"editor\"\nagent = \"opencode\"\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
@@ -277,6 +294,8 @@ mod tests {
             models: ModelSettings::default(),
             mcp: McpSettings::default(),
             bridge: BridgeSettings::default(),
+            agent: Some("opencode".into()),
+            agents: Vec::new(),
             unknown: vec!["sandbocks".into()],
         };
         assert_eq!(config, expected);

@@ -13,6 +13,7 @@ use sandbox::{Helper, Mode};
 
 use crate::cli::{GuardOptions, OsSandbox};
 use crate::config::{self, Config};
+use crate::external::Outside;
 use crate::models::Models;
 use crate::trouble::Trouble;
 use crate::{doctor, paths, run, terminal};
@@ -62,6 +63,8 @@ pub struct Guards {
     pub config: Config,
     /// Who thinks. Only the offline model, until somebody looks for others.
     pub models: Models,
+    /// Who works instead of our own agent, once somebody has chosen.
+    pub outside: Option<Outside>,
 }
 
 impl Guards {
@@ -96,6 +99,7 @@ impl Guards {
             )?,
             config,
             models: Models::offline(),
+            outside: None,
         };
         guards.be_loud();
         guards.warn_of_rules()?;
@@ -140,6 +144,7 @@ impl Guards {
             allowed_tools: None,
             config: Config::default(),
             models: Models::offline(),
+            outside: None,
         }
     }
 

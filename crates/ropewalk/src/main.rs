@@ -15,6 +15,7 @@ mod doctor;
 mod doors;
 mod editors;
 mod environment;
+mod external;
 mod guards;
 mod hub;
 mod lan;
@@ -60,7 +61,18 @@ fn main() -> ExitCode {
     if !command.draws() || !std::io::stderr().is_terminal() {
         logging::start(verbose, command.serves());
     }
-    let outcome = match command {
+    match carry_out(command) {
+        Ok(code) => code,
+        Err(error) => {
+            // The chain in full: the last cause usually names what to do.
+            terminal::say(&format!("ropewalk: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Up(options) => up::run(&options),
         Command::Chat(options) => chat::run(&options),
         Command::Attach(options) => chat::attach(&options.chat()),
@@ -72,7 +84,10 @@ fn main() -> ExitCode {
             Some(command) => Ok(running::run(command)),
             None => serve::run(&arguments.options),
         },
-        Command::Acp(options) => serve::run(&options.serve()),
+        Command::Acp(options) => match options.command() {
+            Ok(command) => carry_out(command),
+            Err(error) => Ok(trouble::bad_usage(&error)),
+        },
         Command::Hub(arguments) => hub::run(&arguments),
         Command::Run(options) => run::run(&options),
         Command::Sessions(command) => sessions::run(command),
@@ -84,13 +99,5 @@ fn main() -> ExitCode {
         Command::Audit(command) => audit::run(command),
         Command::Agents(command) => Ok(agents::run(&command)),
         Command::Editors(options) => editors::run(&options),
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(error) => {
-            // The chain in full: the last cause usually names what to do.
-            terminal::say(&format!("ropewalk: {error:#}"));
-            ExitCode::FAILURE
-        }
     }
 }

@@ -42,6 +42,11 @@ pub fn undo() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("undo"))
 }
 
+/// The folder of what agents of other programs said of themselves.
+pub fn agents() -> Result<PathBuf, Trouble> {
+    Ok(state()?.join("agents"))
+}
+
 /// The file with the devices that may come in.
 pub fn devices() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("devices.json"))
@@ -134,6 +139,11 @@ pub fn variables() -> impl Iterator<Item = (String, String)> {
 /// The environment of a browser that we open: what it needs to find the screen and the person's things.
 pub fn for_browser() -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| environment::is_for_browser(name)).collect()
+}
+
+/// The environment of an agent that is another program: what is plain, what is to be passed on, what is set.
+pub fn for_agent(pass: &[String], set: &[(String, String)]) -> Vec<(OsString, OsString)> {
+    net::upstream::environment(std::env::vars_os(), pass, set)
 }
 
 /// The environment of the commands that the agent runs, with these names besides the usual ones.

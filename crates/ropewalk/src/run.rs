@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use engine::{
     APPROVAL, Body, Content, Event, Input, Limits, ListQuery, MODE, MODEL, OpenError, Principal, Registry,
-    SendError, Sender, Seq, SessionHandle, Stop, SurfaceId, TurnId, Wish,
+    SendError, Sender, Seq, SessionHandle, SettingSpec, Stop, SurfaceId, TurnId, Wish,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
+use crate::external::{self, OnlyOurs};
 use crate::guards::Guards;
 use crate::models::Models;
 use crate::sessions::find;
@@ -30,7 +31,7 @@ use crate::{server, terminal};
 /// How long an interrupted turn may take to end, and its last words to be printed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
 const INTERRUPTED: u8 = 130;
-/// `--max-cost` or `--max-turns` ended it.
+/// `--max-cost`, `--max-turns` or `--timeout` ended it.
 const LIMITED: u8 = 2;
 
 /// How the turn ended, and whether everything about it could be printed.
@@ -60,7 +61,10 @@ async fn in_registry(
     let mut stop = Stops::new()?;
     let mut guards = Guards::of_one_run(&options.guard)?;
     guards.must_hold_here(&options.guard).await?;
-    guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+    choose_agent(&mut guards, options)?;
+    if guards.outside.is_none() {
+        guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+    }
     guards.models.limit(&options.budget);
     guards.models.budget.turn_usd = options.budget.max_cost;
     guards.models.budget.estimate_only = options.estimate_cost;
@@ -71,6 +75,9 @@ async fn in_registry(
     };
     let outcome = one_turn(&registry, (options, &guards), format, content, &mut stop).await;
     registry.shutdown().await;
+    if let Some(outside) = &guards.outside {
+        outside.end().await;
+    }
     if let Some(trouble) = audit.and_then(|audit| audit.trouble()) {
         let paint = terminal::stderr_paint();
         terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
@@ -82,6 +89,19 @@ async fn in_registry(
     }
 }
 
+fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), Trouble> {
+    let command = options.command.as_deref().map(external::split).transpose().map_err(|wrong| {
+        Trouble::usage("--command cannot be taken apart").because(wrong).fix("write it as for a shell")
+    })?;
+    if command.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Trouble::usage("--command is empty").fix("--command \"opencode acp\""));
+    }
+    let (budget, guard) = (&options.budget, &options.guard);
+    let only_ours = OnlyOurs { budget, guard, model: None, estimate: options.estimate_cost };
+    let home = folder(options.cwd.as_deref())?;
+    external::choose(guards, &options.agent, &command.unwrap_or_default(), &only_ours, &home)
+}
+
 async fn one_turn(
     registry: &Arc<Registry>,
     (options, guards): (&RunOptions, &Guards),
@@ -89,15 +109,20 @@ async fn one_turn(
     content: Vec<Content>,
     stops: &mut Stops,
 ) -> Result<ExitCode, Trouble> {
-    let wishes = wishes(registry, options, guards)?;
+    let ours = guards.outside.is_none();
+    let offered = || Ok(registry.offer(&folder(options.cwd.as_deref())?).settings);
+    let early = if ours { Some(wishes(&offered()?, options, guards)?) } else { None };
     let by = Sender::new(SurfaceId::random(), "run");
     let (handle, after) = open(registry, options, &by).await?;
+    // What an agent of another program offers is known when it has a session.
+    let wishes = early.map_or_else(|| wishes(&handle.snapshot().specs, options, guards), Ok)?;
     let approval: Arc<str> = handle.snapshot().settings.get(APPROVAL).into();
     for (id, value) in wishes {
         send(&handle, Input::Change { by: by.clone(), id: id.into(), value: value.into() }).await?;
     }
     let printer = Printer::new(format, handle.clone());
-    let outcome = prompt(registry, printer, (&handle, after), &by, content, stops).await;
+    let limit = options.timeout.map(Duration::from_secs);
+    let outcome = prompt(registry, printer, (&handle, after), &by, content, (stops, limit)).await;
     if guards.approval_once.is_some() {
         // What was allowed for one prompt is not for whoever opens the session next. If the session
         // has closed, its log cannot take this or anything else.
@@ -114,22 +139,39 @@ async fn prompt(
     (handle, after): (&SessionHandle, Seq),
     by: &Sender,
     content: Vec<Content>,
-    stops: &mut Stops,
+    (stops, limit): (&mut Stops, Option<Duration>),
 ) -> Result<ExitCode, Trouble> {
     let accepted = send(handle, Input::Prompt { by: by.clone(), content }).await?;
     let Some(turn) = accepted.turn else {
         return Err(Trouble::failed("the session did not take the prompt"));
     };
     let mut printing = registry.tracker().spawn(print(printer, handle.clone(), after, turn, by.clone()));
-    let ended = tokio::select! {
-        ended = &mut printing => Some(ended),
-        () = stops.recv() => interrupt(handle, by, turn, stops, &mut printing).await,
+    let (ended, late) = tokio::select! {
+        ended = &mut printing => (Some(ended), false),
+        () = stops.recv() => (interrupt(handle, by, turn, stops, &mut printing).await, false),
+        seconds = over(limit) => {
+            terminal::say(&format!("{seconds} s are over: the turn is cancelled"));
+            (interrupt(handle, by, turn, stops, &mut printing).await, true)
+        }
     };
     match ended {
+        Some(Ok(Ok(ended))) if late => ended.printed.map(|()| ExitCode::from(LIMITED)),
+        None if late => Ok(ExitCode::from(LIMITED)),
         Some(Ok(Ok(ended))) => exit_code(ended),
         Some(Ok(Err(trouble))) => Err(trouble),
         Some(Err(_)) => Err(Trouble::failed("the output broke; this is a bug")),
         None => Ok(ExitCode::from(INTERRUPTED)),
+    }
+}
+
+/// Waits until the time that the turn may take is over, if there is such a time.
+async fn over(limit: Option<Duration>) -> u64 {
+    match limit {
+        Some(limit) => {
+            tokio::time::sleep(limit).await;
+            limit.as_secs()
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -198,15 +240,15 @@ fn ended_by(event: &Event, turn: TurnId) -> Option<(Stop, Option<Arc<str>>)> {
     }
 }
 
-/// What the options want to be set, checked before a session is made for it.
+/// What the options want to be set, checked against what is offered.
 fn wishes(
-    registry: &Registry,
+    specs: &[SettingSpec],
     options: &RunOptions,
     guards: &Guards,
 ) -> Result<Vec<(&'static str, String)>, Trouble> {
-    let specs = registry.offer(&folder(options.cwd.as_deref())?).settings;
     // As it is offered, however it was written.
-    let model = options.model.as_ref().and(guards.models.model.as_ref()).map(ToString::to_string);
+    let found = options.model.as_ref().and(guards.models.model.as_ref()).map(ToString::to_string);
+    let model = if guards.outside.is_some() { options.model.clone() } else { found };
     let wanted = [(MODEL, &model), (MODE, &options.mode)];
     let mut wishes = Vec::new();
     for (id, value) in wanted {

@@ -18,6 +18,7 @@ use crate::cli::ServeOptions;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::doors::{Door, Open, Shared};
+use crate::external::{self, OnlyOurs, Outside};
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::models::Models;
@@ -72,6 +73,8 @@ struct Prepared {
     hall: Arc<Hall>,
     /// The model of new sessions.
     model: Option<Arc<str>>,
+    /// Who works instead of our own agent.
+    outside: Option<Outside>,
     /// What a person is shown and given when all is ready.
     up: Option<Up>,
     /// Where else people drive the sessions from.
@@ -83,6 +86,19 @@ impl Prepared {
         self.door = self.door.map(|door| up.fit(door));
         self.up = Some(up);
         self
+    }
+
+    /// Who answers the person, for the person.
+    fn thinks(&self) -> (&'static str, String) {
+        match (&self.outside, self.model.as_deref()) {
+            (Some(outside), _) => ("agent", outside.name.to_string()),
+            (None, Some(model)) if !model.starts_with("offline:") => ("model", model.to_owned()),
+            (None, _) => (
+                "model",
+                "offline: it needs no key and knows little; `ropewalk models list` says how to get another"
+                    .into(),
+            ),
+        }
     }
 
     /// The bridge, if there is to be one.
@@ -127,7 +143,13 @@ impl Prepared {
 fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let mut guards = Guards::of(&options.guard)?;
     guards.must_hold(&options.guard)?;
-    guards.models = models(options, &guards.config)?;
+    let home_dir = run::folder(options.cwd.as_deref())?;
+    let (budget, guard) = (&options.budget, &options.guard);
+    let only_ours = OnlyOurs { budget, guard, model: options.model.as_deref(), estimate: false };
+    external::choose(&mut guards, &options.agent, &options.command, &only_ours, &home_dir)?;
+    if guards.outside.is_none() {
+        guards.models = models(options, &guards.config)?;
+    }
     let bridge = Wanted::also(&options.bridge, &guards.config)?;
     let door = Door::prepare(&options.http, &guards.config)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
@@ -139,7 +161,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         attended: true,
     };
     let rules = Rules {
-        home_dir: run::folder(options.cwd.as_deref())?,
+        home_dir,
         allowed_dirs: (!allowed.is_empty()).then_some(allowed),
         list_max: options.max_history,
         ..Rules::default()
@@ -150,7 +172,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         version: env!("CARGO_PKG_VERSION").into(),
         sandbox: guards.reach.mode.name().into(),
         sandbox_backends: Backends::default(),
-        adapters: vec!["ropewalk".into()],
+        adapters: vec![guards.outside.as_ref().map_or("ropewalk", |outside| &outside.name).to_owned()],
     };
     let meters = Meters::new(options.otlp.as_deref())?;
     let pushes = door.as_ref().and_then(Door::follower);
@@ -159,7 +181,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let stdio = options.stdio || door.is_none();
     let dialect = options.dialect.dialect();
     let hall = Arc::new(Hall::open(Some(paths::devices()?), Arc::new(SystemClock)));
-    let model = guards.models.first();
+    let model = guards.models.first().filter(|_| guards.outside.is_none());
     Ok(Prepared {
         registry,
         audit,
@@ -172,6 +194,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         probe,
         hall,
         model,
+        outside: guards.outside,
         up: None,
         bridge,
     })
@@ -186,7 +209,19 @@ fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {
     Ok(models)
 }
 
-async fn serve(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
+async fn serve(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
+    let outside = prepared.outside.clone();
+    if let Some(outside) = &outside {
+        outside.warm();
+    }
+    let served = serve_until_ended(prepared).await;
+    if let Some(outside) = outside {
+        outside.end().await;
+    }
+    served
+}
+
+async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     let registry = Arc::clone(&prepared.registry);
     let started = registry.clock().now();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -207,7 +242,7 @@ async fn serve(mut prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
         }
     };
     if let (Some(up), Some(open)) = (&prepared.up, &http) {
-        up.show(&shared, open, prepared.model.as_deref()).await;
+        up.show(&shared, open, &prepared.thinks()).await;
     }
     let mut bridging = match prepared.bridge(&shared) {
         Ok(bridging) => bridging,

@@ -152,6 +152,23 @@ fn parts(
     guards: &Guards,
     rules: &Arc<Rulebook>,
 ) -> Result<RegistryParts, Trouble> {
+    let options = store::Options { warm, ..store::Options::default() };
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
+    let backend: Arc<dyn Backend> = match &guards.outside {
+        Some(outside) => outside.backend(),
+        None => Arc::new(own_agent(guards, rules)?),
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    Ok(RegistryParts {
+        limits,
+        rules: Arc::clone(rules) as Arc<dyn engine::Rules>,
+        approval: guards.approval.clone(),
+        redactor: Some(secrets::redactor()?),
+        ..RegistryParts::new(store, backend, clock)
+    })
+}
+
+fn own_agent(guards: &Guards, rules: &Arc<Rulebook>) -> Result<Agent, Trouble> {
     let mut config = AgentConfig::new(guards.models.sources.clone());
     config.model = guards.models.model.clone();
     config.budget = guards.models.budget.clone();
@@ -167,15 +184,5 @@ fn parts(
     config.allowed_tools = guards.allowed_tools.clone();
     config.titles_by_model = true;
     config.mcp = mcp::settings(&guards.config);
-    let options = store::Options { warm, ..store::Options::default() };
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
-    let backend: Arc<dyn Backend> = Arc::new(Agent::new(config));
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    Ok(RegistryParts {
-        limits,
-        rules: Arc::clone(rules) as Arc<dyn engine::Rules>,
-        approval: guards.approval.clone(),
-        redactor: Some(secrets::redactor()?),
-        ..RegistryParts::new(store, backend, clock)
-    })
+    Ok(Agent::new(config))
 }

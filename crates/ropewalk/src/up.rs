@@ -67,6 +67,11 @@ fn greet_again(server: &Found, folder: &Path, options: &UpOptions) -> Result<(),
             its.display()
         ));
     }
+    if options.agent.agent.is_some() {
+        text.push_str(
+            "--agent takes effect when it is started anew: ropewalk serve stop, then this again.\n",
+        );
+    }
     if options.lan.is_some() {
         text.push_str("--lan takes effect when it is started anew: ropewalk serve stop, then this again.\n");
     }
@@ -91,7 +96,7 @@ impl Up {
     }
 
     /// Says what to do next, and opens the browser.
-    pub async fn show(&self, shared: &Shared, open: &Open, model: Option<&str>) {
+    pub async fn show(&self, shared: &Shared, open: &Open, thinks: &(&str, String)) {
         let owner = Visitor {
             principal: Principal::local(),
             name: "up".into(),
@@ -108,27 +113,21 @@ impl Up {
             }
         };
         // Whoever closed the output reads no link.
-        drop(terminal::put(&welcome(&link, shared, open, model)));
+        drop(terminal::put(&welcome(&link, shared, open, thinks)));
         if wants_browser(self.no_open) {
             browser::open(&link).await;
         }
     }
 }
 
-fn welcome(link: &str, shared: &Shared, open: &Open, model: Option<&str>) -> String {
+fn welcome(link: &str, shared: &Shared, open: &Open, (who, thinks): &(&str, String)) -> String {
     let mut text = format!(
         "Ropewalk {} is up. This link signs in, once, within five minutes:\n\n  {link}\n\n",
         env!("CARGO_PKG_VERSION")
     );
     let mut line = |name: &str, said: &str| text.push_str(&format!("  {name:9} {said}\n"));
     line("folder", &shared.rules.home_dir.to_string_lossy());
-    match model {
-        Some(model) if !model.starts_with("offline:") => line("model", model),
-        _ => line(
-            "model",
-            "offline: it needs no key and knows little; `ropewalk models list` says how to get another",
-        ),
-    }
+    line(who, thinks);
     if let Ok(sessions) = paths::sessions() {
         line("sessions", &sessions.to_string_lossy());
     }

@@ -78,17 +78,17 @@ fn agents_are_listed_and_shown() {
         "---\ndescription: Writes docs\nmode: primary\ntools: [read]\n---\nBe \u{1b}[31mbrief.",
     )
     .unwrap();
-    let listed = world.run(&["agents", "list"]).with(0).out;
+    let listed = world.run(&["agents", "modes"]).with(0).out;
     assert!(listed.contains("code") && listed.contains("explore"), "{listed}");
     assert!(listed.contains("docs             primary   Writes docs ("), "{listed}");
-    let shown = world.run(&["agents", "show", "docs"]).with(0).out;
+    let shown = world.run(&["agents", "modes", "docs"]).with(0).out;
     assert!(
         shown.contains("tools: read\n") && shown.contains("brief.") && !shown.contains('\u{1b}'),
         "{shown}"
     );
-    let json = world.run(&["agents", "show", "docs", "--json"]).with(0).json();
+    let json = world.run(&["agents", "modes", "docs", "--json"]).with(0).json();
     assert_eq!((json["mode"].as_str(), json["read_only"].as_bool()), (Some("primary"), Some(true)));
-    let missing = world.run(&["agents", "show", "nope"]).with(5);
+    let missing = world.run(&["agents", "modes", "nope"]).with(5);
     assert!(missing.err.contains("docs"), "{}", missing.err);
     let refused = world.run(&["run", "--mode", "docs", "--json", "write a.txt: x"]).with(0).json();
     assert!(!world.project().join("a.txt").exists(), "{refused}");

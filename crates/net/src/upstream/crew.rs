@@ -83,6 +83,8 @@ impl Crew {
         let (ended, end) = watch::channel(None);
         let (stop, greeted) = (CancellationToken::new(), CancellationToken::new());
         let seats = Mutex::new(Seats { empty_since: Some(started), ..Seats::default() });
+        // Whoever gives up waiting for the greeting leaves no program behind.
+        let given_up = stop.clone().drop_guard();
         let watching = watch_over(process, stop.clone(), ended);
         drop(shared.tasks.spawn(watching));
         // Nothing is said to a session before there is one, so the greeting can be heard apart.
@@ -99,6 +101,7 @@ impl Crew {
             stop.cancel();
             return Err(failed(format!("{} answered initialize with something else", config.name)));
         };
+        given_up.disarm();
         let crew = Arc::new(Self { peer, can, greeting: text, seats, started, end, stop });
         drop(shared.tasks.spawn(hear(Arc::clone(&crew), ears)));
         drop(shared.tasks.spawn(let_go(Arc::clone(&crew), config.patience.idle)));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use engine::ForeignError;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::crew::Crew;
 use super::external::{Shared, failed};
@@ -26,6 +27,8 @@ type Key = Vec<PathBuf>;
 #[derive(Default)]
 pub(super) struct Pool {
     rooms: Mutex<HashMap<Key, Arc<Room>>>,
+    /// Cancelled when no program is to run any more.
+    stop: CancellationToken,
 }
 
 /// Where the program of some folders is, or was.
@@ -62,7 +65,12 @@ impl Pool {
             room.ended(&last).await;
         }
         room.may_start(&shared.config.name)?;
-        match Crew::start(shared, folder, roots).await {
+        let started = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(failed("the server is stopping".into())),
+            started = Crew::start(shared, folder, roots) => started,
+        };
+        match started {
             Ok(crew) => {
                 *held = Some(Arc::clone(&crew));
                 Ok(crew)
@@ -74,7 +82,9 @@ impl Pool {
         }
     }
 
+    /// Ends the programs, also those that are only starting, and starts no more.
     pub(super) async fn end(&self) {
+        self.stop.cancel();
         let rooms: Vec<_> = self.rooms().values().cloned().collect();
         for room in rooms {
             if let Some(crew) = room.crew.lock().await.take() {

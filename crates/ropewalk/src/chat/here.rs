@@ -16,6 +16,7 @@ use wire::native::Role;
 use wire::{Backends, Identity};
 
 use crate::cli::ChatOptions;
+use crate::external::{self, OnlyOurs, Outside};
 use crate::guards::Guards;
 use crate::models::Models;
 use crate::trouble::Trouble;
@@ -32,13 +33,20 @@ pub struct Here {
     identity: Identity,
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// Who works instead of our own agent.
+    outside: Option<Outside>,
 }
 
 impl Here {
     pub async fn start(options: &ChatOptions, folder: &Path) -> Result<Self, Trouble> {
         let mut guards = Guards::of(&options.guard)?;
         guards.must_hold_here(&options.guard).await?;
-        guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+        let only_ours =
+            OnlyOurs { budget: &options.budget, guard: &options.guard, model: None, estimate: false };
+        external::choose(&mut guards, &options.agent, &[], &only_ours, folder)?;
+        if guards.outside.is_none() {
+            guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
+        }
         guards.models.limit(&options.budget);
         guards.models.budget.session_usd = options.budget.max_cost.or(guards.models.budget.session_usd);
         let ask_timeout = guards.config.ask_timeout.map(Duration::from_secs);
@@ -52,7 +60,7 @@ impl Here {
             version: env!("CARGO_PKG_VERSION").into(),
             sandbox: guards.reach.mode.name().into(),
             sandbox_backends: Backends::default(),
-            adapters: vec!["ropewalk".into()],
+            adapters: vec![guards.outside.as_ref().map_or("ropewalk", |outside| &outside.name).to_owned()],
         };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let desk = Desk::new(DeskParts {
@@ -65,7 +73,8 @@ impl Here {
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
-        Ok(Self { registry, audit, desk, rules, identity, tasks, stop })
+        let outside = guards.outside;
+        Ok(Self { registry, audit, desk, rules, identity, tasks, stop, outside })
     }
 
     pub fn registry(&self) -> &Arc<Registry> {
@@ -85,6 +94,9 @@ impl Here {
     pub async fn finish(self) {
         self.stop.cancel();
         self.registry.shutdown().await;
+        if let Some(outside) = &self.outside {
+            outside.end().await;
+        }
         self.tasks.close();
         if tokio::time::timeout(END_WAIT, self.tasks.wait()).await.is_err() {
             tracing::warn!("the client's line did not end");

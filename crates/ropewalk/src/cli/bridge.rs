@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use net::bridge::Answers;
 
-use super::{BudgetOptions, ChatOptions, GuardOptions};
+use super::{AgentOptions, BudgetOptions, ChatOptions, GuardOptions};
 
 /// Of the commands that serve.
 #[derive(Debug, Clone, Default, Args)]
@@ -90,6 +90,9 @@ pub struct BridgeOptions {
     pub plain: bool,
 
     #[command(flatten)]
+    pub agent: AgentOptions,
+
+    #[command(flatten)]
     pub budget: BudgetOptions,
 
     #[command(flatten)]
@@ -108,6 +111,7 @@ impl BridgeOptions {
             mode: self.mode.clone(),
             alone: true,
             plain: self.plain,
+            agent: self.agent.clone(),
             budget: self.budget.clone(),
             guard: self.guard.clone(),
         }

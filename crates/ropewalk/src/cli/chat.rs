@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{BudgetOptions, GuardOptions};
+use super::{AgentOptions, BudgetOptions, GuardOptions};
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -48,6 +48,9 @@ pub struct ChatOptions {
     pub plain: bool,
 
     #[command(flatten)]
+    pub agent: AgentOptions,
+
+    #[command(flatten)]
     pub budget: BudgetOptions,
 
     #[command(flatten)]
@@ -76,6 +79,7 @@ impl AttachOptions {
             mode: None,
             alone: false,
             plain: self.plain,
+            agent: AgentOptions::default(),
             budget: BudgetOptions::default(),
             guard: GuardOptions::default(),
         }

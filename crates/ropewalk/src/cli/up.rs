@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use wire::native::Role;
 
-use super::{AlsoBridge, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions};
+use super::{
+    AgentOptions, AlsoBridge, BudgetOptions, DialectChoice, GuardOptions, HttpOptions, ServeOptions,
+};
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(
@@ -29,6 +31,9 @@ pub struct UpOptions {
     /// The model of new sessions
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
+
+    #[command(flatten)]
+    pub agent: AgentOptions,
 
     /// Do not open the browser
     #[arg(long)]
@@ -80,6 +85,7 @@ impl UpOptions {
             dialect: DialectChoice::Auto,
             model: self.model.clone(),
             budget: self.budget.clone(),
+            agent: self.agent.clone(),
             agent_name: super::AGENT_NAME.into(),
             otlp: None,
             guard: self.guard.clone(),
@@ -87,6 +93,7 @@ impl UpOptions {
             bridge: self.bridge.clone(),
             stdio: false,
             acp: false,
+            command: Vec::new(),
         }
     }
 }

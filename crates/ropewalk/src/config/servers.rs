@@ -3,7 +3,7 @@
 use engine::{ServerWay, ToolServer};
 use toml_edit::{Item, TableLike};
 
-use super::{list_of, seconds_of, text_of};
+use super::{list_of, pairs_of, seconds_of, text_of};
 
 /// What `[mcp]` says, as it stands there: `${VARIABLE}` is not looked up yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -144,15 +144,6 @@ fn read(name: &str, table: &dyn TableLike) -> Result<ServerEntry, String> {
         _ => return Err("it needs command (with args, env) or url (with headers)".into()),
     };
     Ok(ServerEntry { server: ToolServer { name: name.into(), way }, enabled })
-}
-
-fn pairs_of(key: &str, item: &Item) -> Result<Vec<(String, String)>, String> {
-    let wrong = || format!("{key} must be a table of texts in quotes");
-    let table = item.as_table_like().ok_or_else(wrong)?;
-    table
-        .iter()
-        .map(|(name, item)| Ok((name.to_owned(), item.as_str().ok_or_else(wrong)?.to_owned())))
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,158 @@
+//! `ropewalk agents check`: an agent is started as it would be for a session, greeted and ended.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use engine::Greeting;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use wire::upstream::{self, Can};
+
+use crate::cli::{AgentsCheckOptions, GuardOptions};
+use crate::external::{self, Chosen, Entry};
+use crate::guards::Guards;
+use crate::terminal::{self, one_line};
+use crate::trouble::Trouble;
+use crate::{config, run};
+
+/// Whoever answers with another version is refused.
+const PROTOCOL: u64 = 1;
+
+/// What came of one agent.
+struct Outcome {
+    name: String,
+    took: Duration,
+    answer: Result<Answer, String>,
+}
+
+/// What an agent said of itself.
+struct Answer {
+    /// Word for word.
+    whole: Value,
+    greeting: Greeting,
+    can: Can,
+}
+
+pub async fn run(options: &AgentsCheckOptions) -> Result<ExitCode, Trouble> {
+    let config = config::user()?;
+    let entries = match &options.name {
+        Some(name) => vec![external::named(&config, name)?],
+        None => {
+            let mut entries = external::all(&config)?;
+            entries.retain(|entry| entry.program().is_some());
+            entries
+        }
+    };
+    if entries.is_empty() {
+        return Err(Trouble::failed("no agent is installed that is known by name").fix(
+            "ropewalk agents list says which there are, ropewalk agents install-hint NAME how to get one",
+        ));
+    }
+    let mut outcomes = Vec::new();
+    // One after the other: the time that each takes is told.
+    for entry in &entries {
+        let outcome = check(entry).await?;
+        if !options.json {
+            terminal::put(&as_text(&outcome))?;
+        }
+        outcomes.push(outcome);
+    }
+    if options.json {
+        terminal::put_json(&json!({ "agents": outcomes.iter().map(as_json).collect::<Vec<_>>() }))?;
+    }
+    let well = outcomes.iter().all(|outcome| outcome.answer.is_ok());
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn check(entry: &Entry) -> Result<Outcome, Trouble> {
+    let chosen = Chosen::of(entry)?;
+    let mut guards = Guards::of(&GuardOptions::default())?;
+    guards.reach.mode = entry.sandbox.unwrap_or(guards.reach.mode);
+    let outside = chosen.backend(&guards, &run::folder(None)?)?;
+    let began = Instant::now();
+    let answer = outside.check().await;
+    let took = began.elapsed();
+    outside.end().await;
+    let answer = answer.map_err(|error| error.message.to_string()).and_then(|text| read(&text));
+    Ok(Outcome { name: entry.name.clone(), took, answer })
+}
+
+fn read(text: &str) -> Result<Answer, String> {
+    let wrong = |error: serde_json::Error| error.to_string();
+    let raw: &RawValue = serde_json::from_str(text).map_err(wrong)?;
+    let (greeting, can) = upstream::greeted(raw).map_err(|error| error.to_string())?;
+    Ok(Answer { whole: serde_json::from_str(text).map_err(wrong)?, greeting, can })
+}
+
+impl Answer {
+    /// A text of what it says of itself.
+    fn own(&self, field: &str) -> Option<String> {
+        let agent = self.greeting.foreign.as_ref()?.agent.as_ref()?;
+        let agent: Value = serde_json::from_str(&agent.0).ok()?;
+        agent[field].as_str().map(one_line)
+    }
+
+    fn abilities(&self) -> Vec<&'static str> {
+        let Can { load, resume, fork, close, images, audio, embedded, .. } = self.can;
+        let all = [
+            ("load", load),
+            ("resume", resume),
+            ("fork", fork),
+            ("close", close),
+            ("images", images),
+            ("audio", audio),
+            ("embedded files", embedded),
+        ];
+        all.into_iter().filter(|(_, can)| *can).map(|(name, _)| name).collect()
+    }
+
+    /// How one signs in there.
+    fn sign_in(&self) -> Vec<String> {
+        let methods = self.greeting.foreign.iter().flat_map(|foreign| &foreign.auth_methods);
+        let id = |method: &engine::Opaque| {
+            let method: Value = serde_json::from_str(&method.0).ok()?;
+            method["id"].as_str().map(one_line)
+        };
+        methods.filter_map(id).collect()
+    }
+}
+
+fn as_json(outcome: &Outcome) -> Value {
+    let Outcome { name, took, answer } = outcome;
+    let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    match answer {
+        Ok(answer) => json!({
+            "name": name,
+            "ok": true,
+            "milliseconds": milliseconds,
+            "agent": answer.own("name"),
+            "version": answer.own("version"),
+            "protocol": PROTOCOL,
+            "abilities": answer.abilities(),
+            "sign_in": answer.sign_in(),
+            "answer": answer.whole,
+        }),
+        Err(error) => json!({ "name": name, "ok": false, "milliseconds": milliseconds, "error": error }),
+    }
+}
+
+fn as_text(outcome: &Outcome) -> String {
+    let Outcome { name, took, answer } = outcome;
+    let name = one_line(name);
+    let seconds = format!("{:.2} s", took.as_secs_f64());
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return format!("{name}  does not answer ({seconds}): {}\n", one_line(error)),
+    };
+    let or_none = |list: Vec<String>| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+    let mut out = format!("{name}  answers after {seconds}\n");
+    let mut line = |what: &str, said: &str| writeln!(out, "  {what:9} {said}").ok();
+    let agent =
+        answer.own("title").or_else(|| answer.own("name")).unwrap_or_else(|| "it does not say".into());
+    line("agent", &format!("{agent} {}", answer.own("version").unwrap_or_default()));
+    line("protocol", &PROTOCOL.to_string());
+    line("can", &or_none(answer.abilities().into_iter().map(str::to_owned).collect()));
+    line("sign in", &or_none(answer.sign_in()));
+    out
+}

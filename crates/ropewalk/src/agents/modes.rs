@@ -1,0 +1,94 @@
+//! `ropewalk agents modes`: the modes of a session and the helpers that our own agent can send off, built in or
+//! written.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use agent::{Agent, AgentConfig, AgentInfo};
+use serde_json::{Value, json};
+
+use crate::cli::AgentsModesOptions;
+use crate::terminal::{self, harmless, one_line};
+use crate::trouble::Trouble;
+use crate::{paths, run};
+
+pub fn run(options: &AgentsModesOptions) -> Result<(), Trouble> {
+    let agents = agents(options.cwd.as_deref())?;
+    match &options.name {
+        Some(name) => show(&agents, name, options.json),
+        None => list(&agents, options.json),
+    }
+}
+
+fn agents(cwd: Option<&Path>) -> Result<Vec<AgentInfo>, Trouble> {
+    let mut config = AgentConfig::offline();
+    config.knowledge = paths::knowledge(false);
+    Ok(Agent::new(config).agents(&run::folder(cwd)?))
+}
+
+fn list(agents: &[AgentInfo], json: bool) -> Result<(), Trouble> {
+    if json {
+        return terminal::put_json(&json!({ "agents": agents.iter().map(as_json).collect::<Vec<_>>() }));
+    }
+    let mut out = String::new();
+    for agent in agents.iter().filter(|agent| !agent.hidden) {
+        let from = agent.file.as_deref().map_or_else(|| "built in".into(), |file| file.display().to_string());
+        let told = one_line(&format!("{} ({from})", agent.description));
+        writeln!(out, "{:<16} {:<9} {told}", one_line(&agent.name), kind(agent)).ok();
+    }
+    terminal::put(&out)
+}
+
+fn show(agents: &[AgentInfo], name: &str, json: bool) -> Result<(), Trouble> {
+    let Some(agent) = agents.iter().find(|agent| *agent.name == *name) else {
+        let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_ref()).collect();
+        return Err(Trouble::not_found(format!("there is no mode or helper {name:?} here"))
+            .fix(format!("one of {}", names.join(", "))));
+    };
+    if json {
+        return terminal::put_json(&as_json(agent));
+    }
+    let mut out = String::new();
+    let mut field = |name: &str, value: &str| writeln!(out, "{name}: {}", one_line(value)).ok();
+    field("name", &agent.name);
+    field("description", &agent.description);
+    field("mode", kind(agent));
+    field("model", agent.model.as_deref().unwrap_or("the session's"));
+    let tools = agent.tools.as_ref().map(|tools| tools.join(", "));
+    let all = if agent.only_reading { "those that only read" } else { "all" };
+    field("tools", tools.as_deref().unwrap_or(all));
+    if !agent.without.is_empty() {
+        field("without", &agent.without.join(", "));
+    }
+    let file = agent.file.as_deref().map(|file| file.display().to_string());
+    field("file", file.as_deref().unwrap_or("built in"));
+    if !agent.instructions.is_empty() {
+        writeln!(out, "\n{}", harmless(&agent.instructions)).ok();
+    }
+    terminal::put(&out)
+}
+
+fn kind(agent: &AgentInfo) -> &'static str {
+    match (agent.primary, agent.sub_agent) {
+        (true, true) => "all",
+        (true, false) => "primary",
+        (false, _) => "subagent",
+    }
+}
+
+fn as_json(agent: &AgentInfo) -> Value {
+    let names =
+        |names: &[std::sync::Arc<str>]| names.iter().map(|name| Value::from(&**name)).collect::<Vec<_>>();
+    json!({
+        "name": &*agent.name,
+        "description": &*agent.description,
+        "mode": kind(agent),
+        "model": agent.model.as_deref(),
+        "tools": agent.tools.as_deref().map(names),
+        "without": names(&agent.without),
+        "read_only": agent.only_reading,
+        "hidden": agent.hidden,
+        "file": agent.file,
+        "instructions": &*agent.instructions,
+    })
+}

@@ -1,0 +1,126 @@
+//! `[agents.NAME]` in the person's settings file: agents that are other programs.
+//!
+//! A project's file is never asked for them: whoever names a program has it started.
+
+use sandbox::Mode;
+use toml_edit::{Item, TableLike};
+
+use super::{list_of, pairs_of, text_of};
+
+const NAME_CHARS_MAX: usize = 64;
+/// Our own agent's name, which no other can have.
+pub const OURS: &str = "ropewalk";
+
+/// One of them, as it stands there. What it leaves out may stand in the table of known agents.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct AgentEntry {
+    pub name: String,
+    pub command: Option<String>,
+    pub arguments: Option<Vec<String>>,
+    /// Variables that are set.
+    pub environment: Vec<(String, String)>,
+    /// Names of variables that are passed on.
+    pub pass: Vec<String>,
+    pub own_folders: Vec<String>,
+    pub sandbox: Option<Mode>,
+}
+
+/// What is set may be secret.
+impl std::fmt::Debug for AgentEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentEntry")
+            .field("name", &self.name)
+            .field("command", &self.command)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn parse(item: &Item) -> Result<Vec<AgentEntry>, String> {
+    let table = item.as_table_like().ok_or("agents is a table: [agents.NAME]")?;
+    table.iter().map(|(name, item)| entry(name, item)).collect()
+}
+
+fn entry(name: &str, item: &Item) -> Result<AgentEntry, String> {
+    let at = |error: String| format!("agents.{name}: {error}");
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let usable = name.chars().all(plain) && !name.starts_with(['.', '-']);
+    if name.is_empty() || name.len() > NAME_CHARS_MAX || !usable {
+        return Err(at(format!("a name has letters, digits, - and _, at most {NAME_CHARS_MAX}")));
+    }
+    if name == OURS {
+        return Err(at("that is the agent of this program; take another name".into()));
+    }
+    let table = item.as_table_like().ok_or_else(|| at("it is a table with command".into()))?;
+    read(name, table).map_err(at)
+}
+
+fn read(name: &str, table: &dyn TableLike) -> Result<AgentEntry, String> {
+    let mut entry = AgentEntry { name: name.to_owned(), ..AgentEntry::default() };
+    for (key, item) in table.iter() {
+        match key {
+            "command" => entry.command = Some(text_of(key, item)?.to_owned()).filter(|text| !text.is_empty()),
+            "args" => entry.arguments = Some(list_of(key, item)?),
+            "env" => entry.environment = pairs_of(key, item)?,
+            "pass" => entry.pass = list_of(key, item)?,
+            "own_folders" => entry.own_folders = list_of(key, item)?,
+            "sandbox" => {
+                entry.sandbox = Some(text_of(key, item)?.parse().map_err(|error| format!("{error}"))?)
+            }
+            // A misspelt word here may have been meant to narrow.
+            _ => {
+                return Err(format!(
+                    "an agent has command, args, env, pass, own_folders and sandbox, not {key}"
+                ));
+            }
+        }
+    }
+    Ok(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agents(text: &str) -> Result<Vec<AgentEntry>, String> {
+        let document: toml_edit::DocumentMut = text.parse().unwrap();
+        parse(&document["agents"])
+    }
+
+    #[test]
+    fn an_agent_is_read_and_what_is_set_for_it_is_not_shown() {
+        let read = agents(
+            "[agents.mine]\ncommand = \"/opt/mine\"\nargs = [\"acp\", \"a b\"]\nenv = { KEY = \"hush\" }\n\
+             pass = [\"MINE_API_KEY\"]\nown_folders = [\"~/.mine\"]\nsandbox = \"workspace-write-network\"\n",
+        )
+        .unwrap();
+        let expected = AgentEntry {
+            name: "mine".into(),
+            command: Some("/opt/mine".into()),
+            arguments: Some(vec!["acp".into(), "a b".into()]),
+            environment: vec![("KEY".into(), "hush".into())],
+            pass: vec!["MINE_API_KEY".into()],
+            own_folders: vec!["~/.mine".into()],
+            sandbox: Some(Mode::WorkspaceWriteNetwork),
+        };
+        assert_eq!(read, [expected]);
+        assert!(!format!("{read:?}").contains("hush"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        for (text, said) in [
+            ("agents = 1", "agents is a table"),
+            ("[agents]\na = 1", "a table with command"),
+            ("[agents.a]\ncomand = \"x\"", "not comand"),
+            ("[agents.a]\nargs = \"x\"", "args must be a list"),
+            ("[agents.a]\nenv = [\"A=b\"]", "a table of texts"),
+            ("[agents.a]\nsandbox = \"wide\"", "is not a sandbox mode"),
+            ("[agents.\"../a\"]\ncommand = \"x\"", "a name has letters"),
+            ("[agents.\"\"]\ncommand = \"x\"", "a name has letters"),
+            ("[agents.ropewalk]\ncommand = \"x\"", "take another name"),
+        ] {
+            let error = agents(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

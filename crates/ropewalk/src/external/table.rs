@@ -1,0 +1,197 @@
+//! The agents that are known by name: data, in the form of the official registry's manifests.
+//!
+//! What a manifest cannot say stands under `ropewalk` in each: which program to look for, which variables are
+//! this agent's own, where it keeps its things, how it is installed. Nothing is ever fetched: an agent
+//! that is not here is named with the way to get it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+const TABLE: &str = include_str!("table.json");
+
+#[derive(Debug, Deserialize)]
+struct Registry {
+    agents: Vec<Manifest>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Manifest {
+    pub id: String,
+    pub name: String,
+    /// The one that this was written for.
+    pub version: String,
+    pub description: String,
+    #[serde(default)]
+    pub repository: Option<String>,
+    distribution: Distribution,
+    pub ropewalk: Ours,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Distribution {
+    npx: Option<Package>,
+    uvx: Option<Package>,
+    #[serde(default)]
+    binary: BTreeMap<String, Binary>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Package {
+    package: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Binary {
+    archive: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+}
+
+/// What only we need to know of an agent.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ours {
+    /// Other names that people and registries have for it.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Programs to look for, the first that is there counts.
+    pub commands: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Variables of ours that are for this agent: its keys and its settings, and nobody else's.
+    #[serde(default)]
+    pub pass: Vec<String>,
+    /// Folders that it writes besides where it works.
+    #[serde(default)]
+    pub own_folders: Vec<String>,
+    /// What to do to have it.
+    pub install: Vec<String>,
+}
+
+impl Manifest {
+    /// What the program is started with.
+    pub fn arguments(&self) -> Vec<String> {
+        self.start().map(|(arguments, _)| arguments.to_vec()).unwrap_or_default()
+    }
+
+    /// What is set for the program: by its publisher, then by us.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let theirs = self.start().map(|(_, environment)| environment.clone()).unwrap_or_default();
+        theirs.into_iter().chain(self.ropewalk.env.clone()).collect()
+    }
+
+    /// Where it comes from.
+    pub fn source(&self) -> Option<&str> {
+        let Distribution { npx, uvx, binary } = &self.distribution;
+        let package = npx.as_ref().or(uvx.as_ref()).map(|package| package.package.as_str());
+        package.or_else(|| binary.values().next().map(|binary| binary.archive.as_str()))
+    }
+
+    fn start(&self) -> Option<(&[String], &BTreeMap<String, String>)> {
+        let Distribution { npx, uvx, binary } = &self.distribution;
+        let package = npx.as_ref().or(uvx.as_ref()).map(|package| (&package.args[..], &package.env));
+        package.or_else(|| binary.values().next().map(|binary| (&binary.args[..], &binary.env)))
+    }
+}
+
+/// Every agent that is known by name.
+pub fn agents() -> Result<Vec<Manifest>, serde_json::Error> {
+    serde_json::from_str::<Registry>(TABLE).map(|registry| registry.agents)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_agent_has_a_name_of_its_own_a_program_and_a_way_to_get_it() {
+        let agents = agents().unwrap();
+        let ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
+        let expected = [
+            "opencode",
+            "codex-acp",
+            "claude-agent-acp",
+            "gemini",
+            "qwen",
+            "kimi",
+            "goose",
+            "copilot",
+            "cline",
+            "vibe",
+            "fast-agent",
+            "pi",
+        ];
+        assert_eq!(ids, expected);
+        let mut names = BTreeSet::new();
+        for agent in &agents {
+            let ours = &agent.ropewalk;
+            for name in std::iter::once(&agent.id).chain(&ours.aliases) {
+                assert!(names.insert(name.clone()), "{name} is two agents");
+                let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+                assert!(name.bytes().all(plain) && name.as_bytes()[0].is_ascii_lowercase(), "{name}");
+            }
+            let texts = [&agent.name, &agent.version, &agent.description];
+            assert!(texts.iter().all(|text| !text.is_empty()), "{}", agent.id);
+            assert!(agent.repository.is_some() && agent.source().is_some(), "{}", agent.id);
+            assert!(!ours.commands.is_empty() && !ours.install.is_empty(), "{}", agent.id);
+            assert!(ours.commands.iter().all(|command| !command.contains('/')), "{}", agent.id);
+        }
+    }
+
+    #[test]
+    fn what_is_installed_is_what_the_manifest_names() {
+        for agent in agents().unwrap() {
+            let packages = [&agent.distribution.npx, &agent.distribution.uvx];
+            for package in packages.into_iter().flatten() {
+                let end =
+                    package.package.rfind("==").or_else(|| package.package.rfind('@').filter(|at| *at > 0));
+                let bare = &package.package[..end.unwrap_or(package.package.len())];
+                assert!(agent.ropewalk.install[0].contains(bare), "{}: {bare}", agent.id);
+                assert!(package.package.ends_with(&agent.version), "{}", agent.id);
+            }
+        }
+    }
+
+    #[test]
+    fn own_folders_lie_below_home_and_are_never_all_of_it() {
+        for agent in agents().unwrap() {
+            for folder in &agent.ropewalk.own_folders {
+                let below = folder.strip_prefix("~/").unwrap_or_default();
+                let depth = below.split('/').filter(|name| !name.is_empty() && *name != "..").count();
+                // Folders that many programs share are never one agent's own.
+                let shared = [".config", ".cache", ".local", ".local/share", ".local/state", ".npm"];
+                assert!(
+                    depth > 0 && !below.contains("..") && !shared.contains(&below),
+                    "{}: {folder}",
+                    agent.id
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_agent_is_given_no_key_of_another_provider_than_its_own() {
+        let agents = agents().unwrap();
+        let passes = |id: &str, variable: &str| {
+            let agent = agents.iter().find(|agent| agent.id == id).unwrap();
+            agent.ropewalk.pass.iter().any(|name| name == variable)
+        };
+        assert!(passes("codex-acp", "OPENAI_API_KEY") && !passes("codex-acp", "ANTHROPIC_API_KEY"));
+        assert!(passes("claude-agent-acp", "ANTHROPIC_API_KEY"));
+        for agent in &agents {
+            for variable in ["GITHUB_TOKEN", "GH_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"] {
+                assert!(!passes(&agent.id, variable), "{} {variable}", agent.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Agents that are other programs, behind the real binary.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod choice;
+mod death;
+#[path = "../ended/mod.rs"]
+mod ended;
+mod shown;
+mod turns;
+mod world;
