@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
-use crate::{agents, chaos, children, crash, escape, rigs, setup, tidy, web};
+use crate::{chaos, children, crash, escape, rigs, setup, tidy, web};
 
 /// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
 const CRASH_ROUNDS: &str = "200";
@@ -61,7 +61,6 @@ pub fn run() -> anyhow::Result<()> {
         for rig in rigs::RIGS {
             report.step(rig.name, || rig.run());
         }
-        report.step("agents", || agents::run(&["--short"]));
     }
     report.finish()
 }
