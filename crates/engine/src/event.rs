@@ -11,7 +11,7 @@ use crate::content::{
     CommandSpec, Content, Exit, FileChange, Location, Opaque, OutputStream, PlanEntry, ToolContent, ToolKind,
 };
 use crate::host::TerminalId;
-use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
+use crate::ids::{AskId, CallId, MessageId, Seq, SessionId, SurfaceId, Timestamp, TurnId};
 use crate::settings::SettingSpec;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -144,10 +144,12 @@ pub enum Body {
     Offered {
         settings: Vec<SettingSpec>,
     },
-    /// The session has a session of an external agent behind it, by that agent's own name for it.
+    /// A session has a session of an external agent behind it, by that agent's own name for it. A fork has
+    /// the event of its origin in its log, so it says whose it is.
     Joined {
         agent: Arc<str>,
         session: Arc<str>,
+        of: SessionId,
     },
     Usage(Usage),
     Commands {

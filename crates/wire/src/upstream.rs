@@ -25,6 +25,8 @@ mod tests;
 pub use answers::{BadAnswer, Can, Ended, Opened, ended, greeted, opened};
 pub use asks::{BadAsk, outcome, permission};
 pub use client::{cancel, close, fork, initialize, load, new_session, prompt, reaches, resume};
+pub(crate) use facts::EXTENSION;
+pub use facts::extension;
 pub use hearing::{Heard, Hearing};
 pub use primer::primer;
 pub use settings::{How, Offers, set};

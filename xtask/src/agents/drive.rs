@@ -15,7 +15,7 @@ use super::left::left_behind;
 use super::model::{self, Model};
 use super::scenario::{Action, Step, Traits};
 use super::{Agent, Place};
-use crate::command;
+use crate::{command, setup};
 
 /// A picture of one pixel.
 const PICTURE: &str =
@@ -62,6 +62,8 @@ pub struct Drive<'a> {
     agent: &'a Agent,
     traits: &'a Traits,
     way: Way,
+    /// The next client is started by an editor of its own, which can be killed.
+    editor: bool,
     model: &'a Model,
     client: Option<Client>,
     clients: usize,
@@ -107,7 +109,7 @@ impl<'a> Drive<'a> {
             place,
             session: String::new(),
         };
-        Self { agent, traits, way, model, client: None, clients: 0, report }
+        Self { agent, traits, way, editor: false, model, client: None, clients: 0, report }
     }
 
     fn step(&mut self, step: &Step) -> anyhow::Result<Verdict> {
@@ -153,6 +155,10 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
+    pub fn in_editor(&mut self, editor: bool) {
+        self.editor = editor;
+    }
+
     pub fn place(&self) -> &Place {
         &self.report.place
     }
@@ -193,10 +199,10 @@ impl<'a> Drive<'a> {
             std::fs::write(file, text.replace(from, to))?;
         }
         if self.way == Way::Direct {
-            Ok(command)
-        } else {
-            super::behind(&command, place, &command::server()?)
+            return Ok(command);
         }
+        let serve = super::behind(&command, place, &command::server()?)?;
+        Ok(if self.editor { within_editor(&serve) } else { serve })
     }
 
     pub fn client(&mut self) -> anyhow::Result<&mut Client> {
@@ -389,6 +395,17 @@ impl<'a> Drive<'a> {
         self.report.left = left_behind(&self.report.place);
         self.report
     }
+}
+
+/// The same command, started by a process that stands for an editor.
+fn within_editor(serve: &Command) -> Command {
+    let mut editor = command::program(setup::python());
+    editor
+        .arg(command::root().join("tests/agents/editor.py"))
+        .arg(serve.get_program())
+        .args(serve.get_args());
+    editor.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    editor
 }
 
 fn session_of(opened: &Value) -> anyhow::Result<String> {

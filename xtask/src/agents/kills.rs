@@ -1,7 +1,8 @@
-//! `--kill N`: the agent, then the server, killed in the middle of a turn, with a real agent.
+//! `--kill N`: the agent, the server, and the editor, killed in the middle of a turn, with a real agent.
 //!
-//! After the agent's death the turn must be answered and the next one work; after the server's death no
-//! process may be left, and a second start must show everything that was heard before and go on.
+//! After the agent's death the turn must be answered and the next one work; after the server's or the
+//! editor's death no process may be left, and a second start must show everything that was heard before
+//! and go on.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub struct Kills {
 
 impl Kills {
     pub fn shown(&self) -> String {
-        if self.faults.is_empty() { format!("yes, {}x", 2 * self.rounds) } else { "fails".to_owned() }
+        if self.faults.is_empty() { format!("yes, {}x", 3 * self.rounds) } else { "fails".to_owned() }
     }
 }
 
@@ -55,6 +56,8 @@ pub fn run(
         let killed = round.agent().with_context(|| format!("kill {number} of the agent"));
         let killed =
             killed.and_then(|()| round.server().with_context(|| format!("kill {number} of the server")));
+        let killed =
+            killed.and_then(|()| round.editor().with_context(|| format!("kill {number} of the editor")));
         if let Err(error) = killed {
             kills.faults.push(format!("{error:#}"));
             break;
@@ -95,12 +98,26 @@ impl Round<'_> {
     }
 
     fn server(&mut self) -> anyhow::Result<()> {
+        self.killed()
+    }
+
+    /// The one who started the server, which sees its input end and nobody read its output.
+    fn editor(&mut self) -> anyhow::Result<()> {
+        self.drive.in_editor(true);
+        self.drive.start("kill", false)?;
+        self.drive.continued("session/load")?;
+        self.drive.in_editor(false);
+        self.killed()
+    }
+
+    /// Whom the client has started is killed, and nothing of it is left or lost.
+    fn killed(&mut self) -> anyhow::Result<()> {
         let mark = mark(self.drive.place());
         let ended = self.interrupted(|client| {
             client.kill();
             bail!("killed")
         });
-        ensure!(ended.is_err(), "the turn was answered by a dead server");
+        ensure!(ended.is_err(), "the turn was answered by the dead");
         self.gone(&mark, "")?;
         let before = heard(&self.drive.client()?.record);
         self.drive.start("kill", false)?;

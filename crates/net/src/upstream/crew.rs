@@ -34,6 +34,11 @@ const END_GRACE: Duration = Duration::from_millis(1500);
 /// What the agent says to one of its sessions.
 pub(super) enum Told {
     Update(Box<RawValue>),
+    /// A notification that only the agent and its client understand.
+    Extension {
+        method: Box<str>,
+        params: Option<Box<RawValue>>,
+    },
     Request {
         id: RpcId,
         method: Box<str>,
@@ -182,6 +187,15 @@ impl Crew {
         seats.unclaimed.push_back((session, told));
     }
 
+    /// Whom a message is for that may name no session: the only one there is.
+    fn addressee(&self, params: Option<&RawValue>) -> Option<String> {
+        addressee(params).or_else(|| {
+            let seats = self.seats();
+            let mut sessions = seats.inboxes.keys();
+            sessions.next().filter(|_| sessions.len() == 0).map(ToString::to_string)
+        })
+    }
+
     fn inbox(&self, session: &str) -> Option<mpsc::Sender<Told>> {
         self.seats().inboxes.get(session).cloned()
     }
@@ -318,10 +332,12 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
                 Some(params) if &*method == "session/update" => {
                     (addressee(Some(&params)), Told::Update(params))
                 }
-                _ => continue,
+                // About the conversation itself, which ends here.
+                _ if method.starts_with("$/") => continue,
+                params => (crew.addressee(params.as_deref()), Told::Extension { method, params }),
             },
             Heard::Request { id, method, params } => {
-                let session = addressee(params.as_deref());
+                let session = crew.addressee(params.as_deref());
                 if session.as_deref().and_then(|session| crew.inbox(session)).is_none() {
                     let text = format!("{method} names no session that is open here");
                     crew.peer.refuse(&id, &Remote::new(-32602, text)).ok();

@@ -25,6 +25,7 @@ use super::crew::{Crew, Told};
 use super::desk::{Desk, DeskSpec, Grant};
 use super::external::{Shared, failed, foreign, raw};
 use super::peer::{Noise, Remote, Terms};
+use join::When;
 
 /// Messages outside turns are numbered apart from those of turns.
 const BESIDE: u64 = 1 << 62;
@@ -95,6 +96,10 @@ impl Seat {
             self.state().heard = Some(Instant::now());
             match told {
                 Told::Update(params) => self.update(&params).await,
+                Told::Extension { method, params } => {
+                    let body = upstream::extension(&method, params.as_deref());
+                    self.emit(body).await;
+                }
                 Told::Request { id, method, params } => {
                     let seat = Arc::clone(&self);
                     let joined = Arc::clone(&joined);
@@ -149,11 +154,16 @@ impl Seat {
     }
 
     async fn notice(&self, level: NoticeLevel, text: String) {
+        self.emit(Body::Notice { level, text: text.into() }).await;
+    }
+
+    /// Into the running turn, or beside it.
+    async fn emit(&self, body: Body) {
         let turn = self.state().turn.clone();
-        let notice = Body::Notice { level, text: text.into() };
+        // A session that is gone needs to be told nothing.
         match turn {
-            Some(turn) => turn.emit(notice).await.ok(),
-            None => self.context.emit(notice).await.ok(),
+            Some(turn) => turn.emit(body).await.ok(),
+            None => self.context.emit(body).await.ok(),
         };
     }
 
@@ -303,7 +313,7 @@ impl engine::BackendSession for Seat {
 
     fn ready(self: Arc<Self>) -> BoxFuture<'static, Result<(), ForeignError>> {
         Box::pin(async move {
-            self.join().await?;
+            self.join(When::Opened).await?;
             self.context.settled().await.map_err(|gone| failed(gone.to_string()))
         })
     }
@@ -373,7 +383,7 @@ impl Extensions for Beside {
         let seat = self.0.upgrade();
         Box::pin(async move {
             let seat = seat.ok_or_else(|| failed("the session is gone".to_owned()))?;
-            let joined = seat.join().await?;
+            let joined = seat.join(When::Prompted).await?;
             let params = raw(&renamed(&params.0, &joined.id));
             let terms = Terms { deadline: None, lane: Some(Arc::clone(&joined.id)) };
             let answered = joined.crew.peer().request(&method, &params, terms).await;

@@ -149,3 +149,22 @@ fn the_agent_is_held_in_by_the_fence() {
     assert!(!world.path("elsewhere/x").exists());
     client.finish();
 }
+
+/// The agent can fork, and what is said in the fork is not said in the session that it came from.
+#[test]
+fn a_fork_has_a_session_of_its_own_at_the_agent() {
+    let world = World::new();
+    let (mut client, session) = world.session(&[]);
+    client.said(&session, "remember the rope");
+    let mut place = world.folder();
+    place["sessionId"] = session.as_str().into();
+    let forked = client.call("session/fork", place);
+    let fork = forked["sessionId"].as_str().unwrap().to_owned();
+    let said = client.said(&fork, "and the anchor");
+    assert!(!said.is_empty());
+    let recalled = client.said(&fork, "what did I say?");
+    assert!(recalled.contains("remember the rope") && recalled.contains("anchor"), "{recalled}");
+    let recalled = client.said(&session, "what did I say?");
+    assert!(recalled.contains("remember the rope") && !recalled.contains("anchor"), "{recalled}");
+    client.finish();
+}

@@ -21,6 +21,7 @@ use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
+use crate::upstream::EXTENSION;
 
 /// Output of a running command that is shown at a time.
 const TAIL_BYTES_MAX: usize = 4 << 10;
@@ -273,6 +274,7 @@ impl Updates {
             }
             Body::Compacting { given_up } => self.compacting(event, *given_up, view, out),
             Body::Compacted { summary } => self.compacted(event, summary, out),
+            Body::Foreign { payload } if payload.0.starts_with(EXTENSION) => self.extension(&payload.0, out),
             Body::Foreign { payload } => self.foreign(&payload.0, out),
             Body::TurnStarted => self.turn_usage = Totals::default(),
             Body::TurnEnded { stop, error } => {
@@ -479,6 +481,20 @@ impl Updates {
             }
             write_notification(out, "session/update", Params { session_id: &self.session.0, update });
         }
+    }
+
+    /// A notification of another agent's own kind, with our name for the session.
+    fn extension(&self, payload: &str, out: &mut Vec<u8>) {
+        #[derive(serde::Deserialize)]
+        struct Notification {
+            method: String,
+            params: serde_json::Value,
+        }
+        let Ok(Notification { method, mut params }) = serde_json::from_str(payload) else { return };
+        if let Some(fields) = params.as_object_mut() {
+            fields.insert("sessionId".to_owned(), self.session.0.as_ref().into());
+        }
+        write_notification(out, &method, params);
     }
 
     pub(super) fn update(&self, update: schema::SessionUpdate, out: &mut Vec<u8>) {

@@ -43,7 +43,7 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
         }
         Body::SettingChanged { id, value } => put(out, &SettingRecord::of(id, value, keep)),
         Body::Offered { settings } => put(out, &OfferedRecord::of(settings, keep)),
-        Body::Joined { agent, session } => put(out, &JoinedRecord::of(agent, session)),
+        Body::Joined { agent, session, of } => put(out, &JoinedRecord::of(agent, session, of)),
         Body::Usage(usage) => put(out, &UsageRecord::of(usage)),
         Body::Commands { commands } => put(out, &CommandsRecord::of(commands, keep)),
         Body::Title { title } => put(out, &PlainRecord::of(title, keep)),

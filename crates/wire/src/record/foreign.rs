@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{AskOption, Body, CallId, Choice, ForeignAsk, Location, Opaque, SettingSpec, ToolChange};
+use engine::{
+    AskOption, Body, CallId, Choice, ForeignAsk, Location, Opaque, SessionId, SettingSpec, ToolChange,
+};
 use serde::{Deserialize, Serialize};
 
 use super::content::{LocationRecord, ToolContentRecord};
@@ -19,15 +21,19 @@ pub(super) struct JoinedRecord<'a> {
     agent: Str<'a>,
     #[serde(borrow)]
     session: Str<'a>,
+    #[serde(borrow)]
+    of: Cow<'a, str>,
 }
 
 impl<'a> JoinedRecord<'a> {
-    pub(super) fn of(agent: &'a str, session: &'a str) -> Self {
-        Self { agent: Str::here(agent), session: Str::here(session) }
+    pub(super) fn of(agent: &'a str, session: &'a str, of: &'a SessionId) -> Self {
+        Self { agent: Str::here(agent), session: Str::here(session), of: of.as_str().into() }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
-        Ok(Body::Joined { agent: self.agent.fetched(fetch)?, session: self.session.fetched(fetch)? })
+        let of = SessionId::parse(&self.of)
+            .map_err(|_| RecordError::UnknownWord { field: "session", word: self.of.into_owned() })?;
+        Ok(Body::Joined { agent: self.agent.fetched(fetch)?, session: self.session.fetched(fetch)?, of })
     }
 }
 

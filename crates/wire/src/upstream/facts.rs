@@ -14,6 +14,8 @@ const NAME_BYTES_MAX: usize = 128;
 const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
 const TITLE_BYTES_MAX: usize = 512;
 const NOTICE_BYTES_MAX: usize = 16 << 10;
+/// How the payload of a notification begins. An update has no such field.
+pub(crate) const EXTENSION: &str = "{\"method\":";
 /// More money than anybody has, in US dollars: such a number is a mistake.
 const COST_USD_MAX: f64 = 1e9;
 
@@ -162,6 +164,18 @@ impl Meter {
 /// An update that is not understood, for clients that might.
 pub(super) fn foreign(words: &RawValue) -> Said {
     Body::Foreign { payload: verbatim(words) }.into()
+}
+
+/// A notification that is no update: nobody here knows what it means, but a client might. The agent's name
+/// for the session is left out, since clients know it by ours.
+pub fn extension(method: &str, params: Option<&RawValue>) -> Body {
+    let params = params.map_or("{}", RawValue::get);
+    let mut params: serde_json::Value = serde_json::from_str(params).unwrap_or_default();
+    if let Some(fields) = params.as_object_mut() {
+        fields.remove("sessionId");
+    }
+    let method = serde_json::Value::from(method);
+    Body::Foreign { payload: Opaque(format!("{EXTENSION}{method},\"params\":{params}}}").into()) }
 }
 
 /// For events that another event's words say too.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::{
     AskId, AskRequest, Body, CallId, Category, Choice, CommandSpec, Content, Exit, FileChange, Link,
     Location, MessageId, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution,
-    Resolver, Risk, SettingSpec, StepStatus, Stop, SurfaceId, TerminalId, ToolChange, ToolClass, ToolContent,
-    ToolEnd, ToolKind, ToolStart, Usage,
+    Resolver, Risk, SessionId, SettingSpec, StepStatus, Stop, SurfaceId, TerminalId, ToolChange, ToolClass,
+    ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -270,7 +270,10 @@ fn kept_aside() -> impl Strategy<Value = Body> {
         any::<bool>().prop_map(|given_up| Body::Compacting { given_up }),
         text().prop_map(|summary| Body::Compacted { summary }),
         path().prop_map(|cwd| Body::Moved { cwd }),
-        (text(), text()).prop_map(|(agent, session)| Body::Joined { agent, session }),
+        (text(), text(), "[a-z]{1,8}").prop_map(|(agent, session, of)| {
+            let of = SessionId::parse(&of).unwrap();
+            Body::Joined { agent, session, of }
+        }),
         vec(spec(), 0..3).prop_map(|settings| Body::Offered { settings }),
         tool_change().prop_map(|change| Body::ToolChanged(Box::new(change))),
         text().prop_map(|payload| Body::Foreign { payload: Opaque(payload) }),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::content::{Opaque, ToolKind};
 use crate::event::{AskOption, AskRequest, Body, ForeignAsk, Origin, Resolution, Risk, ToolClass, ToolStart};
-use crate::ids::{AskId, CallId, SurfaceId, Timestamp};
+use crate::ids::{AskId, CallId, SessionId, SurfaceId, Timestamp};
 use crate::session::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
 use crate::settings::{APPROVAL, Category, Choice, MODE, SettingSpec, approval_spec};
 
@@ -16,7 +16,8 @@ fn session() -> Session {
 
 fn joined() -> Session {
     let mut session = session();
-    tell(&mut session, Body::Joined { agent: "other".into(), session: "its-1".into() }).unwrap();
+    let of = SessionId::parse("ours").unwrap();
+    tell(&mut session, Body::Joined { agent: "other".into(), session: "its-1".into(), of }).unwrap();
     session
 }
 

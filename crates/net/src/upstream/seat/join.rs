@@ -1,4 +1,7 @@
 //! Joining a session of the agent's: the one that the log names if it can be brought back, else a new one.
+//!
+//! A fork begins with the log of its origin, whose session at the agent is not its own. It gets one of its own:
+//! from the agent if that can fork, and only when the fork is made, since the origin goes on; else a new one.
 
 use std::sync::Arc;
 
@@ -11,6 +14,15 @@ use super::{Hearing, Joined, Seat, Terms, foreign};
 use crate::upstream::crew::{Crew, Told};
 use crate::upstream::external::failed;
 
+/// What a session is joined for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// Somebody has just opened it.
+    Opened,
+    /// A prompt is to be worked on.
+    Prompted,
+}
+
 /// A session of the agent's that is there.
 struct Begun {
     id: Arc<str>,
@@ -22,22 +34,25 @@ struct Begun {
 #[derive(Default)]
 struct Known {
     session: Option<Arc<str>>,
+    /// That of the session which this one was forked from.
+    origin: Option<Arc<str>>,
     /// Something was said that the agent should know.
     talked: bool,
 }
 
 impl Seat {
     /// The agent's session, joined if it is not.
-    pub(super) async fn join(self: &Arc<Self>) -> Result<Arc<Joined>, ForeignError> {
+    pub(super) async fn join(self: &Arc<Self>, when: When) -> Result<Arc<Joined>, ForeignError> {
         let _held = self.joining.lock().await;
         if let Some(joined) = self.joined() {
             return Ok(joined);
         }
         let crew = self.shared.crew(&self.spec.cwd, &self.spec.roots).await?;
-        let Known { session, talked } = self.known().await;
-        let back = match &session {
-            Some(id) => self.bring_back(&crew, id).await,
-            None => None,
+        let Known { session, origin, talked } = self.known().await;
+        let back = match (&session, &origin) {
+            (Some(id), _) => self.bring_back(&crew, id).await,
+            (None, Some(id)) if when == When::Opened => self.fork(&crew, id).await,
+            (None, _) => None,
         };
         let is_new = back.is_none();
         let Begun { id, result, told } = match back {
@@ -71,8 +86,10 @@ impl Seat {
             let Ok(Taken::Events(events)) = reader.take(Page::OUTLINE).await else { break };
             for event in events {
                 match &event.body {
-                    Body::Joined { agent, session } => {
-                        known.session = (**agent == **self.name()).then(|| Arc::clone(session));
+                    Body::Joined { agent, session, of } => {
+                        let session = (**agent == **self.name()).then(|| Arc::clone(session));
+                        (known.session, known.origin) =
+                            if *of == self.spec.id { (session, None) } else { (None, session) };
                     }
                     // The prompt that this is joined for has not been worked on.
                     Body::TurnEnded { .. } => known.talked = true,
@@ -118,6 +135,25 @@ impl Seat {
         }
     }
 
+    /// A session of its own that knows what the origin's knows.
+    async fn fork(&self, crew: &Arc<Crew>, origin: &str) -> Option<Begun> {
+        let can = crew.can();
+        if !can.fork {
+            return None;
+        }
+        let params = upstream::fork(&self.spec, origin, can);
+        let answer = crew.peer().request("session/fork", &params, self.terms(None)).await;
+        let forked = answer.map_err(|error| foreign(self.name(), &error).message.to_string());
+        match forked.map(|result| (upstream::opened(&result).session, result)) {
+            Ok((Some(id), result)) if *id != *origin => Some(Begun { told: crew.sit(&id), id, result }),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::info!(agent = %self.name(), error, "the agent's session cannot be forked");
+                None
+            }
+        }
+    }
+
     async fn begin(&self, crew: &Arc<Crew>) -> Result<Begun, ForeignError> {
         let params = upstream::new_session(&self.spec, crew.can());
         let result = crew.peer().request("session/new", &params, self.terms(None)).await;
@@ -131,7 +167,11 @@ impl Seat {
     /// What is known of the session now stands in the log: the next process needs it.
     async fn tell_log(&self, joined: &Joined, opened: &Opened, restored: bool) -> Result<(), ForeignError> {
         let gone = |gone: engine::SessionGone| failed(gone.to_string());
-        let body = Body::Joined { agent: Arc::clone(self.name()), session: Arc::clone(&joined.id) };
+        let body = Body::Joined {
+            agent: Arc::clone(self.name()),
+            session: Arc::clone(&joined.id),
+            of: self.spec.id.clone(),
+        };
         self.context.emit(body).await.map_err(gone)?;
         let settings = opened.offers.specs();
         if !settings.is_empty() {

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use wire::upstream;
 
+use super::join::When;
 use super::{Joined, Seat, Terms, foreign};
 use crate::upstream::peer::PeerError;
 
@@ -30,7 +31,7 @@ impl Seat {
         let joining = tokio::select! {
             biased;
             () = context.cancel.cancelled() => return Ok(Stop::Cancelled),
-            joined = self.join() => joined,
+            joined = self.join(When::Prompted) => joined,
         };
         let joined = joining.map_err(|error| TurnError(error.message.to_string()))?;
         let content = self.with_history(input.content, &context).await;

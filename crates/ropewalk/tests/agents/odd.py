@@ -1,0 +1,87 @@
+"""An agent that says odd things, as it is told by its prompts."""
+
+import json
+import sys
+
+out = sys.stdout.buffer
+calls = 0
+
+
+def say(message):
+    out.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    out.flush()
+
+
+def update(**fields):
+    say({"method": "session/update", "params": {"sessionId": "odd-1", "update": fields}})
+
+
+def ask(method, params):
+    """A request of its own, and the answer to it."""
+    say({"id": "of-the-agent", "method": method, "params": params})
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == "of-the-agent":
+            return message
+    sys.exit(0)
+
+
+def text(said):
+    update(sessionUpdate="agent_message_chunk", content={"type": "text", "text": said})
+
+
+def long_line():
+    out.write(b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"odd-1","update":{"x":"')
+    for _ in range(100):
+        out.write(b"x" * (1 << 20))
+    out.write(b'"}}}\n')
+    text("after the long line")
+
+
+def nonsense():
+    out.write(bytes(range(256)) + b"\n\xff\xfe\n" + b"npm warn something\n[1,2\n{}\n\n")
+    out.write(b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"odd-1","update":{}}}\n')
+    text("after \ud800 the nonsense")
+
+
+def cumulative():
+    update(sessionUpdate="tool_call", toolCallId="c", title="make", kind="execute", status="in_progress")
+    output = ""
+    for n in range(2000):
+        output += f"line {n} of a long build\n"
+        content = [{"type": "content", "content": {"type": "text", "text": output}}]
+        update(sessionUpdate="tool_call_update", toolCallId="c", content=content)
+    update(sessionUpdate="tool_call_update", toolCallId="c", status="completed")
+    text("after the build")
+
+
+def extensions():
+    say({"method": "_odd/told", "params": {"sessionId": "odd-1", "mood": "fine", "_meta": {"x": 1}}})
+    say({"method": "_odd/told_nobody", "params": {"mood": "fine"}})
+    answer = ask("_odd/wish", {"sessionId": "odd-1", "wish": "tea"})
+    text(json.dumps(answer.get("result") or answer.get("error"), sort_keys=True))
+
+
+def half_a_line():
+    out.write(b'{"jsonrpc":"2.0","method":"session/upd')
+    out.flush()
+    sys.exit(7)
+
+
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, half_a_line)}
+
+for line in sys.stdin:
+    request = json.loads(line)
+    method, params = request.get("method"), request.get("params", {})
+    if method == "initialize":
+        say({"id": request["id"], "result": {"protocolVersion": 1, "agentCapabilities": {}}})
+    elif method == "session/new":
+        say({"id": request["id"], "result": {"sessionId": "odd-1"}})
+    elif method == "session/prompt":
+        word = params["prompt"][-1]["text"]
+        DEEDS.get(word, lambda: text(f"heard {word}"))()
+        say({"id": request["id"], "result": {"stopReason": "end_turn"}})
+    elif method == "_odd/asked":
+        say({"id": request["id"], "result": {"asked": params}})
+    elif "id" in request:
+        say({"id": request["id"], "error": {"code": -32601, "message": "unknown"}})

@@ -1,0 +1,119 @@
+//! Agents that say what nobody expects: the session stays usable, memory and disk stay bounded, and what only
+//! the agent and its client understand gets through.
+
+use std::fs;
+
+use rustix::process::Pid;
+use serde_json::{Value, json};
+
+use crate::world::{Client, World, text_of};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agents/odd.py");
+/// A tenth of the longest line that the agent sends.
+const MORE_MEMORY_KIB_MAX: u64 = 100 << 10 >> 1;
+
+fn odd() -> (World, Client, String) {
+    let world = World::new();
+    fs::copy(SCRIPT, world.path("bin/odd.py")).unwrap();
+    let script = world.path("bin/odd.py").display().to_string();
+    world.settings(&format!("[agents.odd]\ncommand = \"python3\"\nargs = [{script:?}]\n"));
+    let mut client = world.serve(&["--agent", "odd"]);
+    let opened = client.call("session/new", world.folder());
+    let session = opened["sessionId"].as_str().unwrap().to_owned();
+    (world, client, session)
+}
+
+/// The most memory that a process has had.
+fn most_memory_kib(process: Pid) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_line_of_a_hundred_megabytes_is_left_out_and_said() {
+    let (_world, mut client, session) = odd();
+    client.said(&session, "hello");
+    let before = most_memory_kib(client.pid());
+    let id = client.prompt(&session, "long_line");
+    let frames = client.frames_to(id);
+    assert_eq!(frames.last().unwrap()["result"]["stopReason"], "end_turn", "{frames:?}");
+    let shown = frames.iter().map(Value::to_string).collect::<String>();
+    assert!(shown.contains("odd said something that is left out") && shown.contains("after the long line"));
+    let more = most_memory_kib(client.pid()) - before;
+    assert!(more < MORE_MEMORY_KIB_MAX, "{more} KiB more were needed");
+    assert_eq!(client.said(&session, "still there"), "heard still there");
+    client.finish();
+}
+
+#[test]
+fn what_is_no_message_is_passed_over() {
+    let (_world, mut client, session) = odd();
+    let said = client.said(&session, "nonsense");
+    assert!(said.contains("after") && said.contains("the nonsense"), "{said}");
+    assert_eq!(client.said(&session, "still there"), "heard still there");
+    client.finish();
+}
+
+#[test]
+fn half_a_line_ends_the_turn_and_the_next_prompt_is_answered() {
+    let (_world, mut client, session) = odd();
+    let id = client.prompt(&session, "half_a_line");
+    let failed = client.reply(id);
+    assert!(failed.to_string().contains("odd ended with code 7"), "{failed}");
+    let said = client.said(&session, "still there");
+    assert!(said.ends_with("heard still there"), "{said}");
+    client.finish();
+}
+
+/// Two thousand updates, each of which says all of the output again: 44 MB in all, of 46 KB of output.
+#[test]
+fn output_that_is_said_again_and_again_is_stored_once() {
+    let (world, mut client, session) = odd();
+    let id = client.prompt(&session, "cumulative");
+    let frames = client.frames_to(id);
+    assert!(text_of(&frames).contains("after the build"));
+    client.finish();
+    let stored: u64 = fs::read_dir(world.path("outer"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("sessions.db"))
+        .map(|entry| entry.metadata().unwrap().len())
+        .sum();
+    assert!(stored > 0 && stored < 4 << 20, "{stored} bytes are stored");
+    let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
+    assert!(shown.contains("line 1999 of a long build"), "{shown}");
+}
+
+#[test]
+fn what_only_the_agent_and_its_client_understand_gets_through_both_ways() {
+    let (_world, mut client, session) = odd();
+    let id = client.prompt(&session, "extensions");
+    let frames = client.until(|frame| frame["method"] == "_odd/wish");
+    let told =
+        |method: &str| frames.iter().find(|frame| frame["method"] == method).unwrap()["params"].clone();
+    assert_eq!(told("_odd/told"), json!({ "sessionId": session, "mood": "fine", "_meta": { "x": 1 } }));
+    assert_eq!(told("_odd/told_nobody")["mood"], "fine");
+    assert_eq!(told("_odd/wish"), json!({ "sessionId": session, "wish": "tea" }));
+    let wish = frames.last().unwrap();
+    client.write(&json!({ "jsonrpc": "2.0", "id": wish["id"], "result": { "tea": true } }));
+    assert_eq!(text_of(&client.frames_to(id)), r#"{"tea": true}"#);
+    let asked = client.call("_odd/asked", json!({ "sessionId": session, "what": [1] }));
+    assert_eq!(asked, json!({ "asked": { "sessionId": "odd-1", "what": [1] } }));
+    client.finish();
+}
+
+#[test]
+fn an_agent_that_cannot_work_is_left_alone_for_a_while_and_that_is_said() {
+    let world = World::new();
+    world.settings("[agents.broken]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"echo no key >&2; exit 3\"]\n");
+    let mut client = world.serve(&["--agent", "broken"]);
+    let mut refused = String::new();
+    for _ in 0..5 {
+        let id = client.send("session/new", world.folder());
+        refused = client.reply(id)["error"].to_string();
+        assert!(refused.contains("no key"), "{refused}");
+    }
+    assert!(refused.contains("times in a row") && refused.contains("tried again in"), "{refused}");
+    client.finish();
+}
