@@ -104,10 +104,32 @@ impl Agent {
     }
 }
 
-/// The same command behind a server.
+/// The same command behind a server, as a command.
 pub fn behind(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
+    let mut serve = serving(command, place, server)?;
+    serve.arg("--").arg(command.get_program()).args(command.get_args());
+    Ok(serve)
+}
+
+/// The same command behind a server, as the agent that people know by this name: what the server's own table
+/// says of it holds.
+pub fn behind_as(name: &str, command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
+    // Zed's is an earlier version of the other one.
+    let name: String = name.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    let program = command.get_program().to_string_lossy();
+    let settings = format!("[agents.{name}]\ncommand = {program:?}\nargs = {arguments:?}\n");
+    fs::create_dir_all(state(place))?;
+    fs::write(state(place).join("config.toml"), settings)?;
+    let mut serve = serving(command, place, server)?;
+    // What the agent asks is to reach the client, who is there to answer.
+    serve.args(["--agent", &name, "--approval", "suggest"]);
+    Ok(serve)
+}
+
+fn serving(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
     let mut serve = program(server);
-    serve.arg("serve");
+    serve.arg("serve").env("ROPEWALK_HOME", state(place));
     for (name, value) in command.get_envs() {
         let (Some(name), Some(value)) = (name.to_str(), value) else { bail!("a variable that is no text") };
         // What everybody is given need not be named.
@@ -116,9 +138,11 @@ pub fn behind(command: &Command, place: &Place, server: &Path) -> anyhow::Result
         }
         serve.env(name, value);
     }
-    serve.env("ROPEWALK_HOME", place.home.with_file_name("state"));
-    serve.arg("--").arg(command.get_program()).args(command.get_args());
     Ok(serve)
+}
+
+fn state(place: &Place) -> PathBuf {
+    place.home.with_file_name("state")
 }
 
 /// The program of one of the agents, installed if need be.

@@ -100,6 +100,13 @@ impl Chosen {
         })
     }
 
+    /// A program that is known keeps its things where it always does, however it is started.
+    fn as_known(self, known: Option<&Entry>) -> Self {
+        let Some(entry) = known else { return self };
+        let (environment, pass) = (entry.environment.clone(), entry.pass.clone());
+        Self { environment, pass, own_folders: own_folders(entry), ..self }
+    }
+
     /// What the command line and the settings say. Nothing: our own agent.
     fn wanted(
         options: &AgentOptions,
@@ -107,7 +114,8 @@ impl Chosen {
         guards: &Guards,
     ) -> Result<Option<Self>, Trouble> {
         if !command.is_empty() {
-            return Self::command(command).map(Some);
+            let known = entries::running(&guards.config, &words::label(command))?;
+            return Self::command(command).map(|chosen| Some(chosen.as_known(known.as_ref())));
         }
         let name = options.agent.as_deref().or(guards.config.agent.as_deref()).filter(|name| *name != OURS);
         name.map(|name| named(&guards.config, name).and_then(|entry| Self::of(&entry))).transpose()

@@ -24,6 +24,7 @@ pub struct Rules {
     more: Vec<String>,
     any_time: Vec<String>,
     last_counts: Vec<String>,
+    ended: Vec<String>,
     /// Texts that a number of the moment stands after.
     numbers: Vec<String>,
 }
@@ -49,6 +50,7 @@ impl Rules {
                 Some("more") => rules.more.extend(names("frames")?),
                 Some("any time") => rules.any_time.extend(names("frames")?),
                 Some("last counts") => rules.last_counts.extend(names("frames")?),
+                Some("ended") => rules.ended.extend(names("frames")?),
                 _ => bail!("no rule is known as {}", entry["rule"]),
             }
         }
@@ -132,6 +134,9 @@ pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<Stri
             steps.push(&said.step);
         }
     }
+    let through: Vec<Said> =
+        through.iter().filter(|said| !is_ended_for(said, direct, rules)).cloned().collect();
+    let through = through.as_slice();
     for step in steps {
         let of = |all: &[Said]| {
             folded(all.iter().filter(|said| said.step == *step && !Rules::has(&rules.any_time, said)), rules)
@@ -180,6 +185,13 @@ fn folded<'a>(all: impl Iterator<Item = &'a Said>, rules: &Rules) -> Vec<Said> {
         }
     }
     folded
+}
+
+/// Whether a frame ends a call that the agent alone has left open.
+fn is_ended_for(said: &Said, direct: &[Said], rules: &Rules) -> bool {
+    Rules::has(&rules.ended, said)
+        && said.frame["params"]["update"]["status"] == "failed"
+        && !direct.iter().any(|other| same_call(&other.frame, &said.frame) && !running(&other.frame))
 }
 
 fn overlay(whole: &mut Value, update: &Value) {
@@ -362,6 +374,15 @@ mod tests {
         .unwrap();
         assert_eq!(of_agent.unnumbered("pid: 12, pid: 345"), "pid: N, pid: N");
         assert!(differences(&[timed(1), text("a")], &[text("a"), timed(1)], &of_agent).is_empty());
+    }
+
+    #[test]
+    fn only_a_call_that_was_left_open_may_be_ended() {
+        let open = [call("in_progress", "a")];
+        let ended = [call("in_progress", "a"), call("failed", "the turn was cancelled")];
+        assert!(check(&open, &ended).is_empty());
+        assert_eq!(check(&[], &[call("completed", "a")]).len(), 1);
+        assert_eq!(check(&[call("completed", "a")], &[call("completed", "a"), call("failed", "b")]).len(), 1);
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl<'a> Drive<'a> {
         if self.way == Way::Direct {
             return Ok(command);
         }
-        let serve = super::behind(&command, place, &command::server()?)?;
+        let serve = super::behind_as(self.agent.name, &command, place, &command::server()?)?;
         Ok(if self.editor { within_editor(&serve) } else { serve })
     }
 
@@ -233,6 +233,8 @@ impl<'a> Drive<'a> {
     /// Sets an option to what it is: what others do would be another story for each agent.
     fn option(&mut self) -> anyhow::Result<Verdict> {
         let options = self.report.opened["configOptions"].as_array().cloned().unwrap_or_default();
+        // The server's own option is none of the agent's.
+        let options: Vec<_> = options.into_iter().filter(|option| option["id"] != "approval").collect();
         let model = options.iter().find(|option| option["category"] == "model");
         let Some(option) = model.or(options.first()) else {
             return Ok(Verdict::Lacks("it has no options".into()));

@@ -165,6 +165,15 @@ pub fn named(config: &Config, name: &str) -> Result<Entry, Trouble> {
     Err(Trouble::not_found(format!("there is no agent {name:?}")).fix(fix))
 }
 
+/// The agent that a command starts, by what the command is called: `npx -y @google/gemini-cli@1` is one way to
+/// start gemini.
+pub fn running(config: &Config, label: &str) -> Result<Option<Entry>, Trouble> {
+    let name = label.split('@').next().unwrap_or(label);
+    let is_started =
+        |entry: &Entry| entry.is_called(name) || entry.commands.iter().any(|command| command == name);
+    Ok(all(config)?.into_iter().find(is_started))
+}
+
 /// Names that may have been meant, the nearest first.
 fn nearest<'a>(entries: &'a [Entry], wanted: &str) -> Vec<&'a str> {
     let wanted = wanted.to_lowercase();
