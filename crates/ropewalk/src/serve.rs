@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{BoxFuture, Limits, Principal, Registry, Timestamp};
+use engine::{BoxFuture, Limits, Principal, Registry, SystemClock, Timestamp};
 use net::hall::Hall;
 use net::{Connection, ConnectionParts, Greeted, Rules};
 use store::audit::Audit;
@@ -15,7 +15,6 @@ use wire::{Backends, Dialect, Identity};
 
 use crate::bridge::{Bridging, House, Wanted};
 use crate::cli::ServeOptions;
-use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::doors::{Door, Open, Shared};
 use crate::external::{self, OnlyOurs, Outside};
