@@ -88,6 +88,7 @@ fn test() -> anyhow::Result<()> {
             "--lib",
             "--bins",
             "--tests",
+            "--examples",
         ]);
     }
     command::run(command.env("SLOW", "1"))

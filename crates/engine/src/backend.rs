@@ -193,6 +193,13 @@ pub struct TurnError(pub String);
 #[error("the session is gone")]
 pub struct SessionGone;
 
+/// Nobody is left to be told.
+impl From<SessionGone> for TurnError {
+    fn from(gone: SessionGone) -> Self {
+        Self(gone.to_string())
+    }
+}
+
 /// What came of a wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -406,6 +413,11 @@ impl TurnContext {
 
     pub fn turn(&self) -> TurnId {
         self.turn
+    }
+
+    /// The session that the turn belongs to.
+    pub fn session(&self) -> &SessionId {
+        self.hosts.session()
     }
 
     async fn report(&self, kind: ReportKind) -> Result<(), SessionGone> {

@@ -257,6 +257,34 @@ pub struct AskRequest {
     pub foreign: Option<Box<ForeignAsk>>,
 }
 
+impl AskRequest {
+    /// A wish of which no more is known than this. "Always" would allow what has the same title.
+    pub fn new(tool: &str, title: impl Into<Arc<str>>, class: ToolClass) -> Self {
+        let title = title.into();
+        let (kind, risk) = match class {
+            ToolClass::Read => (ToolKind::Read, Risk::Low),
+            ToolClass::Edit => (ToolKind::Edit, Risk::Medium),
+            ToolClass::Execute => (ToolKind::Execute, Risk::Medium),
+            ToolClass::Network => (ToolKind::Fetch, Risk::Medium),
+        };
+        Self {
+            call: None,
+            tool: tool.into(),
+            subject: Arc::clone(&title),
+            title,
+            kind,
+            class,
+            path: None,
+            input: Opaque("{}".into()),
+            risk,
+            reason: "".into(),
+            preview: Vec::new(),
+            question: None,
+            foreign: None,
+        }
+    }
+}
+
 /// How an external agent asks, and what can be answered to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignAsk {

@@ -136,6 +136,10 @@ impl Hosts {
         Arc::new(Self { session, offered: Mutex::default() })
     }
 
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.session
+    }
+
     /// Takes an offer. One that is at work here comes before those that merely look on.
     pub(crate) fn offer(&self, host: &Arc<dyn Host>, at_work: bool) {
         let surface = host.surface();

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The longest session id that is accepted from anybody.
 pub const SESSION_ID_CHARS_MAX: usize = 128;
@@ -121,6 +122,18 @@ pub struct Timestamp(pub i64);
 /// The time of day. Injected, because tests own the time.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
+}
+
+/// The machine's own clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod store;
 mod task;
 #[cfg(test)]
 mod testing;
+mod turns;
 
 pub use backend::{
     Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting, Greeting,
@@ -46,7 +47,7 @@ pub use host::{
 };
 pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,
-    SurfaceId, Timestamp, TurnId,
+    SurfaceId, SystemClock, Timestamp, TurnId,
 };
 pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
@@ -62,3 +63,4 @@ pub use settings::{
     full_id, full_name,
 };
 pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+pub use turns::Turns;

@@ -65,6 +65,14 @@ pub(crate) enum Misplaced {
 }
 
 impl Rules {
+    /// The same for whoever comes from elsewhere: they work below the server's own folder, or in one that its
+    /// owner opened.
+    pub fn confined(&self) -> Self {
+        let allowed = self.allowed_dirs.clone().unwrap_or_default();
+        let places: Vec<_> = std::iter::once(self.home_dir.clone()).chain(allowed).collect();
+        Self { allowed_dirs: Some(places.clone()), places: Some(places), ..self.clone() }
+    }
+
     /// The folder for a new session: one that this server opens to its clients.
     pub(crate) fn place(&self, wanted: Option<&str>) -> Result<PathBuf, Misplaced> {
         let Some(wanted) = wanted else { return Ok(self.home_dir.clone()) };

@@ -3,6 +3,7 @@
 
 pub mod memory;
 pub mod stdio;
+pub mod stream;
 
 use tokio::sync::mpsc;
 use wire::Frame;

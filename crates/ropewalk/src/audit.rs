@@ -7,7 +7,7 @@ mod verify;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use engine::{Clock, RuleEffect, Timestamp};
+use engine::{Clock, RuleEffect, SystemClock, Timestamp};
 use guard::RuleChange;
 use net::hall::Happened;
 use serde_json::{Map, Value, json};
@@ -15,7 +15,6 @@ use store::audit::{Entry, KeyError};
 use wire::Hello;
 
 use crate::cli::{AuditArchiveOptions, AuditCommand};
-use crate::clock::SystemClock;
 use crate::trouble::Trouble;
 use crate::{paths, terminal};
 

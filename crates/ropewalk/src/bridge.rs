@@ -29,7 +29,7 @@ use crate::cli::{AlsoBridge, BridgeOptions};
 use crate::config::{self, Config};
 use crate::sessions::find;
 use crate::trouble::Trouble;
-use crate::{chat, doors, paths, run, sealed, secrets, server, terminal};
+use crate::{chat, paths, run, sealed, secrets, server, terminal};
 
 /// Where the token may be, besides on the command line.
 const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
@@ -156,7 +156,7 @@ impl Bridging {
         teller: Teller,
     ) -> Result<Self, Trouble> {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let rules = Rules { source: SOURCE.into(), ..doors::confined(house.rules) };
+        let rules = Rules { source: SOURCE.into(), ..house.rules.confined() };
         let host = server::host_name();
         let machine = Claimed::take(&host)?;
         let desk = Desk::new(DeskParts {

@@ -2,14 +2,13 @@
 
 use std::process::ExitCode;
 
-use engine::{Clock, Timestamp};
+use engine::{Clock, SystemClock, Timestamp};
 use net::sealed::SealedDevice;
 use serde_json::json;
 use wire::native::{Answered, Device, Request, Role};
 
 use crate::cli::{DevicesCommand, DevicesListOptions, DevicesRevokeOptions};
 use crate::client::{self, Server};
-use crate::clock::SystemClock;
 use crate::sealed;
 use crate::terminal;
 use crate::trouble::Trouble;

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use engine::{Follower, ListQuery, Principal, Registry, Timestamp};
+use engine::{Follower, Registry, Timestamp};
 use net::hall::{Hall, Places};
 use net::http::{
     Client, Digest, Doors, Gate, GateParts, HostName, Listening, Names, Origin, Tls, TlsError, Transports,
@@ -49,13 +49,6 @@ pub struct Door {
     ports_more: u16,
     lan: Option<Lan>,
     pushes: Option<Pushes>,
-}
-
-/// Whoever comes in here works below the server's own folder, or in one that its owner opened.
-pub fn confined(rules: &Rules) -> Rules {
-    let allowed = rules.allowed_dirs.clone().unwrap_or_default();
-    let places: Vec<_> = std::iter::once(rules.home_dir.clone()).chain(allowed).collect();
-    Rules { allowed_dirs: Some(places.clone()), places: Some(places), ..rules.clone() }
 }
 
 /// Whether everybody may ask what the server is. The variable is zeph's.
@@ -258,7 +251,7 @@ impl Door {
     fn doors(&self, shared: &Shared, gate: Arc<Gate>) -> Doors {
         Doors {
             registry: Arc::clone(&shared.registry),
-            rules: Rules { source: "http".into(), discovery: self.discovery, ..confined(&shared.rules) },
+            rules: Rules { source: "http".into(), discovery: self.discovery, ..shared.rules.confined() },
             identity: shared.identity.clone(),
             dialect: shared.dialect,
             greeted: shared.greeted.clone(),
@@ -365,11 +358,7 @@ fn open_when_ready(registry: &Arc<Registry>, gate: &Arc<Gate>) -> CancellationTo
     let ready = CancellationToken::new();
     let opened = ready.clone();
     registry.tracker().spawn(async move {
-        let query = ListQuery { limit: 1, ..ListQuery::all(Principal::local()) };
-        if let Err(error) = asked.list(query).await {
-            tracing::warn!(%error, "the sessions cannot be listed");
-        }
-        gate.open();
+        gate.open_after(&asked).await;
         opened.cancel();
     });
     ready

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Clock, Timestamp};
+use engine::{Clock, SystemClock, Timestamp};
 use hub::people::{Failure, People, PeopleOptions, PushOptions};
 use hub::{Front, Hub, HubParts, NodeId};
 use net::hall::push::Reach;
@@ -22,7 +22,6 @@ use crate::cli::{
     HubArguments, HubAuditOptions, HubCommand, HubLinkOptions, HubOptions, HubStatusOptions, HubStoreOptions,
     HubTokenOptions,
 };
-use crate::clock::SystemClock;
 use crate::trouble::Trouble;
 use crate::{doors, paths, server, terminal};
 

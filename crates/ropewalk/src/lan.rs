@@ -9,12 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use engine::{Clock, Timestamp};
+use engine::{Clock, SystemClock, Timestamp};
 use net::http::Tls;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 
 use crate::cli::UpOptions;
-use crate::clock::SystemClock;
 use crate::trouble::Trouble;
 use crate::{doors, paths};
 

@@ -8,7 +8,6 @@ mod browser;
 mod chat;
 mod cli;
 mod client;
-mod clock;
 mod config;
 mod devices;
 mod doctor;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::{Clock, Follower};
+use engine::{Clock, Follower, SystemClock};
 use net::Metrics;
 use net::metrics::Counting;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::SystemClock;
 use crate::traces::{self, Endpoint, Exporter, FLUSH_MAX, Pace, Traces};
 use crate::{paths, trouble::Trouble};
 

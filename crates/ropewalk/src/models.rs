@@ -14,9 +14,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use agent::{Budget, Model, ModelInfo, Offline, Provider, Secret, Spending};
+use engine::SystemClock;
 
 use crate::cli::{BudgetOptions, ModelsCommand};
-use crate::clock::SystemClock;
 use crate::config::{self, Config, ModelSettings};
 use crate::trouble::Trouble;
 use crate::{paths, secrets};

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::Follower;
+use engine::{Follower, SystemClock};
 use net::hall::Hall;
 use net::hall::push::{self, Office, Push, PushParts, Reach, Vapid};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::trouble::Trouble;
 use crate::{paths, terminal};

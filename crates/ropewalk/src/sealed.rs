@@ -5,14 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Clock;
+use engine::{Clock, SystemClock};
 use net::sealed::{self, SealedDevice, Vault, VaultError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use wire::native::Device;
 
 use crate::cli::PairOptions;
-use crate::clock::SystemClock;
 use crate::devices::role;
 use crate::pair::{LOOK_EVERY, drawn};
 use crate::paths;

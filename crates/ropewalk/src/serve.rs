@@ -6,16 +6,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{BoxFuture, Limits, Principal, Registry, Timestamp};
+use engine::{Limits, Principal, Registry, SystemClock, Timestamp};
 use net::hall::Hall;
-use net::{Connection, ConnectionParts, Greeted, Rules};
+use net::{ConnectionParts, Greeted, Rules, Served};
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::{Backends, Dialect, Identity};
 
 use crate::bridge::{Bridging, House, Wanted};
 use crate::cli::ServeOptions;
-use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::doors::{Door, Open, Shared};
 use crate::external::{self, OnlyOurs, Outside};
@@ -25,9 +24,6 @@ use crate::models::Models;
 use crate::trouble::Trouble;
 use crate::up::Up;
 use crate::{audit, backends, editors, paths, run, server, terminal};
-
-/// How long the last bytes may take to leave.
-const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
     match prepare(options) {
@@ -251,7 +247,7 @@ async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), 
             return Ok(Err(trouble));
         }
     };
-    let mut editor = if prepared.stdio { Some(Editor::listen(&shared)?) } else { None };
+    let mut editor = if prepared.stdio { Some(self::editor(&shared)?) } else { None };
     tokio::select! {
         () = hung_up(&mut editor, http.is_some()) => tracing::info!("the client hung up"),
         _ = terminate.recv() => tracing::info!("asked to stop"),
@@ -259,7 +255,7 @@ async fn serve_until_ended(mut prepared: Prepared) -> anyhow::Result<Result<(), 
         () = given_up(&mut bridging) => {}
     }
     if let Some(editor) = &editor {
-        editor.connection.stop_reading();
+        editor.stop_reading();
     }
     if let Some(http) = &http {
         http.stop();
@@ -293,44 +289,27 @@ async fn given_up(bridging: &mut Option<Bridging>) {
 }
 
 /// The client on standard input and output.
-struct Editor {
-    connection: Connection,
-    written: BoxFuture<'static, ()>,
-}
-
-impl Editor {
-    fn listen(shared: &Shared) -> anyhow::Result<Self> {
-        let (link, written) = net::stdio::open()?;
-        let parts = ConnectionParts {
-            registry: Arc::clone(&shared.registry),
-            principal: Principal::local(),
-            rules: shared.rules.clone(),
-            identity: shared.identity.clone(),
-            dialect: shared.dialect,
-            client: None,
-            name: "client".into(),
-            any_session: false,
-            metrics: Some((Arc::clone(&shared.metrics), net::metrics::Door::Stdio)),
-            greeted: shared.greeted.clone(),
-        };
-        // Whether the last bytes were written is all that is asked of it.
-        let written = Box::pin(async { drop(written.await) });
-        Ok(Self { connection: Connection::start(parts, link), written })
-    }
-
-    async fn finish(self) {
-        self.connection.finish().await;
-        if tokio::time::timeout(OUTPUT_GRACE, self.written).await.is_err() {
-            tracing::info!("the client did not take the last bytes");
-        }
-    }
+fn editor(shared: &Shared) -> anyhow::Result<Served> {
+    let parts = ConnectionParts {
+        registry: Arc::clone(&shared.registry),
+        principal: Principal::local(),
+        rules: shared.rules.clone(),
+        identity: shared.identity.clone(),
+        dialect: shared.dialect,
+        client: None,
+        name: "client".into(),
+        any_session: false,
+        metrics: Some((Arc::clone(&shared.metrics), net::metrics::Door::Stdio)),
+        greeted: shared.greeted.clone(),
+    };
+    Ok(Served::start(parts, net::stdio::open()?))
 }
 
 /// Waits until the only client has hung up. With HTTP there may be others: then this one is seen off,
 /// and the wait has no end.
-async fn hung_up(editor: &mut Option<Editor>, http: bool) {
+async fn hung_up(editor: &mut Option<Served>, http: bool) {
     if let Some(client) = editor {
-        client.connection.input_ended().await;
+        client.input_ended().await;
         if !http {
             return;
         }

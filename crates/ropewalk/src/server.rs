@@ -7,6 +7,7 @@ use std::time::Duration;
 use agent::{Agent, AgentConfig, ForgetsUndo};
 use engine::{
     APPROVAL, Backend, Clock, Follower, Limits, MemoryStore, Registry, RegistryParts, Settings, Store,
+    SystemClock,
 };
 use guard::Rulebook;
 use net::hall::Hall;
@@ -16,7 +17,6 @@ use store::SqliteStore;
 use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
 use tokio::runtime::Handle;
 
-use crate::clock::SystemClock;
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::shelf::Shelf;

@@ -9,6 +9,7 @@ mod client;
 mod door;
 mod older;
 mod story;
+mod streams;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,16 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODE, SessionContext, SessionSpec,
-    SettingSpec, Stop, TurnContext, TurnError, TurnInput, approval_spec,
+    Abilities, Backend, BackendSession, Category, Choice, MODE, SessionContext, SessionSpec, SettingSpec,
+    Stop, TurnContext, TurnError, TurnInput, approval_spec,
 };
 
-type Play = dyn Fn(TurnInput, TurnContext) -> BoxFuture<'static, Result<Stop, TurnError>> + Send + Sync;
-
-pub struct Turns {
-    abilities: Abilities,
-    play: Arc<Play>,
-}
+/// The plain one, with modes and images.
+pub struct Turns(engine::Turns);
 
 impl Turns {
     /// Every turn of every session is one call of `play`.
@@ -21,14 +17,22 @@ impl Turns {
     where
         F: Future<Output = Result<Stop, TurnError>> + Send + 'static,
     {
-        let abilities = Abilities {
-            settings: vec![mode_spec(), approval_spec()],
-            commands: Vec::new(),
-            tools: Vec::new(),
-            images: true,
-            servers: false,
-        };
-        Self { abilities, play: Arc::new(move |input, context| Box::pin(play(input, context))) }
+        let settings = vec![mode_spec(), approval_spec()];
+        Self(engine::Turns::new(play).with(Abilities { settings, images: true, ..Abilities::default() }))
+    }
+}
+
+impl Backend for Turns {
+    fn abilities(&self) -> &Abilities {
+        self.0.abilities()
+    }
+
+    fn open(&self, spec: SessionSpec, context: SessionContext) -> Arc<dyn BackendSession> {
+        self.0.open(spec, context)
+    }
+
+    fn project_rules(&self, cwd: &Path) -> Vec<String> {
+        self.0.project_rules(cwd)
     }
 }
 
@@ -41,33 +45,5 @@ fn mode_spec() -> SettingSpec {
         category: Category::Mode,
         choices: vec![choice("code"), choice("ask")],
         default: "code".into(),
-    }
-}
-
-impl Backend for Turns {
-    fn abilities(&self) -> &Abilities {
-        &self.abilities
-    }
-
-    fn open(&self, _spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
-        Arc::new(TurnsSession { play: Arc::clone(&self.play) })
-    }
-
-    fn project_rules(&self, _cwd: &Path) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-struct TurnsSession {
-    play: Arc<Play>,
-}
-
-impl BackendSession for TurnsSession {
-    fn turn(
-        self: Arc<Self>,
-        input: TurnInput,
-        context: TurnContext,
-    ) -> BoxFuture<'static, Result<Stop, TurnError>> {
-        (self.play)(input, context)
     }
 }

@@ -26,7 +26,7 @@ use axum::http::header::{
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use engine::{Principal, SessionId};
+use engine::{ListQuery, Principal, Registry, SessionId};
 use tokio::time::Instant;
 
 use super::Doors;
@@ -140,6 +140,15 @@ impl Gate {
     /// From here on requests are served; before, they are told to come again.
     pub fn open(&self) {
         self.open.store(true, Ordering::Release);
+    }
+
+    /// The same once the sessions have answered, whatever they say: who comes next does not wait for the disk.
+    pub async fn open_after(&self, registry: &Registry) {
+        let query = ListQuery { limit: 1, ..ListQuery::all(Principal::local()) };
+        if let Err(error) = registry.list(query).await {
+            tracing::warn!(%error, "the sessions cannot be listed");
+        }
+        self.open();
     }
 
     pub fn is_open(&self) -> bool {

@@ -1,9 +1,9 @@
 //! Before anybody is known: whether a request is meant for us, which page sends it, which body we take, and
 //! what every answer wears. The gate of a server begins here, and so does the door of a hub.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -44,8 +44,11 @@ pub fn no_token_in_url(request: &Request) -> Result<(), Refusal> {
 /// Whose request it is, for counting. A proxy adds the address it speaks for at the end; what stands before was
 /// sent by that address itself.
 pub fn address(behind_proxy: bool, request: &Request) -> IpAddr {
-    let peer = request.extensions().get::<Peer>();
-    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
+    let ours = request.extensions().get::<Peer>().map(|peer| peer.address);
+    // A program that serves our routes by itself says it in axum's way.
+    let others = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let peer = ours.or_else(others);
+    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.ip().to_canonical());
     if !behind_proxy {
         return peer;
     }

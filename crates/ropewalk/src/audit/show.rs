@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::process::ExitCode;
 
-use engine::Clock;
+use engine::{Clock, SystemClock};
 use serde_json::{Map, Value, json};
 use store::audit::{Placed, Row};
 
 use super::unreadable;
 use crate::cli::{AuditQueryOptions, AuditShowOptions};
-use crate::clock::SystemClock;
 use crate::paths;
 use crate::terminal::{self, cut, one_line};
 use crate::trouble::Trouble;

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use net::memory::Peer;
 use serde_json::{Value, json};
+use tokio::io::DuplexStream;
 use wire::Frame;
 
-use super::{DEADLINE, Story};
+use super::{DEADLINE, Story, streams};
 
 /// Frames shown when a wait fails.
 const SHOWN_MAX: usize = 40;
@@ -58,6 +59,11 @@ impl Client {
             answer: None,
             last_id: 0,
         }
+    }
+
+    /// A client at the other end of a stream.
+    pub fn over(stream: DuplexStream, workspace: PathBuf) -> Self {
+        Self::new(streams::peer(stream), workspace)
     }
 
     /// From here on every permission request is answered with this option.

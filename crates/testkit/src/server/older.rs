@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use net::memory::Peer;
 use serde_json::{Value, json};
+use tokio::io::DuplexStream;
 use wire::Frame;
 
-use super::{DEADLINE, Refused};
+use super::{DEADLINE, Refused, streams};
 
 /// Frames shown when a wait fails.
 const SHOWN_MAX: usize = 40;
@@ -35,6 +36,11 @@ impl OlderClient {
             replies: HashMap::new(),
             last_id: 0,
         }
+    }
+
+    /// A client at the other end of a stream.
+    pub fn over(stream: DuplexStream, workspace: PathBuf) -> Self {
+        Self::new(streams::peer(stream), workspace)
     }
 
     /// A new session in the workspace.
