@@ -5,6 +5,7 @@ mod choice;
 mod death;
 #[path = "../ended/mod.rs"]
 mod ended;
+mod journal;
 mod shown;
 mod turns;
 mod world;
