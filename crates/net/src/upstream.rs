@@ -6,6 +6,7 @@
 mod crew;
 mod desk;
 mod external;
+mod journal;
 mod peer;
 mod pool;
 mod process;
@@ -13,5 +14,6 @@ mod seat;
 
 pub use desk::{Desk, DeskSpec, Grant};
 pub use external::{External, ExternalConfig, Patience, Place};
+pub use journal::{Journal, Notes};
 pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};
 pub use process::{Launch, LaunchError, Process, ProcessEnd, ProcessNews, environment};

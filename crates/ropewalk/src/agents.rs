@@ -3,6 +3,7 @@
 mod check;
 mod list;
 mod modes;
+mod replay;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ pub fn run(command: &AgentsCommand) -> ExitCode {
         AgentsCommand::List(options) => (in_runtime(list::run(options)), options.json),
         AgentsCommand::Check(options) => (in_runtime(check::run(options)), options.json),
         AgentsCommand::InstallHint(options) => (hint(options).map(|()| ExitCode::SUCCESS), options.json),
+        AgentsCommand::Replay(options) => (replay::run(options), options.json),
         AgentsCommand::Modes(options) => (modes::run(options).map(|()| ExitCode::SUCCESS), options.json),
     };
     outcome.unwrap_or_else(|trouble| trouble.report(as_json))

@@ -27,7 +27,8 @@ use crate::sessions::Since;
 
 pub use acp::AcpOptions;
 pub use agents::{
-    AgentOptions, AgentsCheckOptions, AgentsCommand, AgentsHintOptions, AgentsListOptions, AgentsModesOptions,
+    AgentOptions, AgentsCheckOptions, AgentsCommand, AgentsHintOptions, AgentsListOptions,
+    AgentsModesOptions, AgentsReplayOptions,
 };
 pub use audit::{
     AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat, AuditQueryOptions, AuditSealOptions,

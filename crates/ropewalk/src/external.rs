@@ -4,6 +4,7 @@
 //! of known agents. A project has no say in it: whoever names a program has it started.
 
 mod entries;
+mod journal;
 mod table;
 mod words;
 
@@ -56,6 +57,8 @@ pub struct Chosen {
     pub pass: Vec<String>,
     pub own_folders: Vec<PathBuf>,
     pub sandbox: Option<Mode>,
+    /// Where everything that it says is noted.
+    pub journal: Option<PathBuf>,
     /// What it said of itself is kept under this name.
     kept_as: String,
 }
@@ -71,6 +74,7 @@ impl Chosen {
             pass: entry.pass.clone(),
             own_folders: own_folders(entry),
             sandbox: entry.sandbox,
+            journal: None,
             kept_as: entry.name.clone(),
         })
     }
@@ -96,6 +100,7 @@ impl Chosen {
             pass: Vec::new(),
             own_folders: Vec::new(),
             sandbox: None,
+            journal: None,
             kept_as: format!("command-{digest}"),
         })
     }
@@ -128,6 +133,7 @@ impl Chosen {
         for (_, value) in self.environment.iter().filter(secret) {
             secrets::also(value);
         }
+        let journal = self.journal.as_deref().map(|file| journal::begin(&self.name, file)).transpose()?;
         let config = ExternalConfig {
             name: self.name.as_str().into(),
             program: self.program.clone(),
@@ -142,6 +148,7 @@ impl Chosen {
             editor_terminal: guards.config.editor_terminal.unwrap_or(true),
             home: home.to_owned(),
             greeting_file: Some(paths::agents()?.join(format!("{}.json", self.kept_as))),
+            journal: journal.map(Arc::new),
             patience: Patience::default(),
         };
         let tasks = TaskTracker::new();
@@ -221,12 +228,13 @@ pub fn choose(
     home: &Path,
 ) -> Result<(), Trouble> {
     let Some(mut chosen) = Chosen::wanted(options, command, guards)? else {
-        if options.agent_env.is_empty() {
-            return Ok(());
-        }
-        return Err(
-            Trouble::usage("--agent-env is for an agent of another program").fix("name one with --agent")
-        );
+        let theirs =
+            [("--agent-env", !options.agent_env.is_empty()), ("--journal", options.journal.is_some())];
+        return match theirs.into_iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((option, _)) => Err(Trouble::usage(format!("{option} is for an agent of another program"))
+                .fix("name one with --agent")),
+        };
     };
     if let Some(option) = only_ours.first() {
         return Err(Trouble::usage(format!("{option} means nothing to {}", chosen.name))
@@ -234,6 +242,7 @@ pub fn choose(
             .fix(format!("leave it out, or work with --agent {OURS}")));
     }
     chosen.pass.extend(options.agent_env.iter().cloned());
+    chosen.journal = options.journal.clone();
     if let Some(mode) = chosen.sandbox.filter(|_| only_ours.guard.sandbox.is_none()) {
         if mode == Mode::Off && guards.reach.mode != Mode::Off {
             guards::warn(&format!(

@@ -3,6 +3,8 @@
 //! A frame over the limit is thrown away as it arrives, so memory stays flat however long it is, and
 //! the frame after it is read as usual.
 
+use sha2::{Digest, Sha256};
+
 /// The largest frame taken from anybody: an image of 20 MiB in base64 and its surroundings.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 /// A buffer that grew beyond this for one big frame is given back afterwards.
@@ -25,6 +27,8 @@ pub struct Dropped {
     pub bytes: u64,
     pub head: Vec<u8>,
     pub tail: Vec<u8>,
+    /// Of all of it, for who wants it: see [`FrameBuffer::hashing`].
+    pub sha256: Option<[u8; 32]>,
 }
 
 impl Dropped {
@@ -46,6 +50,9 @@ pub struct FrameBuffer {
     searched: usize,
     skipping: bool,
     dropped: Dropped,
+    /// Frames that are thrown away are hashed.
+    hashes: bool,
+    hasher: Option<Sha256>,
 }
 
 impl FrameBuffer {
@@ -57,7 +64,14 @@ impl FrameBuffer {
             searched: 0,
             skipping: false,
             dropped: Dropped::default(),
+            hashes: false,
+            hasher: None,
         }
+    }
+
+    /// From here on the hash of what is thrown away is known.
+    pub fn hashing(self) -> Self {
+        Self { hashes: true, ..self }
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -86,6 +100,7 @@ impl FrameBuffer {
             let frame = if too_long { None } else { clean(line).map(Frame::Line) };
             if too_long {
                 self.drop_bytes(end);
+                self.drop_whole();
             }
             self.start = end + 1;
             self.searched = self.start;
@@ -102,6 +117,7 @@ impl FrameBuffer {
     /// What is left when the stream ends without a last line end.
     pub fn finish(&mut self) -> Option<Frame> {
         let rest = clean(&self.bytes[self.start..]).map(Frame::Line);
+        self.drop_whole();
         let skipped = self.skipping.then_some(Frame::TooLong { limit_bytes: self.limit_bytes });
         self.bytes.clear();
         (self.start, self.searched, self.skipping) = (0, 0, false);
@@ -117,8 +133,20 @@ impl FrameBuffer {
     fn drop_bytes(&mut self, end: usize) {
         if !self.skipping {
             self.dropped = Dropped::default();
+            self.hasher = self.hashes.then(Sha256::new);
         }
-        self.dropped.take(&self.bytes[self.start..end]);
+        let bytes = &self.bytes[self.start..end];
+        self.dropped.take(bytes);
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(bytes);
+        }
+    }
+
+    /// All of a frame that was thrown away has been seen.
+    fn drop_whole(&mut self) {
+        if let Some(hasher) = self.hasher.take() {
+            self.dropped.sha256 = Some(hasher.finalize().into());
+        }
     }
 
     fn skip_if_too_long(&mut self) {
@@ -187,6 +215,26 @@ mod tests {
             assert_eq!((dropped.head.len(), dropped.tail.len()), (HEAD_BYTES, TAIL_BYTES));
             assert!(dropped.head.starts_with(b"{beginx") && dropped.tail.ends_with(b"xend}"), "{piece}");
         }
+    }
+
+    #[test]
+    fn a_dropped_frame_is_known_by_its_hash_if_that_is_wanted() {
+        let line = [b'x'; 5000];
+        for (piece, end) in [(1, true), (7, false), (4096, true), (1 << 20, false)] {
+            let mut buffer = FrameBuffer::new(10).hashing();
+            for part in line.chunks(piece) {
+                buffer.push(part);
+                assert_eq!(buffer.next_frame(), None);
+            }
+            buffer.push(if end { b"\n" } else { b"" });
+            let frame = if end { buffer.next_frame() } else { buffer.finish() };
+            assert_eq!(frame, Some(Frame::TooLong { limit_bytes: 10 }));
+            assert_eq!(buffer.dropped().sha256, Some(Sha256::digest(line).into()), "{piece}");
+        }
+        let mut buffer = FrameBuffer::new(10);
+        buffer.push(&[b'x'; 20]);
+        assert_eq!((buffer.next_frame(), buffer.finish().is_some()), (None, true));
+        assert_eq!(buffer.dropped().sha256, None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod content;
 mod ending;
 mod facts;
 mod hearing;
+pub mod journal;
 mod primer;
 mod raw;
 mod settings;

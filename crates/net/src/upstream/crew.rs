@@ -80,7 +80,8 @@ impl Crew {
         roots: &[PathBuf],
     ) -> Result<Arc<Self>, ForeignError> {
         let config = &shared.config;
-        let launch = launch(config, folder, roots);
+        let notes = config.journal.as_ref().and_then(|journal| journal.notes(&shared.tasks));
+        let launch = Launch { notes, ..launch(config, folder, roots) };
         let started = Instant::now();
         let (process, ears) =
             Process::start(launch, &shared.tasks).await.map_err(|error| failed(error.to_string()))?;
@@ -229,6 +230,7 @@ fn launch(config: &ExternalConfig, folder: &Path, roots: &[PathBuf]) -> Launch {
         fence,
         limits: config.limits,
         peer: PeerLimits::default(),
+        notes: None,
     }
 }
 

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use wire::upstream;
 
 use super::crew::Crew;
+use super::journal::Journal;
 use super::peer::{PeerError, Terms};
 use super::pool::Pool;
 use super::seat::Seat;
@@ -48,6 +49,8 @@ pub struct ExternalConfig {
     pub home: PathBuf,
     /// Where its greeting is kept.
     pub greeting_file: Option<PathBuf>,
+    /// Where everything that it says is noted.
+    pub journal: Option<Arc<Journal>>,
     pub patience: Patience,
 }
 
@@ -112,6 +115,9 @@ impl External {
     /// Ends every program that runs, and waits until they have.
     pub async fn end(&self) {
         self.shared.pool.end().await;
+        if let Some(journal) = &self.shared.config.journal {
+            journal.close();
+        }
     }
 
     /// Starts the program and says what it answers, word for word.

@@ -31,6 +31,8 @@ use tokio_util::task::TaskTracker;
 use wire::RpcId;
 use wire::acp::write_cancel_request;
 
+use super::journal::Notes;
+
 pub use hearing::{Answered, Ears, Ending, Heard};
 pub use noise::Noise;
 
@@ -151,14 +153,16 @@ struct Waiting {
 struct Waiter {
     reply: oneshot::Sender<Result<Box<RawValue>, PeerError>>,
     lane: Option<Arc<str>>,
+    method: Box<str>,
 }
 
 impl Peer {
-    /// Begins the conversation. Its tasks end with it.
+    /// Begins the conversation. Its tasks end with it. What the agent says is noted, if somebody wants it.
     pub fn start(
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
         limits: PeerLimits,
+        notes: Option<Notes>,
         tasks: &TaskTracker,
     ) -> (Self, Ears) {
         let (outgoing, unsaid) = mpsc::channel(OUTGOING_MAX);
@@ -171,7 +175,7 @@ impl Peer {
             deaf: CancellationToken::new(),
         });
         tasks.spawn(saying::write(Arc::clone(&shared), unsaid, output));
-        let ears = hearing::start(&shared, input, tasks);
+        let ears = hearing::start(&shared, input, notes, tasks);
         (Self { shared }, ears)
     }
 
@@ -235,7 +239,7 @@ impl Peer {
         lane: Option<Arc<str>>,
     ) -> Result<(oneshot::Receiver<Result<Box<RawValue>, PeerError>>, GivenUp), PeerError> {
         let (reply, answer) = oneshot::channel();
-        let number = self.shared.expect(Waiter { reply, lane })?;
+        let number = self.shared.expect(Waiter { reply, lane, method: method.into() })?;
         // Made before the first failure can come, so that nobody is waited for who was never asked.
         let mut given_up = GivenUp { shared: Arc::clone(&self.shared), number, asked: false };
         self.shared.say(saying::message(Some(number), method, params)?)?;

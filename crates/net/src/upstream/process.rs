@@ -21,6 +21,7 @@ use sandbox::{
 };
 use tokio_util::task::TaskTracker;
 
+use super::journal::Notes;
 use super::peer::{Ears, Peer, PeerLimits};
 use words::LastWords;
 
@@ -49,6 +50,8 @@ pub struct Launch {
     /// Those for processes, memory and files count. Time and output have none here.
     pub limits: Limits,
     pub peer: PeerLimits,
+    /// What it says is noted here.
+    pub notes: Option<Notes>,
 }
 
 /// Why a program was not started.
@@ -97,7 +100,7 @@ impl Process {
     /// Starts the program. What it says is heard by the ears; dropping them ends the conversation, not the
     /// program.
     pub async fn start(launch: Launch, tasks: &TaskTracker) -> Result<(Self, Ears), LaunchError> {
-        let Launch { name, program, arguments, environment, folder, fence, limits, peer } = launch;
+        let Launch { name, program, arguments, environment, folder, fence, limits, peer, notes } = launch;
         if !folder.is_dir() {
             return Err(LaunchError::NoFolder { name, folder });
         }
@@ -115,7 +118,7 @@ impl Process {
         let ServicePipes { stdin, stdout, stderr } = pipes;
         let words = Arc::new(LastWords::default());
         tasks.spawn(words::listen(stderr, Arc::clone(&words)));
-        let (peer, ears) = Peer::start(stdout, stdin, peer, tasks);
+        let (peer, ears) = Peer::start(stdout, stdin, peer, notes, tasks);
         Ok((Self { name, program, service, peer, words }, ears))
     }
 

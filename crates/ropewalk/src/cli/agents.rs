@@ -15,6 +15,11 @@ pub struct AgentOptions {
     /// A variable of yours that this agent is given too, by its name; repeat for more
     #[arg(long, value_name = "VARIABLE")]
     pub agent_env: Vec<String>,
+
+    /// Note everything that this agent says in a new file, frame by frame, for `ropewalk agents replay`. In a
+    /// folder, each start gets a file of its own
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
 }
 
 const AGENTS_HELP: &str = "\
@@ -24,7 +29,19 @@ Any program that speaks the Agent Client Protocol can work behind Ropewalk:
   ropewalk serve -- my-agent --acp
 
 Your own stand in config.toml as [agents.NAME] with command, args, env, pass, own_folders and sandbox.
-Exit codes: 0 well, 1 an agent does not answer or is not installed, 2 wrong usage, 5 no such agent.";
+Exit codes: 0 well, 1 an agent does not answer or is not installed, or a journal differs, 2 wrong usage,
+5 no such agent or file.";
+
+const REPLAY_HELP: &str = "\
+A journal is what an agent said, frame by frame, written by --journal FILE:
+
+  ropewalk run --agent opencode --journal one.jsonl \"say hello\"
+  ropewalk agents replay one.jsonl
+  ropewalk agents replay one.jsonl --against two.jsonl
+
+The first step that differs is named. Names that agents make up (of sessions, calls, messages) are compared
+by the order in which they appear, and times not at all.
+Exit codes: 0 nothing differs, 1 something does, 2 wrong usage, 5 no such file.";
 
 #[derive(Debug, Clone, Subcommand)]
 #[command(after_help = AGENTS_HELP)]
@@ -36,6 +53,9 @@ pub enum AgentsCommand {
     Check(AgentsCheckOptions),
     /// Say how an agent is installed
     InstallHint(AgentsHintOptions),
+    /// Hear a journal again, and say at which step it is not what was recorded
+    #[command(after_help = REPLAY_HELP)]
+    Replay(AgentsReplayOptions),
     /// Show the modes of Ropewalk's own agent and the helpers that it can send off
     #[command(alias = "mode")]
     Modes(AgentsModesOptions),
@@ -66,6 +86,20 @@ pub struct AgentsCheckOptions {
 pub struct AgentsHintOptions {
     /// The agent
     pub name: String,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct AgentsReplayOptions {
+    /// The journal
+    pub file: PathBuf,
+
+    /// Another journal of the same prompt, to compare it with
+    #[arg(long, value_name = "OTHER")]
+    pub against: Option<PathBuf>,
 
     /// As JSON
     #[arg(long)]

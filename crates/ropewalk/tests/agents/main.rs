@@ -6,6 +6,7 @@ mod death;
 #[path = "../ended/mod.rs"]
 mod ended;
 mod odd;
+mod journal;
 mod shown;
 mod turns;
 mod world;

@@ -10,7 +10,7 @@ use crate::world::{World, is, text_of};
 #[test]
 fn a_turn_of_another_program_is_a_turn() {
     let world = World::new();
-    let mut client = world.serve(&["--agent", "inner"]);
+    let mut client = world.serve(&["--agent", "inner", "--approval", "suggest"]);
     let opened = client.call("session/new", world.folder());
     let session = opened["sessionId"].as_str().unwrap().to_owned();
     let options = opened["configOptions"].to_string();

@@ -12,10 +12,12 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
+use wire::upstream::journal::Asked;
 use wire::{Fault, Frame, FrameBuffer, Message, RpcId};
 
 use super::noise::{self, Noise, Quiet, Remains};
 use super::{PeerError, Remote, Shared, Waiter};
+use crate::upstream::journal::Notes;
 
 /// Messages heard and not yet taken.
 const QUEUE_MAX: usize = 256;
@@ -135,6 +137,7 @@ impl Drop for Ears {
 pub(super) fn start(
     shared: &Arc<Shared>,
     input: impl AsyncRead + Send + Unpin + 'static,
+    notes: Option<Notes>,
     tasks: &TaskTracker,
 ) -> Ears {
     let (queue, heard) = mpsc::channel(QUEUE_MAX);
@@ -146,6 +149,7 @@ pub(super) fn start(
         room: Arc::new(Semaphore::new(rooms as usize)),
         rooms,
         quiet: Quiet::default(),
+        notes,
     };
     tasks.spawn(listener.listen(input));
     Ears { queue: heard, shared: Arc::clone(shared), ended: None }
@@ -158,6 +162,7 @@ struct Listener {
     /// All the room there is.
     rooms: u32,
     quiet: Quiet,
+    notes: Option<Notes>,
 }
 
 /// Nobody listens any more.
@@ -173,6 +178,9 @@ enum Wake {
 impl Listener {
     async fn listen(mut self, mut input: impl AsyncRead + Send + Unpin) {
         let mut buffer = FrameBuffer::new(self.shared.limits.line_bytes_max);
+        if self.notes.is_some() {
+            buffer = buffer.hashing();
+        }
         let mut bytes = vec![0; READ_BYTES];
         let ending = loop {
             match self.wake(&mut input, &mut bytes).await {
@@ -218,6 +226,9 @@ impl Listener {
     }
 
     async fn take(&mut self, frame: Frame, buffer: &FrameBuffer, last: bool) -> Result<(), Unheard> {
+        if let Some(notes) = &self.notes {
+            notes.take(&frame, buffer, |line| self.answered_by(line)).await;
+        }
         let line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { limit_bytes } => {
@@ -304,6 +315,15 @@ impl Listener {
 
     fn waiter(&self, id: &RpcId) -> Option<Waiter> {
         self.shared.waiting().by_number.remove(&number(id)?)
+    }
+
+    /// The request that waits for this answer.
+    fn answered_by(&self, line: &[u8]) -> Option<Asked> {
+        let Ok(Message::Response { id, .. }) = wire::parse(line) else { return None };
+        let waiting = self.shared.waiting();
+        let waiter = waiting.by_number.get(&number(&id)?)?;
+        let session = waiter.lane.as_ref().map(ToString::to_string);
+        Some(Asked { method: waiter.method.to_string(), session })
     }
 
     fn was_asked(&self, id: &RpcId) -> bool {

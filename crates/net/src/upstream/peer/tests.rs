@@ -39,7 +39,7 @@ fn talk_under(limits: PeerLimits) -> (Peer, Ears, Agent, TaskTracker) {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (input, output) = tokio::io::split(ours);
     let tasks = TaskTracker::new();
-    let (peer, ears) = Peer::start(input, output, limits, &tasks);
+    let (peer, ears) = Peer::start(input, output, limits, None, &tasks);
     let (input, output) = tokio::io::split(theirs);
     (peer, ears, Agent { input: BufReader::new(input), output }, tasks)
 }

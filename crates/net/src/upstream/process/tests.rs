@@ -18,6 +18,7 @@ fn launch(folder: &TempDir, line: &str) -> Launch {
         fence: None,
         limits: Limits::default(),
         peer: PeerLimits::default(),
+        notes: None,
     }
 }
 
