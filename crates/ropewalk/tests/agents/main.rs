@@ -5,8 +5,8 @@ mod choice;
 mod death;
 #[path = "../ended/mod.rs"]
 mod ended;
-mod odd;
 mod journal;
+mod odd;
 mod shown;
 mod turns;
 mod world;
