@@ -316,6 +316,7 @@ fn model_spec(config: &AgentConfig) -> SettingSpec {
             .or_else(|| choices.first().map(|first| Arc::clone(&first.value)))
             .unwrap_or_else(|| "".into()),
         choices,
+        words: None,
     }
 }
 
@@ -332,6 +333,7 @@ fn thinking_spec() -> SettingSpec {
             choice("high", "High", "Thinks as long as it needs"),
         ],
         default: "off".into(),
+        words: None,
     }
 }
 
@@ -348,6 +350,7 @@ fn temperature_spec() -> SettingSpec {
             choice("creative", "Creative", "1.0"),
         ],
         default: "default".into(),
+        words: None,
     }
 }
 

@@ -225,6 +225,7 @@ pub(crate) fn mode_spec(roles: &[Role]) -> SettingSpec {
         category: Category::Mode,
         choices: roles.iter().filter(|role| role.is_choice()).map(choice).collect(),
         default: "code".into(),
+        words: None,
     }
 }
 

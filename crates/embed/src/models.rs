@@ -30,6 +30,7 @@ impl<P> Models<P> {
             category: Category::Model,
             default: keys.clone().next().cloned().unwrap_or_default(),
             choices: keys.map(choice).collect(),
+            words: None,
         }
     }
 

@@ -106,6 +106,8 @@ pub struct ForeignGreeting {
     pub agent: Option<Opaque>,
     pub auth_methods: Vec<Opaque>,
     pub capabilities: Opaque,
+    /// What it said besides.
+    pub meta: Option<Opaque>,
 }
 
 /// What an external agent answered instead of doing it.
@@ -255,7 +257,7 @@ impl SessionContext {
 
     /// The client to ask for what only some can do, if one offers it at this moment.
     pub fn host(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
-        self.hosts.find(can)
+        self.hosts.find(can).map(|link| link.after(self.history.head()))
     }
 
     /// Work that goes on beside the turns. The session does not wait for it.
@@ -372,7 +374,7 @@ impl TurnContext {
 
     /// The client to ask for what only some can do, if one offers it at this moment.
     pub fn host(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
-        self.hosts.find(can)
+        self.hosts.find(can).map(|link| link.after(self.history.head()))
     }
 
     /// The settings as they are at this moment: a change applies to the very next model call.

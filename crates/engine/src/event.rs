@@ -150,6 +150,8 @@ pub enum Body {
         agent: Arc<str>,
         session: Arc<str>,
         of: SessionId,
+        /// What else the agent said when it opened its session.
+        extra: Option<Opaque>,
     },
     Usage(Usage),
     Commands {

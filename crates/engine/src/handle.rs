@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::backend::Extensions;
-use crate::content::CommandSpec;
+use crate::content::{CommandSpec, Opaque};
 use crate::host::{Host, Hosts};
 use crate::ids::{Principal, Seq, SessionId, Timestamp, TurnId};
 use crate::log::{LogReader, LogShared};
@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub asks: Vec<Seq>,
     /// The latest prompts that came as requests.
     pub prompts: Arc<Vec<Prompted>>,
+    /// What else an external agent said when it opened its session.
+    pub extra: Option<Opaque>,
     pub updated_at: Timestamp,
 }
 

@@ -118,8 +118,14 @@ pub trait Host: Send + Sync + 'static {
 
     fn abilities(&self) -> HostAbilities;
 
-    /// Asks and waits for the answer. Dropping the future gives the call up.
-    fn call(&self, session: &SessionId, call: HostCall) -> BoxFuture<'static, Result<HostReply, HostError>>;
+    /// Asks once the client has been told everything up to `after`, and waits for the answer. Dropping the
+    /// future gives the call up.
+    fn call(
+        &self,
+        session: &SessionId,
+        call: HostCall,
+        after: Seq,
+    ) -> BoxFuture<'static, Result<HostReply, HostError>>;
 
     /// Asks once the client has been told everything up to `after`, and waits for nothing.
     fn tell(&self, session: &SessionId, call: HostCall, after: Seq);
@@ -162,7 +168,7 @@ impl Hosts {
         let offered = self.lock();
         let host = offered.iter().rev().filter_map(|(_, host)| host.upgrade());
         let host = host.into_iter().find(|host| can(host.abilities()))?;
-        Some(HostLink { host, session: self.session.clone() })
+        Some(HostLink { host, session: self.session.clone(), after: Seq::START })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(SurfaceId, Weak<dyn Host>)>> {
@@ -175,9 +181,16 @@ impl Hosts {
 pub struct HostLink {
     host: Arc<dyn Host>,
     session: SessionId,
+    /// What the client is to be told before it is asked.
+    after: Seq,
 }
 
 impl HostLink {
+    /// The client is asked after it was told everything up to here.
+    pub(crate) fn after(self, after: Seq) -> Self {
+        Self { after, ..self }
+    }
+
     /// What only the agent and its client understand.
     pub async fn extension(&self, method: Arc<str>, params: Opaque) -> Result<Opaque, HostError> {
         match self.call(HostCall::Extension { method, params }).await? {
@@ -224,7 +237,8 @@ impl HostLink {
 
     /// Has no deadline of its own: a command runs for as long as whoever waits lets it.
     pub async fn wait_for_exit(&self, terminal: &TerminalId) -> Result<Exit, HostError> {
-        let reply = self.host.call(&self.session, HostCall::WaitForExit(terminal.clone())).await?;
+        let reply =
+            self.host.call(&self.session, HostCall::WaitForExit(terminal.clone()), self.after).await?;
         if let HostReply::Exit(exit) = reply { Ok(exit) } else { Err(HostError::Malformed) }
     }
 
@@ -243,7 +257,7 @@ impl HostLink {
     }
 
     async fn call(&self, call: HostCall) -> Result<HostReply, HostError> {
-        let answer = self.host.call(&self.session, call);
+        let answer = self.host.call(&self.session, call, self.after);
         tokio::time::timeout(CALL_TIME_MAX, answer).await.unwrap_or(Err(HostError::TimedOut))
     }
 }

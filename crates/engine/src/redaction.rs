@@ -365,12 +365,15 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         Body::Notice { level, text: said } => Body::Notice { level, text: text(said) },
         Body::Compacted { summary } => Body::Compacted { summary: text(summary) },
         Body::Foreign { payload } => Body::Foreign { payload: clean_opaque(redactor, payload) },
+        Body::Joined { agent, session, of, extra } => {
+            let extra = extra.map(|extra| clean_opaque(redactor, extra));
+            Body::Joined { agent, session, of, extra }
+        }
         Body::TurnEnded { stop, error } => Body::TurnEnded { stop, error: optional(error) },
         // One of a fixed list of words, numbers, names that clients give, what can be chosen, or the
         // session's folder.
         body @ (Body::TurnStarted
         | Body::Offered { .. }
-        | Body::Joined { .. }
         | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::SettingChanged { .. }

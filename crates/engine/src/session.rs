@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::Said;
-use crate::content::Content;
+use crate::content::{Content, Opaque};
 use crate::event::{
     AskRequest, Body, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage,
 };
@@ -297,6 +297,8 @@ pub struct Session {
     free_modes: Vec<Arc<str>>,
     /// An external agent is behind this: what can be chosen is its business too.
     joined: bool,
+    /// What else its agent said when it opened its session.
+    extra: Option<Opaque>,
     title: Option<Arc<str>>,
     cwd: PathBuf,
     totals: Totals,
@@ -349,6 +351,7 @@ impl Session {
             approval_from_elsewhere: false,
             free_modes: Vec::new(),
             joined: false,
+            extra: None,
             title,
             cwd,
             totals: Totals::default(),
@@ -395,6 +398,11 @@ impl Session {
         &self.prompts
     }
 
+    /// What else an external agent said when it opened its session.
+    pub fn extra(&self) -> Option<&Opaque> {
+        self.extra.as_ref()
+    }
+
     pub fn observe(&mut self, origin: &Origin, turn: Option<TurnId>, body: &Body) {
         match body {
             Body::TurnQueued { .. } | Body::TurnStarted => {
@@ -435,7 +443,10 @@ impl Session {
                 self.settings.set(Arc::clone(id), Arc::clone(value));
             }
             Body::Offered { settings } => self.offered(settings),
-            Body::Joined { .. } => self.joined = true,
+            Body::Joined { extra, .. } => {
+                self.joined = true;
+                self.extra.clone_from(extra);
+            }
             Body::Usage(usage) => {
                 self.totals.add_from(origin, usage);
                 self.with_prompt(turn, |prompted| prompted.usage.add(usage));
@@ -613,7 +624,9 @@ impl Session {
         }
         // Who says it at home, after somebody elsewhere did, means it for what only they can allow too.
         let at_home = *id == *APPROVAL && self.approval_from_elsewhere && origin.remote().is_none();
-        if at_home || self.settings.get(&id) != value.as_ref() {
+        // An external agent may do something about a choice that is the same for us.
+        let theirs = self.joined && *id != *APPROVAL;
+        if at_home || theirs || self.settings.get(&id) != value.as_ref() {
             let unasked = *id == *APPROVAL && *value == *"full";
             self.record(origin, turn, Body::SettingChanged { id, value }, effects);
             if unasked {

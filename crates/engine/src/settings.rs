@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::content::Opaque;
+
 /// The setting that decides what the tools may do (ask, code, architect).
 pub const MODE: &str = "mode";
 /// The setting that decides which model thinks.
@@ -25,6 +27,8 @@ pub struct SettingSpec {
     pub category: Category,
     pub choices: Vec<Choice>,
     pub default: Arc<str>,
+    /// What an external agent calls all of this, of which only the value changes.
+    pub words: Option<Opaque>,
 }
 
 impl SettingSpec {
@@ -129,5 +133,6 @@ pub fn approval_spec() -> SettingSpec {
             choice("full", "Full access", "Nothing is asked"),
         ],
         default: "auto".into(),
+        words: None,
     }
 }

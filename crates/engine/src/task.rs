@@ -636,6 +636,7 @@ fn snapshot_of(
         replay_from,
         asks: Vec::new(),
         prompts: Arc::clone(session.prompts()),
+        extra: session.extra().cloned(),
         updated_at,
     }
 }

@@ -55,9 +55,11 @@ impl Editor {
         Arc::new(Self { shared: Arc::new(Shared { surface, debts, nonce, inner: Mutex::new(inner) }) })
     }
 
-    /// Offers to a session what the client can do, if it can do anything.
+    /// Offers to a session what the client can do. One of the official protocol can at least be asked what only
+    /// an external agent and its client understand.
     pub(crate) fn offer(self: &Arc<Self>, session: &SessionHandle, at_work: bool) {
-        if self.abilities().any() {
+        let official = self.shared.debts.client().dialect == Dialect::Acp;
+        if official || self.abilities().any() {
             let host: Arc<dyn Host> = Arc::clone(self) as Arc<dyn Host>;
             session.offer_host(&host, at_work);
         }
@@ -93,7 +95,12 @@ impl Host for Editor {
         if here && client.dialect == Dialect::Acp { client.abilities.host } else { HostAbilities::default() }
     }
 
-    fn call(&self, session: &SessionId, call: HostCall) -> BoxFuture<'static, Result<HostReply, HostError>> {
+    fn call(
+        &self,
+        session: &SessionId,
+        call: HostCall,
+        after: Seq,
+    ) -> BoxFuture<'static, Result<HostReply, HostError>> {
         let (reply, answer) = oneshot::channel();
         let (session, shared) = (session.clone(), Arc::clone(&self.shared));
         Box::pin(async move {
@@ -101,7 +108,7 @@ impl Host for Editor {
             // The text of a large file is not needed while somebody saves it.
             drop(call);
             let _given_up = GivenUp { shared: Arc::clone(&shared), session: session.clone(), id };
-            outlet.send(Command::Host { session, after: Seq::START, frame }).await;
+            outlet.send(Command::Host { session, after, frame }).await;
             // The outlet must not outlive the connection in somebody's hands.
             drop(outlet);
             answer.await.unwrap_or(Err(HostError::Gone))

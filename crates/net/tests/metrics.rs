@@ -122,7 +122,8 @@ fn wish() -> AskRequest {
 fn every_outcome_of_a_message_can_be_reached() {
     let metrics = metrics();
     let tally = Tally::new(Arc::clone(&metrics));
-    let ended = |stop| Ok(Outcome::TurnEnded { stop, error: None, usage: engine::Totals::default() });
+    let ended =
+        |stop| Ok(Outcome::TurnEnded { stop, error: None, usage: engine::Totals::default(), words: None });
     let id = engine::SessionId::parse("s-1").unwrap();
     let answered =
         |applied, allowed| Ok(Outcome::Answered { id: id.clone(), ask: AskId(1), applied, allowed });

@@ -16,13 +16,14 @@ mod up;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use sandbox::Mode;
 use wire::Dialect;
 
+use crate::external::{TYPOS_MAX, typos};
 use crate::sessions::Since;
 
 pub use acp::AcpOptions;
@@ -498,7 +499,14 @@ pub struct EditorOptions {
 
 impl Cli {
     pub fn read() -> Result<Self, clap::Error> {
-        Self::of(&<Self as CommandFactory>::command().try_get_matches()?)
+        Self::from_words(std::env::args_os())
+    }
+
+    fn from_words(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let mut command = <Self as CommandFactory>::command();
+        let matches =
+            command.try_get_matches_from_mut(words).map_err(|error| mistyped(&mut command, error))?;
+        Self::of(&matches)
     }
 
     /// Clap could refuse options of `serve` before another command by itself, but would then refuse
@@ -553,13 +561,27 @@ impl Command {
     }
 }
 
+/// Since a command may stand after `--`, clap takes a word it does not know for one of that command.
+fn mistyped(command: &mut clap::Command, error: clap::Error) -> clap::Error {
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
+        _ => return error,
+    };
+    let names = command.get_subcommands().map(|known| known.get_name().to_owned());
+    let near: Vec<String> = names.filter(|name| typos(name, &word) <= TYPOS_MAX).collect();
+    let tip = match near.is_empty() {
+        true => String::new(),
+        false => format!("\n\n  tip: a similar subcommand exists: '{}'", near.join("', '")),
+    };
+    command.error(ErrorKind::InvalidSubcommand, format!("unrecognized subcommand '{word}'{tip}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(line: &str) -> Result<Cli, String> {
-        let matches = <Cli as CommandFactory>::command().try_get_matches_from(line.split(' '));
-        matches.and_then(|matches| Cli::of(&matches)).map_err(|error| error.to_string())
+        Cli::from_words(line.split(' ')).map_err(|error| error.to_string())
     }
 
     #[test]

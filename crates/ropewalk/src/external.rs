@@ -28,7 +28,7 @@ use crate::guards::{self, Guards};
 use crate::trouble::Trouble;
 use crate::{paths, secrets};
 
-pub use entries::{Entry, all, named};
+pub use entries::{Entry, TYPOS_MAX, all, named, typos};
 pub use words::{on_path, split};
 
 /// An agent works with whole toolchains below it, and for as long as its sessions do.
@@ -56,6 +56,8 @@ pub struct Chosen {
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<PathBuf>,
+    /// It can work with the files of its client.
+    pub files: bool,
     pub sandbox: Option<Mode>,
     /// Where everything that it says is noted.
     pub journal: Option<PathBuf>,
@@ -73,6 +75,7 @@ impl Chosen {
             environment: entry.environment.clone(),
             pass: entry.pass.clone(),
             own_folders: own_folders(entry),
+            files: entry.files,
             sandbox: entry.sandbox,
             journal: None,
             kept_as: entry.name.clone(),
@@ -99,6 +102,7 @@ impl Chosen {
             environment: Vec::new(),
             pass: Vec::new(),
             own_folders: Vec::new(),
+            files: true,
             sandbox: None,
             journal: None,
             kept_as: format!("command-{digest}"),
@@ -106,10 +110,10 @@ impl Chosen {
     }
 
     /// A program that is known keeps its things where it always does, however it is started.
-    fn as_known(self, known: Option<&Entry>) -> Self {
+    fn with_known(self, known: Option<&Entry>) -> Self {
         let Some(entry) = known else { return self };
         let (environment, pass) = (entry.environment.clone(), entry.pass.clone());
-        Self { environment, pass, own_folders: own_folders(entry), ..self }
+        Self { environment, pass, own_folders: own_folders(entry), files: entry.files, ..self }
     }
 
     /// What the command line and the settings say. Nothing: our own agent.
@@ -120,7 +124,7 @@ impl Chosen {
     ) -> Result<Option<Self>, Trouble> {
         if !command.is_empty() {
             let known = entries::running(&guards.config, &words::label(command))?;
-            return Self::command(command).map(|chosen| Some(chosen.as_known(known.as_ref())));
+            return Self::command(command).map(|chosen| Some(chosen.with_known(known.as_ref())));
         }
         let name = options.agent.as_deref().or(guards.config.agent.as_deref()).filter(|name| *name != OURS);
         name.map(|name| named(&guards.config, name).and_then(|entry| Self::of(&entry))).transpose()
@@ -140,6 +144,7 @@ impl Chosen {
             arguments: self.arguments.clone(),
             environment: paths::for_agent(&self.pass, &self.environment),
             own_folders: self.own_folders.iter().filter(|folder| made(folder)).cloned().collect(),
+            files: self.files,
             place: place(guards.reach.clone()),
             helper: guards.reach.helper.clone(),
             command_environment: paths::passed_on(&guards.config.environment),

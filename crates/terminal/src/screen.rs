@@ -58,11 +58,11 @@ impl Screen {
     }
 
     pub fn draw(&mut self, app: &mut App) -> io::Result<()> {
-        self.terminal.autoresize()?;
-        let size = self.terminal.size()?;
-        app.prepare(size.width, size.height);
         execute!(stdout(), BeginSynchronizedUpdate)?;
         self.terminal.draw(|frame| {
+            // The size that is drawn on: a terminal may get another one at any moment.
+            let area = frame.area();
+            app.prepare(area.width, area.height);
             if let Some(at) = draw(app, frame.buffer_mut()) {
                 frame.set_cursor_position(at);
             }

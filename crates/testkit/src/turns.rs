@@ -45,5 +45,6 @@ fn mode_spec() -> SettingSpec {
         category: Category::Mode,
         choices: vec![choice("code"), choice("ask")],
         default: "code".into(),
+        words: None,
     }
 }

@@ -181,12 +181,15 @@ pub struct SessionView {
     pub settings: Arc<Settings>,
     /// Instruction files that the agent follows there.
     pub rules: Vec<String>,
+    /// What else an external agent said of it.
+    pub extra: Option<Opaque>,
 }
 
 impl SessionView {
     pub fn of(handle: &SessionHandle, rules: Vec<String>) -> Self {
-        let settings = Arc::clone(&handle.snapshot().settings);
-        Self { id: handle.id().clone(), specs: handle.specs(), settings, rules }
+        let snapshot = handle.snapshot();
+        let (settings, extra) = (Arc::clone(&snapshot.settings), snapshot.extra.clone());
+        Self { id: handle.id().clone(), specs: handle.specs(), settings, rules, extra }
     }
 }
 
@@ -264,6 +267,8 @@ pub enum Outcome {
         stop: Stop,
         error: Option<Arc<str>>,
         usage: Totals,
+        /// What an external agent answered besides.
+        words: Option<Opaque>,
     },
     /// The end of a turn together with everything the agent said in it.
     Said {

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    AskId, AskRequest, Body, CallId, CommandSpec, Event, Resolution, Resolver, Seq, SessionHandle, Settings,
-    Stop, SurfaceId, Totals, TurnId,
+    AskId, AskRequest, Body, CallId, CommandSpec, Event, Opaque, Resolution, Resolver, Seq, SessionHandle,
+    Settings, Stop, SurfaceId, Totals, TurnId,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -122,6 +122,8 @@ pub enum Piece<'a> {
         stop: Stop,
         error: Option<Arc<str>>,
         usage: Totals,
+        /// What an external agent answered besides.
+        words: Option<Opaque>,
     },
 }
 

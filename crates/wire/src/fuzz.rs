@@ -107,6 +107,7 @@ fn shown(event: Arc<Event>) {
         replay_from: Seq::START,
         asks: Vec::new(),
         prompts: std::sync::Arc::default(),
+        extra: None,
         updated_at: Timestamp(0),
     };
     for able in [false, true] {

@@ -31,6 +31,7 @@ fn updates(client: ClientAbilities) -> Updates {
         replay_from: Seq::START,
         asks: Vec::new(),
         prompts: std::sync::Arc::default(),
+        extra: None,
         updated_at: Timestamp(0),
     };
     Updates::of(client, &SessionId::parse("s-1").unwrap(), specs, &snapshot)

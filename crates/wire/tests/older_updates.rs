@@ -36,6 +36,7 @@ fn snapshot(replay_from: Seq) -> Snapshot {
         replay_from,
         asks: Vec::new(),
         prompts: Arc::default(),
+        extra: None,
         updated_at: Timestamp(0),
         specs: std::sync::Arc::from([]),
     }

@@ -37,6 +37,7 @@ fn snapshot() -> Snapshot {
         replay_from: Seq::START,
         asks: Vec::new(),
         prompts: Arc::default(),
+        extra: None,
         updated_at: Timestamp(0),
         specs: std::sync::Arc::from([]),
     }

@@ -58,6 +58,7 @@ fn shown(client: ClientAbilities, events: &[Arc<Event>], replay: bool) -> Vec<Va
         replay_from: Seq::START,
         asks: Vec::new(),
         prompts: Arc::default(),
+        extra: None,
         updated_at: Timestamp(0),
     };
     let mut updates = Updates::of(client, &SessionId::parse("ours").unwrap(), specs, &snapshot);

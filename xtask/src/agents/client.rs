@@ -67,6 +67,8 @@ pub struct Client {
     input: Option<ChildStdin>,
     heard: Receiver<Heard>,
     host: Host,
+    /// Whether files are offered with the terminals.
+    pub files: bool,
     last_id: u64,
     began: Instant,
     pub step: String,
@@ -101,6 +103,7 @@ impl Client {
             input,
             heard,
             host,
+            files: true,
             last_id: 0,
             began: Instant::now(),
             step: String::new(),
@@ -118,7 +121,12 @@ impl Client {
 
     pub fn initialize(&mut self) -> anyhow::Result<Value> {
         let offers = self.host.offers;
-        let able = json!({"fs": {"readTextFile": offers, "writeTextFile": offers}, "terminal": offers});
+        let files = offers && self.files;
+        let able = json!({
+            "fs": {"readTextFile": files, "writeTextFile": files},
+            "terminal": offers,
+            "_meta": {"terminal_output": offers},
+        });
         let info = json!({"name": "rig", "version": "1"});
         self.call(
             "initialize",

@@ -20,11 +20,14 @@ pub struct Rules {
     apart: Vec<String>,
     same_name: Vec<String>,
     ignore: Vec<Vec<String>>,
+    /// The same in frames of these kinds only.
+    ignore_in: Vec<(Vec<String>, Vec<String>)>,
     merge: Vec<String>,
     more: Vec<String>,
     any_time: Vec<String>,
     last_counts: Vec<String>,
     ended: Vec<String>,
+    extra: Vec<String>,
     /// Texts that a number of the moment stands after.
     numbers: Vec<String>,
 }
@@ -45,12 +48,18 @@ impl Rules {
             match entry["rule"].as_str() {
                 Some("apart") => rules.apart.extend(names("steps")?),
                 Some("same name") => rules.same_name.extend(names("fields")?),
+                Some("ignore") if entry["frames"].is_array() => {
+                    let frames = names("frames")?;
+                    let fields = names("fields")?;
+                    rules.ignore_in.extend(fields.iter().map(|field| (frames.clone(), path(field))));
+                }
                 Some("ignore") => rules.ignore.extend(names("fields")?.iter().map(|field| path(field))),
                 Some("merge") => rules.merge.extend(names("frames")?),
                 Some("more") => rules.more.extend(names("frames")?),
                 Some("any time") => rules.any_time.extend(names("frames")?),
                 Some("last counts") => rules.last_counts.extend(names("frames")?),
                 Some("ended") => rules.ended.extend(names("frames")?),
+                Some("extra") => rules.extra.extend(names("frames")?),
                 _ => bail!("no rule is known as {}", entry["rule"]),
             }
         }
@@ -73,8 +82,10 @@ impl Rules {
     }
 
     /// Takes out what does not count.
-    pub fn ignored(&self, frame: &mut Value) {
+    pub fn ignored(&self, kind: &str, frame: &mut Value) {
         self.ignore.iter().for_each(|path| take_out(frame, path));
+        let of_kind = self.ignore_in.iter().filter(|(kinds, _)| kinds.iter().any(|known| known == kind));
+        of_kind.for_each(|(_, path)| take_out(frame, path));
     }
 
     /// A text without the numbers of the moment.
@@ -191,7 +202,9 @@ fn folded<'a>(all: impl Iterator<Item = &'a Said>, rules: &Rules) -> Vec<Said> {
 fn is_ended_for(said: &Said, direct: &[Said], rules: &Rules) -> bool {
     Rules::has(&rules.ended, said)
         && said.frame["params"]["update"]["status"] == "failed"
-        && !direct.iter().any(|other| same_call(&other.frame, &said.frame) && !running(&other.frame))
+        && !direct.iter().any(|other| {
+            other.step == said.step && same_call(&other.frame, &said.frame) && !running(&other.frame)
+        })
 }
 
 fn overlay(whole: &mut Value, update: &Value) {
@@ -238,7 +251,8 @@ fn unequal(step: &str, lost: &[Said], new: &[Said], rules: &Rules, found: &mut V
         let told_of =
             |word: &str, said: &Said| format!("step {step}, {} is {word}: {}", said.kind, shown(&said.frame));
         found.extend(lost[at..one].iter().map(|said| told_of("missing", said)));
-        found.extend(new[beside..other].iter().map(|said| told_of("new", said)));
+        let new_here = new[beside..other].iter().filter(|said| !Rules::has(&rules.extra, said));
+        found.extend(new_here.map(|said| told_of("new", said)));
         if let (Some(a), Some(b)) = (lost.get(one), new.get(other)) {
             found.push(format!("step {step}, {}: {}", a.kind, told(a, b, rules).unwrap_or_default()));
         }
@@ -336,8 +350,9 @@ mod tests {
     fn update(kind: &str, update: Value) -> Said {
         let mut frame = json!({"method": "session/update", "params": {"update": update}});
         frame["params"]["update"]["sessionUpdate"] = kind.into();
-        rules().ignored(&mut frame);
-        Said { step: "write".into(), kind: format!("update {kind}"), frame }
+        let kind = format!("update {kind}");
+        rules().ignored(&kind, &mut frame);
+        Said { step: "write".into(), kind, frame }
     }
 
     fn text(text: &str) -> Said {

@@ -67,6 +67,8 @@ pub struct Drive<'a> {
     model: &'a Model,
     client: Option<Client>,
     clients: usize,
+    /// The prompts that were really sent.
+    told: Vec<String>,
     report: Report,
 }
 
@@ -109,7 +111,7 @@ impl<'a> Drive<'a> {
             place,
             session: String::new(),
         };
-        Self { agent, traits, way, editor: false, model, client: None, clients: 0, report }
+        Self { agent, traits, way, editor: false, model, client: None, clients: 0, told: Vec::new(), report }
     }
 
     fn step(&mut self, step: &Step) -> anyhow::Result<Verdict> {
@@ -121,8 +123,8 @@ impl<'a> Drive<'a> {
             return Ok(Verdict::Lacks(reason.clone()));
         }
         match step.action {
-            Action::Open => self.open(step, false),
-            Action::Host => self.open(step, true),
+            Action::Open => self.open(step, true),
+            Action::Bare => self.open(step, false),
             Action::Prompt => self.prompt(step),
             Action::Mode => self.mode(),
             Action::Option => self.option(),
@@ -141,7 +143,7 @@ impl<'a> Drive<'a> {
     fn open(&mut self, step: &Step, offers: bool) -> anyhow::Result<Verdict> {
         self.start(&step.name, offers)?;
         self.open_session()?;
-        if offers && let Some(mode) = &self.traits.mode {
+        if !offers && let Some(mode) = &self.traits.mode {
             let mode = json!({"sessionId": self.report.session, "modeId": mode});
             self.client()?.call("session/set_mode", &mode)?;
         }
@@ -174,6 +176,7 @@ impl<'a> Drive<'a> {
         let command = self.command()?;
         let (began, log) = (Instant::now(), format!("stderr-{}.log", self.clients));
         let mut client = Client::start(command, &self.report.place, offers, &log)?;
+        client.files = self.traits.files;
         step.clone_into(&mut client.step);
         let initialize = client.initialize()?;
         ensure!(initialize["protocolVersion"] == 1, "initialize was answered with {initialize}");
@@ -282,6 +285,7 @@ impl<'a> Drive<'a> {
     /// One turn; says how it ended.
     pub fn turn(&mut self, step: &Step, session: &str) -> anyhow::Result<String> {
         let mut prompt = vec![json!({"type": "text", "text": step.text})];
+        self.told.push(step.text.clone());
         if step.picture {
             prompt.push(json!({"type": "image", "mimeType": "image/png", "data": PICTURE}));
         }
@@ -353,12 +357,13 @@ impl<'a> Drive<'a> {
         if self.report.initialize["agentCapabilities"]["loadSession"] != true {
             return Ok(Verdict::Lacks("it cannot load".into()));
         }
-        self.start(&step.name, false)?;
+        self.start(&step.name, true)?;
         self.continued("session/load")?;
         self.client()?.settle(SETTLE)?;
         let heard: Vec<String> = self.client()?.record.iter().map(|entry| entry.line.clone()).collect();
         let knows = |text: &&String| heard.iter().any(|line| line.contains(text.as_str()));
-        let unheard: Vec<&String> = step.hears.iter().filter(|text| !knows(text)).collect();
+        let told = step.hears.iter().filter(|text| self.told.contains(text));
+        let unheard: Vec<&String> = told.filter(|text| !knows(text)).collect();
         if self.way == Way::Through || unheard.is_empty() {
             let played = self.traits.plays.is_some() && self.way == Way::Direct;
             ensure!(unheard.is_empty() || played, "the history has no {unheard:?}");
@@ -372,7 +377,7 @@ impl<'a> Drive<'a> {
         if !self.able(ability) {
             return Ok(Verdict::Lacks(format!("it offers no {ability}")));
         }
-        self.start(&step.name, false)?;
+        self.start(&step.name, true)?;
         let answer = self.continued(method)?;
         let session = answer["sessionId"].as_str().unwrap_or(&self.report.session).to_owned();
         let ended = self.turn(step, &session)?;

@@ -169,10 +169,17 @@ fn marks(report: &Report) -> Marks {
     let place = &report.place;
     vec![
         (place.project.to_string_lossy().into_owned(), "PROJECT"),
+        (below_root(&place.project), "PROJECT"),
         (place.home.to_string_lossy().into_owned(), "HOME"),
         (place.home.with_file_name("state").to_string_lossy().into_owned(), "STATE"),
         (place.mock.clone(), "MOCK"),
     ]
+}
+
+/// Agents also name files from the root of the repository that they find themselves in.
+fn below_root(folder: &std::path::Path) -> String {
+    let below = folder.strip_prefix(command::root()).unwrap_or(folder);
+    below.to_string_lossy().into_owned()
 }
 
 /// What is wrong in a run. Alone, an agent has to do the turns; what else it can do is found out, not judged.

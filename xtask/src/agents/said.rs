@@ -33,7 +33,7 @@ pub fn said(record: &[Entry], marks: &Marks, rules: &Rules) -> Vec<Said> {
             frame.remove("jsonrpc");
         }
         names.clean(&mut frame, None, marks, rules);
-        rules.ignored(&mut frame);
+        rules.ignored(&kind, &mut frame);
         all.push(Said { step: entry.step.clone(), kind, frame });
     }
     all

@@ -42,7 +42,7 @@ pub enum Action {
     Load,
     Resume,
     Fork,
-    Host,
+    Bare,
 }
 
 /// What is known of an agent: how it is made to ask, what its tools are called, what it cannot do.
@@ -59,6 +59,8 @@ pub struct Traits {
     pub mode: Option<String>,
     /// Its tools by kind: the name and the arguments.
     pub tools: BTreeMap<String, (String, Value)>,
+    /// It can work with an editor's files.
+    pub files: bool,
     /// Why nothing that it says it does is done.
     pub plays: Option<String>,
     /// Steps in which it does not ask, with the reason.
@@ -139,7 +141,7 @@ fn action(word: &str) -> anyhow::Result<Action> {
         "load" => Action::Load,
         "resume" => Action::Resume,
         "fork" => Action::Fork,
-        "host" => Action::Host,
+        "bare" => Action::Bare,
         _ => bail!("a step cannot {word}"),
     })
 }
@@ -153,7 +155,7 @@ fn answer(word: &str) -> anyhow::Result<Answer> {
 }
 
 fn traits_of(value: &Value) -> anyhow::Result<Traits> {
-    let mut traits = Traits::default();
+    let mut traits = Traits { files: true, ..Traits::default() };
     for (key, value) in value.as_object().context("an agent is an object")? {
         match key.as_str() {
             "short" => traits.short = value == true,
@@ -167,6 +169,7 @@ fn traits_of(value: &Value) -> anyhow::Result<Traits> {
                 }
             }
             "mode" => traits.mode = Some(text(value)?),
+            "files" => traits.files = value == true,
             "tools" => {
                 for (kind, tool) in value.as_object().context("tools are an object")? {
                     traits.tools.insert(kind.clone(), (text(&tool[0])?, tool[1].clone()));

@@ -21,7 +21,7 @@ const REASONS: [&str; 2] = ["<!-- reasons:begin -->", "<!-- reasons:end -->"];
 const DIFFERENCES: [&str; 2] = ["<!-- differences:begin -->", "<!-- differences:end -->"];
 
 /// Columns, and the step that each is found by.
-const COLUMNS: [(&str, &str); 13] = [
+const COLUMNS: [(&str, &str); 14] = [
     ("turn", "write"),
     ("permission", "refuse"),
     ("cancel", "cancel"),
@@ -33,8 +33,9 @@ const COLUMNS: [(&str, &str); 13] = [
     ("fork", "fork"),
     ("MCP", "mcp"),
     ("pictures", "picture"),
-    ("files of the editor", "host write"),
-    ("terminals of the editor", "host run"),
+    ("files of the editor", "write"),
+    ("terminals of the editor", "allow"),
+    ("without an editor's files", "bare write"),
 ];
 
 /// One agent's row.
@@ -48,7 +49,7 @@ pub struct Row {
 
 pub fn row(name: &str, direct: &Report, through: &Report, kills: Option<&Kills>) -> Row {
     let mut cells = vec![format!("{} ({})", through.start.as_millis(), direct.start.as_millis())];
-    cells.extend(COLUMNS.iter().map(|(_, step)| cell(step, direct, through)));
+    cells.extend(COLUMNS.iter().map(|column| cell(*column, direct, through)));
     cells.push(kills.map_or("not tried".to_owned(), Kills::shown));
     let reasons = through.found.iter().filter_map(|(step, verdict)| match verdict {
         Verdict::Lacks(reason) => Some(format!("- {name}, {step}: {reason}.")),
@@ -59,13 +60,13 @@ pub fn row(name: &str, direct: &Report, through: &Report, kills: Option<&Kills>)
 }
 
 /// What comes through, and in brackets what the agent does alone where that is something else.
-fn cell(step: &str, direct: &Report, through: &Report) -> String {
+fn cell((column, step): (&str, &str), direct: &Report, through: &Report) -> String {
     let of = |report: &Report| {
         let found = report.found.iter().find(|(name, _)| name == step);
         match found.map(|(_, verdict)| verdict) {
             // Whether an editor's files and terminals are used shows in what it was asked.
-            Some(Verdict::Works(called)) if step == "host write" => used(called, "fs/"),
-            Some(Verdict::Works(called)) if step == "host run" => used(called, "terminal/"),
+            Some(Verdict::Works(called)) if column.starts_with("files") => used(called, "fs/"),
+            Some(Verdict::Works(called)) if column.starts_with("terminals") => used(called, "terminal/"),
             Some(Verdict::Works(_)) => "yes",
             Some(Verdict::Lacks(_)) => "no",
             Some(Verdict::Fails(_)) => "fails",

@@ -11,7 +11,12 @@ impl Host for Fake {
         self.1
     }
 
-    fn call(&self, _: &SessionId, call: HostCall) -> BoxFuture<'static, Result<HostReply, HostError>> {
+    fn call(
+        &self,
+        _: &SessionId,
+        call: HostCall,
+        _: Seq,
+    ) -> BoxFuture<'static, Result<HostReply, HostError>> {
         Box::pin(async move {
             if let HostCall::WriteText { .. } = call {
                 return Ok(HostReply::Done);

@@ -37,6 +37,7 @@ pub(super) fn new_session(unattended: bool) -> Session {
         category: Category::Mode,
         choices: ["code", "ask", "architect"].map(choice).into(),
         default: "code".into(),
+        words: None,
     };
     Session::new([mode, approval_spec()].into(), "/project".into(), None, unattended)
 }

@@ -136,7 +136,7 @@ impl Crew {
         let mut seats = self.seats();
         seats.empty_since = None;
         for (of, told) in std::mem::take(&mut seats.unclaimed) {
-            if of == **session {
+            if of == **session || of.is_empty() {
                 // There is more room than can be unclaimed.
                 inbox.try_send(told).ok();
             } else {
@@ -241,7 +241,7 @@ async fn greet(
     greeted: CancellationToken,
 ) -> (Ears, Result<Arc<str>, ForeignError>) {
     let terms = Terms { deadline: Some(config.patience.handshake), lane: None };
-    let asked = peer.request("initialize", &upstream::initialize(), terms);
+    let asked = peer.request("initialize", &upstream::initialize(config.files), terms);
     let done = greeted.clone().drop_guard();
     let listen = async {
         loop {
@@ -336,7 +336,11 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
                 }
                 // About the conversation itself, which ends here.
                 _ if method.starts_with("$/") => continue,
-                params => (crew.addressee(params.as_deref()), Told::Extension { method, params }),
+                params => {
+                    let session = crew.addressee(params.as_deref());
+                    // Before there is a session, the first one is told.
+                    (session.or_else(|| Some(String::new())), Told::Extension { method, params })
+                }
             },
             Heard::Request { id, method, params } => {
                 let session = crew.addressee(params.as_deref());

@@ -38,6 +38,8 @@ pub struct ExternalConfig {
     pub environment: Vec<(OsString, OsString)>,
     /// Folders of the agent's own, which it may write to besides where it works.
     pub own_folders: Vec<PathBuf>,
+    /// The agent is offered files by its client.
+    pub files: bool,
     pub place: Place,
     /// Who builds the fences. Without, the program has the rights of this process.
     pub helper: Option<Helper>,

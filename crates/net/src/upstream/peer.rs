@@ -15,6 +15,7 @@
 mod hearing;
 mod noise;
 mod saying;
+mod surrogates;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

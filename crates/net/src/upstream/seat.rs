@@ -171,6 +171,8 @@ impl Seat {
     async fn serve(&self, joined: &Joined, id: RpcId, method: &str, params: Option<Box<RawValue>>) {
         let peer = joined.crew.peer();
         let turn = self.state().turn.clone();
+        // What the agent said before stands in the log, so the client hears it before it is asked.
+        self.context.settled().await.ok();
         let answered = if method == "session/request_permission" {
             self.permission(turn.as_ref(), params.as_deref()).await
         } else if let Some(wish) = host_wish(method, params.as_deref()) {

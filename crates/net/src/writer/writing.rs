@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{
-    AskId, Body, CallId, Event, Origin, Page, Resolution, Seq, Stop, SurfaceId, Taken, Totals, TurnId,
+    AskId, Body, CallId, Event, Opaque, Origin, Page, Resolution, Seq, Stop, SurfaceId, Taken, Totals, TurnId,
 };
 use wire::{Fault, Outcome, Piece, Replies, RpcId, SessionView, Stand, View};
 
@@ -26,6 +26,7 @@ struct TurnResult {
     stop: Stop,
     error: Option<Arc<str>>,
     usage: Totals,
+    words: Option<Opaque>,
 }
 
 struct Settled<'a> {
@@ -105,8 +106,8 @@ impl Writing<'_> {
                 Some(Piece::Resolved { ask, call, resolution, by, was_asked }) => {
                     self.resolved(attached, &Settled { ask, call, resolution, by, was_asked }, replay);
                 }
-                Some(Piece::TurnEnded { turn, stop, error, usage }) if !replay => {
-                    self.turn_ended(attached, &TurnResult { turn, stop, error, usage });
+                Some(Piece::TurnEnded { turn, stop, error, usage, words }) if !replay => {
+                    self.turn_ended(attached, &TurnResult { turn, stop, error, usage, words });
                 }
                 Some(Piece::TurnEnded { .. }) | None => {}
             }
@@ -218,8 +219,8 @@ impl Writing<'_> {
             let snapshot = attached.handle.snapshot();
             let prompted = snapshot.prompts.iter().find(|prompted| prompted.turn == result.turn);
             let usage = prompted.map_or(result.usage, |prompted| prompted.usage);
-            let (stop, error) = (result.stop, result.error.clone());
-            let outcome = Outcome::TurnEnded { stop, error, usage };
+            let (stop, error, words) = (result.stop, result.error.clone(), result.words.clone());
+            let outcome = Outcome::TurnEnded { stop, error, usage, words };
             self.debts.tally(|tally| tally.answered(&id, Ok(&outcome)));
             let dialect = self.debts.client().dialect;
             self.replies.write(dialect, &id, Ok(&outcome), &mut self.out.batch.bytes);

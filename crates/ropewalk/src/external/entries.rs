@@ -11,7 +11,7 @@ use crate::paths;
 use crate::trouble::Trouble;
 
 /// A name that differs in so many letters may have been meant.
-const TYPOS_MAX: usize = 2;
+pub const TYPOS_MAX: usize = 2;
 
 /// An agent that can be named, whether it is here or not.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub struct Entry {
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<String>,
+    /// It can work with the files of its client.
+    pub files: bool,
     pub sandbox: Option<Mode>,
     /// What to do to have it.
     pub install: Vec<String>,
@@ -96,6 +98,7 @@ impl From<Manifest> for Entry {
             environment,
             pass: ours.pass,
             own_folders: ours.own_folders,
+            files: !ours.own_files,
             sandbox: None,
             install: ours.install,
             source,
@@ -119,6 +122,7 @@ impl From<&AgentEntry> for Entry {
             environment: yours.environment.clone(),
             pass: yours.pass.clone(),
             own_folders: yours.own_folders.clone(),
+            files: true,
             sandbox: yours.sandbox,
             install: yours.command.iter().map(|command| your_program(command)).collect(),
             source: None,
@@ -195,7 +199,7 @@ fn nearest<'a>(entries: &'a [Entry], wanted: &str) -> Vec<&'a str> {
 }
 
 /// How many letters must be put in, taken out or changed to make one of the other.
-fn typos(one: &str, other: &str) -> usize {
+pub fn typos(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, letter) in one.chars().enumerate() {

@@ -72,6 +72,9 @@ pub struct Ours {
     /// Folders that it writes besides where it works.
     #[serde(default)]
     pub own_folders: Vec<String>,
+    /// It stumbles over a client that offers it files, so it is not offered any.
+    #[serde(default)]
+    pub own_files: bool,
     /// What to do to have it.
     pub install: Vec<String>,
 }

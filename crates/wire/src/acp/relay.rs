@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use agent_client_protocol_schema::v1 as schema;
 use engine::{APPROVAL, Body, Event, Opaque, SettingSpec, ToolChange, ToolContent};
 
-use super::settings;
 use super::updates::{Tail, Updates};
 use crate::dialect::View;
 use crate::transcript::block_text;
@@ -81,11 +79,7 @@ impl Updates {
     /// All options as they are. The answer to a load has them, so history does not.
     pub(super) fn options(&self, view: View, out: &mut Vec<u8>) {
         if !view.replay {
-            let options = settings::options(&self.specs, &self.settings);
-            self.update(
-                schema::SessionUpdate::ConfigOptionUpdate(schema::ConfigOptionUpdate::new(options)),
-                out,
-            );
+            self.write_options(out);
         }
     }
 }

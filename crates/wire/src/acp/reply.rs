@@ -29,12 +29,13 @@ pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
         Outcome::Opened(view) => result(id, &opened(view), out),
         Outcome::Listed { sessions, next } => result(id, &listed(sessions, next.clone()), out),
         Outcome::Settings(view) => {
-            let options = settings::options(&view.specs, &view.settings);
-            result(id, &schema::SetSessionConfigOptionResponse::new(options), out);
+            let config_options = settings::options(&view.specs, &view.settings);
+            result(id, &Chosen { config_options }, out);
         }
-        Outcome::TurnEnded { stop, error, usage } => match stop_reason(*stop) {
-            Some(reason) => result(id, &prompt_response(reason, usage), out),
-            None => {
+        Outcome::TurnEnded { stop, error, usage, words } => match (stop_reason(*stop), words) {
+            (Some(reason), Some(words)) => result(id, &in_own_words(reason, words), out),
+            (Some(reason), None) => result(id, &prompt_response(reason, usage), out),
+            (None, _) => {
                 let text = error.as_deref().unwrap_or("the turn failed; prompt again to go on");
                 encode_fault(id, &Fault::Internal(text.into()), out);
             }
@@ -168,6 +169,9 @@ fn add_foreign(answer: &mut Value, foreign: &ForeignGreeting) {
         answer["agentInfo"] = agent;
     }
     answer["authMethods"] = foreign.auth_methods.iter().filter_map(read).collect();
+    if let Some(meta) = foreign.meta.as_ref().and_then(read) {
+        add_missing(&mut answer["_meta"], &meta);
+    }
     let theirs = read(&foreign.capabilities);
     let theirs = theirs.iter().filter_map(Value::as_object).flatten();
     for (name, value) in theirs {
@@ -192,21 +196,63 @@ fn add_missing(ours: &mut Value, theirs: &Value) {
     }
 }
 
-fn created(view: &SessionView) -> schema::NewSessionResponse {
-    schema::NewSessionResponse::new(schema::SessionId::new(view.id.as_str()))
-        .modes(settings::modes(&view.specs, &view.settings))
-        .config_options(settings::options(&view.specs, &view.settings))
-        .meta(project_rules(view))
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Chosen {
+    config_options: Vec<Box<RawValue>>,
 }
 
-fn opened(view: &SessionView) -> schema::LoadSessionResponse {
-    schema::LoadSessionResponse::new()
-        .modes(settings::modes(&view.specs, &view.settings))
-        .config_options(settings::options(&view.specs, &view.settings))
-        .meta(project_rules(view))
+/// A session as it is told to whoever opens it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modes: Option<schema::SessionModeState>,
+    config_options: Vec<Box<RawValue>>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<Map<String, Value>>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
 }
 
-fn project_rules(view: &SessionView) -> Option<schema::Meta> {
+fn created(view: &SessionView) -> Shown<'_> {
+    Shown { session_id: Some(view.id.as_str()), ..opened(view) }
+}
+
+fn opened(view: &SessionView) -> Shown<'_> {
+    let mut extra = view.extra.as_ref().map(fields).unwrap_or_default();
+    let theirs = extra.remove("_meta");
+    let mut meta = project_rules(view);
+    if let Some(Value::Object(theirs)) = theirs {
+        meta.get_or_insert_default().extend(theirs);
+    }
+    Shown {
+        session_id: None,
+        modes: settings::modes(&view.specs, &view.settings),
+        config_options: settings::options(&view.specs, &view.settings),
+        meta,
+        extra,
+    }
+}
+
+fn fields(opaque: &Opaque) -> Map<String, Value> {
+    serde_json::from_str(&opaque.0).unwrap_or_default()
+}
+
+/// What an external agent answered to a prompt. How the turn ended is ours to say: somebody may have cancelled it.
+fn in_own_words(reason: schema::StopReason, words: &Opaque) -> Value {
+    let mut answer = json!({ "stopReason": reason });
+    if let Some(Value::Object(theirs)) = fields(words).remove("result")
+        && let Some(answer) = answer.as_object_mut()
+    {
+        answer.extend(theirs);
+    }
+    answer
+}
+
+fn project_rules(view: &SessionView) -> Option<Map<String, Value>> {
     if view.rules.is_empty() {
         return None;
     }

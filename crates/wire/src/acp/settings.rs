@@ -1,7 +1,9 @@
 //! Settings in the protocol's two forms: modes, and the complete list of config options.
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Category, MODE, SettingSpec, Settings};
+use engine::{Category, MODE, Opaque, SettingSpec, Settings};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 pub(super) fn modes(specs: &[SettingSpec], settings: &Settings) -> Option<schema::SessionModeState> {
     let spec = specs.iter().find(|spec| spec.id.as_ref() == MODE)?;
@@ -19,8 +21,19 @@ pub(super) fn modes(specs: &[SettingSpec], settings: &Settings) -> Option<schema
     Some(schema::SessionModeState::new(schema::SessionModeId::new(settings.get(MODE)), available))
 }
 
-pub(super) fn options(specs: &[SettingSpec], settings: &Settings) -> Vec<schema::SessionConfigOption> {
-    specs.iter().map(|spec| option(spec, settings)).collect()
+/// The complete list. What an external agent offers is shown in its own words, with what is chosen now.
+pub(super) fn options(specs: &[SettingSpec], settings: &Settings) -> Vec<Box<RawValue>> {
+    let shown = |spec: &SettingSpec| match &spec.words {
+        Some(words) => in_own_words(words, settings.get(&spec.id)),
+        None => to_raw_value(&option(spec, settings)).ok(),
+    };
+    specs.iter().filter_map(shown).collect()
+}
+
+fn in_own_words(words: &Opaque, value: &str) -> Option<Box<RawValue>> {
+    let mut option: Value = serde_json::from_str(&words.0).ok()?;
+    option["currentValue"] = value.into();
+    to_raw_value(&option).ok()
 }
 
 fn option(spec: &SettingSpec, settings: &Settings) -> schema::SessionConfigOption {

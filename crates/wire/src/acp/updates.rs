@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, OutputStream, Seq,
+    AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque, OutputStream, Seq,
     SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, ToolEnd, Totals, Usage,
 };
 use serde_json::{Map, json};
@@ -21,7 +21,7 @@ use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
-use crate::upstream::EXTENSION;
+use crate::upstream::{ANSWER, EXTENSION};
 
 /// Output of a running command that is shown at a time.
 const TAIL_BYTES_MAX: usize = 4 << 10;
@@ -36,12 +36,16 @@ pub struct Updates {
     /// Money since the beginning of what this connection has seen, and how full the agent's context is.
     pub(super) spent: Totals,
     pub(super) turn_usage: Totals,
+    /// What an external agent answered to the running prompt besides the reason of its end.
+    answer: Option<Opaque>,
     /// Output of running commands.
     pub(super) tails: BTreeMap<CallId, Tail>,
     /// Commands that run in terminals of this client.
     pub(super) terminals: BTreeMap<CallId, TerminalId>,
     /// Calls that were begun in an external agent's own words, without a terminal to write to.
     pub(super) plain: BTreeSet<CallId>,
+    /// Calls of the turn that an external agent asked about: it says itself that they go on.
+    theirs: BTreeSet<CallId>,
     calls: Calls,
 }
 
@@ -93,10 +97,12 @@ impl Updates {
             settings: (*snapshot.settings).clone(),
             spent: snapshot.totals,
             turn_usage: Totals::default(),
+            answer: None,
             tails: BTreeMap::new(),
             calls: Calls::default(),
             terminals: BTreeMap::new(),
             plain: BTreeSet::new(),
+            theirs: BTreeSet::new(),
         }
     }
 
@@ -218,6 +224,9 @@ impl Updates {
 
     /// A call that waited for permission goes on.
     pub fn in_progress(&self, call: &CallId, out: &mut Vec<u8>) {
+        if self.theirs.contains(call) {
+            return;
+        }
         let fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
         let offset = out.len();
         self.update(
@@ -259,7 +268,12 @@ impl Updates {
                 let update = tools::edited(call, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
-            Body::Asked { ask, request } => return Some(Piece::Asked { ask: *ask, request }),
+            Body::Asked { ask, request } => {
+                if request.foreign.is_some() {
+                    self.theirs.extend(request.call.clone());
+                }
+                return Some(Piece::Asked { ask: *ask, request });
+            }
             Body::Resolved { ask, call, resolution, by, .. } => {
                 return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
@@ -274,9 +288,13 @@ impl Updates {
             }
             Body::Compacting { given_up } => self.compacting(event, *given_up, view, out),
             Body::Compacted { summary } => self.compacted(event, summary, out),
-            Body::Foreign { payload } if payload.0.starts_with(EXTENSION) => self.extension(&payload.0, out),
+            Body::Foreign { payload } if payload.0.starts_with(ANSWER) => self.answer = Some(payload.clone()),
             Body::Foreign { payload } => self.foreign(&payload.0, out),
-            Body::TurnStarted => self.turn_usage = Totals::default(),
+            Body::TurnStarted => {
+                self.turn_usage = Totals::default();
+                self.answer = None;
+                self.theirs.clear();
+            }
             Body::TurnEnded { stop, error } => {
                 let usage = self.turn_over();
                 return Some(Piece::TurnEnded {
@@ -284,6 +302,7 @@ impl Updates {
                     stop: *stop,
                     error: error.clone(),
                     usage,
+                    words: self.answer.take(),
                 });
             }
             // Text and thoughts are merged by the caller; the rest has no shape in this protocol.
@@ -405,8 +424,7 @@ impl Updates {
             let update = schema::CurrentModeUpdate::new(schema::SessionModeId::new(Arc::clone(value)));
             self.update(schema::SessionUpdate::CurrentModeUpdate(update), out);
         }
-        let update = schema::ConfigOptionUpdate::new(settings::options(&self.specs, &self.settings));
-        self.update(schema::SessionUpdate::ConfigOptionUpdate(update), out);
+        self.write_options(out);
         if id.as_ref() == MODEL {
             let meta = Map::from_iter([("currentModel".to_string(), value.as_ref().into())]);
             self.update(
@@ -471,6 +489,9 @@ impl Updates {
     /// What another agent sent goes on as it is, but on one line: between the tokens of JSON a line end
     /// means no more than a space, and in a frame it would begin another frame.
     pub(super) fn foreign(&self, payload: &str, out: &mut Vec<u8>) {
+        if payload.starts_with(EXTENSION) {
+            return self.extension(payload, out);
+        }
         let payload = payload.replace(['\n', '\r'], " ");
         if let Ok(update) = serde_json::from_str::<&serde_json::value::RawValue>(&payload) {
             #[derive(serde::Serialize)]
@@ -481,6 +502,24 @@ impl Updates {
             }
             write_notification(out, "session/update", Params { session_id: &self.session.0, update });
         }
+    }
+
+    pub(super) fn write_options(&self, out: &mut Vec<u8>) {
+        #[derive(serde::Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Update {
+            session_update: &'static str,
+            config_options: Vec<Box<serde_json::value::RawValue>>,
+        }
+        #[derive(serde::Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'a> {
+            session_id: &'a str,
+            update: Update,
+        }
+        let config_options = settings::options(&self.specs, &self.settings);
+        let update = Update { session_update: "config_option_update", config_options };
+        write_notification(out, "session/update", Params { session_id: &self.session.0, update });
     }
 
     /// A notification of another agent's own kind, with our name for the session.

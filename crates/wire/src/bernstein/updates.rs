@@ -243,7 +243,7 @@ impl Updates {
             delta.insert("error".into(), (&**error).into());
         }
         self.delta(delta, out);
-        event.turn.map(|turn| Piece::TurnEnded { turn, stop, error: error.cloned(), usage })
+        event.turn.map(|turn| Piece::TurnEnded { turn, stop, error: error.cloned(), usage, words: None })
     }
 
     fn usage(&mut self, usage: &Usage) -> Value {

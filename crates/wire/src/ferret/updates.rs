@@ -180,6 +180,7 @@ impl Updates {
                     stop: *stop,
                     error: error.clone(),
                     usage,
+                    words: None,
                 });
             }
             // Text and thoughts are merged by the caller; the rest has no shape in this dialect.

@@ -99,7 +99,10 @@ impl Updates {
             {
                 // Its answer says nothing of tokens: the updates before it did.
                 let usage = Totals::default();
-                return (taken, Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage }));
+                return (
+                    taken,
+                    Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage, words: None }),
+                );
             }
         }
         (events.len(), None)

@@ -43,7 +43,9 @@ pub(super) fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Res
         }
         Body::SettingChanged { id, value } => put(out, &SettingRecord::of(id, value, keep)),
         Body::Offered { settings } => put(out, &OfferedRecord::of(settings, keep)),
-        Body::Joined { agent, session, of } => put(out, &JoinedRecord::of(agent, session, of)),
+        Body::Joined { agent, session, of, extra } => {
+            put(out, &JoinedRecord::of([agent, session], of, extra.as_ref(), keep))
+        }
         Body::Usage(usage) => put(out, &UsageRecord::of(usage)),
         Body::Commands { commands } => put(out, &CommandsRecord::of(commands, keep)),
         Body::Title { title } => put(out, &PlainRecord::of(title, keep)),

@@ -23,17 +23,27 @@ pub(super) struct JoinedRecord<'a> {
     session: Str<'a>,
     #[serde(borrow)]
     of: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    extra: Option<Str<'a>>,
 }
 
 impl<'a> JoinedRecord<'a> {
-    pub(super) fn of(agent: &'a str, session: &'a str, of: &'a SessionId) -> Self {
-        Self { agent: Str::here(agent), session: Str::here(session), of: of.as_str().into() }
+    pub(super) fn of(
+        [agent, session]: [&'a str; 2],
+        of: &'a SessionId,
+        extra: Option<&'a Opaque>,
+        keep: &mut Keep<'_>,
+    ) -> Self {
+        let extra = extra.map(|extra| Str::of(&extra.0, keep));
+        Self { agent: Str::here(agent), session: Str::here(session), of: of.as_str().into(), extra }
     }
 
     pub(super) fn body(self, fetch: &Fetch<'_>) -> Result<Body, RecordError> {
         let of = SessionId::parse(&self.of)
             .map_err(|_| RecordError::UnknownWord { field: "session", word: self.of.into_owned() })?;
-        Ok(Body::Joined { agent: self.agent.fetched(fetch)?, session: self.session.fetched(fetch)?, of })
+        let extra = self.extra.map(|extra| extra.fetched(fetch).map(Opaque)).transpose()?;
+        let (agent, session) = (self.agent.fetched(fetch)?, self.session.fetched(fetch)?);
+        Ok(Body::Joined { agent, session, of, extra })
     }
 }
 
@@ -57,6 +67,8 @@ struct SpecRecord<'a> {
     choices: Vec<[Str<'a>; 3]>,
     #[serde(borrow)]
     default: Str<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    words: Option<Str<'a>>,
 }
 
 impl<'a> OfferedRecord<'a> {
@@ -83,6 +95,7 @@ impl<'a> SpecRecord<'a> {
             category: spec.category.word().into(),
             choices,
             default: text(&spec.default),
+            words: spec.words.as_ref().map(|words| text(&words.0)),
         }
     }
 
@@ -101,6 +114,7 @@ impl<'a> SpecRecord<'a> {
             category: Word::of_word(&self.category)?,
             choices: self.choices.into_iter().map(choice).collect::<Result<_, RecordError>>()?,
             default: self.default.fetched(fetch)?,
+            words: self.words.map(|words| words.fetched(fetch).map(Opaque)).transpose()?,
         })
     }
 }

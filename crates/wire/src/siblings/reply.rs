@@ -24,7 +24,7 @@ pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
             insert(&mut set, setting, value.as_ref().into());
             result(id, &set, out);
         }
-        Outcome::TurnEnded { stop, error, usage: _ } => {
+        Outcome::TurnEnded { stop, error, .. } => {
             if is_failure(*stop) {
                 return failed(id, error.as_deref(), out);
             }

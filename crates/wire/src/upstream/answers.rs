@@ -11,6 +11,8 @@ use super::settings::Offers;
 
 const SESSION_ID_BYTES_MAX: usize = 512;
 const AUTH_METHODS_MAX: usize = 32;
+/// What an answer says that we have no word for.
+const EXTRA_BYTES_MAX: usize = 256 << 10;
 /// One piece of a greeting. It goes to every client.
 const GREETING_BYTES_MAX: usize = 64 << 10;
 
@@ -45,6 +47,8 @@ pub struct Opened {
     /// The agent's own name for it. One that is brought back is often not named again.
     pub session: Option<Arc<str>>,
     pub offers: Offers,
+    /// What else it said.
+    pub extra: Option<Opaque>,
 }
 
 /// How a turn ended.
@@ -71,6 +75,7 @@ pub fn greeted(result: &RawValue) -> Result<(Greeting, Can), BadAnswer> {
         agent: object("agentInfo"),
         auth_methods: methods.into_iter().filter(small).map(verbatim).collect(),
         capabilities: object("agentCapabilities").unwrap_or_else(|| Opaque("{}".into())),
+        meta: object("_meta"),
     };
     let greeting = Greeting {
         images: can.images,
@@ -108,7 +113,20 @@ fn can(abilities: &Fields<'_>) -> Can {
 pub fn opened(result: &RawValue) -> Opened {
     let Some(fields) = Fields::of(result) else { return Opened::default() };
     let fits = |id: &String| !id.is_empty() && id.len() <= SESSION_ID_BYTES_MAX;
-    Opened { session: fields.text("sessionId").filter(fits).map(Into::into), offers: Offers::read(&fields) }
+    let session = fields.text("sessionId").filter(fits).map(Into::into);
+    Opened {
+        session,
+        offers: Offers::read(&fields),
+        extra: besides(result, &["sessionId", "modes", "configOptions"]),
+    }
+}
+
+/// What an answer says besides these fields, if that is something.
+pub(super) fn besides(result: &RawValue, known: &[&str]) -> Option<Opaque> {
+    let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(result.get()).ok()?;
+    fields.retain(|name, _| !known.contains(&name.as_str()));
+    let text = serde_json::Value::Object(fields).to_string();
+    (text.len() > 2 && text.len() <= EXTRA_BYTES_MAX).then(|| Opaque(text.into()))
 }
 
 /// The answer to `session/prompt`. See also [`super::Hearing::ended`], which knows where the context stands.

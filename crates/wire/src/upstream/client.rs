@@ -8,15 +8,15 @@ use crate::acp::schema_block;
 use crate::transcript::block_text;
 
 /// Parameters of `initialize`. Files and terminals are always there for the agent: what no editor offers is
-/// done in the workspace. What the agent would send to few clients only is not asked for, since what it
-/// says is shown to all.
-pub fn initialize() -> Value {
+/// done in the workspace. Only an agent that cannot work with a client's files is not offered them. What the
+/// agent would send to few clients only is not asked for, since what it says is shown to all.
+pub fn initialize(files: bool) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     json!({
         "protocolVersion": 1,
         "clientInfo": { "name": "ropewalk", "title": "Ropewalk", "version": version },
         "clientCapabilities": {
-            "fs": { "readTextFile": true, "writeTextFile": true },
+            "fs": { "readTextFile": files, "writeTextFile": files },
             "terminal": true,
             "_meta": { "terminal_output": true },
         },

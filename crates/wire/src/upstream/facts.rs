@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::{Body, CommandSpec, NoticeLevel, Opaque, PlanEntry, Priority, Said, StepStatus, Usage};
 use serde_json::value::RawValue;
 
+use super::answers::besides;
 use super::raw::{Fields, cut, inside, verbatim};
 
 const ENTRIES_MAX: usize = 256;
@@ -16,6 +17,8 @@ const TITLE_BYTES_MAX: usize = 512;
 const NOTICE_BYTES_MAX: usize = 16 << 10;
 /// How the payload of a notification begins. An update has no such field.
 pub(crate) const EXTENSION: &str = "{\"method\":";
+/// How the payload begins that says what an agent answered to a prompt besides the reason of its end.
+pub(crate) const ANSWER: &str = "{\"result\":";
 /// More money than anybody has, in US dollars: such a number is a mistake.
 const COST_USD_MAX: f64 = 1e9;
 
@@ -62,6 +65,7 @@ pub(super) fn commands(fields: &Fields<'_>, words: &RawValue) -> Option<Said> {
         let description = command.text("description").unwrap_or_default();
         whole &= command.has_only(&["name", "description", "input"])
             && description.len() <= DESCRIPTION_BYTES_MAX
+            && command.get("input").is_none() == input.is_none()
             && input.as_ref().is_none_or(|input| input.has_only(&["hint"]));
         Some(CommandSpec {
             name: name.into(),
@@ -176,6 +180,12 @@ pub fn extension(method: &str, params: Option<&RawValue>) -> Body {
     }
     let method = serde_json::Value::from(method);
     Body::Foreign { payload: Opaque(format!("{EXTENSION}{method},\"params\":{params}}}").into()) }
+}
+
+/// What an agent answered to a prompt besides the reason of its end, if that is something.
+pub fn answer(result: &RawValue) -> Option<Body> {
+    let words = besides(result, &["stopReason"])?;
+    Some(Body::Foreign { payload: Opaque(format!("{ANSWER}{}}}", words.0).into()) })
 }
 
 /// For events that another event's words say too.

@@ -11,7 +11,7 @@ use super::answers::{self, Ended};
 use super::asks::{self, BadAsk};
 use super::calls::{Calls, ToolUpdate, call_id};
 use super::content::{in_words, plain_text};
-use super::facts::{self, Meter, foreign, silent};
+use super::facts::{self, Meter, extension, foreign, silent};
 use super::raw::{Fields, digest, verbatim};
 use super::settings::Offers;
 
@@ -81,7 +81,11 @@ impl Hearing {
             self.interrupt(within.as_ref());
             vec![foreign(update)]
         });
-        said.into_iter().map(|said| Heard { said, within: within.clone() }).collect()
+        let mut heard: Vec<_> = said.into_iter().map(|said| Heard { said, within: within.clone() }).collect();
+        if !Fields::of(params).is_some_and(|params| params.has_only(&["sessionId", "update"])) {
+            in_whole(params, &mut heard);
+        }
+        heard
     }
 
     /// The answer to a `session/set_config_option`: all options as they are then.
@@ -279,6 +283,16 @@ struct Update<'a, 'm> {
 fn only_parent(meta: &Fields<'_>) -> bool {
     meta.has_only(&["claudeCode"])
         && meta.object("claudeCode").is_some_and(|marks| marks.has_only(&["parentToolUseId"]))
+}
+
+/// Something was said beside the update: the whole notification goes where the update's words would.
+fn in_whole(params: &RawValue, heard: &mut [Heard]) {
+    let speaks = |heard: &&mut Heard| heard.said.relayed.as_ref().is_none_or(|words| !words.0.is_empty());
+    if let Some(first) = heard.iter_mut().find(speaks)
+        && let Body::Foreign { payload } = extension("session/update", Some(params))
+    {
+        first.said.relayed = Some(payload);
+    }
 }
 
 fn alone(said: Said) -> Heard {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use engine::{APPROVAL, Category, Choice, MODE, MODEL, SettingSpec};
+use engine::{APPROVAL, Category, Choice, MODE, MODEL, Opaque, SettingSpec};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -18,6 +18,8 @@ const CHOICES_MAX: usize = 1024;
 const ID_BYTES_MAX: usize = 512;
 const NAME_BYTES_MAX: usize = 256;
 const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
+/// What an option says of itself is kept whole up to here.
+const WORDS_BYTES_MAX: usize = 128 << 10;
 
 /// How the agent is told what was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +108,8 @@ impl Offers {
 
     /// Whether the same can be chosen, whatever is.
     pub(super) fn offers_same(&self, other: &Self) -> bool {
-        let plain = |offer: &Offer| SettingSpec { default: "".into(), ..offer.spec.clone() };
+        // The words have the value in them.
+        let plain = |offer: &Offer| SettingSpec { default: "".into(), words: None, ..offer.spec.clone() };
         self.all().map(plain).eq(other.all().map(plain))
     }
 
@@ -162,6 +165,7 @@ fn older(listed: &Fields<'_>, (list, id, current): (&str, &str, &str), how: How)
         category,
         choices,
         default: "".into(),
+        words: None,
     };
     offer(spec, how, value)
 }
@@ -204,7 +208,10 @@ fn option(raw: &RawValue) -> Option<Offer> {
         category,
         choices,
         default: "".into(),
+        words: None,
     };
+    let verbatim = *own == *spec.id && !boolean && raw.get().len() <= WORDS_BYTES_MAX;
+    let spec = SettingSpec { words: verbatim.then(|| Opaque(raw.get().into())), ..spec };
     offer(spec, How::Option { id: own, boolean }, value)
 }
 

@@ -176,6 +176,7 @@ fn spec() -> impl Strategy<Value = SettingSpec> {
             category,
             choices,
             default,
+            words: None,
         },
     )
 }
@@ -272,7 +273,7 @@ fn kept_aside() -> impl Strategy<Value = Body> {
         path().prop_map(|cwd| Body::Moved { cwd }),
         (text(), text(), "[a-z]{1,8}").prop_map(|(agent, session, of)| {
             let of = SessionId::parse(&of).unwrap();
-            Body::Joined { agent, session, of }
+            Body::Joined { agent, session, of, extra: Some(Opaque("{\"models\":1}".into())) }
         }),
         vec(spec(), 0..3).prop_map(|settings| Body::Offered { settings }),
         tool_change().prop_map(|change| Body::ToolChanged(Box::new(change))),

@@ -17,7 +17,8 @@ fn session() -> Session {
 fn joined() -> Session {
     let mut session = session();
     let of = SessionId::parse("ours").unwrap();
-    tell(&mut session, Body::Joined { agent: "other".into(), session: "its-1".into(), of }).unwrap();
+    tell(&mut session, Body::Joined { agent: "other".into(), session: "its-1".into(), of, extra: None })
+        .unwrap();
     session
 }
 
@@ -40,6 +41,7 @@ fn modes(values: &[&str]) -> SettingSpec {
         category: Category::Mode,
         choices: values.iter().map(choice).collect(),
         default: values[0].into(),
+        words: None,
     }
 }
 

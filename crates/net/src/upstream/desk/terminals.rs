@@ -72,7 +72,8 @@ pub(super) async fn create(
         return Err(Unserved::Missing(format!("{} is not a folder", spot.real().display())));
     }
     let line = judged_line(&new);
-    let lines = [Some(line.clone()), Some(said_line(&new)), script(&new)].into_iter().flatten().collect();
+    let lines = [Some(line.clone()), Some(said_line(&new)), script(&new), inner_script(&new)];
+    let lines = lines.into_iter().flatten().collect();
     let input = serde_json::json!({ "command": line, "cwd": spot.real() });
     let wish = Wish {
         tool: "shell",
@@ -182,6 +183,15 @@ fn script(new: &NewTerminal) -> Option<String> {
         [option, script] if matches!(option.as_str(), "-c" | "-lc" | "-ic") => Some(script.clone()),
         _ => None,
     }
+}
+
+/// The same without the way to the folder, which is not shown.
+fn inner_script(new: &NewTerminal) -> Option<String> {
+    let (folder, script) = (new.cwd.to_str()?, script(new)?);
+    let always_quoted = format!("'{}'", folder.replace('\'', r"'\''"));
+    [quoted(folder), always_quoted]
+        .iter()
+        .find_map(|folder| script.strip_prefix(&format!("cd {folder} && ")).map(str::to_owned))
 }
 
 /// A word as a shell takes it for what it is.

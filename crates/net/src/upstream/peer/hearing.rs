@@ -16,6 +16,7 @@ use wire::upstream::journal::Asked;
 use wire::{Fault, Frame, FrameBuffer, Message, RpcId};
 
 use super::noise::{self, Noise, Quiet, Remains};
+use super::surrogates;
 use super::{PeerError, Remote, Shared, Waiter};
 use crate::upstream::journal::Notes;
 
@@ -229,7 +230,7 @@ impl Listener {
         if let Some(notes) = &self.notes {
             notes.take(&frame, buffer, |line| self.answered_by(line)).await;
         }
-        let line = match frame {
+        let mut line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { limit_bytes } => {
                 let dropped = buffer.dropped();
@@ -240,6 +241,7 @@ impl Listener {
                 return self.noise(Noise::TooLong { bytes, limit, method }).await;
             }
         };
+        surrogates::mend(&mut line);
         let bytes = line.len();
         let heard = match wire::parse(&line) {
             Ok(Message::Request { id, method, params }) => {

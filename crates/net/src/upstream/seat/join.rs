@@ -86,7 +86,7 @@ impl Seat {
             let Ok(Taken::Events(events)) = reader.take(Page::OUTLINE).await else { break };
             for event in events {
                 match &event.body {
-                    Body::Joined { agent, session, of } => {
+                    Body::Joined { agent, session, of, .. } => {
                         let session = (**agent == **self.name()).then(|| Arc::clone(session));
                         (known.session, known.origin) =
                             if *of == self.spec.id { (session, None) } else { (None, session) };
@@ -171,6 +171,7 @@ impl Seat {
             agent: Arc::clone(self.name()),
             session: Arc::clone(&joined.id),
             of: self.spec.id.clone(),
+            extra: opened.extra.clone(),
         };
         self.context.emit(body).await.map_err(gone)?;
         let settings = opened.offers.specs();

@@ -56,8 +56,10 @@ impl Seat {
             Came::Cancelled => {
                 // One that cannot be told is ended below.
                 joined.crew.peer().notify("session/cancel", &upstream::cancel(&joined.id)).ok();
-                if tokio::time::timeout(CANCEL_WAIT, answer).await.is_err() {
-                    joined.crew.end().await;
+                match tokio::time::timeout(CANCEL_WAIT, answer).await {
+                    Ok(Ok(result)) => drop(self.ended(&result, &context).await),
+                    Ok(Err(_)) => {}
+                    Err(_) => joined.crew.end().await,
                 }
                 Ok(Stop::Cancelled)
             }
@@ -79,6 +81,9 @@ impl Seat {
             // The answer to the prompt says it. A session that is gone counts nothing.
             let said = Said { body: Body::Usage(usage), relayed: Some(Opaque("".into())) };
             context.emit(said).await.ok();
+        }
+        if let Some(words) = upstream::answer(result) {
+            context.emit(words).await.ok();
         }
         self.state().untold = false;
         Ok(ended.stop)

@@ -45,7 +45,7 @@ fn spec() -> SessionSpec {
 
 #[test]
 fn an_agent_is_greeted_with_files_and_terminals_and_nothing_else() {
-    let params = initialize();
+    let params = initialize(true);
     let request: schema::InitializeRequest = read(&params);
     let client = request.client_capabilities;
     assert!(client.fs.read_text_file && client.fs.write_text_file && client.terminal);
