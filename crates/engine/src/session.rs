@@ -412,11 +412,7 @@ impl Session {
                     self.next_turn = self.next_turn.max(turn.0.saturating_add(1));
                 }
             }
-            Body::ToolStarted(start) => {
-                if let Some(turn) = turn {
-                    self.open_calls.insert(start.call.clone(), turn);
-                }
-            }
+            Body::ToolStarted(start) => self.open_calls.extend(turn.map(|turn| (start.call.clone(), turn))),
             Body::ToolEnded(end) => drop(self.open_calls.remove(&end.call)),
             Body::Asked { ask, request } => {
                 let open = OpenAsk {
@@ -443,10 +439,7 @@ impl Session {
                 self.settings.set(Arc::clone(id), Arc::clone(value));
             }
             Body::Offered { settings } => self.offered(settings),
-            Body::Joined { extra, .. } => {
-                self.joined = true;
-                self.extra.clone_from(extra);
-            }
+            Body::Joined { extra, .. } => (self.joined, self.extra) = (true, extra.clone()),
             Body::Usage(usage) => {
                 self.totals.add_from(origin, usage);
                 self.with_prompt(turn, |prompted| prompted.usage.add(usage));

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque, OutputStream, Seq,
-    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, ToolEnd, Totals, Usage,
+    AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque,
+    OutputStream, Seq, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, ToolEnd,
+    Totals, Usage,
 };
 use serde_json::{Map, json};
 
@@ -268,12 +269,7 @@ impl Updates {
                 let update = tools::edited(call, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
-            Body::Asked { ask, request } => {
-                if request.foreign.is_some() {
-                    self.theirs.extend(request.call.clone());
-                }
-                return Some(Piece::Asked { ask: *ask, request });
-            }
+            Body::Asked { ask, request } => return Some(self.asks(*ask, request)),
             Body::Resolved { ask, call, resolution, by, .. } => {
                 return Some(Piece::resolved(*ask, call.as_ref(), *resolution, by));
             }
@@ -290,20 +286,10 @@ impl Updates {
             Body::Compacted { summary } => self.compacted(event, summary, out),
             Body::Foreign { payload } if payload.0.starts_with(ANSWER) => self.answer = Some(payload.clone()),
             Body::Foreign { payload } => self.foreign(&payload.0, out),
-            Body::TurnStarted => {
-                self.turn_usage = Totals::default();
-                self.answer = None;
-                self.theirs.clear();
-            }
+            Body::TurnStarted => self.turn_begins(),
             Body::TurnEnded { stop, error } => {
-                let usage = self.turn_over();
-                return Some(Piece::TurnEnded {
-                    turn: event.turn?,
-                    stop: *stop,
-                    error: error.clone(),
-                    usage,
-                    words: self.answer.take(),
-                });
+                let (turn, usage, words) = (event.turn?, self.turn_over(), self.answer.take());
+                return Some(Piece::TurnEnded { turn, stop: *stop, error: error.clone(), usage, words });
             }
             // Text and thoughts are merged by the caller; the rest has no shape in this protocol.
             Body::Text { .. }
@@ -318,6 +304,19 @@ impl Updates {
             | Body::Moved { .. } => {}
         }
         None
+    }
+
+    fn turn_begins(&mut self) {
+        self.turn_usage = Totals::default();
+        self.answer = None;
+        self.theirs.clear();
+    }
+
+    fn asks<'a>(&mut self, ask: AskId, request: &'a AskRequest) -> Piece<'a> {
+        if request.foreign.is_some() {
+            self.theirs.extend(request.call.clone());
+        }
+        Piece::Asked { ask, request }
     }
 
     /// The hot path, written by hand: a test compares it with the schema's own encoder.
