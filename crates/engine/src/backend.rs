@@ -257,7 +257,7 @@ impl SessionContext {
 
     /// The client to ask for what only some can do, if one offers it at this moment.
     pub fn host(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
-        self.hosts.find(can).map(|link| link.after(self.history.head()))
+        self.hosts.find(can).map(|link| link.behind(&self.history))
     }
 
     /// Work that goes on beside the turns. The session does not wait for it.
@@ -374,7 +374,7 @@ impl TurnContext {
 
     /// The client to ask for what only some can do, if one offers it at this moment.
     pub fn host(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
-        self.hosts.find(can).map(|link| link.after(self.history.head()))
+        self.hosts.find(can).map(|link| link.behind(&self.history))
     }
 
     /// The settings as they are at this moment: a change applies to the very next model call.

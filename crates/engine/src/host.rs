@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::backend::{BoxFuture, ForeignError};
 use crate::content::{Exit, Opaque};
 use crate::ids::{Seq, SessionId, SurfaceId};
+use crate::log::LogReader;
 
 /// Hosts of one session. The one that was used longest ago makes room.
 const HOSTS_MAX: usize = 16;
@@ -168,7 +169,7 @@ impl Hosts {
         let offered = self.lock();
         let host = offered.iter().rev().filter_map(|(_, host)| host.upgrade());
         let host = host.into_iter().find(|host| can(host.abilities()))?;
-        Some(HostLink { host, session: self.session.clone(), after: Seq::START })
+        Some(HostLink { host, session: self.session.clone(), log: None })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(SurfaceId, Weak<dyn Host>)>> {
@@ -181,14 +182,18 @@ impl Hosts {
 pub struct HostLink {
     host: Arc<dyn Host>,
     session: SessionId,
-    /// What the client is to be told before it is asked.
-    after: Seq,
+    /// The client is told everything in here before it is asked.
+    log: Option<LogReader>,
 }
 
 impl HostLink {
-    /// The client is asked after it was told everything up to here.
-    pub(crate) fn after(self, after: Seq) -> Self {
-        Self { after, ..self }
+    /// The client is always asked after it was told everything that stands in the log by then.
+    pub(crate) fn behind(self, log: &LogReader) -> Self {
+        Self { log: Some(log.clone()), ..self }
+    }
+
+    fn after(&self) -> Seq {
+        self.log.as_ref().map_or(Seq::START, LogReader::head)
     }
 
     /// What only the agent and its client understand.
@@ -238,7 +243,7 @@ impl HostLink {
     /// Has no deadline of its own: a command runs for as long as whoever waits lets it.
     pub async fn wait_for_exit(&self, terminal: &TerminalId) -> Result<Exit, HostError> {
         let reply =
-            self.host.call(&self.session, HostCall::WaitForExit(terminal.clone()), self.after).await?;
+            self.host.call(&self.session, HostCall::WaitForExit(terminal.clone()), self.after()).await?;
         if let HostReply::Exit(exit) = reply { Ok(exit) } else { Err(HostError::Malformed) }
     }
 
@@ -257,7 +262,7 @@ impl HostLink {
     }
 
     async fn call(&self, call: HostCall) -> Result<HostReply, HostError> {
-        let answer = self.host.call(&self.session, call, self.after);
+        let answer = self.host.call(&self.session, call, self.after());
         tokio::time::timeout(CALL_TIME_MAX, answer).await.unwrap_or(Err(HostError::TimedOut))
     }
 }

@@ -28,6 +28,7 @@ pub struct Rules {
     last_counts: Vec<String>,
     ended: Vec<String>,
     extra: Vec<String>,
+    absent: Vec<String>,
     /// Texts that a number of the moment stands after.
     numbers: Vec<String>,
 }
@@ -60,6 +61,7 @@ impl Rules {
                 Some("last counts") => rules.last_counts.extend(names("frames")?),
                 Some("ended") => rules.ended.extend(names("frames")?),
                 Some("extra") => rules.extra.extend(names("frames")?),
+                Some("absent") => rules.absent.extend(names("frames")?),
                 _ => bail!("no rule is known as {}", entry["rule"]),
             }
         }
@@ -250,7 +252,8 @@ fn unequal(step: &str, lost: &[Said], new: &[Said], rules: &Rules, found: &mut V
     for (one, other) in alike.into_iter().chain([(lost.len(), new.len())]) {
         let told_of =
             |word: &str, said: &Said| format!("step {step}, {} is {word}: {}", said.kind, shown(&said.frame));
-        found.extend(lost[at..one].iter().map(|said| told_of("missing", said)));
+        let lost_here = lost[at..one].iter().filter(|said| !Rules::has(&rules.absent, said));
+        found.extend(lost_here.map(|said| told_of("missing", said)));
         let new_here = new[beside..other].iter().filter(|said| !Rules::has(&rules.extra, said));
         found.extend(new_here.map(|said| told_of("new", said)));
         if let (Some(a), Some(b)) = (lost.get(one), new.get(other)) {

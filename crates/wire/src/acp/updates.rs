@@ -529,8 +529,8 @@ impl Updates {
             params: serde_json::Value,
         }
         let Ok(Notification { method, mut params }) = serde_json::from_str(payload) else { return };
-        if let Some(fields) = params.as_object_mut() {
-            fields.insert("sessionId".to_owned(), self.session.0.as_ref().into());
+        if let Some(session) = params.get_mut("sessionId") {
+            *session = self.session.0.as_ref().into();
         }
         write_notification(out, &method, params);
     }

@@ -65,7 +65,7 @@ pub(super) fn commands(fields: &Fields<'_>, words: &RawValue) -> Option<Said> {
         let description = command.text("description").unwrap_or_default();
         whole &= command.has_only(&["name", "description", "input"])
             && description.len() <= DESCRIPTION_BYTES_MAX
-            && command.get("input").is_none() == input.is_none()
+            && !command.iter().any(|(name, value)| name == "input" && value.get() == "null")
             && input.as_ref().is_none_or(|input| input.has_only(&["hint"]));
         Some(CommandSpec {
             name: name.into(),
@@ -171,12 +171,12 @@ pub(super) fn foreign(words: &RawValue) -> Said {
 }
 
 /// A notification that is no update: nobody here knows what it means, but a client might. The agent's name
-/// for the session is left out, since clients know it by ours.
+/// for the session, if there is one, is emptied, since clients know it by ours.
 pub fn extension(method: &str, params: Option<&RawValue>) -> Body {
     let params = params.map_or("{}", RawValue::get);
     let mut params: serde_json::Value = serde_json::from_str(params).unwrap_or_default();
-    if let Some(fields) = params.as_object_mut() {
-        fields.remove("sessionId");
+    if let Some(session) = params.get_mut("sessionId") {
+        session.take();
     }
     let method = serde_json::Value::from(method);
     Body::Foreign { payload: Opaque(format!("{EXTENSION}{method},\"params\":{params}}}").into()) }
