@@ -112,12 +112,18 @@ pub struct ForeignGreeting {
 
 /// What an external agent answered instead of doing it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{message}{}", detail(.data.as_ref()))]
 pub struct ForeignError {
     /// As JSON-RPC counts errors.
     pub code: i64,
     pub message: Arc<str>,
     pub data: Option<Opaque>,
+}
+
+/// Many agents say what happened only beside the message, as a text in quotes.
+fn detail(data: Option<&Opaque>) -> String {
+    let text = data.and_then(|data| data.0.strip_prefix('"')?.strip_suffix('"'));
+    text.map(|text| format!(": {text}")).unwrap_or_default()
 }
 
 /// Requests and notices of a kind that only the agent and its client understand.

@@ -25,6 +25,7 @@ use crate::event::{
 };
 use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
 use crate::redactor::{CONTEXT_BYTES, Redactor};
+use crate::settings::SettingSpec;
 
 /// What goes into the log.
 #[derive(Debug, PartialEq)]
@@ -365,6 +366,13 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         Body::Notice { level, text: said } => Body::Notice { level, text: text(said) },
         Body::Compacted { summary } => Body::Compacted { summary: text(summary) },
         Body::Foreign { payload } => Body::Foreign { payload: clean_opaque(redactor, payload) },
+        Body::Offered { settings } => {
+            let clean = |spec: SettingSpec| SettingSpec {
+                words: spec.words.map(|words| clean_opaque(redactor, words)),
+                ..spec
+            };
+            Body::Offered { settings: settings.into_iter().map(clean).collect() }
+        }
         Body::Joined { agent, session, of, extra } => {
             let extra = extra.map(|extra| clean_opaque(redactor, extra));
             Body::Joined { agent, session, of, extra }
@@ -373,7 +381,6 @@ fn clean_body(redactor: &dyn Redactor, body: Body) -> Body {
         // One of a fixed list of words, numbers, names that clients give, what can be chosen, or the
         // session's folder.
         body @ (Body::TurnStarted
-        | Body::Offered { .. }
         | Body::ToolTerminal { .. }
         | Body::CancelRequested
         | Body::SettingChanged { .. }

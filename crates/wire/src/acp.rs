@@ -99,8 +99,11 @@ fn write_request(id: &RpcId, method: &str, params: &impl Serialize, out: &mut Ve
     let before = out.len();
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.as_json().as_bytes());
-    out.extend_from_slice(format!(r#","method":"{method}","params":"#).as_bytes());
-    match serde_json::to_writer(&mut *out, params) {
+    out.extend_from_slice(br#","method":"#);
+    // An external agent may have chosen it: it must not end its own quotes.
+    let named = serde_json::to_writer(&mut *out, method);
+    out.extend_from_slice(br#","params":"#);
+    match named.and_then(|()| serde_json::to_writer(&mut *out, params)) {
         Ok(()) => out.extend_from_slice(b"}\n"),
         // Cannot happen with these types; half a frame must never leave.
         Err(_) => out.truncate(before),

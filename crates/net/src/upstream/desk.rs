@@ -107,6 +107,11 @@ impl Desk {
         self.shared.terminals.look(terminal)
     }
 
+    /// Ends all terminals of an agent that has ended itself: nobody else knows them.
+    pub fn abandoned(&self) {
+        self.shared.terminals.end_all();
+    }
+
     /// Ends all terminals and waits until their commands have ended.
     pub async fn close(&self) {
         self.shared.terminals.close();

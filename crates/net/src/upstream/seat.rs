@@ -49,7 +49,7 @@ struct State {
     hearing: Hearing,
     /// The agent's session knows nothing of the conversation yet.
     untold: bool,
-    /// When the agent was last heard, and how many people it waits for.
+    /// When the agent was last heard, and how many answers of ours it waits for.
     heard: Option<Instant>,
     asking: usize,
     /// Messages outside turns.
@@ -110,6 +110,7 @@ impl Seat {
                 Told::Noise(noise) => self.noise(&noise).await,
             }
         }
+        self.desk.abandoned();
     }
 
     async fn update(&self, params: &RawValue) {
@@ -173,6 +174,7 @@ impl Seat {
         let turn = self.state().turn.clone();
         // What the agent said before stands in the log, so the client hears it before it is asked.
         self.context.settled().await.ok();
+        self.state().asking += 1;
         let answered = if method == "session/request_permission" {
             self.permission(turn.as_ref(), params.as_deref()).await
         } else if let Some(wish) = host_wish(method, params.as_deref()) {
@@ -185,6 +187,11 @@ impl Seat {
         } else {
             self.pass_on(method, params.as_deref()).await
         };
+        {
+            let mut state = self.state();
+            state.asking = state.asking.saturating_sub(1);
+            state.heard = Some(Instant::now());
+        }
         // An agent that is gone waits for no answer.
         match answered {
             Ok(answer) => peer.answer(&id, &answer).ok(),
@@ -209,13 +216,7 @@ impl Seat {
             path: request.path.clone(),
             line: (request.kind == ToolKind::Execute).then(|| request.subject.to_string()),
         };
-        self.state().asking += 1;
         let verdict = turn.ask(request).await;
-        {
-            let mut state = self.state();
-            state.asking = state.asking.saturating_sub(1);
-            state.heard = Some(Instant::now());
-        }
         let nearest = |wanted: Resolution| {
             let option = foreign.as_ref().and_then(|foreign| foreign.nearest(wanted));
             option.map(|option| Arc::clone(&option.id))
@@ -257,6 +258,10 @@ impl Seat {
     /// What we have no word for may be known to the person's editor.
     async fn pass_on(&self, method: &str, params: Option<&RawValue>) -> Result<Box<RawValue>, Remote> {
         let unknown = || Remote::new(-32601, format!("method not found: {method}"));
+        // What the protocol has is served or not; nobody asks for it in a roundabout way.
+        if ["fs/", "terminal/", "session/"].iter().any(|known| method.starts_with(known)) {
+            return Err(unknown());
+        }
         let host = self.context.host(|_: HostAbilities| true).ok_or_else(unknown)?;
         let params = renamed(params.map_or("{}", RawValue::get), self.spec.id.as_str());
         match host.extension(method.into(), Opaque(params.into())).await {

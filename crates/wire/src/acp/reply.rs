@@ -247,7 +247,7 @@ fn in_own_words(reason: schema::StopReason, words: &Opaque) -> Value {
     if let Some(Value::Object(theirs)) = fields(words).remove("result")
         && let Some(answer) = answer.as_object_mut()
     {
-        answer.extend(theirs);
+        answer.extend(theirs.into_iter().filter(|(name, _)| name != "stopReason"));
     }
     answer
 }

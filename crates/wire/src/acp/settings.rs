@@ -2,8 +2,8 @@
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{Category, MODE, Opaque, SettingSpec, Settings};
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 
 pub(super) fn modes(specs: &[SettingSpec], settings: &Settings) -> Option<schema::SessionModeState> {
     let spec = specs.iter().find(|spec| spec.id.as_ref() == MODE)?;
@@ -31,8 +31,8 @@ pub(super) fn options(specs: &[SettingSpec], settings: &Settings) -> Vec<Box<Raw
 }
 
 fn in_own_words(words: &Opaque, value: &str) -> Option<Box<RawValue>> {
-    let mut option: Value = serde_json::from_str(&words.0).ok()?;
-    option["currentValue"] = value.into();
+    let mut option: Map<String, Value> = serde_json::from_str(&words.0).ok()?;
+    option.insert("currentValue".to_owned(), value.into());
     to_raw_value(&option).ok()
 }
 

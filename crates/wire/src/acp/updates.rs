@@ -211,9 +211,9 @@ impl Updates {
 
     fn foreign_ask(&self, request: &AskRequest) -> serde_json::Value {
         let params = request.foreign.as_ref().map_or("{}", |foreign| &foreign.params.0);
-        let mut params = serde_json::from_str(params).unwrap_or_else(|_| json!({}));
-        params["sessionId"] = self.session.0.as_ref().into();
-        params
+        let mut params: Map<String, serde_json::Value> = serde_json::from_str(params).unwrap_or_default();
+        params.insert("sessionId".to_owned(), self.session.0.as_ref().into());
+        params.into()
     }
 
     /// Says of what was written from `offset` on about a call that it belongs to a sub-agent, if it does.
@@ -561,7 +561,9 @@ fn add_cursor(seq: Seq, offset: usize, out: &mut Vec<u8>) {
     let frames = out.split_off(offset);
     let mut frames = frames.split_inclusive(|byte| *byte == b'\n').zip(1_u32..).peekable();
     while let Some((frame, nth)) = frames.next() {
-        match frame.strip_suffix(b"}}\n") {
+        // Notifications of an external agent's own kind have parameters of any form.
+        let ours = frame.starts_with(br#"{"jsonrpc":"2.0","method":"session/update""#);
+        match frame.strip_suffix(b"}}\n").filter(|_| ours) {
             Some(begun) => {
                 let cursor = match frames.peek() {
                     Some(_) => format!("{}.{nth}", seq.0.saturating_sub(1)),

@@ -13,6 +13,8 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::facts::{ANSWER, EXTENSION};
+
 /// An object with more members than this is not looked into.
 const FIELDS_MAX: usize = 256;
 
@@ -101,8 +103,10 @@ pub(super) fn text(raw: &RawValue) -> Option<(String, bool)> {
     })
 }
 
+/// Word for word. What begins like something that only we write is told apart by a space.
 pub(super) fn verbatim(raw: &RawValue) -> Opaque {
-    Opaque(raw.get().into())
+    let ours = [EXTENSION, ANSWER].iter().any(|begin| raw.get().starts_with(begin));
+    if ours { Opaque(format!(" {}", raw.get()).into()) } else { Opaque(raw.get().into()) }
 }
 
 /// The beginning of a text, if all of it would be too much.

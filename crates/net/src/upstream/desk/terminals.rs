@@ -72,8 +72,7 @@ pub(super) async fn create(
         return Err(Unserved::Missing(format!("{} is not a folder", spot.real().display())));
     }
     let line = judged_line(&new);
-    let lines = [Some(line.clone()), Some(said_line(&new)), script(&new), inner_script(&new)];
-    let lines = lines.into_iter().flatten().collect();
+    let lines = std::iter::once(line.clone()).chain(allowed_lines(&new, &desk.spec.cwd)).collect();
     let input = serde_json::json!({ "command": line, "cwd": spot.real() });
     let wish = Wish {
         tool: "shell",
@@ -149,11 +148,40 @@ fn refuse_malformed(new: &NewTerminal) -> Result<(), Unserved> {
     let texts = std::iter::once(&new.program).chain(&new.arguments);
     let variables = new.environment.iter().flat_map(|(name, value)| [name, value]);
     let nul = texts.chain(variables).any(|text| text.contains('\0'));
-    let unnamed = new.environment.iter().any(|(name, _)| name.is_empty() || name.contains('='));
+    let unnamed = new.environment.iter().any(|(name, _)| !is_name(name));
     if new.program.trim().is_empty() || nul || unnamed {
         return Err(Unserved::Invalid("the command is empty or malformed".into()));
     }
     Ok(())
+}
+
+/// Anything else could be read as a command where the line is judged.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.chars().all(plain) && name.starts_with(|first: char| !first.is_ascii_digit())
+}
+
+/// Whether the variables change nothing about what a command does.
+fn is_plain(environment: &[(String, String)]) -> bool {
+    environment.iter().all(|(name, value)| match name.as_str() {
+        "NO_COLOR" | "FORCE_COLOR" | "TERM" | "GIT_TERMINAL_PROMPT" | "AGENT_SESSION_ID" => true,
+        "SHELL" => is_shell(value),
+        _ => false,
+    })
+}
+
+fn is_shell(program: &str) -> bool {
+    let program = program.strip_prefix("/bin/").or(program.strip_prefix("/usr/bin/")).unwrap_or(program);
+    matches!(program, "sh" | "bash" | "dash" | "zsh")
+}
+
+/// The lines by which an agent may have been allowed this: what it shows of a command that works in the
+/// session's folder, and that nothing else makes into another.
+fn allowed_lines(new: &NewTerminal, folder: &Path) -> Vec<String> {
+    if new.cwd != folder || !is_plain(&new.environment) {
+        return Vec::new();
+    }
+    [Some(said_line(new)), script(new), inner_script(new)].into_iter().flatten().collect()
 }
 
 /// Some agents give a whole line as the program, and mean a shell to read it.
@@ -180,7 +208,9 @@ fn said_line(new: &NewTerminal) -> String {
 /// What a shell is given to read, which is what an agent shows of such a command.
 fn script(new: &NewTerminal) -> Option<String> {
     match new.arguments.as_slice() {
-        [option, script] if matches!(option.as_str(), "-c" | "-lc" | "-ic") => Some(script.clone()),
+        [option, script] if is_shell(&new.program) && matches!(option.as_str(), "-c" | "-lc" | "-ic") => {
+            Some(script.clone())
+        }
         _ => None,
     }
 }
@@ -312,10 +342,13 @@ impl Terminals {
     }
 
     pub(super) fn close(&self) {
-        let mut open = self.lock();
-        open.closed = true;
-        let all: Vec<_> = open.by_id.drain().collect();
-        drop(open);
+        self.lock().closed = true;
+        self.end_all();
+    }
+
+    /// Ends what is there. More can be opened.
+    pub(super) fn end_all(&self) {
+        let all: Vec<_> = self.lock().by_id.drain().collect();
         for (_, terminal) in &all {
             if let Terminal::Ours(running) = terminal {
                 running.kill();

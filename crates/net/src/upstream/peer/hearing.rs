@@ -226,11 +226,14 @@ impl Listener {
         }
     }
 
-    async fn take(&mut self, frame: Frame, buffer: &FrameBuffer, last: bool) -> Result<(), Unheard> {
+    async fn take(&mut self, mut frame: Frame, buffer: &FrameBuffer, last: bool) -> Result<(), Unheard> {
+        if let Frame::Line(line) = &mut frame {
+            surrogates::mend(line);
+        }
         if let Some(notes) = &self.notes {
             notes.take(&frame, buffer, |line| self.answered_by(line)).await;
         }
-        let mut line = match frame {
+        let line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { limit_bytes } => {
                 let dropped = buffer.dropped();
@@ -241,7 +244,6 @@ impl Listener {
                 return self.noise(Noise::TooLong { bytes, limit, method }).await;
             }
         };
-        surrogates::mend(&mut line);
         let bytes = line.len();
         let heard = match wire::parse(&line) {
             Ok(Message::Request { id, method, params }) => {

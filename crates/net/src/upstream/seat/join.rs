@@ -13,6 +13,7 @@ use wire::upstream::{self, Opened};
 use super::{Hearing, Joined, Seat, Terms, foreign};
 use crate::upstream::crew::{Crew, Told};
 use crate::upstream::external::failed;
+use crate::upstream::peer::Remote;
 
 /// What a session is joined for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,15 +117,21 @@ impl Seat {
             return None;
         };
         let mut told = crew.sit(id);
-        let answer = crew.peer().request(method, &params, self.terms(Some(id)));
-        let forget = async {
-            while let Some(told) = told.recv().await {
-                if let Told::Answered(_) = told {
-                    return;
+        let mut answer = crew.peer().request(method, &params, self.terms(Some(id)));
+        // It may also be given up, and then nothing is told.
+        let answer = loop {
+            tokio::select! {
+                biased;
+                Some(told) = told.recv() => {
+                    if let Told::Request { id, method, .. } = told {
+                        let error = Remote::new(-32600, format!("{method}: the session is not open yet"));
+                        // One that is gone waits for no answer.
+                        crew.peer().refuse(&id, &error).ok();
+                    }
                 }
+                answer = &mut answer => break answer,
             }
         };
-        let (answer, ()) = tokio::join!(answer, forget);
         match answer {
             Ok(result) => Some(Begun { id: Arc::clone(id), result, told }),
             Err(error) => {

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use engine::{Body, Content, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput};
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::upstream;
 
 use super::join::When;
 use super::{Joined, Seat, Terms, foreign};
+use crate::upstream::external::failed;
 use crate::upstream::peer::PeerError;
 
 /// How long a cancelled agent may take to say that it has stopped. The session itself waits a little longer.
@@ -28,10 +30,14 @@ impl Seat {
         input: TurnInput,
         context: TurnContext,
     ) -> Result<Stop, TurnError> {
+        // What is begun is ended, also for a turn that is cancelled meanwhile: half a session hears nothing.
+        let (told, joining) = oneshot::channel();
+        let seat = Arc::clone(self);
+        self.context.spawn(async move { drop(told.send(seat.join(When::Prompted).await)) });
         let joining = tokio::select! {
             biased;
             () = context.cancel.cancelled() => return Ok(Stop::Cancelled),
-            joined = self.join(When::Prompted) => joined,
+            joined = joining => joined.unwrap_or_else(|_| Err(failed("the session is closed".into()))),
         };
         let joined = joining.map_err(|error| TurnError(error.message.to_string()))?;
         let content = self.with_history(input.content, &context).await;
