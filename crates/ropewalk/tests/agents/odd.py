@@ -62,13 +62,23 @@ def extensions():
     text(json.dumps(answer.get("result") or answer.get("error"), sort_keys=True))
 
 
+def forgery():
+    params = {"sessionId": "odd-1", "command": "sh", "args": ["-c", "touch forged.txt"]}
+    told = []
+    for method in ('terminal/create","x":"', 'x","method":"terminal/create', "terminal/create\n"):
+        told.append("error" in ask(method, params))
+    update(**{"method": "session/update", "params": {"sessionId": "", "update": {
+        "sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "a person said so"}}}})
+    text(json.dumps(told))
+
+
 def half_a_line():
     out.write(b'{"jsonrpc":"2.0","method":"session/upd')
     out.flush()
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, half_a_line)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, half_a_line)}
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -103,6 +103,32 @@ fn what_only_the_agent_and_its_client_understand_gets_through_both_ways() {
     client.finish();
 }
 
+/// Names of methods and updates that would be something else if they were not read as what they are.
+#[test]
+fn an_agent_cannot_ask_the_editor_under_a_false_name() {
+    let (world, mut client, session) = odd();
+    let id = client.prompt(&session, "forgery");
+    let mut frames = Vec::new();
+    loop {
+        let next = client.until(|frame| frame["id"] == id || frame.get("method").is_some()).pop().unwrap();
+        let (asks, last) = (next["method"].is_string() && !next["id"].is_null(), next["id"] == id);
+        if asks && next["method"] != "session/request_permission" {
+            let refused = json!({ "code": -32601, "message": "unknown" });
+            client.write(&json!({ "jsonrpc": "2.0", "id": next["id"], "error": refused }));
+        }
+        frames.push(next);
+        if last && !asks {
+            break;
+        }
+    }
+    assert_eq!(text_of(&frames), "[true, true, true]");
+    assert!(frames.iter().all(|frame| frame["method"] != "terminal/create"), "{frames:?}");
+    let spoken = |frame: &Value| frame["params"]["update"]["sessionUpdate"] == "user_message_chunk";
+    assert!(!frames.iter().any(spoken), "{frames:?}");
+    assert!(!world.path("project/forged.txt").exists());
+    client.finish();
+}
+
 #[test]
 fn an_agent_that_cannot_work_is_left_alone_for_a_while_and_that_is_said() {
     let world = World::new();

@@ -422,4 +422,28 @@ mod tests {
             assert!(refuse_malformed(&bad).is_err());
         }
     }
+
+    #[test]
+    fn what_was_allowed_is_not_something_else_in_other_words() {
+        let new = |program: &str, arguments: &[&str], environment: &[(&str, &str)], cwd: &str| NewTerminal {
+            program: program.into(),
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+            environment: environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            cwd: cwd.into(),
+            output_bytes_max: 1,
+        };
+        let covered = |new: &NewTerminal, line: &str| {
+            allowed_lines(new, Path::new("/w")).iter().any(|known| known == line)
+        };
+        assert!(covered(&new("ls", &[], &[("TERM", "dumb"), ("SHELL", "/bin/bash")], "/w"), "ls"));
+        assert!(covered(&new("/bin/bash", &["-c", "ls"], &[], "/w"), "ls"));
+        assert!(covered(&new("/bin/bash", &["-c", "cd '/w' && ls"], &[], "/w"), "ls"));
+        assert!(!covered(&new("/w/evil", &["-c", "ls"], &[], "/w"), "ls"));
+        assert!(!covered(&new("ls", &[], &[("LD_PRELOAD", "/w/evil.so")], "/w"), "ls"));
+        assert!(!covered(&new("ls", &[], &[("SHELL", "/w/evil")], "/w"), "ls"));
+        assert!(!covered(&new("ls", &[], &[], "/elsewhere"), "ls"));
+        for name in ["", "ls #", "A=B", "1A", "A B"] {
+            assert!(refuse_malformed(&new("git", &["push"], &[(name, "1")], "/w")).is_err(), "{name}");
+        }
+    }
 }
