@@ -48,7 +48,10 @@ impl Grants {
             ToolClass::Edit => grant.class == ToolClass::Edit && wish.about(grant),
             ToolClass::Execute => {
                 grant.class == ToolClass::Execute
-                    && grant.line.as_ref().is_some_and(|line| wish.lines.contains(line))
+                    && grant
+                        .line
+                        .as_ref()
+                        .is_some_and(|line| wish.lines.iter().skip(1).any(|own| own == line))
             }
             ToolClass::Network => false,
         };
@@ -69,7 +72,7 @@ pub(super) struct Wish {
     pub(super) class: ToolClass,
     /// The paths of the file: without links, and as the agent wrote it.
     pub(super) paths: Option<(PathBuf, PathBuf)>,
-    /// The line of shell, first as it is judged, then as the agent may have shown it before.
+    /// The line of shell, first as it is judged, then as the agent may have been allowed it before.
     pub(super) lines: Vec<String>,
     pub(super) input: Opaque,
     pub(super) usual: (Risk, &'static str),

@@ -178,7 +178,8 @@ fn is_shell(program: &str) -> bool {
 /// The lines by which an agent may have been allowed this: what it shows of a command that works in the
 /// session's folder, and that nothing else makes into another.
 fn allowed_lines(new: &NewTerminal, folder: &Path) -> Vec<String> {
-    if new.cwd != folder || !is_plain(&new.environment) {
+    let elsewhere = !new.cwd.as_os_str().is_empty() && new.cwd != folder;
+    if elsewhere || !is_plain(&new.environment) {
         return Vec::new();
     }
     [Some(said_line(new)), script(new), inner_script(new)].into_iter().flatten().collect()
@@ -436,7 +437,7 @@ mod tests {
             allowed_lines(new, Path::new("/w")).iter().any(|known| known == line)
         };
         assert!(covered(&new("ls", &[], &[("TERM", "dumb"), ("SHELL", "/bin/bash")], "/w"), "ls"));
-        assert!(covered(&new("/bin/bash", &["-c", "ls"], &[], "/w"), "ls"));
+        assert!(covered(&new("/bin/bash", &["-c", "ls"], &[], ""), "ls"));
         assert!(covered(&new("/bin/bash", &["-c", "cd '/w' && ls"], &[], "/w"), "ls"));
         assert!(!covered(&new("/w/evil", &["-c", "ls"], &[], "/w"), "ls"));
         assert!(!covered(&new("ls", &[], &[("LD_PRELOAD", "/w/evil.so")], "/w"), "ls"));
