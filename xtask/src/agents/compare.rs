@@ -432,7 +432,7 @@ mod tests {
             json!({"load": true, "modes": [{"id": 0}, {"id": 1, "more": 2}]}),
         );
         let more = |kind: &str| check(&[result(kind, one.clone())], &[result(kind, other.clone())]).len();
-        assert_eq!((more("result of session/new"), more("result of session/prompt")), (0, 1));
+        assert_eq!((more("result of session/new"), more("result of session/close")), (0, 1));
         let less = check(&[result("result of session/new", other)], &[result("result of session/new", one)]);
         assert_eq!(less.len(), 1, "{less:?}");
     }

@@ -198,7 +198,7 @@ fn commands_are_taken_over_and_what_more_is_said_of_them_is_carried() {
             ] }),
         ],
         expect![[r#"
-            . commands ["plan \"Turn plan mode on.\" None", "mcp \"Servers\" Some(\"[reconnect]\")"]
+            + commands ["plan \"Turn plan mode on.\" None", "mcp \"Servers\" Some(\"[reconnect]\")"]
             + commands ["prompts \"List\" None"]
         "#]],
     );
