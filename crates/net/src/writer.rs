@@ -346,6 +346,8 @@ impl Writer {
             (Start::After(_) | Start::Missed(_), Some(seen)) => seen.min(position.seq),
             (Start::After(_) | Start::Missed(_) | Start::Now(_), None) => position.seq,
         };
+        // Whoever is answered may use the session at once, also if the one who opened it has not gone on yet.
+        self.debts.opened(handle.id());
         let mut updates = wire::Updates::new(self.debts.client(), &handle, counted);
         let reader = handle.read(after);
         let head = reader.head();
