@@ -44,9 +44,11 @@ impl Rules {
 
     fn chosen(&self, turns: &[Value]) -> Option<&Answer> {
         let texts: Vec<String> = turns.iter().map(Value::to_string).collect();
-        let asked = |rule: &Rule| texts.iter().rposition(|text| text.contains(&rule.when));
-        let (at, rule) =
-            self.rules.iter().filter_map(|rule| Some((asked(rule)?, rule))).max_by_key(|(at, _)| *at)?;
+        // Agents join what was said in a row to one turn, so the place within it counts, too.
+        let found = |(at, text): (usize, &String), when: &str| Some((at, text.rfind(when)?));
+        let asked = |rule: &Rule| texts.iter().enumerate().rev().find_map(|turn| found(turn, &rule.when));
+        let asked = self.rules.iter().filter_map(|rule| Some((asked(rule)?, rule)));
+        let ((at, _), rule) = asked.max_by_key(|(at, _)| *at)?;
         let results = turns[at + 1..].iter().filter(|turn| is_result(turn)).count();
         rule.answers.get(results).or(rule.answers.last())
     }
@@ -104,7 +106,7 @@ mod tests {
         let tools = json!([{"name": "write"}]);
         let write = Line::Call("write".into(), "{}".into());
         let asked = json!({"role": "user", "content": "please write \"it\""});
-        assert_eq!(answered(json!({"tools": tools, "messages": [asked]})), [write]);
+        assert_eq!(answered(json!({"tools": tools, "messages": [asked]})), std::slice::from_ref(&write));
         let results = [
             ("messages", json!({"role": "tool", "content": "done"})),
             ("messages", json!({"role": "user", "content": [{"type": "tool_result"}]})),
@@ -116,6 +118,8 @@ mod tests {
         }
         let again = json!([asked, {"role": "assistant", "content": "written"}, {"role": "user", "content": "run it"}]);
         assert_eq!(answered(json!({"tools": tools, "messages": again})), [say("ran")]);
+        let joined = json!([{"role": "user", "content": "write \"it\" run it write \"it\""}]);
+        assert_eq!(answered(json!({"tools": tools, "messages": joined})), [write]);
     }
 
     #[test]
