@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Event, MessageId, Origin, Seq, SessionId, Settings, Snapshot, SurfaceId, Timestamp, Totals, TurnId,
-    approval_spec,
+    Body, Event, MessageId, Opaque, Origin, Seq, SessionId, SettingSpec, Settings, Snapshot, SurfaceId,
+    Timestamp, Totals, TurnId, Usage, approval_spec,
 };
 use expect_test::expect;
 use serde_json::value::RawValue;
@@ -44,12 +44,11 @@ fn log(said: &[Value]) -> Vec<Arc<Event>> {
     events
 }
 
-/// The updates that a client is sent, one event at a time, without our names for messages.
-fn shown(client: ClientAbilities, events: &[Arc<Event>], replay: bool) -> Vec<Value> {
+fn snapshot() -> Snapshot {
     let specs = Arc::from([approval_spec()]);
-    let snapshot = Snapshot {
+    Snapshot {
         settings: Arc::new(Settings::defaults(&specs)),
-        specs: Arc::clone(&specs),
+        specs,
         title: None,
         cwd: Arc::new("/p".into()),
         totals: Totals::default(),
@@ -60,7 +59,13 @@ fn shown(client: ClientAbilities, events: &[Arc<Event>], replay: bool) -> Vec<Va
         prompts: Arc::default(),
         extra: None,
         updated_at: Timestamp(0),
-    };
+    }
+}
+
+/// The updates that a client is sent, one event at a time, without our names for messages.
+fn shown(client: ClientAbilities, events: &[Arc<Event>], replay: bool) -> Vec<Value> {
+    let snapshot = snapshot();
+    let specs = Arc::clone(&snapshot.specs);
     let mut updates = Updates::of(client, &SessionId::parse("ours").unwrap(), specs, &snapshot);
     let view = View { replay, own: SurfaceId(1) };
     let mut out = Vec::new();
@@ -111,6 +116,40 @@ fn history_is_what_the_agent_sent_too() {
     let said = recorded();
     let lasting: Vec<_> = said.iter().filter(|update| update["sessionUpdate"] != "usage_update").collect();
     assert_eq!(shown(ClientAbilities::default(), &log(&said), true).iter().collect::<Vec<_>>(), lasting);
+}
+
+/// A client that loads a session knows from the answer what is chosen, and the total is counted already.
+#[test]
+fn what_history_says_of_choices_and_cost_is_not_taken_for_what_is_true_now() {
+    let spec = approval_spec();
+    let choices: Vec<_> = spec.choices.iter().map(|value| Arc::clone(&value.value)).collect();
+    let (old, new) = (Arc::clone(&choices[0]), Arc::clone(&choices[1]));
+    let mut snapshot = snapshot();
+    let settings = Arc::make_mut(&mut snapshot.settings);
+    settings.set(Arc::clone(&spec.id), Arc::clone(&new));
+    snapshot.totals.cost_usd = 1.0;
+    let words = || Some(Opaque(r#"{"sessionUpdate":"something"}"#.into()));
+    let usage = |cost_usd| Body::Usage(Usage { cost_usd, ..Usage::default() });
+    let chosen = Body::SettingChanged { id: Arc::clone(&spec.id), value: old };
+    let other = SettingSpec { default: Arc::clone(&new), ..spec.clone() };
+    let history =
+        [(chosen, words()), (Body::Offered { settings: Vec::new() }, words()), (usage(0.5), words())];
+    let now = [(usage(0.25), None), (Body::Offered { settings: vec![other] }, None)];
+    let mut updates =
+        Updates::of(ClientAbilities::default(), &SessionId::parse("ours").unwrap(), [spec].into(), &snapshot);
+    let mut out = Vec::new();
+    for (replay, said) in [(true, history.to_vec()), (false, now.to_vec())] {
+        for (body, relayed) in said {
+            let event =
+                Event { seq: Seq(1), at: Timestamp(0), origin: Origin::Agent, turn: None, body, relayed };
+            updates.encode(&[Arc::new(event)], View { replay, own: SurfaceId(1) }, &mut Vec::new(), &mut out);
+        }
+    }
+    let frames: Vec<Value> =
+        out.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    assert_eq!(frames[0]["params"]["update"]["cost"]["amount"], 1.25);
+    assert_eq!(frames[1]["params"]["update"]["configOptions"][0]["currentValue"], *new);
+    assert_eq!(frames.len(), 2, "{frames:?}");
 }
 
 /// The log has the pieces; whoever looks sees the end of it all, and the whole when it is over.

@@ -17,7 +17,7 @@ impl Updates {
         if view.replay && about_call && relayed.0.contains(r#""terminal""#) {
             return false;
         }
-        let is_history = self.note(event, relayed);
+        let is_history = self.note(event, relayed, view);
         if is_history || !view.replay {
             self.foreign(&relayed.0, out);
         }
@@ -25,32 +25,65 @@ impl Updates {
     }
 
     /// Takes note of an event as if it had been told in our words. Says whether it is part of history.
-    fn note(&mut self, event: &Event, relayed: &Opaque) -> bool {
-        if let Body::Offered { settings } = &event.body {
-            self.offered(settings);
-        } else if let Body::SettingChanged { id, value } = &event.body {
-            self.settings.set(Arc::clone(id), Arc::clone(value));
-        } else if let Body::Usage(usage) = &event.body {
-            self.turn_usage.add_from(&event.origin, usage);
-            self.spent.add_from(&event.origin, usage);
-        } else {
-            self.note_call(event, relayed);
-            return true;
-        }
-        false
-    }
-
-    fn note_call(&mut self, event: &Event, relayed: &Opaque) {
-        if let Body::ToolStarted(start) = &event.body {
-            if !relayed.0.contains(r#""terminal_info""#) {
-                self.plain.insert(start.call.clone());
+    /// What is offered, chosen and spent is known from the beginning as it is at the end of history.
+    fn note(&mut self, event: &Event, relayed: &Opaque, view: View) -> bool {
+        match &event.body {
+            Body::Offered { .. } | Body::SettingChanged { .. } if view.replay => false,
+            Body::Offered { settings } => {
+                self.offered(settings);
+                false
             }
-        } else if let Body::ToolChanged(change) = &event.body {
-            self.shows(event, change);
-        } else if let Body::ToolEnded(end) = &event.body {
-            self.tails.remove(&end.call);
-            self.plain.remove(&end.call);
-            self.terminals.remove(&end.call);
+            Body::SettingChanged { id, value } => {
+                self.settings.set(Arc::clone(id), Arc::clone(value));
+                false
+            }
+            Body::Usage(usage) => {
+                self.turn_usage.add_from(&event.origin, usage);
+                if !view.replay {
+                    self.spent.add_from(&event.origin, usage);
+                }
+                false
+            }
+            Body::ToolStarted(start) => {
+                if !relayed.0.contains(r#""terminal_info""#) {
+                    self.plain.insert(start.call.clone());
+                }
+                true
+            }
+            Body::ToolChanged(change) => {
+                self.shows(event, change);
+                true
+            }
+            Body::ToolEnded(end) => {
+                self.tails.remove(&end.call);
+                self.plain.remove(&end.call);
+                self.terminals.remove(&end.call);
+                true
+            }
+            Body::TurnQueued { .. }
+            | Body::TurnStarted
+            | Body::UserMessage { .. }
+            | Body::Text { .. }
+            | Body::Thought { .. }
+            | Body::Plan { .. }
+            | Body::ToolOutput { .. }
+            | Body::ToolTerminal { .. }
+            | Body::FileEdited { .. }
+            | Body::FileShown { .. }
+            | Body::Asked { .. }
+            | Body::Resolved { .. }
+            | Body::CancelRequested
+            | Body::PolicyBlocked { .. }
+            | Body::Joined { .. }
+            | Body::Commands { .. }
+            | Body::Title { .. }
+            | Body::Notice { .. }
+            | Body::Cleared
+            | Body::Compacting { .. }
+            | Body::Compacted { .. }
+            | Body::Moved { .. }
+            | Body::Foreign { .. }
+            | Body::TurnEnded { .. } => true,
         }
     }
 
@@ -66,7 +99,7 @@ impl Updates {
         self.tails.insert(change.call.clone(), tail);
     }
 
-    pub(super) fn offered(&mut self, settings: &[SettingSpec]) {
+    fn offered(&mut self, settings: &[SettingSpec]) {
         let ours = self.specs.iter().filter(|spec| *spec.id == *APPROVAL).cloned();
         self.specs = settings.iter().cloned().chain(ours).collect();
         for spec in self.specs.iter() {
@@ -76,9 +109,10 @@ impl Updates {
         }
     }
 
-    /// All options as they are. The answer to a load has them, so history does not.
-    pub(super) fn options(&self, view: View, out: &mut Vec<u8>) {
+    /// The answer to a load has the options as they are, so history does not.
+    pub(super) fn offers(&mut self, settings: &[SettingSpec], view: View, out: &mut Vec<u8>) {
         if !view.replay {
+            self.offered(settings);
             self.write_options(out);
         }
     }

@@ -260,10 +260,7 @@ impl Updates {
                 self.shows(event, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(tools::changed(change)), out);
             }
-            Body::Offered { settings } => {
-                self.offered(settings);
-                self.options(view, out);
-            }
+            Body::Offered { settings } => self.offers(settings, view, out),
             Body::ToolEnded(end) => self.tool_ended(end, out),
             Body::FileEdited { call: Some(call), change } => {
                 let update = tools::edited(call, change);
