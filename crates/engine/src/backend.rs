@@ -307,6 +307,8 @@ pub struct TurnContext {
     pub(crate) attended: bool,
     /// Cancelled when the turn should end. Partial output may still be reported.
     pub cancel: CancellationToken,
+    /// Cancelled when its end is reported.
+    pub(crate) over: CancellationToken,
     /// The log from its beginning: what the model should remember.
     pub history: LogReader,
 }
@@ -376,6 +378,15 @@ impl TurnContext {
         let (reply, place) = oneshot::channel();
         self.report(ReportKind::Mark { reply }).await?;
         place.await.map_err(|_| SessionGone)
+    }
+
+    /// Comes back when the turn's end is reported: what the agent says from then on comes after it.
+    pub async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.is_cancelled()
     }
 
     /// The client to ask for what only some can do, if one offers it at this moment.

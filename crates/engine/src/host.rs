@@ -196,9 +196,10 @@ impl HostLink {
         self.log.as_ref().map_or(Seq::START, LogReader::head)
     }
 
-    /// What only the agent and its client understand.
+    /// What only the agent and its client understand. Has no deadline of its own: a person may have to answer.
     pub async fn extension(&self, method: Arc<str>, params: Opaque) -> Result<Opaque, HostError> {
-        match self.call(HostCall::Extension { method, params }).await? {
+        let call = HostCall::Extension { method, params };
+        match self.host.call(&self.session, call, self.after()).await? {
             HostReply::Extension(answer) => Ok(answer),
             HostReply::Done
             | HostReply::Text(_)

@@ -21,7 +21,8 @@ use crate::content::{
     CommandSpec, Content, FileChange, Link, Location, Opaque, OutputStream, PlanEntry, ToolContent,
 };
 use crate::event::{
-    AskRequest, Body, Event, ForeignAsk, Origin, Question, Resolver, ToolChange, ToolEnd, ToolStart,
+    AskOption, AskRequest, Body, Event, ForeignAsk, Origin, Question, Resolver, ToolChange, ToolEnd,
+    ToolStart,
 };
 use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
 use crate::redactor::{CONTEXT_BYTES, Redactor};
@@ -435,7 +436,11 @@ fn clean_request(redactor: &dyn Redactor, request: AskRequest) -> AskRequest {
             ..question
         }),
         foreign: request.foreign.map(|foreign| {
-            Box::new(ForeignAsk { params: clean_opaque(redactor, foreign.params), ..*foreign })
+            let clean_option = |option: AskOption| AskOption { name: clean(redactor, option.name), ..option };
+            Box::new(ForeignAsk {
+                params: clean_opaque(redactor, foreign.params),
+                options: foreign.options.into_iter().map(clean_option).collect(),
+            })
         }),
         ..request
     }

@@ -4,6 +4,7 @@
 //! so close, delete and reload can never cross. A session that is evicted or idle for long only
 //! leaves memory; opening it again goes on from the store.
 
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,6 @@ use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::{Birth, SessionHandle};
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
 use crate::memory::MemoryStore;
-use crate::redaction::Redaction;
 use crate::redactor::Redactor;
 use crate::rules::{MemoryRules, Rules};
 use crate::servers::ToolServer;
@@ -601,7 +601,7 @@ impl Registry {
         // History ends with what recovery wrote; nobody may read it without.
         handle.written(recovered).await;
         if let Some(ready) = ready {
-            ready.await.map_err(OpenError::Agent)?;
+            ready.await.map_err(|error| OpenError::Agent(self.error_without_secrets(error)))?;
         }
         Ok(handle)
     }
@@ -616,18 +616,6 @@ impl Registry {
             source: wish.source,
             created_at: self.clock.now(),
             title: title.map(|title| self.title_without_secrets(title)),
-        }
-    }
-
-    fn title_without_secrets(&self, title: Arc<str>) -> Arc<str> {
-        let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact(&title));
-        clean.map_or(title, Into::into)
-    }
-
-    fn without_secrets(&self, events: Vec<Event>) -> Vec<Event> {
-        match &self.redactor {
-            Some(redactor) => Redaction::new(Arc::clone(redactor)).history(events),
-            None => events,
         }
     }
 

@@ -521,7 +521,8 @@ impl Task {
     }
 
     fn start_turn(&mut self, turn: TurnId, content: Vec<Content>) {
-        let cancel = CancellationToken::new();
+        let (cancel, over) = (CancellationToken::new(), CancellationToken::new());
+        let told = over.clone().drop_guard();
         let context = TurnContext {
             turn,
             reports: self.reports_in.clone(),
@@ -533,6 +534,7 @@ impl Task {
             hosts: Arc::clone(&self.hosts),
             message_base: turn.0.saturating_mul(MESSAGES_PER_TURN),
             cancel: cancel.clone(),
+            over,
             history: self.log.shared().reader(Seq::START),
         };
         let input = TurnInput { turn, content, titled: self.session.title().is_some() };
@@ -551,6 +553,7 @@ impl Task {
             // A closed queue means the session is gone, and with it everybody who would want to know.
             let turn = Some(turn);
             drop(reports.send(Report { turn, within: None, kind: ReportKind::Ended { stop, error } }).await);
+            drop(told);
         });
         self.turn = Some(ActiveTurn { cancel, abort, abort_at: None });
     }

@@ -241,8 +241,8 @@ impl Handlers {
             }
             None if notice => Ok(None),
             Some(way) => {
-                let answer = way.call(method, params).await.map_err(Fault::Foreign)?;
-                Ok(Some(Outcome::Extended(answer)))
+                let answer = self.registry.answer_without_secrets(way.call(method, params).await);
+                Ok(Some(Outcome::Extended(answer.map_err(Fault::Foreign)?)))
             }
             None => Err(Fault::UnknownMethod(method.to_string())),
         }
@@ -252,7 +252,8 @@ impl Handlers {
         if self.registry.backend().greeting().await.foreign.is_none() {
             return authenticate(method);
         }
-        self.registry.backend().authenticate(method).await.map_err(Fault::Foreign)?;
+        let refused = |error| Fault::Foreign(self.registry.error_without_secrets(error));
+        self.registry.backend().authenticate(method).await.map_err(refused)?;
         Ok(Some(Outcome::Done))
     }
 

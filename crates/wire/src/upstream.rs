@@ -25,7 +25,7 @@ mod tests;
 
 pub use answers::{BadAnswer, Can, Ended, Opened, ended, greeted, opened};
 pub use asks::{BadAsk, outcome, permission};
-pub use client::{cancel, close, fork, initialize, load, new_session, prompt, reaches, resume};
+pub use client::{PROMPT, cancel, close, fork, initialize, load, new_session, prompt, reaches, resume};
 pub(crate) use facts::{ANSWER, EXTENSION};
 pub use facts::{answer, extension};
 pub use hearing::{Heard, Hearing};

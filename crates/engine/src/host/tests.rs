@@ -21,6 +21,10 @@ impl Host for Fake {
             if let HostCall::WriteText { .. } = call {
                 return Ok(HostReply::Done);
             }
+            if let HostCall::Extension { params, .. } = call {
+                tokio::time::sleep(CALL_TIME_MAX * 20).await;
+                return Ok(HostReply::Extension(params));
+            }
             std::future::pending().await
         })
     }
@@ -75,4 +79,6 @@ async fn a_client_that_does_not_answer_is_not_waited_for() {
     let link = hosts.find(|can| can.read).unwrap();
     assert_eq!(link.read_text("/a".into(), None, None).await, Err(HostError::TimedOut));
     assert_eq!(link.write_text("/a".into(), "".into()).await, Ok(()));
+    let person = Opaque("{}".into());
+    assert_eq!(link.extension("elicitation/create".into(), person.clone()).await, Ok(person));
 }

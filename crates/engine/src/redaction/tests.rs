@@ -233,7 +233,10 @@ fn about_tools() -> Vec<Body> {
         reason: secret(),
         preview: shown(),
         question: Some(Question { text: secret(), choices: vec![secret()], free_text: true }),
-        foreign: None,
+        foreign: Some(Box::new(ForeignAsk {
+            options: vec![AskOption { id: "o".into(), name: secret(), means: Resolution::AllowedOnce }],
+            params: Opaque(secret()),
+        })),
     };
     let exit = Some(Exit { code: Some(0), signal: None });
     let raw = Some(Opaque(secret()));

@@ -22,12 +22,14 @@ use wire::RpcId;
 use wire::upstream::{self, Can};
 
 use super::external::{ExternalConfig, Shared, failed, foreign};
-use super::peer::{Answered, Ears, Heard, Noise, Peer, PeerLimits, Remote, Terms};
+use super::peer::{Answered, Ears, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Room, Terms};
 use super::process::{Launch, Process, ProcessNews};
 
 /// What a session has not yet taken of what it was told.
 const INBOX_MAX: usize = 256;
 const UNCLAIMED_MAX: usize = 64;
+const UNCLAIMED_BYTES_MAX: usize = 4 << 20;
+const SPEAKS: &str = "is it a program that speaks the Agent Client Protocol?";
 /// For each of the two gentle ways to end.
 const END_GRACE: Duration = Duration::from_millis(1500);
 
@@ -49,6 +51,21 @@ pub(super) enum Told {
     Noise(Noise),
 }
 
+impl Told {
+    /// How much text it is, about.
+    pub(super) fn bytes(&self) -> usize {
+        let of = |params: &Option<Box<RawValue>>| params.as_ref().map_or(0, |params| params.get().len());
+        match self {
+            Self::Update(params) => params.get().len(),
+            Self::Extension { params, .. } | Self::Request { params, .. } => of(params),
+            Self::Answered(_) | Self::Noise(_) => 0,
+        }
+    }
+}
+
+/// What a session is told, each thing with the room that it takes until it was taken.
+pub(super) type Inbox = mpsc::Receiver<(Told, Room)>;
+
 pub(super) struct Crew {
     peer: Peer,
     can: Can,
@@ -64,7 +81,7 @@ pub(super) struct Crew {
 
 #[derive(Default)]
 struct Seats {
-    inboxes: HashMap<Arc<str>, mpsc::Sender<Told>>,
+    inboxes: HashMap<Arc<str>, mpsc::Sender<(Told, Room)>>,
     /// What was said to sessions that nobody has taken yet: an agent speaks before we have read its name.
     unclaimed: VecDeque<(String, Told)>,
     /// Since when nobody has a session here.
@@ -83,24 +100,27 @@ impl Crew {
         let notes = config.journal.as_ref().and_then(|journal| journal.notes(&shared.tasks));
         let launch = Launch { notes, ..launch(config, folder, roots) };
         let started = Instant::now();
-        let (process, ears) =
+        let (process, mut ears) =
             Process::start(launch, &shared.tasks).await.map_err(|error| failed(error.to_string()))?;
         let peer = process.peer().clone();
         let (ended, end) = watch::channel(None);
-        let (stop, greeted) = (CancellationToken::new(), CancellationToken::new());
+        let stop = CancellationToken::new();
         let seats = Mutex::new(Seats { empty_since: Some(started), ..Seats::default() });
         // Whoever gives up waiting for the greeting leaves no program behind.
         let given_up = stop.clone().drop_guard();
         let watching = watch_over(process, stop.clone(), ended);
         drop(shared.tasks.spawn(watching));
         // Nothing is said to a session before there is one, so the greeting can be heard apart.
-        let (ears, answer) = greet(config, &peer, ears, greeted).await;
-        let text = match answer {
+        let text = match greet(config, &peer, &mut ears).await {
             Ok(text) => text,
             Err(error) => {
                 stop.cancel();
                 return Err(said_why(end, error).await);
             }
+        };
+        let Some(text) = text else {
+            stop.cancel();
+            return Err(failed(format!("{} repeats what it is told; {SPEAKS}", config.name)));
         };
         let read = serde_json::from_str::<&RawValue>(&text).ok().map(upstream::greeted);
         let Some(Ok((_, can))) = read else {
@@ -130,21 +150,24 @@ impl Crew {
         self.end.borrow().is_none() && !self.stop.is_cancelled() && self.peer.is_open()
     }
 
-    /// From here on the session is told what the agent says to it.
-    pub(super) fn sit(&self, session: &Arc<str>) -> mpsc::Receiver<Told> {
+    /// From here on the session is told what the agent says to it. `None`: somebody else is.
+    pub(super) fn sit(&self, session: &Arc<str>) -> Option<Inbox> {
         let (inbox, told) = mpsc::channel(INBOX_MAX);
         let mut seats = self.seats();
+        if seats.inboxes.get(session).is_some_and(|inbox| !inbox.is_closed()) {
+            return None;
+        }
         seats.empty_since = None;
         for (of, told) in std::mem::take(&mut seats.unclaimed) {
             if of == **session || of.is_empty() {
                 // There is more room than can be unclaimed.
-                inbox.try_send(told).ok();
+                inbox.try_send((told, Room::default())).ok();
             } else {
                 seats.unclaimed.push_back((of, told));
             }
         }
         seats.inboxes.insert(Arc::clone(session), inbox);
-        told
+        Some(told)
     }
 
     pub(super) fn leave(&self, session: &str) {
@@ -182,10 +205,11 @@ impl Crew {
 
     fn keep(&self, session: String, told: Told) {
         let mut seats = self.seats();
-        if seats.unclaimed.len() >= UNCLAIMED_MAX {
-            seats.unclaimed.pop_front();
-        }
         seats.unclaimed.push_back((session, told));
+        let mut bytes: usize = seats.unclaimed.iter().map(|(_, told)| told.bytes()).sum();
+        while seats.unclaimed.len() > UNCLAIMED_MAX || bytes > UNCLAIMED_BYTES_MAX {
+            bytes -= seats.unclaimed.pop_front().map_or(bytes, |(_, told)| told.bytes());
+        }
     }
 
     /// Whom a message is for that may name no session: the only one there is.
@@ -197,7 +221,7 @@ impl Crew {
         })
     }
 
-    fn inbox(&self, session: &str) -> Option<mpsc::Sender<Told>> {
+    fn inbox(&self, session: &str) -> Option<mpsc::Sender<(Told, Room)>> {
         self.seats().inboxes.get(session).cloned()
     }
 
@@ -234,39 +258,38 @@ fn launch(config: &ExternalConfig, folder: &Path, roots: &[PathBuf]) -> Launch {
     }
 }
 
+/// What it answers to the greeting. `None`: it repeats the greeting, so it understands none.
 async fn greet(
     config: &ExternalConfig,
     peer: &Peer,
-    mut ears: Ears,
-    greeted: CancellationToken,
-) -> (Ears, Result<Arc<str>, ForeignError>) {
+    ears: &mut Ears,
+) -> Result<Option<Arc<str>>, ForeignError> {
     let terms = Terms { deadline: Some(config.patience.handshake), lane: None };
-    let asked = peer.request("initialize", &upstream::initialize(config.files), terms);
-    let done = greeted.clone().drop_guard();
-    let listen = async {
-        loop {
-            tokio::select! {
-                biased;
-                () = greeted.cancelled() => return,
-                heard = ears.next() => match heard {
-                    Heard::Request { id, method, .. } => {
-                        let error = Remote::new(-32601, format!("{method} came before initialize was answered"));
-                        peer.refuse(&id, &error).ok();
-                    }
-                    Heard::Ended(_) => return,
-                    Heard::Notification { .. } | Heard::Answered(_) | Heard::Noise { .. } => {}
-                },
-            }
+    let mut asked = peer.request("initialize", &upstream::initialize(config.files), terms);
+    let name = &config.name;
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut asked => return match answer {
+                Ok(answer) => Ok(Some(answer.get().into())),
+                Err(PeerError::TimedOut) => {
+                    let seconds = config.patience.handshake.as_secs();
+                    Err(failed(format!("{name} did not answer initialize within {seconds} s; {SPEAKS}")))
+                }
+                Err(error) => Err(foreign(name, &error)),
+            },
+            heard = ears.next() => match heard {
+                Heard::Request { method, .. } if &*method == "initialize" => return Ok(None),
+                Heard::Request { id, method, .. } => {
+                    let error = Remote::new(-32601, format!("{method} came before initialize was answered"));
+                    peer.refuse(&id, &error).ok();
+                }
+                // Whoever asked is told at once.
+                Heard::Ended(_) => {}
+                Heard::Notification { .. } | Heard::Answered(_) | Heard::Noise { .. } => {}
+            },
         }
-    };
-    let answer = async {
-        let answer = asked.await;
-        drop(done);
-        answer
-    };
-    let (answer, ()) = tokio::join!(answer, listen);
-    let answer = answer.map(|answer| answer.get().into()).map_err(|error| foreign(&config.name, &error));
-    (ears, answer)
+    }
 }
 
 /// The end of the program says more than that there was no answer.
@@ -324,7 +347,8 @@ fn addressee(params: Option<&RawValue>) -> Option<String> {
 
 async fn hear(crew: Arc<Crew>, mut ears: Ears) {
     loop {
-        let (session, told) = match ears.next().await {
+        let (heard, room) = ears.next_with_room().await;
+        let (session, told) = match heard {
             Heard::Ended(_) => break,
             Heard::Answered(answered) => match answered.lane().cloned() {
                 Some(lane) => (Some(lane.to_string()), Told::Answered(answered)),
@@ -355,7 +379,7 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
                 tracing::debug!(?what, "the agent said something that is no message");
                 let inboxes: Vec<_> = crew.seats().inboxes.values().cloned().collect();
                 for inbox in inboxes {
-                    inbox.try_send(Told::Noise(what.clone())).ok();
+                    inbox.try_send((Told::Noise(what.clone()), Room::default())).ok();
                 }
                 continue;
             }
@@ -363,7 +387,7 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
         let Some(session) = session else { continue };
         match crew.inbox(&session) {
             // A session that is gone is told nothing more.
-            Some(inbox) => drop(inbox.send(told).await),
+            Some(inbox) => drop(inbox.send((told, room)).await),
             None => crew.keep(session, told),
         }
     }

@@ -136,7 +136,7 @@ impl Shared {
     /// Where a path of the agent's leads, if that may be reached.
     async fn find(self: &Arc<Self>, turn: &TurnContext, path: &Path, want: Want) -> Result<Spot, Unserved> {
         let (desk, whole) = (Arc::clone(self), self.spec.cwd.join(path));
-        let found = blocking(move || Ok(desk.files()?.find(&whole, want))).await?;
+        let found = self.blocking(move || Ok(desk.files()?.find(&whole, want))).await?;
         match found {
             Ok(spot) => Ok(spot),
             Err(error) => Err(self.unusable(turn, want, error).await),
@@ -165,6 +165,17 @@ impl Shared {
         turn.emit(body).await.ok();
     }
 
+    /// Work with files, off the async threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Unserved> + Send + 'static,
+    ) -> Result<T, Unserved> {
+        match self.tasks.spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) => Err(Unserved::Failed(format!("the work with the file broke off: {error}"))),
+        }
+    }
+
     /// A path as the client knows it: below the folder that it named, also if that is a link. One that is
     /// not Unicode cannot be said.
     fn named(&self, real: &Path) -> Option<PathBuf> {
@@ -186,16 +197,6 @@ async fn within<T>(
         biased;
         () = turn.cancel.cancelled() => Err(HostError::Refused("the turn was cancelled".into())),
         answer = answer => answer,
-    }
-}
-
-/// Work with files, off the async threads.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Unserved> + Send + 'static,
-) -> Result<T, Unserved> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(Unserved::Failed(format!("the work with the file broke off: {error}"))),
     }
 }
 

@@ -26,7 +26,7 @@ use engine::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::RpcId;
@@ -34,7 +34,7 @@ use wire::acp::write_cancel_request;
 
 use super::journal::Notes;
 
-pub use hearing::{Answered, Ears, Ending, Heard};
+pub use hearing::{Answered, Ears, Ending, Heard, Room};
 pub use noise::Noise;
 
 /// Requests of ours that wait for an answer at once.
@@ -138,6 +138,8 @@ struct Shared {
     /// None when nothing more can be said.
     outgoing: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
     unsaid_bytes: AtomicUsize,
+    /// Told when something was written, or nothing more can be.
+    written: Notify,
     waiting: Mutex<Waiting>,
     noise: AtomicU64,
     /// The agent does not read any more.
@@ -157,6 +159,12 @@ struct Waiter {
     method: Box<str>,
 }
 
+/// A frame that could not be said.
+struct Unsaid {
+    error: PeerError,
+    frame: Vec<u8>,
+}
+
 impl Peer {
     /// Begins the conversation. Its tasks end with it. What the agent says is noted, if somebody wants it.
     pub fn start(
@@ -171,6 +179,7 @@ impl Peer {
             limits,
             outgoing: Mutex::new(Some(outgoing)),
             unsaid_bytes: AtomicUsize::new(0),
+            written: Notify::new(),
             waiting: Mutex::default(),
             noise: AtomicU64::new(0),
             deaf: CancellationToken::new(),
@@ -207,12 +216,28 @@ impl Peer {
         self.shared.say(saying::message(None, method, params)?)
     }
 
-    /// Answers a request of the agent's.
-    pub fn answer(&self, id: &RpcId, result: &impl Serialize) -> Result<(), PeerError> {
-        self.shared.say(saying::answer(id, result)?)
+    /// Answers a request of the agent's. Waits while there is no room: an agent that is not answered would
+    /// wait for ever.
+    pub async fn answer(
+        &self,
+        id: &RpcId,
+        outcome: Result<&impl Serialize, &Remote>,
+    ) -> Result<(), PeerError> {
+        let mut frame = match outcome {
+            Ok(result) => saying::answer(id, result)?,
+            Err(error) => saying::refusal(id, error)?,
+        };
+        loop {
+            let written = self.shared.written.notified();
+            match self.shared.offer(frame) {
+                Err(Unsaid { error: PeerError::Busy, frame: again }) => frame = again,
+                outcome => return outcome.map_err(|unsaid| unsaid.error),
+            }
+            written.await;
+        }
     }
 
-    /// Answers a request of the agent's with an error.
+    /// Answers a request of the agent's with an error, if there is room.
     pub fn refuse(&self, id: &RpcId, error: &Remote) -> Result<(), PeerError> {
         self.shared.refuse(id, error)
     }
@@ -266,21 +291,27 @@ impl Shared {
     }
 
     fn say(&self, frame: Vec<u8>) -> Result<(), PeerError> {
+        self.offer(frame).map_err(|unsaid| unsaid.error)
+    }
+
+    /// Says it if there is room, else gives it back.
+    fn offer(&self, frame: Vec<u8>) -> Result<(), Unsaid> {
         let (bytes, limit) = (frame.len(), self.limits.unsaid_bytes_max);
         if bytes > limit {
-            return Err(PeerError::TooLong { bytes: bytes as u64, limit: limit as u64 });
+            let error = PeerError::TooLong { bytes: bytes as u64, limit: limit as u64 };
+            return Err(Unsaid { error, frame });
         }
         let outgoing = self.outgoing();
-        let outgoing = outgoing.as_ref().ok_or(PeerError::Gone)?;
+        let Some(outgoing) = outgoing.as_ref() else { return Err(Unsaid { error: PeerError::Gone, frame }) };
         if self.unsaid_bytes.load(Ordering::Acquire) + bytes > limit {
-            return Err(PeerError::Busy);
+            return Err(Unsaid { error: PeerError::Busy, frame });
         }
         self.unsaid_bytes.fetch_add(bytes, Ordering::AcqRel);
         outgoing.try_send(frame).map_err(|error| {
             self.unsaid_bytes.fetch_sub(bytes, Ordering::AcqRel);
             match error {
-                mpsc::error::TrySendError::Full(_) => PeerError::Busy,
-                mpsc::error::TrySendError::Closed(_) => PeerError::Gone,
+                mpsc::error::TrySendError::Full(frame) => Unsaid { error: PeerError::Busy, frame },
+                mpsc::error::TrySendError::Closed(frame) => Unsaid { error: PeerError::Gone, frame },
             }
         })
     }
@@ -291,6 +322,7 @@ impl Shared {
 
     fn hush(&self) {
         *self.outgoing() = None;
+        self.written.notify_waiters();
     }
 
     /// Nobody who waits will be answered. Dropping the senders is what tells them.

@@ -22,6 +22,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// So many may fail before anybody waits.
 const FREE_TRIES: u32 = 2;
 
+/// From this many on, rooms that nobody needs are forgotten.
+const ROOMS_KEPT: usize = 64;
+
 type Key = Vec<PathBuf>;
 
 #[derive(Default)]
@@ -56,7 +59,7 @@ impl Pool {
     ) -> Result<Arc<Crew>, ForeignError> {
         let key: Key =
             std::iter::once(folder).chain(roots.iter().map(PathBuf::as_path)).map(Into::into).collect();
-        let room = Arc::clone(self.rooms().entry(key).or_default());
+        let room = self.room(key);
         let mut held = room.crew.lock().await;
         if let Some(crew) = held.as_ref().filter(|crew| crew.is_there()) {
             return Ok(Arc::clone(crew));
@@ -93,12 +96,28 @@ impl Pool {
         }
     }
 
+    fn room(&self, key: Key) -> Arc<Room> {
+        let mut rooms = self.rooms();
+        if rooms.len() >= ROOMS_KEPT {
+            rooms.retain(|_, room| room.is_needed());
+        }
+        Arc::clone(rooms.entry(key).or_default())
+    }
+
     fn rooms(&self) -> MutexGuard<'_, HashMap<Key, Arc<Room>>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Room {
+    /// Somebody is in it, or it says that nobody should be yet.
+    fn is_needed(self: &Arc<Self>) -> bool {
+        let empty = self.crew.try_lock().is_ok_and(|crew| crew.as_ref().is_none_or(|crew| !crew.is_there()));
+        Arc::strong_count(self) > 1
+            || !empty
+            || self.trouble().until.is_some_and(|until| until > Instant::now())
+    }
+
     async fn ended(&self, crew: &Crew) {
         let (lived, why) = crew.obituary().await;
         match lived < STEADY && !crew.was_let_go() {

@@ -15,20 +15,24 @@ use engine::{
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use wire::RpcId;
 use wire::acp::{host_result, host_wish};
 use wire::upstream::{self, Heard, Hearing};
 
-use super::crew::{Crew, Told};
+use super::crew::{Crew, Inbox, Told};
 use super::desk::{Desk, DeskSpec, Grant};
 use super::external::{Shared, failed, foreign, raw};
-use super::peer::{Noise, Remote, Terms};
+use super::peer::{Answered, Noise, Remote, Terms};
 use join::When;
 
 /// Messages outside turns are numbered apart from those of turns.
 const BESIDE: u64 = 1 << 62;
+/// Requests of the agent's that are worked on at once, in one session.
+const REQUESTS_MAX: usize = 128;
+/// What is larger stands in the log before the next thing is heard, so that few of its kind are in memory.
+const LARGE_BYTES: usize = 1 << 20;
 
 pub(super) struct Seat {
     shared: Arc<Shared>,
@@ -39,6 +43,8 @@ pub(super) struct Seat {
     me: Weak<Self>,
     /// Held while the agent's session is joined: whoever comes meanwhile gets the same one.
     joining: tokio::sync::Mutex<()>,
+    /// One for each request of the agent's that is worked on.
+    requests: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -54,6 +60,14 @@ struct State {
     asking: usize,
     /// Messages outside turns.
     beside: u64,
+}
+
+/// Something that the agent wants, and the turn in which it wants it.
+struct Request {
+    id: RpcId,
+    method: Box<str>,
+    params: Option<Box<RawValue>>,
+    turn: Option<TurnContext>,
 }
 
 /// A session of the agent's.
@@ -75,7 +89,8 @@ impl Seat {
             editor_terminal: config.editor_terminal,
         });
         let (state, joining) = (Mutex::default(), tokio::sync::Mutex::default());
-        Arc::new_cyclic(|me| Self { shared, spec, context, desk, state, me: me.clone(), joining })
+        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
+        Arc::new_cyclic(|me| Self { shared, spec, context, desk, state, me: me.clone(), joining, requests })
     }
 
     fn name(&self) -> &Arc<str> {
@@ -90,10 +105,16 @@ impl Seat {
         self.state().joined.clone().filter(|joined| joined.crew.is_there())
     }
 
+    /// The turn that is worked on. One that was given up by force is over, whatever is known of it here.
+    fn running(&self) -> Option<TurnContext> {
+        self.state().turn.clone().filter(|turn| !turn.is_over())
+    }
+
     /// Takes what the agent says to this session, until it says nothing more.
-    async fn listen(self: Arc<Self>, joined: Arc<Joined>, mut told: mpsc::Receiver<Told>) {
-        while let Some(told) = told.recv().await {
+    async fn listen(self: Arc<Self>, joined: Arc<Joined>, mut told: Inbox) {
+        while let Some((told, _room)) = told.recv().await {
             self.state().heard = Some(Instant::now());
+            let large = told.bytes() > LARGE_BYTES;
             match told {
                 Told::Update(params) => self.update(&params).await,
                 Told::Extension { method, params } => {
@@ -101,30 +122,50 @@ impl Seat {
                     self.emit(body).await;
                 }
                 Told::Request { id, method, params } => {
-                    let seat = Arc::clone(&self);
-                    let joined = Arc::clone(&joined);
-                    self.context.spawn(async move { seat.serve(&joined, id, &method, params).await });
+                    self.requested(&joined, Request { id, method, params, turn: self.running() });
                 }
-                // Everything before it was taken: whoever waits for it may go on.
-                Told::Answered(answered) => drop(answered),
+                Told::Answered(answered) => self.answered(answered).await,
                 Told::Noise(noise) => self.noise(&noise).await,
+            }
+            if large {
+                // A session that is gone has no log.
+                self.context.settled().await.ok();
             }
         }
         self.desk.abandoned();
     }
 
+    /// Everything before an answer was taken, so whoever waits for it may go on. What comes after the answer
+    /// to a prompt comes after its turn.
+    async fn answered(&self, answered: Answered) {
+        let turn = self.running().filter(|_| answered.method() == upstream::PROMPT);
+        drop(answered);
+        if let Some(turn) = turn {
+            turn.over().await;
+        }
+    }
+
+    fn requested(self: &Arc<Self>, joined: &Arc<Joined>, request: Request) {
+        let Ok(permit) = Arc::clone(&self.requests).try_acquire_owned() else {
+            let text = format!("{REQUESTS_MAX} requests are open in this session; wait for their answers");
+            // An agent that does not read cannot be told.
+            return joined.crew.peer().refuse(&request.id, &Remote::new(-32000, text)).unwrap_or_default();
+        };
+        let (seat, joined) = (Arc::clone(self), Arc::clone(joined));
+        self.context.spawn(async move { seat.serve(&joined, request, permit).await });
+    }
+
     async fn update(&self, params: &RawValue) {
-        let (turn, heard) = {
+        let turn = self.running();
+        let heard = {
             let mut state = self.state();
-            let turn = state.turn.clone();
             let State { hearing, beside, .. } = &mut *state;
             hearing.set_time(self.context.now());
             let mut next = || match &turn {
                 Some(turn) => turn.new_message(),
                 None => self.message_beside(beside),
             };
-            let heard = hearing.hear(params, &mut next, turn.is_some());
-            (turn, heard)
+            hearing.hear(params, &mut next, turn.is_some())
         };
         self.say(turn, heard).await;
     }
@@ -160,24 +201,22 @@ impl Seat {
 
     /// Into the running turn, or beside it.
     async fn emit(&self, body: Body) {
-        let turn = self.state().turn.clone();
         // A session that is gone needs to be told nothing.
-        match turn {
+        match self.running() {
             Some(turn) => turn.emit(body).await.ok(),
             None => self.context.emit(body).await.ok(),
         };
     }
 
     /// Does what the agent asks its client for.
-    async fn serve(&self, joined: &Joined, id: RpcId, method: &str, params: Option<Box<RawValue>>) {
-        let peer = joined.crew.peer();
-        let turn = self.state().turn.clone();
+    async fn serve(&self, joined: &Joined, request: Request, _permit: OwnedSemaphorePermit) {
+        let Request { id, method, params, turn } = request;
         // What the agent said before stands in the log, so the client hears it before it is asked.
         self.context.settled().await.ok();
         self.state().asking += 1;
-        let answered = if method == "session/request_permission" {
+        let answered = if &*method == "session/request_permission" {
             self.permission(turn.as_ref(), params.as_deref()).await
-        } else if let Some(wish) = host_wish(method, params.as_deref()) {
+        } else if let Some(wish) = host_wish(&method, params.as_deref()) {
             let served = match wish {
                 Ok(wish) => self.desk.serve(turn.as_ref(), wish.call).await,
                 Err(error) => Err(error),
@@ -185,7 +224,7 @@ impl Seat {
             let served = served.and_then(|reply| host_result(&reply));
             served.map_err(|error| Remote::new(error.code(), error.to_string()))
         } else {
-            self.pass_on(method, params.as_deref()).await
+            self.pass_on(turn.as_ref(), &method, params.as_deref()).await
         };
         {
             let mut state = self.state();
@@ -193,10 +232,7 @@ impl Seat {
             state.heard = Some(Instant::now());
         }
         // An agent that is gone waits for no answer.
-        match answered {
-            Ok(answer) => peer.answer(&id, &answer).ok(),
-            Err(error) => peer.refuse(&id, &error).ok(),
-        };
+        joined.crew.peer().answer(&id, answered.as_ref()).await.ok();
     }
 
     async fn permission(
@@ -256,7 +292,12 @@ impl Seat {
     }
 
     /// What we have no word for may be known to the person's editor.
-    async fn pass_on(&self, method: &str, params: Option<&RawValue>) -> Result<Box<RawValue>, Remote> {
+    async fn pass_on(
+        &self,
+        turn: Option<&TurnContext>,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<Box<RawValue>, Remote> {
         let unknown = || Remote::new(-32601, format!("method not found: {method}"));
         // What the protocol has is served or not; nobody asks for it in a roundabout way.
         if ["fs/", "terminal/", "session/"].iter().any(|known| method.starts_with(known)) {
@@ -264,7 +305,18 @@ impl Seat {
         }
         let host = self.context.host(|_: HostAbilities| true).ok_or_else(unknown)?;
         let params = renamed(params.map_or("{}", RawValue::get), self.spec.id.as_str());
-        match host.extension(method.into(), Opaque(params.into())).await {
+        let cancelled = async {
+            match turn {
+                Some(turn) => turn.cancel.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let asked = tokio::select! {
+            biased;
+            () = cancelled => Err(engine::HostError::Refused("the turn was cancelled".into())),
+            answer = host.extension(method.into(), Opaque(params.into())) => answer,
+        };
+        match asked {
             Ok(answer) => Ok(raw(&answer.0)),
             Err(engine::HostError::Foreign(error)) => {
                 let data = error.data.as_ref().map(|data| raw(&data.0));
@@ -346,11 +398,8 @@ impl engine::BackendSession for Seat {
             let Some(seat) = seat.upgrade() else { return };
             match answer {
                 Ok(result) => {
-                    let (turn, heard) = {
-                        let mut state = seat.state();
-                        (state.turn.clone(), state.hearing.hear_options(&result))
-                    };
-                    seat.say(turn, heard).await;
+                    let heard = seat.state().hearing.hear_options(&result);
+                    seat.say(seat.running(), heard).await;
                 }
                 Err(error) => {
                     let name = seat.name();

@@ -50,7 +50,9 @@ pub fn fork(spec: &SessionSpec, session: &str, can: &Can) -> Value {
     load(spec, session, can)
 }
 
-/// Parameters of `session/prompt`. What the agent cannot take is told in words.
+pub const PROMPT: &str = "session/prompt";
+
+/// Parameters of [`PROMPT`]. What the agent cannot take is told in words.
 pub fn prompt(session: &str, content: &[Content], can: &Can) -> Value {
     let prompt: Vec<_> = content.iter().map(|block| schema_block(&taken(block, can))).collect();
     json!({ "sessionId": session, "prompt": prompt })

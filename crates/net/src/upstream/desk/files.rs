@@ -12,7 +12,7 @@ use sandbox::{Spot, Want};
 use wire::acp::Unserved;
 
 use super::permission::Wish;
-use super::{Shared, blocking, within};
+use super::{Shared, within};
 
 const READ_BYTES_MAX: usize = 10 << 20;
 const WRITE_BYTES_MAX: usize = 10 << 20;
@@ -102,7 +102,7 @@ async fn put(desk: &Arc<Shared>, turn: &TurnContext, spot: &Spot, text: Arc<str>
     }
     let (to, shared) = (spot.clone(), Arc::clone(desk));
     let draft = format!(".ropewalk-{}.tmp", uuid::Uuid::new_v4().simple());
-    let put = blocking(move || Ok(shared.files()?.replace(&to, text.as_bytes(), &draft))).await?;
+    let put = desk.blocking(move || Ok(shared.files()?.replace(&to, text.as_bytes(), &draft))).await?;
     match put {
         Ok(()) => Ok(()),
         Err(error) => Err(desk.unusable(turn, Want::Write, error).await),
@@ -130,13 +130,13 @@ async fn disk(desk: &Arc<Shared>, turn: &TurnContext, spot: &Spot) -> Result<Opt
         return Ok(None);
     }
     let (at, shared) = (spot.clone(), Arc::clone(desk));
-    let opened = blocking(move || Ok(shared.files()?.open_file(&at))).await?;
+    let opened = desk.blocking(move || Ok(shared.files()?.open_file(&at))).await?;
     let file = match opened {
         Ok(file) => file,
         Err(error) => return Err(desk.unusable(turn, Want::Read, error).await),
     };
     let shown = spot.real().display().to_string();
-    blocking(move || {
+    desk.blocking(move || {
         let mut bytes = Vec::new();
         let read = file.take(READ_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
         read.map_err(|error| Unserved::Failed(format!("{shown} cannot be read: {error}")))?;

@@ -8,7 +8,7 @@ use engine::{AskRequest, Opaque, Risk, ToolClass, ToolContent, ToolKind, TurnCon
 use guard::{Assessment, Deed, Workplace, assess_deed};
 use wire::acp::Unserved;
 
-use super::{Shared, blocking};
+use super::Shared;
 
 /// What is remembered as just allowed; the oldest makes room.
 const GRANTS_MAX: usize = 64;
@@ -147,7 +147,7 @@ impl Shared {
             assess_deed(deed, Assessment { risk: usual.0, reason: usual.1.into() }, &place)
         };
         // Some microseconds for what people write; what is made to be hard takes longer.
-        if long { blocking(move || Ok(assess())).await } else { Ok(assess()) }
+        if long { self.blocking(move || Ok(assess())).await } else { Ok(assess()) }
     }
 }
 

@@ -65,6 +65,7 @@ pub enum Ending {
 /// An answer on its way to whoever asked.
 pub struct Answered {
     lane: Option<Arc<str>>,
+    method: Box<str>,
     parcel: Option<Parcel>,
 }
 
@@ -74,6 +75,11 @@ impl Answered {
     /// Whose request it was, as [`super::Terms::lane`] said.
     pub fn lane(&self) -> Option<&Arc<str>> {
         self.lane.as_ref()
+    }
+
+    /// What was asked.
+    pub fn method(&self) -> &str {
+        &self.method
     }
 }
 
@@ -88,7 +94,10 @@ impl Drop for Answered {
 
 impl fmt::Debug for Answered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answered").field("lane", &self.lane).finish_non_exhaustive()
+        f.debug_struct("Answered")
+            .field("lane", &self.lane)
+            .field("method", &self.method)
+            .finish_non_exhaustive()
     }
 }
 
@@ -101,25 +110,34 @@ pub struct Ears {
 
 struct Queued {
     heard: Heard,
-    _room: Option<OwnedSemaphorePermit>,
+    room: Room,
+}
+
+/// What something that was heard takes of the room for such things, until this is dropped.
+#[derive(Debug, Default)]
+pub struct Room {
+    _held: Option<OwnedSemaphorePermit>,
 }
 
 impl Ears {
-    /// The next thing. Whoever asks for it is done with the one before. Safe to drop; the end is told
-    /// again and again.
+    /// The next thing, for who is done with the one before. Safe to drop; the end is told again and again.
     pub async fn next(&mut self) -> Heard {
+        self.next_with_room().await.0
+    }
+
+    /// The next thing, for who puts it into another queue and keeps its room with it.
+    pub async fn next_with_room(&mut self) -> (Heard, Room) {
         if let Some(ending) = self.ended {
-            return Heard::Ended(ending);
+            return (Heard::Ended(ending), Room::default());
         }
-        let heard = match self.queue.recv().await {
-            Some(queued) => queued.heard,
-            None => Heard::Ended(Ending::Closed),
-        };
+        let queued = self.queue.recv().await;
+        let Queued { heard, room } =
+            queued.unwrap_or_else(|| Queued { heard: Heard::Ended(Ending::Closed), room: Room::default() });
         if let Heard::Ended(ending) = heard {
             self.ended = Some(ending);
             self.shared.forget_all();
         }
-        heard
+        (heard, room)
     }
 }
 
@@ -314,7 +332,7 @@ impl Listener {
                 room = Arc::clone(&self.room).acquire_many_owned(rooms) => room.ok(),
             },
         };
-        self.queue.send(Queued { heard, _room: room }).await.map_err(|_| Unheard)
+        self.queue.send(Queued { heard, room: Room { _held: room } }).await.map_err(|_| Unheard)
     }
 
     fn waiter(&self, id: &RpcId) -> Option<Waiter> {
@@ -340,5 +358,6 @@ fn number(id: &RpcId) -> Option<u64> {
 }
 
 fn answered(waiter: Waiter, result: Result<Box<RawValue>, PeerError>) -> Heard {
-    Heard::Answered(Answered { lane: waiter.lane, parcel: Some((waiter.reply, result)) })
+    let Waiter { reply, lane, method } = waiter;
+    Heard::Answered(Answered { lane, method, parcel: Some((reply, result)) })
 }

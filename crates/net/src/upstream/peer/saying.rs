@@ -91,6 +91,7 @@ pub(super) async fn write(
         }
         let written = write_all(&shared, &batch, &mut output).await;
         shared.unsaid_bytes.fetch_sub(batch.len(), Ordering::AcqRel);
+        shared.written.notify_waiters();
         if !written {
             shared.hush();
             shared.deaf.cancel();

@@ -91,7 +91,7 @@ async fn both_sides_ask_answer_and_tell() {
             .says(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"fs/read_text_file","params":{{}}}}"#))
             .await;
         let Heard::Request { id: asked, .. } = heard(&mut ears).await else { panic!("{id}") };
-        peer.answer(&asked, &json!({"content": ""})).unwrap();
+        peer.answer(&asked, Ok(&json!({"content": ""}))).await.unwrap();
         assert_eq!(
             agent.hears().await,
             format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":""}}}}"#)

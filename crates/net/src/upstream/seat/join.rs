@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use engine::{APPROVAL, Body, ForeignError, NoticeLevel, Opaque, Page, Said, Taken};
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
 use wire::upstream::{self, Opened};
 
 use super::{Hearing, Joined, Seat, Terms, foreign};
-use crate::upstream::crew::{Crew, Told};
+use crate::upstream::crew::{Crew, Inbox, Told};
 use crate::upstream::external::failed;
 use crate::upstream::peer::Remote;
 
@@ -28,7 +27,7 @@ pub(super) enum When {
 struct Begun {
     id: Arc<str>,
     result: Box<RawValue>,
-    told: mpsc::Receiver<Told>,
+    told: Inbox,
 }
 
 /// What the log knows of the agent's session.
@@ -116,13 +115,13 @@ impl Seat {
         } else {
             return None;
         };
-        let mut told = crew.sit(id);
+        let mut told = crew.sit(id)?;
         let mut answer = crew.peer().request(method, &params, self.terms(Some(id)));
         // It may also be given up, and then nothing is told.
         let answer = loop {
             tokio::select! {
                 biased;
-                Some(told) = told.recv() => {
+                Some((told, _room)) = told.recv() => {
                     if let Told::Request { id, method, .. } = told {
                         let error = Remote::new(-32600, format!("{method}: the session is not open yet"));
                         // One that is gone waits for no answer.
@@ -152,7 +151,7 @@ impl Seat {
         let answer = crew.peer().request("session/fork", &params, self.terms(None)).await;
         let forked = answer.map_err(|error| foreign(self.name(), &error).message.to_string());
         match forked.map(|result| (upstream::opened(&result).session, result)) {
-            Ok((Some(id), result)) if *id != *origin => Some(Begun { told: crew.sit(&id), id, result }),
+            Ok((Some(id), result)) if *id != *origin => Some(Begun { told: crew.sit(&id)?, id, result }),
             Ok(_) => None,
             Err(error) => {
                 tracing::info!(agent = %self.name(), error, "the agent's session cannot be forked");
@@ -165,10 +164,13 @@ impl Seat {
         let params = upstream::new_session(&self.spec, crew.can());
         let result = crew.peer().request("session/new", &params, self.terms(None)).await;
         let result = result.map_err(|error| foreign(self.name(), &error))?;
-        match upstream::opened(&result).session {
-            Some(id) => Ok(Begun { told: crew.sit(&id), id, result }),
-            None => Err(failed(format!("{} answered session/new without a session", self.name()))),
-        }
+        let Some(id) = upstream::opened(&result).session else {
+            return Err(failed(format!("{} answered session/new without a session", self.name())));
+        };
+        // Two who hear one session would each hear half of it.
+        let taken = || failed(format!("{} gave a new session the name of one that is open", self.name()));
+        let told = crew.sit(&id).ok_or_else(taken)?;
+        Ok(Begun { id, result, told })
     }
 
     /// What is known of the session now stands in the log: the next process needs it.

@@ -44,12 +44,14 @@ impl Seat {
         {
             let mut state = self.state();
             state.turn = Some(context.clone());
+            // One that was ended by force could not say so.
+            state.hearing.turn_over();
             state.heard = Some(Instant::now());
             state.asking = 0;
         }
         let params = upstream::prompt(&joined.id, &content, joined.crew.can());
         let terms = Terms { deadline: None, lane: Some(Arc::clone(&joined.id)) };
-        let mut answer = joined.crew.peer().request("session/prompt", &params, terms);
+        let mut answer = joined.crew.peer().request(upstream::PROMPT, &params, terms);
         let came = tokio::select! {
             biased;
             answer = &mut answer => Came::Answer(answer),

@@ -16,7 +16,7 @@ use super::{Asked, digits};
 use crate::acp::host_wish;
 use crate::record;
 use crate::rpc::{Message, parse};
-use crate::upstream::{Heard, Hearing, greeted, opened};
+use crate::upstream::{Heard, Hearing, PROMPT, greeted, opened};
 
 /// Sessions that are listened to. The one that began first is forgotten for one more.
 const SESSIONS_MAX: usize = 64;
@@ -132,9 +132,7 @@ impl Sense {
             "session/resume" => {
                 self.opened(process, asked, result, valid::<schema::ResumeSessionResponse>(result))
             }
-            "session/prompt" => {
-                self.ended(process, asked, result).judged(valid::<schema::PromptResponse>(result))
-            }
+            PROMPT => self.ended(process, asked, result).judged(valid::<schema::PromptResponse>(result)),
             "session/set_config_option" => {
                 let verdict = valid::<schema::SetSessionConfigOptionResponse>(result);
                 let session = asked.session.clone().unwrap_or_default();

@@ -1,0 +1,47 @@
+//! What passes through the registry and not through a session's task is cleaned here.
+
+use std::sync::Arc;
+
+use super::Registry;
+use crate::backend::ForeignError;
+use crate::content::Opaque;
+use crate::event::Event;
+use crate::redaction::Redaction;
+
+impl Registry {
+    pub(super) fn title_without_secrets(&self, title: Arc<str>) -> Arc<str> {
+        let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact(&title));
+        clean.map_or(title, Into::into)
+    }
+
+    /// What an agent answered to something that only it understands. It goes past the log, and is cleaned all
+    /// the same.
+    pub fn answer_without_secrets(
+        &self,
+        answer: Result<Opaque, ForeignError>,
+    ) -> Result<Opaque, ForeignError> {
+        answer
+            .map(|answer| self.json_without_secrets(answer))
+            .map_err(|error| self.error_without_secrets(error))
+    }
+
+    /// Why an agent did not do something, for people to see.
+    pub fn error_without_secrets(&self, error: ForeignError) -> ForeignError {
+        let ForeignError { code, message, data } = error;
+        let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact(&message));
+        let data = data.map(|data| self.json_without_secrets(data));
+        ForeignError { code, message: clean.map_or(message, Into::into), data }
+    }
+
+    fn json_without_secrets(&self, json: Opaque) -> Opaque {
+        let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact_json(&json.0));
+        clean.map_or(json, |clean| Opaque(clean.into()))
+    }
+
+    pub(super) fn without_secrets(&self, events: Vec<Event>) -> Vec<Event> {
+        match &self.redactor {
+            Some(redactor) => Redaction::new(Arc::clone(redactor)).history(events),
+            None => events,
+        }
+    }
+}
