@@ -21,10 +21,11 @@ use tokio::task::JoinHandle;
 
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
+use crate::config::OURS;
 use crate::external::{self, OnlyOurs};
 use crate::guards::Guards;
 use crate::models::Models;
-use crate::sessions::find;
+use crate::sessions::{self, find};
 use crate::trouble::Trouble;
 use crate::{server, terminal};
 
@@ -63,6 +64,7 @@ async fn in_registry(
     guards.must_hold_here(&options.guard).await?;
     choose_agent(&mut guards, options)?;
     if guards.outside.is_none() {
+        must_be_ours(options).await?;
         guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
     }
     guards.models.limit(&options.budget);
@@ -100,6 +102,39 @@ fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), Trouble
     let only_ours = OnlyOurs { budget, guard, model: None, estimate: options.estimate_cost };
     let home = folder(options.cwd.as_deref())?;
     external::choose(guards, &options.agent, &command.unwrap_or_default(), &only_ours, &home)
+}
+
+/// A session in which another program has worked is not taken from it unless that is said.
+async fn must_be_ours(options: &RunOptions) -> Result<(), Trouble> {
+    let again = options.resume.is_some() || options.newest;
+    if !again || options.agent.agent.is_some() {
+        return Ok(());
+    }
+    let registry = server::registry(Limits::default(), false, &Guards::none())?;
+    let worked = async {
+        let id = session(&registry, options, &folder(options.cwd.as_deref())?).await?;
+        sessions::agent_of(&registry, &id).await
+    };
+    let worked = worked.await;
+    registry.shutdown().await;
+    match worked? {
+        None => Ok(()),
+        Some(agent) => Err(Trouble::usage(format!("{agent} works in this session")).fix(format!(
+            "add --agent {agent}; with --agent {OURS}, Ropewalk's own agent goes on from what was said"
+        ))),
+    }
+}
+
+/// The session that was named.
+async fn session(
+    registry: &Registry,
+    options: &RunOptions,
+    cwd: &Path,
+) -> Result<engine::SessionId, Trouble> {
+    match &options.resume {
+        Some(id) => find::one(registry, id).await.map(|row| row.id),
+        None => newest_in(registry, cwd).await,
+    }
 }
 
 async fn one_turn(
@@ -273,15 +308,12 @@ async fn open(
 ) -> Result<(SessionHandle, Seq), Trouble> {
     let owner = Principal::local();
     let cwd = folder(options.cwd.as_deref())?;
-    let id = match (&options.resume, options.newest) {
-        (Some(id), _) => find::one(registry, id).await?.id,
-        (None, true) => newest_in(registry, &cwd).await?,
-        (None, false) => {
-            let wish = Wish { owner, cwd, roots: Vec::new(), servers: Vec::new(), source: "run".into() };
-            let handle = registry.create(wish).await.map_err(Trouble::open)?;
-            return Ok((handle, Seq::START));
-        }
-    };
+    if options.resume.is_none() && !options.newest {
+        let wish = Wish { owner, cwd, roots: Vec::new(), servers: Vec::new(), source: "run".into() };
+        let handle = registry.create(wish).await.map_err(Trouble::open)?;
+        return Ok((handle, Seq::START));
+    }
+    let id = session(registry, options, &cwd).await?;
     let handle = registry.open(&owner, &id).await.map_err(Trouble::open)?;
     let after = handle.read(Seq::START).head();
     if options.cwd.is_some() && **handle.snapshot().cwd != *cwd {

@@ -11,7 +11,7 @@ mod show;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use engine::{Event, Limits, Page, Principal, Registry, Seq, SessionRow};
+use engine::{Body, Event, Limits, Page, Principal, Registry, Seq, SessionId, SessionRow};
 
 use crate::cli::SessionsCommand;
 use crate::guards::Guards;
@@ -75,6 +75,22 @@ async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result
         SessionsCommand::Fork(options) => change::fork(registry, &options).await,
         SessionsCommand::Rename(options) => change::rename(registry, &options).await,
         SessionsCommand::Delete(options) => change::delete(registry, &options).await,
+    }
+}
+
+/// The agent that works in a session, if it is another program.
+pub async fn agent_of(registry: &Registry, id: &SessionId) -> Result<Option<Arc<str>>, Trouble> {
+    let (mut after, mut found) = (Seq::START, None);
+    loop {
+        let page = registry.read(&Principal::local(), id, after, Page::OUTLINE).await;
+        let page = page.map_err(Trouble::open)?;
+        let Some(last) = page.last() else { return Ok(found) };
+        after = last.seq;
+        for event in page {
+            if let Body::Joined { agent, .. } = &event.body {
+                found = Some(Arc::clone(agent));
+            }
+        }
     }
 }
 

@@ -67,13 +67,15 @@ fn greet_again(server: &Found, folder: &Path, options: &UpOptions) -> Result<(),
             its.display()
         ));
     }
-    if options.agent.agent.is_some() {
-        text.push_str(
-            "--agent takes effect when it is started anew: ropewalk serve stop, then this again.\n",
-        );
-    }
-    if options.lan.is_some() {
-        text.push_str("--lan takes effect when it is started anew: ropewalk serve stop, then this again.\n");
+    let later = [
+        ("--agent", options.agent.agent.is_some()),
+        ("--lan", options.lan.is_some()),
+        ("--bridge", options.bridge.bridge.is_some()),
+    ];
+    for (option, _) in later.into_iter().filter(|(_, given)| *given) {
+        text.push_str(&format!(
+            "{option} takes effect when it is started anew: ropewalk serve stop, then this again.\n"
+        ));
     }
     terminal::put(&text)
 }

@@ -34,6 +34,7 @@ pub fn render(row: &SessionRow, transcript: &Transcript, full: bool) -> String {
 /// The line under the title, piece by piece.
 pub(crate) fn facts(row: &SessionRow, transcript: &Transcript) -> Vec<String> {
     let mut facts = vec![row.id.to_string(), row.cwd.display().to_string()];
+    facts.extend(transcript.agent.as_ref().map(|agent| format!("with {agent}")));
     facts.extend(transcript.first_at.map(|at| format!("{} UTC", minute(at))));
     facts.push(match transcript.turns {
         1 => "1 turn".to_owned(),

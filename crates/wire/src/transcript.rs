@@ -23,6 +23,8 @@ pub struct Transcript {
     pub totals: Totals,
     /// Something was forgotten before the first row.
     pub cleared: bool,
+    /// The agent that works, if it is another program.
+    pub agent: Option<Arc<str>>,
     /// Where each call's row is.
     calls: HashMap<CallId, usize>,
     /// The calls of sub-agents, and the call of the agent's that each belongs to.
@@ -187,8 +189,8 @@ impl Transcript {
             | Body::Title { .. }
             | Body::Compacting { .. }
             | Body::Offered { .. }
-            | Body::Joined { .. }
             | Body::Foreign { .. } => {}
+            Body::Joined { agent, .. } => self.agent = Some(Arc::clone(agent)),
         }
     }
 

@@ -107,14 +107,15 @@ impl Answer {
         all.into_iter().filter(|(_, can)| *can).map(|(name, _)| name).collect()
     }
 
-    /// How one signs in there.
-    fn sign_in(&self) -> Vec<String> {
+    /// How one signs in there: the name that `authenticate` wants, and what the agent says of it.
+    fn sign_in(&self) -> Vec<(String, Option<String>)> {
         let methods = self.greeting.foreign.iter().flat_map(|foreign| &foreign.auth_methods);
-        let id = |method: &engine::Opaque| {
+        let named = |method: &engine::Opaque| {
             let method: Value = serde_json::from_str(&method.0).ok()?;
-            method["id"].as_str().map(one_line)
+            let told = ["description", "name"].iter().find_map(|field| method[field].as_str());
+            Some((method["id"].as_str().map(one_line)?, told.map(one_line)))
         };
-        methods.filter_map(id).collect()
+        methods.filter_map(named).collect()
     }
 }
 
@@ -130,7 +131,7 @@ fn as_json(outcome: &Outcome) -> Value {
             "version": answer.own("version"),
             "protocol": PROTOCOL,
             "abilities": answer.abilities(),
-            "sign_in": answer.sign_in(),
+            "sign_in": answer.sign_in().into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
             "answer": answer.whole,
         }),
         Err(error) => json!({ "name": name, "ok": false, "milliseconds": milliseconds, "error": error }),
@@ -153,6 +154,8 @@ fn as_text(outcome: &Outcome) -> String {
     line("agent", &format!("{agent} {}", answer.own("version").unwrap_or_default()));
     line("protocol", &PROTOCOL.to_string());
     line("can", &or_none(answer.abilities().into_iter().map(str::to_owned).collect()));
-    line("sign in", &or_none(answer.sign_in()));
+    let sign_in = answer.sign_in().into_iter();
+    let sign_in = sign_in.map(|(id, told)| told.map_or(id.clone(), |told| format!("{id} ({told})")));
+    line("sign in", &or_none(sign_in.collect()));
     out
 }

@@ -143,6 +143,9 @@ fn as_text(rows: &[&Row], usual: Option<&str>) -> String {
             (None, _) => "-".into(),
         };
         let mut told = format!("{}: {}", entry.title, entry.description);
+        if !entry.aliases.is_empty() {
+            told.push_str(&format!(" (also: {})", entry.aliases.join(", ")));
+        }
         if entry.yours && !told.contains("your settings") {
             told.push_str(" (changed in your settings)");
         }

@@ -28,6 +28,24 @@ fn one_prompt_is_given_to_an_agent_by_its_name_or_its_command() {
     world.wait_until_no_agent_runs();
 }
 
+#[test]
+fn a_session_of_another_agent_is_gone_on_with_by_that_agent_or_by_ours_if_that_is_said() {
+    let world = World::new();
+    let first = world.run(&["run", "--agent", "inner", "--json", "hello"]).with(0).json();
+    let id = first["session_id"].as_str().unwrap();
+    let refused = world.run(&["run", "--continue", "hello again"]).with(2).err;
+    assert!(
+        refused.contains("inner works in this session") && refused.contains("--agent inner"),
+        "{refused}"
+    );
+    assert!(world.run(&["run", "--resume", id, "hello again"]).with(2).err.contains("inner works"));
+    world.run(&["run", "--continue", "--agent", "inner", "hello again"]).with(0);
+    world.run(&["run", "--continue", "--agent", "ropewalk", "hello for the third time"]).with(0);
+    let shown = world.run(&["sessions", "show", id]).with(0).out;
+    assert!(shown.contains("with inner") && shown.contains("hello for the third time"), "{shown}");
+    world.wait_until_no_agent_runs();
+}
+
 /// AA3, AA4.
 #[test]
 fn a_turn_that_takes_too_long_is_cancelled() {

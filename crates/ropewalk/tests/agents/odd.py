@@ -72,13 +72,38 @@ def forgery():
     text(json.dumps(told))
 
 
+def many():
+    """More questions at once than it may have; those that are refused are counted."""
+    ask = {"sessionId": "odd-1", "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]}
+    for n in range(200):
+        call = {"toolCallId": f"c{n}", "title": "odd", "kind": "execute", "rawInput": {"command": f"odd {n}"}}
+        say({"id": f"ask-{n}", "method": "session/request_permission", "params": {**ask, "toolCall": call}})
+    refused = []
+    while len(refused) < 200 - 128:
+        answer = json.loads(sys.stdin.readline())
+        if "error" in answer:
+            refused.append(answer["error"]["message"])
+    text(refused[-1])
+
+
+def late():
+    text("in time")
+
+
+def after_late():
+    text("late")
+    permission = {"sessionId": "odd-1", "toolCall": {"toolCallId": "l", "title": "late"}, "options": [
+        {"optionId": "yes", "name": "Yes", "kind": "allow_once"}]}
+    say({"method": "_odd/outcome", "params": ask("session/request_permission", permission)["result"]})
+
+
 def half_a_line():
     out.write(b'{"jsonrpc":"2.0","method":"session/upd')
     out.flush()
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, half_a_line)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, half_a_line)}
 
 for line in sys.stdin:
     request = json.loads(line)
@@ -91,6 +116,10 @@ for line in sys.stdin:
         word = params["prompt"][-1]["text"]
         DEEDS.get(word, lambda: text(f"heard {word}"))()
         say({"id": request["id"], "result": {"stopReason": "end_turn"}})
+        if word == "late":
+            after_late()
+    elif method == "_odd/refused":
+        say({"id": request["id"], "error": {"code": -1, "message": params["key"], "data": params}})
     elif method == "_odd/asked":
         say({"id": request["id"], "result": {"asked": params}})
     elif "id" in request:

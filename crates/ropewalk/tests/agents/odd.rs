@@ -103,6 +103,60 @@ fn what_only_the_agent_and_its_client_understand_gets_through_both_ways() {
     client.finish();
 }
 
+#[test]
+fn what_is_said_after_a_turn_comes_after_it_and_is_in_no_other() {
+    let (world, mut client, session) = odd();
+    let id = client.prompt(&session, "late");
+    let frames = client.until(|frame| frame["method"] == "_odd/outcome");
+    let at = |what: &dyn Fn(&Value) -> bool| frames.iter().position(what).unwrap();
+    let says = |words: &'static str| {
+        move |frame: &Value| frame["params"]["update"]["content"]["text"].as_str() == Some(words)
+    };
+    let (answer, late) = (at(&|frame| frame["id"] == id), at(&says("late")));
+    assert!(at(&says("in time")) < answer && answer < late, "{frames:?}");
+    let outcome = &frames.last().unwrap()["params"]["outcome"]["outcome"];
+    assert_eq!(outcome, "cancelled", "nobody is asked outside a turn");
+    assert_eq!(client.said(&session, "still there"), "heard still there");
+    client.finish();
+    let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
+    assert!(shown.contains("late"), "{shown}");
+}
+
+#[test]
+fn an_agent_with_too_many_questions_is_refused_some_and_goes_on() {
+    let (_world, mut client, session) = odd();
+    let id = client.prompt(&session, "many");
+    let said = text_of(&client.frames_to(id));
+    assert!(said.contains("requests are open in this session"), "{said}");
+    assert_eq!(client.said(&session, "still there"), "heard still there");
+    client.finish();
+}
+
+#[test]
+fn a_second_session_of_the_same_name_is_refused_and_the_first_goes_on() {
+    let (world, mut client, session) = odd();
+    let id = client.send("session/new", world.folder());
+    let refused = client.reply(id)["error"].to_string();
+    assert!(refused.contains("odd gave a new session the name of one that is open"), "{refused}");
+    assert_eq!(client.said(&session, "still there"), "heard still there");
+    client.finish();
+}
+
+/// Answers that go past the log are cleaned like what is in it.
+#[test]
+fn secrets_in_what_an_agent_answers_are_taken_out() {
+    let (_world, mut client, session) = odd();
+    let key = "ghp_4fGh7Jk2Lm9Np3Qr5St8Uv1Wx6Yz0AbCdEfG";
+    let params = json!({ "sessionId": session, "key": key });
+    let asked = client.call("_odd/asked", params.clone());
+    assert_eq!(asked["asked"]["key"], "ghp_[REDACTED]");
+    let id = client.send("_odd/refused", params);
+    let refused = client.reply(id)["error"].take();
+    assert_eq!(refused["code"], -1);
+    assert_eq!([&refused["message"], &refused["data"]["key"]], ["ghp_[REDACTED]"; 2]);
+    client.finish();
+}
+
 /// Names of methods and updates that would be something else if they were not read as what they are.
 #[test]
 fn an_agent_cannot_ask_the_editor_under_a_false_name() {
@@ -121,11 +175,22 @@ fn an_agent_cannot_ask_the_editor_under_a_false_name() {
             break;
         }
     }
-    assert_eq!(text_of(&frames), "[true, true, true]");
+    assert_eq!(text_of(&frames), "[true, true, true]", "{frames:?}");
     assert!(frames.iter().all(|frame| frame["method"] != "terminal/create"), "{frames:?}");
     let spoken = |frame: &Value| frame["params"]["update"]["sessionUpdate"] == "user_message_chunk";
     assert!(!frames.iter().any(spoken), "{frames:?}");
     assert!(!world.path("project/forged.txt").exists());
+    client.finish();
+}
+
+#[test]
+fn a_program_that_is_no_agent_is_said_to_be_none() {
+    let world = World::new();
+    let mut client = world.serve(&["--", "cat"]);
+    let id = client.send("session/new", world.folder());
+    let refused = client.reply(id)["error"]["message"].to_string();
+    assert!(refused.contains("cat repeats what it is told") && refused.contains("Agent Client Protocol"));
+    assert!(!refused.contains("signal"), "how we ended it is no news: {refused}");
     client.finish();
 }
 
