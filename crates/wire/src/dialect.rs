@@ -387,7 +387,7 @@ impl Updates {
 
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
         match self {
-            Self::Acp(updates) => AskFrame::Request(Box::new(updates.ask(request))),
+            Self::Acp(updates) => AskFrame::Request(Box::new(updates.ask(ask, request))),
             Self::Ferret(updates) => AskFrame::Notification(updates.ask(ask, request)),
             // Otter's questions are numbered updates like the others: its encoder writes them in their place.
             Self::Otter(_) => AskFrame::Notification(Vec::new()),

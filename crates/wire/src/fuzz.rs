@@ -123,10 +123,10 @@ fn shown(event: Arc<Event>) {
         let mut out = Vec::new();
         let events = [Arc::clone(&event)];
         let view = View { replay: false, own: SurfaceId(1) };
-        if let (_, Some(Piece::Asked { request, .. })) =
+        if let (_, Some(Piece::Asked { ask, request })) =
             updates.encode(&events, view, &mut Vec::new(), &mut out)
         {
-            updates.ask(request).write(&RpcId::number(1), &mut out);
+            updates.ask(ask, request).write(&RpcId::number(1), &mut out);
         }
         check_lines(&out);
     }

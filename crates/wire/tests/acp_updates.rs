@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskRequest, Body, CallId, Content, Event, Exit, MessageId, Opaque, Origin, OutputStream, Question, Risk,
-    Seq, SessionId, Settings, Snapshot, SurfaceId, TerminalId, Timestamp, ToolClass, ToolContent, ToolEnd,
-    ToolKind, Totals, TurnId, approval_spec,
+    AskId, AskRequest, Body, CallId, Content, Event, Exit, MessageId, Opaque, Origin, OutputStream, Question,
+    Risk, Seq, SessionId, Settings, Snapshot, SurfaceId, TerminalId, Timestamp, ToolClass, ToolContent,
+    ToolEnd, ToolKind, Totals, TurnId, approval_spec,
 };
 use expect_test::expect;
 use proptest::collection::vec;
@@ -60,8 +60,8 @@ fn lines(updates: &mut Updates, events: &[Arc<Event>], replay: bool) -> Vec<Stri
     while !rest.is_empty() {
         let (taken, piece) = updates.encode(rest, view, &mut Vec::new(), &mut out);
         assert!(taken > 0);
-        if let Some(Piece::Asked { request, .. }) = piece {
-            updates.ask(request).write(&RpcId::number(7), &mut out);
+        if let Some(Piece::Asked { ask, request }) = piece {
+            updates.ask(ask, request).write(&RpcId::number(7), &mut out);
         }
         rest = &rest[taken..];
     }
@@ -284,7 +284,7 @@ fn asked(client: ClientAbilities, choices: &[&str], free_text: bool) -> String {
         foreign: None,
     };
     let mut out = Vec::new();
-    updates(client).ask(&request).write(&RpcId::number(7), &mut out);
+    updates(client).ask(AskId(1), &request).write(&RpcId::number(7), &mut out);
     let line = String::from_utf8(out).unwrap();
     check_line(&line, false);
     line

@@ -1,7 +1,7 @@
 //! The agent's questions: a form where the client can show one, otherwise choices in a permission request.
 
 use agent_client_protocol_schema::v1 as schema;
-use engine::{Answer, AskRequest, CallId, Question};
+use engine::{Answer, AskId, AskRequest, CallId, Question};
 use serde_json::value::RawValue;
 
 use super::{permission_answer, tools};
@@ -41,11 +41,11 @@ pub(super) fn form(
 /// The question as a permission request: each choice is an option.
 pub(super) fn permission(
     session: schema::SessionId,
-    request: &AskRequest,
+    (ask, request): (AskId, &AskRequest),
     question: &Question,
     parent: Option<&CallId>,
 ) -> schema::RequestPermissionRequest {
-    let asked = tools::permission(session, request, parent);
+    let asked = tools::permission(session, (ask, request), parent);
     let mut call = asked.tool_call;
     call.fields = call.fields.title(tools::title(&question.text));
     call.fields = call.fields.content(vec![tools::text(question.text.to_string())]);

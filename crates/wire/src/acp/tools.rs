@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, Risk, StepStatus,
+    AskId, AskRequest, CallId, Content, FileChange, Location, Opaque, PlanEntry, Priority, Risk, StepStatus,
     TerminalId, Timestamp, ToolChange, ToolContent, ToolEnd, ToolKind, ToolStart,
 };
 use serde_json::{Map, Value, json};
@@ -113,10 +113,12 @@ pub(super) fn edited(call: &CallId, change: &FileChange) -> schema::ToolCallUpda
 
 pub(super) fn permission(
     session: schema::SessionId,
-    request: &AskRequest,
+    (ask, request): (AskId, &AskRequest),
     parent: Option<&CallId>,
 ) -> schema::RequestPermissionRequest {
-    let call = request.call.as_ref().map_or_else(|| "permission".into(), |call| Arc::clone(&call.0));
+    // Clients show a call once: two questions about no call must not be taken for one.
+    let own = || format!("ropewalk-ask-{}", ask.0).into();
+    let call = request.call.as_ref().map_or_else(own, |call| Arc::clone(&call.0));
     let mut fields = schema::ToolCallUpdateFields::new()
         .title(title(&request.title))
         .kind(kind(request.kind))

@@ -196,16 +196,18 @@ impl Updates {
         self.spent.cost_usd = cost_usd;
     }
 
-    pub fn ask(&self, request: &AskRequest) -> AskFrame {
+    pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
         let session = self.session.clone();
         let parent = request.call.as_ref().and_then(|call| self.calls.parent_of(call));
         match &request.question {
             None if request.foreign.is_some() => AskFrame::Foreign(self.foreign_ask(request)),
-            None => AskFrame::Permission(tools::permission(session, request, parent)),
+            None => AskFrame::Permission(tools::permission(session, (ask, request), parent)),
             Some(question) if self.client.forms => {
                 AskFrame::Form(questions::form(session, request, question))
             }
-            Some(question) => AskFrame::Permission(questions::permission(session, request, question, parent)),
+            Some(question) => {
+                AskFrame::Permission(questions::permission(session, (ask, request), question, parent))
+            }
         }
     }
 
