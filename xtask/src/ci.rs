@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
-use crate::{chaos, children, crash, escape, rigs, setup, tidy, web};
+use crate::{agents, chaos, children, crash, escape, rigs, setup, tidy, web};
 
 /// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
 const CRASH_ROUNDS: &str = "200";
@@ -14,7 +14,6 @@ const CRASH_ROUNDS: &str = "200";
 const CHAOS_CUTS: &str = "150";
 /// Turns in the short form, in each mode; `cargo xtask children --turns N` is the long one.
 const CHILDREN_TURNS: &str = "60";
-
 pub fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
     let ready = report.step("setup", setup::run);
@@ -61,6 +60,7 @@ pub fn run() -> anyhow::Result<()> {
         for rig in rigs::RIGS {
             report.step(rig.name, || rig.run());
         }
+        report.step("agents", || agents::run(&["--short"]));
     }
     report.finish()
 }

@@ -3,10 +3,10 @@
 //! The list is `tests/agents/differences.json`: each entry is one of a few rules, with its reason. Whatever no
 //! rule allows is a difference, and is named by its step, its frame and the place in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Context, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::said::Said;
 use super::scenario;
@@ -149,7 +149,7 @@ pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<Stri
     }
     let through: Vec<Said> =
         through.iter().filter(|said| !is_ended_for(said, direct, rules)).cloned().collect();
-    let through = through.as_slice();
+    let (direct, through) = (&in_whole(direct, rules)[..], &in_whole(&through, rules)[..]);
     for step in steps {
         let of = |all: &[Said]| {
             folded(all.iter().filter(|said| said.step == *step && !Rules::has(&rules.any_time, said)), rules)
@@ -173,6 +173,34 @@ pub fn differences(direct: &[Said], through: &[Said], rules: &Rules) -> Vec<Stri
     found
 }
 
+/// Each update of a call as all that is known of the call then; one that says nothing new is left out.
+fn in_whole(all: &[Said], rules: &Rules) -> Vec<Said> {
+    let mut calls: HashMap<String, Value> = HashMap::new();
+    let mut whole = Vec::new();
+    for said in all {
+        let update = &said.frame["params"]["update"];
+        let call = format!("{} {}", said.frame["params"]["sessionId"], update["toolCallId"]);
+        if said.kind == "update tool_call" {
+            // A new call, also if an earlier one had its name.
+            let mut begun = update.clone();
+            overlay(&mut begun, &json!({"sessionUpdate": "tool_call_update"}));
+            calls.insert(call, begun);
+        } else if Rules::has(&rules.last_counts, said) {
+            let known = calls.entry(call).or_insert_with(|| json!({}));
+            let before = known.clone();
+            overlay(known, update);
+            if before != *known {
+                let mut said = said.clone();
+                said.frame["params"]["update"] = known.clone();
+                whole.push(said);
+            }
+            continue;
+        }
+        whole.push(said.clone());
+    }
+    whole
+}
+
 /// Neighbours that amount to one frame.
 fn folded<'a>(all: impl Iterator<Item = &'a Said>, rules: &Rules) -> Vec<Said> {
     let mut folded: Vec<Said> = Vec::new();
@@ -188,11 +216,7 @@ fn folded<'a>(all: impl Iterator<Item = &'a Said>, rules: &Rules) -> Vec<Said> {
             && running(&last.frame)
             && same_call(&last.frame, &said.frame)
         {
-            // What was said of the call before and not since still holds.
-            let mut whole = last.frame["params"]["update"].clone();
-            overlay(&mut whole, &said.frame["params"]["update"]);
             *last = said.clone();
-            last.frame["params"]["update"] = whole;
         } else {
             folded.push(said.clone());
         }
@@ -392,6 +416,22 @@ mod tests {
         .unwrap();
         assert_eq!(of_agent.unnumbered("pid: 12, pid: 345"), "pid: N, pid: N");
         assert!(differences(&[timed(1), text("a")], &[text("a"), timed(1)], &of_agent).is_empty());
+    }
+
+    #[test]
+    fn what_is_known_of_a_call_is_compared_and_not_how_often_it_was_said() {
+        let asks = || update("plan", json!({}));
+        let named =
+            || update("tool_call_update", json!({"toolCallId": "1", "status": "in_progress", "title": "ls"}));
+        let direct = [named(), asks(), named(), call("completed", "a")];
+        assert_eq!(check(&direct, &[named(), asks(), call("completed", "a")]), Vec::<String>::new());
+        let begun =
+            || update("tool_call", json!({"toolCallId": "1", "status": "in_progress", "title": "ls"}));
+        let again = [begun(), named(), call("completed", "a"), begun(), call("completed", "a")];
+        let once = [begun(), call("completed", "a"), begun(), call("completed", "a")];
+        assert_eq!(check(&again, &once), Vec::<String>::new());
+        let lost = check(&direct, &[asks(), call("completed", "a")]);
+        assert!(lost.iter().any(|told| told.contains("title is missing")), "{lost:?}");
     }
 
     #[test]

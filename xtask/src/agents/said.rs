@@ -18,6 +18,9 @@ pub struct Said {
     pub frame: Value,
 }
 
+/// What the server names itself, which an agent alone has nothing of.
+const OWN: &str = "ropewalk-ask-";
+
 /// What stands for the places of one run: the text there, and the mark that replaces it.
 pub type Marks = Vec<(String, &'static str)>;
 
@@ -88,6 +91,9 @@ impl Names {
     }
 
     fn numbered(&mut self, id: &str) -> String {
+        if id.starts_with(OWN) {
+            return OWN.to_owned();
+        }
         let next = self.known.len() + 1;
         format!("ID {}", self.known.entry(id.to_owned()).or_insert(next))
     }
