@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 
 use crate::peer::{Peer, Tally};
-use crate::stats::{Samples, micros, millis};
+use crate::stats::{Samples, millis};
 
 const WARM_UP_TURNS: usize = 20;
 /// Long enough for every agent to be inside the turn that is then cancelled.
@@ -74,15 +74,7 @@ impl Target<'_> {
     pub fn turns_us(&self, turns: usize) -> anyhow::Result<Samples> {
         let mut peer = self.start()?;
         let session = peer.new_session()?;
-        for _ in 0..WARM_UP_TURNS {
-            peer.prompt(&session, "hi")?;
-        }
-        let mut samples = Samples::default();
-        for _ in 0..turns {
-            let start = Instant::now();
-            let reply = peer.prompt(&session, "hi")?;
-            samples.push(micros(reply.at - start));
-        }
+        let samples = peer.turns_us(&session, WARM_UP_TURNS, turns)?;
         peer.finish()?;
         Ok(samples)
     }

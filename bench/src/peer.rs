@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+use crate::stats::{Samples, micros};
+
 const LIFE_MAX: Duration = Duration::from_secs(300);
 /// The SDK's runtime needs a moment to notice the end of its input.
 const EXIT_MAX: Duration = Duration::from_secs(5);
@@ -106,6 +108,19 @@ impl Peer {
     pub fn prompt(&mut self, session: &str, text: &str) -> anyhow::Result<Reply> {
         let id = self.send_prompt(session, text)?;
         self.turn_end(id, "end_turn")
+    }
+
+    /// How long short turns take, in microseconds, after some that do not count.
+    pub fn turns_us(&mut self, session: &str, warm_up: usize, turns: usize) -> anyhow::Result<Samples> {
+        let mut samples = Samples::default();
+        for turn in 0..warm_up + turns {
+            let start = Instant::now();
+            let reply = self.prompt(session, "hi")?;
+            if turn >= warm_up {
+                samples.push(micros(reply.at - start));
+            }
+        }
+        Ok(samples)
     }
 
     /// Waits for the reply to prompt `id`, which must end for `reason`.

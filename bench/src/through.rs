@@ -10,7 +10,7 @@ use anyhow::ensure;
 
 use crate::peer::{Peer, agent_text};
 use crate::prompt::nanos;
-use crate::stats::{Samples, micros};
+use crate::stats::Samples;
 
 const WARM_UP_TURNS: usize = 3;
 /// As long as a person's agent takes at best between two pieces of text.
@@ -69,15 +69,7 @@ impl Way<'_> {
     /// One short turn, in microseconds.
     pub fn turns_us(&self, turns: usize) -> anyhow::Result<Samples> {
         let (mut peer, session) = self.start()?;
-        for _ in 0..WARM_UP_TURNS {
-            peer.prompt(&session, "hi")?;
-        }
-        let mut samples = Samples::default();
-        for _ in 0..turns {
-            let start = Instant::now();
-            let reply = peer.prompt(&session, "hi")?;
-            samples.push(micros(reply.at - start));
-        }
+        let samples = peer.turns_us(&session, WARM_UP_TURNS, turns)?;
         peer.finish()?;
         Ok(samples)
     }
