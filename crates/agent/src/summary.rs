@@ -1,4 +1,4 @@
-//! What is left of a conversation when it is compacted, and what it is called.
+//! What is left of a conversation when it is compacted.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ const FILES_MAX: usize = 100;
 const ANSWER_CHARS_MAX: usize = 4_000;
 /// An earlier summary keeps this much, so that summaries of summaries do not grow without end.
 const EARLIER_CHARS_MAX: usize = 8_000;
-const TITLE_CHARS_MAX: usize = 60;
 
 /// The requests, the files and the last answer; `None` when there is nothing to sum up.
 pub(crate) fn of(messages: &[Message]) -> Option<String> {
@@ -72,20 +71,6 @@ fn path_of(arguments: &str) -> Option<String> {
     value.get("path")?.as_str().map(str::to_owned)
 }
 
-/// A session's name: the first words of what was asked first.
-pub(crate) fn title(text: &str) -> Option<String> {
-    let line = one_line(text);
-    if line.is_empty() {
-        return None;
-    }
-    if line.chars().count() <= TITLE_CHARS_MAX {
-        return Some(line);
-    }
-    let head: String = line.chars().take(TITLE_CHARS_MAX - 1).collect();
-    let at_word = head.rfind(' ').filter(|at| *at > TITLE_CHARS_MAX / 3).unwrap_or(head.len());
-    Some(format!("{}…", head[..at_word].trim_end()))
-}
-
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -104,15 +89,6 @@ pub(crate) fn cut(text: &str, chars_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn titles_are_one_line_cut_at_a_word() {
-        assert_eq!(title("fix the\n  bug").as_deref(), Some("fix the bug"));
-        assert_eq!(title("  \n"), None);
-        let long = title(&"word ".repeat(30)).unwrap();
-        assert!(long.chars().count() <= 60 && long.ends_with("word…"), "{long}");
-        assert_eq!(title(&"ä".repeat(100)).unwrap().chars().count(), 60);
-    }
 
     #[test]
     fn a_summary_has_the_requests_the_files_and_the_last_answer() {

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Body, MODEL, Usage};
+use engine::{Body, MODEL, Usage, first_words};
 use tokio::task::JoinSet;
 
 use crate::compaction::aside;
 use crate::context::Conversation;
 use crate::model::{ModelRequest, Thinking, is_offline};
-use crate::summary::{self, cut};
+use crate::summary::cut;
 use crate::thinker::{Broken, Thinker, counted};
 
 const GRACE: Duration = Duration::from_secs(1);
@@ -72,8 +72,8 @@ impl Naming {
             thinker.say(Body::Usage(beside(usage, &thinker.live))).await?;
             title = clean(&text);
         }
-        let first_words = || thinker.live.opener().and_then(|text| summary::title(text));
-        if let Some(title) = title.or_else(first_words) {
+        let opener = || thinker.live.opener().and_then(|text| first_words(text));
+        if let Some(title) = title.or_else(opener) {
             thinker.context.emit(Body::Title { title: title.into() }).await?;
         }
         Ok(())
@@ -90,7 +90,7 @@ fn clean(text: &str) -> Option<String> {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     let line =
         line.trim_start_matches('#').trim().strip_prefix("Title:").unwrap_or(line.trim_start_matches('#'));
-    summary::title(line.trim().trim_matches(['"', '\'', '*', '`', '“', '”']).trim_end_matches('.'))
+    first_words(line.trim().trim_matches(['"', '\'', '*', '`', '“', '”']).trim_end_matches('.'))
 }
 
 #[cfg(test)]

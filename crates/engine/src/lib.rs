@@ -26,6 +26,7 @@ mod store;
 mod task;
 #[cfg(test)]
 mod testing;
+mod title;
 mod turns;
 
 pub use backend::{
@@ -63,4 +64,5 @@ pub use settings::{
     full_id, full_name,
 };
 pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+pub use title::first_words;
 pub use turns::Turns;

@@ -98,25 +98,10 @@ fn forbidden_by_mode(mode: &str, class: ToolClass) -> Option<Arc<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::{Opaque, ToolKind};
     use crate::settings::full_name;
 
     fn request(class: ToolClass, risk: Risk) -> AskRequest {
-        AskRequest {
-            call: None,
-            tool: "tool".into(),
-            title: "".into(),
-            kind: ToolKind::Other,
-            class,
-            path: None,
-            subject: "subject".into(),
-            input: Opaque("{}".into()),
-            risk,
-            reason: "".into(),
-            preview: Vec::new(),
-            question: None,
-            foreign: None,
-        }
+        AskRequest { risk, ..AskRequest::new("tool", "subject", class) }
     }
 
     fn settings(approval: &str) -> Settings {

@@ -498,7 +498,8 @@ impl Handlers {
         Ok(Some(Outcome::Cancelled { id: session.clone() }))
     }
 
-    /// Other requests than prompts are answered so soon that there is nothing to give up.
+    /// Only prompts are given up. Most other requests are answered at once; an agent that was asked something in
+    /// words of its own goes on with it.
     async fn cancel_request(&self, request: &RpcId) -> Handled {
         if let Some((handle, turn)) = self.debts.prompt(request) {
             self.send(&handle, Input::Cancel { by: self.sender.clone(), only: Some(turn) }).await?;

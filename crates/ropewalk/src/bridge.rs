@@ -240,7 +240,7 @@ async fn bridge(options: &BridgeOptions) -> Result<ExitCode, Trouble> {
     };
     let wanted = Wanted::of(&said, &config::user()?)?;
     let folder = run::folder(options.cwd.as_deref())?;
-    let here = Here::start(&options.chat(String::new()), &folder).await?;
+    let here = Here::start(&options.chat(String::new()), &folder, &Start::Any).await?;
     let outcome = match session(options, here.registry(), &folder).await {
         Ok(session) => drive(options, wanted, &here, &folder, session).await,
         Err(trouble) => Err(trouble),

@@ -68,7 +68,7 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
             outcome
         }
         None => {
-            let here = Here::start(options, &folder).await?;
+            let here = Here::start(options, &folder, &wish.start).await?;
             let outcome = show(options, wish, &here, None).await;
             here.finish().await;
             outcome
@@ -147,7 +147,8 @@ pub async fn show(
     match full_screen(wish, manner, dial).await.map_err(unusable)? {
         Ended::Left { words } => {
             if let Some(words) = words {
-                terminal::say(&words);
+                let agent = options.agent.agent.as_ref().map(|agent| format!(" --agent {agent}"));
+                terminal::say(&(words + &agent.unwrap_or_default()));
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -18,6 +18,7 @@ use engine::{
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use self::printer::Printer;
 use crate::cli::{RunFormat, RunOptions};
@@ -63,8 +64,11 @@ async fn in_registry(
     let mut guards = Guards::of_one_run(&options.guard)?;
     guards.must_hold_here(&options.guard).await?;
     choose_agent(&mut guards, options)?;
+    let chosen = options.agent.agent.is_some() || options.command.is_some();
+    if let Some(start) = again(options).filter(|_| !chosen) {
+        must_be_theirs(start, &folder(options.cwd.as_deref())?, &guards).await?;
+    }
     if guards.outside.is_none() {
-        must_be_ours(options).await?;
         guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
     }
     guards.models.limit(&options.budget);
@@ -104,36 +108,44 @@ fn choose_agent(guards: &mut Guards, options: &RunOptions) -> Result<(), Trouble
     external::choose(guards, &options.agent, &command.unwrap_or_default(), &only_ours, &home)
 }
 
-/// A session in which another program has worked is not taken from it unless that is said.
-async fn must_be_ours(options: &RunOptions) -> Result<(), Trouble> {
-    let again = options.resume.is_some() || options.newest;
-    if !again || options.agent.agent.is_some() {
-        return Ok(());
-    }
+/// A session is not taken from the agent that has worked in it unless that is said.
+pub async fn must_be_theirs(start: Again<'_>, cwd: &Path, guards: &Guards) -> Result<(), Trouble> {
     let registry = server::registry(Limits::default(), false, &Guards::none())?;
     let worked = async {
-        let id = session(&registry, options, &folder(options.cwd.as_deref())?).await?;
+        let id = session(&registry, start, cwd).await?;
         sessions::agent_of(&registry, &id).await
     };
     let worked = worked.await;
     registry.shutdown().await;
-    match worked? {
-        None => Ok(()),
-        Some(agent) => Err(Trouble::usage(format!("{agent} works in this session")).fix(format!(
-            "add --agent {agent}; with --agent {OURS}, Ropewalk's own agent goes on from what was said"
-        ))),
+    let (worked, chosen) = (worked?, guards.outside.as_ref().map(|outside| &outside.name));
+    if worked.as_ref() == chosen {
+        return Ok(());
     }
+    let name = |agent: Option<&Arc<str>>| agent.map_or(OURS.to_owned(), ToString::to_string);
+    let (worked, chosen) = (name(worked.as_ref()), name(chosen));
+    let again = match external::named(&guards.config, &worked) {
+        Err(_) if worked != OURS => "add --command and the command that starts it".to_owned(),
+        Ok(_) | Err(_) => format!("add --agent {worked}"),
+    };
+    Err(Trouble::usage(format!("{worked} works in this session"))
+        .fix(format!("{again}; with --agent {chosen}, {chosen} goes on from what was said")))
 }
 
-/// The session that was named.
-async fn session(
-    registry: &Registry,
-    options: &RunOptions,
-    cwd: &Path,
-) -> Result<engine::SessionId, Trouble> {
-    match &options.resume {
-        Some(id) => find::one(registry, id).await.map(|row| row.id),
-        None => newest_in(registry, cwd).await,
+/// A session that is gone on with: one that is named, or the newest of the folder.
+#[derive(Clone, Copy)]
+pub enum Again<'a> {
+    Named(&'a str),
+    Newest,
+}
+
+fn again(options: &RunOptions) -> Option<Again<'_>> {
+    options.resume.as_deref().map(Again::Named).or(options.newest.then_some(Again::Newest))
+}
+
+async fn session(registry: &Registry, again: Again<'_>, cwd: &Path) -> Result<engine::SessionId, Trouble> {
+    match again {
+        Again::Named(id) => find::one(registry, id).await.map(|row| row.id),
+        Again::Newest => newest_in(registry, cwd).await,
     }
 }
 
@@ -148,15 +160,31 @@ async fn one_turn(
     let offered = || Ok(registry.offer(&folder(options.cwd.as_deref())?).settings);
     let early = if ours { Some(wishes(&offered()?, options, guards)?) } else { None };
     let by = Sender::new(SurfaceId::random(), "run");
-    let (handle, after) = open(registry, options, &by).await?;
+    let limit = options.timeout.map(|seconds| (seconds, Instant::now() + Duration::from_secs(seconds)));
+    let (handle, after) = tokio::select! {
+        opened = open(registry, options, &by) => opened?,
+        () = stops.recv() => return Ok(ExitCode::from(INTERRUPTED)),
+        seconds = over(limit) => {
+            terminal::say(&format!("{seconds} s are over, and there is no session yet"));
+            return Ok(ExitCode::from(LIMITED));
+        }
+    };
     // What an agent of another program offers is known when it has a session.
-    let wishes = early.map_or_else(|| wishes(&handle.snapshot().specs, options, guards), Ok)?;
+    let wishes = match early.map_or_else(|| wishes(&handle.snapshot().specs, options, guards), Ok) {
+        Ok(wishes) => wishes,
+        Err(trouble) => {
+            if again(options).is_none() {
+                // Nothing happened in it: nobody should be asked to go on with it.
+                registry.delete(&Principal::local(), handle.id()).await.map_err(Trouble::open)?;
+            }
+            return Err(trouble);
+        }
+    };
     let approval: Arc<str> = handle.snapshot().settings.get(APPROVAL).into();
     for (id, value) in wishes {
         send(&handle, Input::Change { by: by.clone(), id: id.into(), value: value.into() }).await?;
     }
     let printer = Printer::new(format, handle.clone());
-    let limit = options.timeout.map(Duration::from_secs);
     let outcome = prompt(registry, printer, (&handle, after), &by, content, (stops, limit)).await;
     if guards.approval_once.is_some() {
         // What was allowed for one prompt is not for whoever opens the session next. If the session
@@ -174,7 +202,7 @@ async fn prompt(
     (handle, after): (&SessionHandle, Seq),
     by: &Sender,
     content: Vec<Content>,
-    (stops, limit): (&mut Stops, Option<Duration>),
+    (stops, limit): (&mut Stops, Option<(u64, Instant)>),
 ) -> Result<ExitCode, Trouble> {
     let accepted = send(handle, Input::Prompt { by: by.clone(), content }).await?;
     let Some(turn) = accepted.turn else {
@@ -199,12 +227,12 @@ async fn prompt(
     }
 }
 
-/// Waits until the time that the turn may take is over, if there is such a time.
-async fn over(limit: Option<Duration>) -> u64 {
+/// Waits until the time that all of it may take is over, if there is such a time.
+async fn over(limit: Option<(u64, Instant)>) -> u64 {
     match limit {
-        Some(limit) => {
-            tokio::time::sleep(limit).await;
-            limit.as_secs()
+        Some((seconds, at)) => {
+            tokio::time::sleep_until(at).await;
+            seconds
         }
         None => std::future::pending().await,
     }
@@ -291,6 +319,9 @@ fn wishes(
         let choices = specs.iter().find(|spec| *spec.id == *id).map_or(&[][..], |spec| &spec.choices);
         if !choices.iter().any(|choice| *choice.value == **value) {
             let known: Vec<_> = choices.iter().map(|choice| choice.value.as_ref()).collect();
+            if known.is_empty() {
+                return Err(Trouble::usage(format!("this agent has no --{id}")).fix("leave it out"));
+            }
             return Err(Trouble::usage(format!("{value:?} is not a choice for --{id}"))
                 .fix(format!("one of {}", known.join(", "))));
         }
@@ -308,12 +339,12 @@ async fn open(
 ) -> Result<(SessionHandle, Seq), Trouble> {
     let owner = Principal::local();
     let cwd = folder(options.cwd.as_deref())?;
-    if options.resume.is_none() && !options.newest {
+    let Some(again) = again(options) else {
         let wish = Wish { owner, cwd, roots: Vec::new(), servers: Vec::new(), source: "run".into() };
         let handle = registry.create(wish).await.map_err(Trouble::open)?;
         return Ok((handle, Seq::START));
-    }
-    let id = session(registry, options, &cwd).await?;
+    };
+    let id = session(registry, again, &cwd).await?;
     let handle = registry.open(&owner, &id).await.map_err(Trouble::open)?;
     let after = handle.read(Seq::START).head();
     if options.cwd.is_some() && **handle.snapshot().cwd != *cwd {

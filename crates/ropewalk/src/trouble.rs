@@ -87,7 +87,7 @@ impl Trouble {
             OpenError::NotFound(id) => Self::not_found(format!("there is no session {id}")).fix(SEE_LIST),
             OpenError::Agent(error) => Self::failed("the agent has no session for you")
                 .because(error)
-                .fix("ropewalk agents check says whether it starts and what it answers"),
+                .fix("ropewalk agents check NAME says whether an agent starts; try a command by hand"),
             OpenError::Store(StoreError::NotFound) => {
                 Self::not_found("there is no such session").fix(SEE_LIST)
             }

@@ -27,7 +27,7 @@ pub use answers::{BadAnswer, Can, Ended, Opened, ended, greeted, opened};
 pub use asks::{BadAsk, outcome, permission};
 pub use client::{PROMPT, cancel, close, fork, initialize, load, new_session, prompt, reaches, resume};
 pub(crate) use facts::{ANSWER, EXTENSION};
-pub use facts::{answer, extension};
+pub use facts::{answer, extension, is_lasting};
 pub use hearing::{Heard, Hearing};
 pub use primer::primer;
 pub use settings::{How, Offers, set};

@@ -63,6 +63,17 @@ impl Told {
     }
 }
 
+/// Where something is to be put.
+enum Way {
+    Inbox(mpsc::Sender<(Told, Room)>, Told),
+    /// A request that nobody can work on.
+    Nowhere {
+        id: RpcId,
+        method: Box<str>,
+    },
+    Done,
+}
+
 /// What a session is told, each thing with the room that it takes until it was taken.
 pub(super) type Inbox = mpsc::Receiver<(Told, Room)>;
 
@@ -73,10 +84,35 @@ pub(super) struct Crew {
     greeting: Arc<str>,
     seats: Mutex<Seats>,
     started: Instant,
-    /// How it ended, once it has.
-    end: watch::Receiver<Option<Arc<str>>>,
+    /// How and when it ended, once it has.
+    end: watch::Receiver<Option<End>>,
     /// Cancelled to end it.
     stop: CancellationToken,
+}
+
+#[derive(Clone)]
+struct End {
+    why: Arc<str>,
+    at: Instant,
+}
+
+/// A program that is not ended for want of work as long as this is there.
+pub(super) struct Held(Arc<Crew>);
+
+impl std::ops::Deref for Held {
+    type Target = Arc<Crew>;
+
+    fn deref(&self) -> &Arc<Crew> {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut seats = self.0.seats();
+        seats.held -= 1;
+        seats.look_empty();
+    }
 }
 
 #[derive(Default)]
@@ -84,10 +120,20 @@ struct Seats {
     inboxes: HashMap<Arc<str>, mpsc::Sender<(Told, Room)>>,
     /// What was said to sessions that nobody has taken yet: an agent speaks before we have read its name.
     unclaimed: VecDeque<(String, Told)>,
-    /// Since when nobody has a session here.
+    /// Requests outside of sessions that are under way.
+    held: usize,
+    /// Since when nobody has a session here, nor wants anything.
     empty_since: Option<Instant>,
     /// It was ended because nobody needed it.
     let_go: bool,
+}
+
+impl Seats {
+    fn look_empty(&mut self) {
+        if self.inboxes.is_empty() && self.held == 0 {
+            self.empty_since = Some(Instant::now());
+        }
+    }
 }
 
 impl Crew {
@@ -122,10 +168,14 @@ impl Crew {
             stop.cancel();
             return Err(failed(format!("{} repeats what it is told; {SPEAKS}", config.name)));
         };
-        let read = serde_json::from_str::<&RawValue>(&text).ok().map(upstream::greeted);
-        let Some(Ok((_, can))) = read else {
-            stop.cancel();
-            return Err(failed(format!("{} answered initialize with something else", config.name)));
+        let read = serde_json::from_str::<&RawValue>(&text).map_err(|error| error.to_string());
+        let read = read.and_then(|answer| upstream::greeted(answer).map_err(|error| error.to_string()));
+        let (_, can) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                stop.cancel();
+                return Err(failed(format!("{} cannot be worked with: {error}", config.name)));
+            }
         };
         given_up.disarm();
         let crew = Arc::new(Self { peer, can, greeting: text, seats, started, end, stop });
@@ -148,6 +198,18 @@ impl Crew {
 
     pub(super) fn is_there(&self) -> bool {
         self.end.borrow().is_none() && !self.stop.is_cancelled() && self.peer.is_open()
+    }
+
+    /// Keeps it from being let go. `None`: it was.
+    pub(super) fn hold(self: &Arc<Self>) -> Option<Held> {
+        let mut seats = self.seats();
+        if seats.let_go {
+            return None;
+        }
+        seats.held += 1;
+        seats.empty_since = None;
+        drop(seats);
+        Some(Held(Arc::clone(self)))
     }
 
     /// From here on the session is told what the agent says to it. `None`: somebody else is.
@@ -173,9 +235,7 @@ impl Crew {
     pub(super) fn leave(&self, session: &str) {
         let mut seats = self.seats();
         seats.inboxes.remove(session);
-        if seats.inboxes.is_empty() {
-            seats.empty_since = Some(Instant::now());
-        }
+        seats.look_empty();
     }
 
     /// Ends the program by force if need be, and waits until it has ended.
@@ -189,27 +249,39 @@ impl Crew {
     /// How it ended. Waits for it.
     pub(super) async fn why(&self) -> Arc<str> {
         let mut end = self.end.clone();
-        let why = end.wait_for(Option::is_some).await;
-        why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "the agent has ended".into())
+        let ended = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        ended.map_or_else(|| "the agent has ended".into(), |end| end.why)
     }
 
     /// How long it lived, and how it ended.
-    pub(super) async fn obituary(&self) -> (Duration, String) {
+    pub(super) async fn obituary(&self) -> (Duration, Arc<str>) {
         let why = self.why().await;
-        (self.started.elapsed(), why.to_string())
+        let end = self.end.borrow().as_ref().map_or_else(Instant::now, |end| end.at);
+        (end - self.started, why)
     }
 
     pub(super) fn was_let_go(&self) -> bool {
         self.seats().let_go
     }
 
-    fn keep(&self, session: String, told: Told) {
+    /// Where something is to be put that was said to a session. What nobody can be told yet is kept; an answer
+    /// reaches whoever asked all the same, and a request is given back to be refused.
+    fn way_to(&self, session: String, told: Told) -> Way {
         let mut seats = self.seats();
+        if let Some(inbox) = seats.inboxes.get(&*session) {
+            return Way::Inbox(inbox.clone(), told);
+        }
+        match told {
+            Told::Request { id, method, .. } => return Way::Nowhere { id, method },
+            Told::Answered(_) | Told::Noise(_) => return Way::Done,
+            Told::Update(_) | Told::Extension { .. } => {}
+        }
         seats.unclaimed.push_back((session, told));
         let mut bytes: usize = seats.unclaimed.iter().map(|(_, told)| told.bytes()).sum();
         while seats.unclaimed.len() > UNCLAIMED_MAX || bytes > UNCLAIMED_BYTES_MAX {
             bytes -= seats.unclaimed.pop_front().map_or(bytes, |(_, told)| told.bytes());
         }
+        Way::Done
     }
 
     /// Whom a message is for that may name no session: the only one there is.
@@ -219,10 +291,6 @@ impl Crew {
             let mut sessions = seats.inboxes.keys();
             sessions.next().filter(|_| sessions.len() == 0).map(ToString::to_string)
         })
-    }
-
-    fn inbox(&self, session: &str) -> Option<mpsc::Sender<(Told, Room)>> {
-        self.seats().inboxes.get(session).cloned()
     }
 
     fn seats(&self) -> MutexGuard<'_, Seats> {
@@ -236,7 +304,8 @@ fn launch(config: &ExternalConfig, folder: &Path, roots: &[PathBuf]) -> Launch {
     let mut policy = (config.place)(folder, roots);
     let fenced = policy.mode != Mode::Off;
     if policy.mode == Mode::ReadOnly {
-        policy.roots.clear();
+        // They are there, also where temporary folders are not, and only to be read.
+        policy.locked.extend(policy.roots.iter().cloned());
     }
     policy.roots.extend(config.own_folders.iter().cloned());
     if fenced {
@@ -282,7 +351,7 @@ async fn greet(
                 Heard::Request { method, .. } if &*method == "initialize" => return Ok(None),
                 Heard::Request { id, method, .. } => {
                     let error = Remote::new(-32601, format!("{method} came before initialize was answered"));
-                    peer.refuse(&id, &error).ok();
+                    peer.answer(&id, Err::<&(), _>(&error)).await.ok();
                 }
                 // Whoever asked is told at once.
                 Heard::Ended(_) => {}
@@ -293,18 +362,15 @@ async fn greet(
 }
 
 /// The end of the program says more than that there was no answer.
-async fn said_why(mut end: watch::Receiver<Option<Arc<str>>>, error: ForeignError) -> ForeignError {
+async fn said_why(mut end: watch::Receiver<Option<End>>, error: ForeignError) -> ForeignError {
     let ended = tokio::time::timeout(END_GRACE * 3, end.wait_for(Option::is_some)).await;
-    match ended {
-        Ok(Ok(why)) => {
-            let why = why.clone().unwrap_or_default();
-            failed(format!("{}; {why}", error.message))
-        }
-        Ok(Err(_)) | Err(_) => error,
+    match ended.ok().and_then(|end| end.ok()?.clone()) {
+        Some(End { why, .. }) => failed(format!("{}; {why}", error.message)),
+        None => error,
     }
 }
 
-async fn watch_over(mut process: Process, stop: CancellationToken, ended: watch::Sender<Option<Arc<str>>>) {
+async fn watch_over(mut process: Process, stop: CancellationToken, ended: watch::Sender<Option<End>>) {
     let end = loop {
         tokio::select! {
             () = stop.cancelled() => break process.end(END_GRACE).await,
@@ -314,7 +380,7 @@ async fn watch_over(mut process: Process, stop: CancellationToken, ended: watch:
             },
         }
     };
-    ended.send_replace(Some(end.to_string().into()));
+    ended.send_replace(Some(End { why: end.to_string().into(), at: Instant::now() }));
 }
 
 /// Ends a program that nobody has needed for a while.
@@ -367,13 +433,8 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
                 }
             },
             Heard::Request { id, method, params } => {
-                let session = crew.addressee(params.as_deref());
-                if session.as_deref().and_then(|session| crew.inbox(session)).is_none() {
-                    let text = format!("{method} names no session that is open here");
-                    crew.peer.refuse(&id, &Remote::new(-32602, text)).ok();
-                    continue;
-                }
-                (session, Told::Request { id, method, params })
+                let session = crew.addressee(params.as_deref()).unwrap_or_default();
+                (Some(session), Told::Request { id, method, params })
             }
             Heard::Noise { what, .. } => {
                 tracing::debug!(?what, "the agent said something that is no message");
@@ -385,10 +446,19 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
             }
         };
         let Some(session) = session else { continue };
-        match crew.inbox(&session) {
-            // A session that is gone is told nothing more.
-            Some(inbox) => drop(inbox.send((told, room)).await),
-            None => crew.keep(session, told),
+        let unheard = match crew.way_to(session, told) {
+            Way::Inbox(inbox, told) => match inbox.send((told, room)).await {
+                // The session has gone meanwhile.
+                Err(mpsc::error::SendError((Told::Request { id, method, .. }, _))) => Some((id, method)),
+                Ok(()) | Err(_) => None,
+            },
+            Way::Nowhere { id, method } => Some((id, method)),
+            Way::Done => None,
+        };
+        if let Some((id, method)) = unheard {
+            let error = Remote::new(-32602, format!("{method} names no session that is open here"));
+            // An agent that is gone waits for no answer.
+            crew.peer.answer(&id, Err::<&(), _>(&error)).await.ok();
         }
     }
     crew.stop.cancel();

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 use wire::upstream;
 
-use super::crew::Crew;
+use super::crew::Held;
 use super::journal::Journal;
 use super::peer::{PeerError, Terms};
 use super::pool::Pool;
@@ -134,13 +134,13 @@ impl Shared {
         self: &Arc<Self>,
         folder: &Path,
         roots: &[PathBuf],
-    ) -> Result<Arc<Crew>, ForeignError> {
+    ) -> Result<Held, ForeignError> {
         let crew = self.pool.crew(self, folder, roots).await?;
         self.keep_greeting(crew.greeting());
         Ok(crew)
     }
 
-    async fn crew_at_home(self: &Arc<Self>) -> Result<Arc<Crew>, ForeignError> {
+    async fn crew_at_home(self: &Arc<Self>) -> Result<Held, ForeignError> {
         let home = self.config.home.clone();
         self.crew(&home, &[]).await
     }

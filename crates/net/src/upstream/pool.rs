@@ -12,7 +12,7 @@ use engine::ForeignError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::crew::Crew;
+use super::crew::{Crew, Held};
 use super::external::{Shared, failed};
 
 /// A program that lived this long was no crash at its start.
@@ -46,6 +46,8 @@ struct Room {
 #[derive(Default, Clone)]
 struct Trouble {
     count: u32,
+    /// Starts that came to nothing, ever.
+    failures: u64,
     until: Option<Instant>,
     why: String,
 }
@@ -56,17 +58,19 @@ impl Pool {
         shared: &Arc<Shared>,
         folder: &Path,
         roots: &[PathBuf],
-    ) -> Result<Arc<Crew>, ForeignError> {
+    ) -> Result<Held, ForeignError> {
         let key: Key =
             std::iter::once(folder).chain(roots.iter().map(PathBuf::as_path)).map(Into::into).collect();
         let room = self.room(key);
+        let failed_before = room.trouble().failures;
         let mut held = room.crew.lock().await;
-        if let Some(crew) = held.as_ref().filter(|crew| crew.is_there()) {
-            return Ok(Arc::clone(crew));
+        if let Some(crew) = held.as_ref().filter(|crew| crew.is_there()).and_then(Crew::hold) {
+            return Ok(crew);
         }
         if let Some(last) = held.take() {
             room.ended(&last).await;
         }
+        room.failed_meanwhile(failed_before)?;
         room.may_start(&shared.config.name)?;
         let started = tokio::select! {
             biased;
@@ -76,9 +80,10 @@ impl Pool {
         match started {
             Ok(crew) => {
                 *held = Some(Arc::clone(&crew));
-                Ok(crew)
+                crew.hold().ok_or_else(|| failed("the server is stopping".into()))
             }
             Err(error) => {
+                room.trouble().failures += 1;
                 room.failed(&error.message);
                 Err(error)
             }
@@ -122,7 +127,10 @@ impl Room {
         let (lived, why) = crew.obituary().await;
         match lived < STEADY && !crew.was_let_go() {
             true => self.failed(&why),
-            false => *self.trouble() = Trouble::default(),
+            false => {
+                let mut trouble = self.trouble();
+                *trouble = Trouble { failures: trouble.failures, ..Trouble::default() };
+            }
         }
     }
 
@@ -134,6 +142,12 @@ impl Room {
             let wait = FIRST_WAIT.saturating_mul(1 << extra.min(6));
             Instant::now() + wait.min(LONGEST_WAIT)
         });
+    }
+
+    /// Whoever has waited for a start that came to nothing does not begin the next.
+    fn failed_meanwhile(&self, before: u64) -> Result<(), ForeignError> {
+        let trouble = self.trouble();
+        if trouble.failures > before { Err(failed(trouble.why.clone())) } else { Ok(()) }
     }
 
     fn may_start(&self, name: &str) -> Result<(), ForeignError> {

@@ -7,18 +7,21 @@
 mod join;
 mod turn;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::{
-    Body, BoxFuture, Extensions, ForeignError, HostAbilities, MessageId, NoticeLevel, Opaque, Resolution,
-    Risk, Said, SessionContext, SessionSpec, Stop, ToolKind, TurnContext, TurnError, TurnInput, Verdict,
+    Body, BoxFuture, Extensions, ForeignError, HostAbilities, HostCall, HostReply, MessageId, NoticeLevel,
+    Opaque, OutputStream, Resolution, Risk, Said, SessionContext, SessionSpec, Stop, TerminalId, ToolKind,
+    TurnContext, TurnError, TurnInput, Verdict,
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use wire::RpcId;
-use wire::acp::{host_result, host_wish};
+use wire::acp::{Unserved, host_result, host_wish};
 use wire::upstream::{self, Heard, Hearing};
 
 use super::crew::{Crew, Inbox, Told};
@@ -31,6 +34,9 @@ use join::When;
 const BESIDE: u64 = 1 << 62;
 /// Requests of the agent's that are worked on at once, in one session.
 const REQUESTS_MAX: usize = 128;
+/// What these may amount to, in pieces of a KiB.
+const REQUEST_PIECES_MAX: usize = 64 << 10;
+const PIECE_BYTES: usize = 1 << 10;
 /// What is larger stands in the log before the next thing is heard, so that few of its kind are in memory.
 const LARGE_BYTES: usize = 1 << 20;
 
@@ -43,8 +49,11 @@ pub(super) struct Seat {
     me: Weak<Self>,
     /// Held while the agent's session is joined: whoever comes meanwhile gets the same one.
     joining: tokio::sync::Mutex<()>,
-    /// One for each request of the agent's that is worked on.
+    /// One for each request of the agent's that is worked on, and one for each piece of it.
     requests: Arc<Semaphore>,
+    pieces: Arc<Semaphore>,
+    /// Cancelled when nobody needs the session any more.
+    closed: CancellationToken,
 }
 
 #[derive(Default)]
@@ -55,11 +64,14 @@ struct State {
     hearing: Hearing,
     /// The agent's session knows nothing of the conversation yet.
     untold: bool,
-    /// When the agent was last heard, and how many answers of ours it waits for.
+    /// When the agent was last heard.
     heard: Option<Instant>,
-    asking: usize,
     /// Messages outside turns.
     beside: u64,
+    /// The agent has named the session.
+    titled: bool,
+    /// How much of the terminals is known to whoever looks.
+    shown: HashMap<TerminalId, usize>,
 }
 
 /// Something that the agent wants, and the turn in which it wants it.
@@ -75,6 +87,8 @@ struct Joined {
     crew: Arc<Crew>,
     /// The agent's own name for it.
     id: Arc<str>,
+    /// Cancelled when everything was taken that the agent said to it.
+    heard_out: CancellationToken,
 }
 
 impl Seat {
@@ -89,8 +103,19 @@ impl Seat {
             editor_terminal: config.editor_terminal,
         });
         let (state, joining) = (Mutex::default(), tokio::sync::Mutex::default());
-        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        Arc::new_cyclic(|me| Self { shared, spec, context, desk, state, me: me.clone(), joining, requests })
+        let (requests, pieces) = (Semaphore::new(REQUESTS_MAX), Semaphore::new(REQUEST_PIECES_MAX));
+        Arc::new_cyclic(|me| Self {
+            shared,
+            spec,
+            context,
+            desk,
+            state,
+            me: me.clone(),
+            joining,
+            requests: Arc::new(requests),
+            pieces: Arc::new(pieces),
+            closed: CancellationToken::new(),
+        })
     }
 
     fn name(&self) -> &Arc<str> {
@@ -110,9 +135,18 @@ impl Seat {
         self.state().turn.clone().filter(|turn| !turn.is_over())
     }
 
+    /// Whether this is the session that is worked with. Another one was left, and says nothing that counts.
+    fn is_current(&self, joined: &Arc<Joined>) -> bool {
+        self.state().joined.as_ref().is_some_and(|current| Arc::ptr_eq(current, joined))
+    }
+
     /// Takes what the agent says to this session, until it says nothing more.
     async fn listen(self: Arc<Self>, joined: Arc<Joined>, mut told: Inbox) {
+        let _heard_out = joined.heard_out.clone().drop_guard();
         while let Some((told, _room)) = told.recv().await {
+            if !self.is_current(&joined) {
+                continue;
+            }
             self.state().heard = Some(Instant::now());
             let large = told.bytes() > LARGE_BYTES;
             match told {
@@ -122,7 +156,7 @@ impl Seat {
                     self.emit(body).await;
                 }
                 Told::Request { id, method, params } => {
-                    self.requested(&joined, Request { id, method, params, turn: self.running() });
+                    self.requested(&joined, Request { id, method, params, turn: self.running() }).await;
                 }
                 Told::Answered(answered) => self.answered(answered).await,
                 Told::Noise(noise) => self.noise(&noise).await,
@@ -132,7 +166,9 @@ impl Seat {
                 self.context.settled().await.ok();
             }
         }
-        self.desk.abandoned();
+        if self.is_current(&joined) {
+            self.desk.abandoned();
+        }
     }
 
     /// Everything before an answer was taken, so whoever waits for it may go on. What comes after the answer
@@ -145,14 +181,24 @@ impl Seat {
         }
     }
 
-    fn requested(self: &Arc<Self>, joined: &Arc<Joined>, request: Request) {
-        let Ok(permit) = Arc::clone(&self.requests).try_acquire_owned() else {
-            let text = format!("{REQUESTS_MAX} requests are open in this session; wait for their answers");
-            // An agent that does not read cannot be told.
-            return joined.crew.peer().refuse(&request.id, &Remote::new(-32000, text)).unwrap_or_default();
+    async fn requested(self: &Arc<Self>, joined: &Arc<Joined>, request: Request) {
+        let bytes = request.params.as_ref().map_or(0, |params| params.get().len());
+        let pieces = u32::try_from(bytes / PIECE_BYTES).unwrap_or(u32::MAX);
+        let permit = Arc::clone(&self.requests).try_acquire_owned();
+        let room = Arc::clone(&self.pieces).try_acquire_many_owned(pieces);
+        let (Ok(permit), Ok(room)) = (permit, room) else {
+            let text = format!(
+                "{REQUESTS_MAX} requests are open in this session, or very large ones; wait for their answers"
+            );
+            // An agent that is gone waits for no answer.
+            joined.crew.peer().answer(&request.id, Err::<&(), _>(&Remote::new(-32000, text))).await.ok();
+            return;
         };
         let (seat, joined) = (Arc::clone(self), Arc::clone(joined));
-        self.context.spawn(async move { seat.serve(&joined, request, permit).await });
+        self.context.spawn(async move {
+            seat.serve(&joined, request).await;
+            drop((permit, room));
+        });
     }
 
     async fn update(&self, params: &RawValue) {
@@ -172,6 +218,9 @@ impl Seat {
 
     async fn say(&self, turn: Option<TurnContext>, heard: Vec<Heard>) {
         for heard in heard {
+            if let Body::Title { .. } = heard.said.body {
+                self.state().titled = true;
+            }
             // A session that is gone needs to be told nothing.
             match (&turn, heard.within) {
                 (Some(turn), Some(call)) => turn.within(call).emit(heard.said).await.ok(),
@@ -209,30 +258,64 @@ impl Seat {
     }
 
     /// Does what the agent asks its client for.
-    async fn serve(&self, joined: &Joined, request: Request, _permit: OwnedSemaphorePermit) {
+    async fn serve(&self, joined: &Joined, request: Request) {
         let Request { id, method, params, turn } = request;
         // What the agent said before stands in the log, so the client hears it before it is asked.
         self.context.settled().await.ok();
-        self.state().asking += 1;
         let answered = if &*method == "session/request_permission" {
             self.permission(turn.as_ref(), params.as_deref()).await
         } else if let Some(wish) = host_wish(&method, params.as_deref()) {
             let served = match wish {
-                Ok(wish) => self.desk.serve(turn.as_ref(), wish.call).await,
+                Ok(wish) => self.host(turn.as_ref(), wish.call).await,
                 Err(error) => Err(error),
             };
             let served = served.and_then(|reply| host_result(&reply));
             served.map_err(|error| Remote::new(error.code(), error.to_string()))
         } else {
-            self.pass_on(turn.as_ref(), &method, params.as_deref()).await
+            self.pass_on(joined, turn.as_ref(), &method, params.as_deref()).await
         };
-        {
-            let mut state = self.state();
-            state.asking = state.asking.saturating_sub(1);
-            state.heard = Some(Instant::now());
-        }
+        self.state().heard = Some(Instant::now());
         // An agent that is gone waits for no answer.
         joined.crew.peer().answer(&id, answered.as_ref()).await.ok();
+    }
+
+    async fn host(&self, turn: Option<&TurnContext>, call: HostCall) -> Result<HostReply, Unserved> {
+        let (looks, leaves) = match &call {
+            HostCall::TerminalOutput(id) | HostCall::WaitForExit(id) => (Some(id.clone()), None),
+            HostCall::ReleaseTerminal(id) => (None, Some(id.clone())),
+            HostCall::ReadText { .. }
+            | HostCall::WriteText { .. }
+            | HostCall::CreateTerminal(_)
+            | HostCall::KillTerminal(_)
+            | HostCall::Extension { .. } => (None, None),
+        };
+        if let Some(terminal) = leaves {
+            self.show_terminal(turn, &terminal).await;
+        }
+        let served = self.desk.serve(turn, call).await;
+        if let Some(terminal) = looks {
+            self.show_terminal(turn, &terminal).await;
+        }
+        served
+    }
+
+    /// What a terminal of ours has shown since it was last looked at becomes output of the call that shows it:
+    /// people have no other way to see it.
+    async fn show_terminal(&self, turn: Option<&TurnContext>, terminal: &TerminalId) {
+        // Of an output whose beginning is forgotten nobody knows what is new.
+        let output = self.desk.look(terminal).filter(|output| !output.truncated);
+        let Some((turn, output)) = turn.zip(output) else { return };
+        let said = {
+            let mut state = self.state();
+            let Some(call) = state.hearing.showing(&terminal.0).cloned() else { return };
+            let seen = state.shown.insert(terminal.clone(), output.text.len()).unwrap_or_default();
+            let text = output.text.get(seen..).filter(|text| !text.is_empty());
+            text.map(|text| Body::ToolOutput { call, stream: OutputStream::Stdout, text: text.into() })
+        };
+        if let Some(said) = said {
+            // A session that is gone needs to be told nothing.
+            turn.emit(said).await.ok();
+        }
     }
 
     async fn permission(
@@ -294,6 +377,7 @@ impl Seat {
     /// What we have no word for may be known to the person's editor.
     async fn pass_on(
         &self,
+        joined: &Joined,
         turn: Option<&TurnContext>,
         method: &str,
         params: Option<&RawValue>,
@@ -305,15 +389,20 @@ impl Seat {
         }
         let host = self.context.host(|_: HostAbilities| true).ok_or_else(unknown)?;
         let params = renamed(params.map_or("{}", RawValue::get), self.spec.id.as_str());
-        let cancelled = async {
+        let over = async {
             match turn {
-                Some(turn) => turn.cancel.cancelled().await,
+                Some(turn) => tokio::select! {
+                    () = turn.cancel.cancelled() => {}
+                    () = turn.over() => {}
+                },
                 None => std::future::pending().await,
             }
         };
         let asked = tokio::select! {
             biased;
-            () = cancelled => Err(engine::HostError::Refused("the turn was cancelled".into())),
+            () = over => Err(engine::HostError::Refused("the turn is over".into())),
+            () = self.closed.cancelled() => Err(engine::HostError::Gone),
+            _ = joined.crew.why() => Err(engine::HostError::Gone),
             answer = host.extension(method.into(), Opaque(params.into())) => answer,
         };
         match asked {
@@ -364,6 +453,7 @@ impl engine::BackendSession for Seat {
                 let mut state = self.state();
                 state.turn = None;
                 state.hearing.turn_over();
+                state.shown.clear();
             }
             self.desk.turn_ended();
             outcome
@@ -416,6 +506,7 @@ impl engine::BackendSession for Seat {
 
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
+            self.closed.cancel();
             self.desk.close().await;
             let joined = self.state().joined.take();
             if let Some(joined) = joined {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::terminal::{Dial, Dialing, Line, NAME};
+use ::terminal::{Dial, Dialing, Line, NAME, Start};
 use engine::{Limits, Principal, Registry};
 use net::Rules;
 use net::hall::{Hall, Visitor};
@@ -20,7 +20,7 @@ use crate::external::{self, OnlyOurs, Outside};
 use crate::guards::Guards;
 use crate::models::Models;
 use crate::trouble::Trouble;
-use crate::{server, terminal};
+use crate::{run, server, terminal};
 
 /// How long lines may take to end.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -38,12 +38,20 @@ pub struct Here {
 }
 
 impl Here {
-    pub async fn start(options: &ChatOptions, folder: &Path) -> Result<Self, Trouble> {
+    pub async fn start(options: &ChatOptions, folder: &Path, start: &Start) -> Result<Self, Trouble> {
         let mut guards = Guards::of(&options.guard)?;
         guards.must_hold_here(&options.guard).await?;
         let only_ours =
             OnlyOurs { budget: &options.budget, guard: &options.guard, model: None, estimate: false };
         external::choose(&mut guards, &options.agent, &[], &only_ours, folder)?;
+        let again = match start {
+            Start::Named(id) => Some(run::Again::Named(id)),
+            Start::Newest => Some(run::Again::Newest),
+            Start::New | Start::Any => None,
+        };
+        if let Some(again) = again.filter(|_| options.agent.agent.is_none()) {
+            run::must_be_theirs(again, folder, &guards).await?;
+        }
         if guards.outside.is_none() {
             guards.models = Models::find(&guards.config, options.model.as_deref()).await?;
         }

@@ -47,7 +47,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "COMMAND", conflicts_with = "agent")]
     pub command: Option<String>,
 
-    /// Seconds after which the turn is cancelled
+    /// Seconds after which it is given up, the start of the agent included
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
 

@@ -68,9 +68,8 @@ impl Entry {
     fn with(mut self, yours: &AgentEntry) -> Self {
         if let Some(command) = &yours.command {
             self.commands = vec![command.clone()];
-            self.arguments = Vec::new();
             self.says_version = false;
-            self.install = vec![your_program(command)];
+            self.install.insert(0, your_program(command));
         }
         if let Some(arguments) = &yours.arguments {
             self.arguments.clone_from(arguments);
@@ -161,6 +160,11 @@ pub fn named(config: &Config, name: &str) -> Result<Entry, Trouble> {
     if let Some(entry) = entries.iter().find(|entry| entry.is_called(name)) {
         return Ok(entry.clone());
     }
+    if name == OURS {
+        return Err(Trouble::usage(format!("{OURS} is Ropewalk's own agent"))
+            .because("it is part of this program: there is nothing to check or to install")
+            .fix("ropewalk models list says what it can think with"));
+    }
     let near = nearest(&entries, name);
     let fix = match near.is_empty() {
         true => "ropewalk agents list says which there are; any other is given as a command: ropewalk serve -- COMMAND".into(),
@@ -245,7 +249,7 @@ mod tests {
         assert!(entry.environment.contains(&("A".into(), "b".into())));
         let other = AgentEntry { command: Some("/opt/opencode".into()), ..yours };
         let entry = named(&config(vec![other]), "opencode").unwrap();
-        assert_eq!((&entry.commands[..], entry.arguments.len()), (&["/opt/opencode".to_owned()][..], 0));
+        assert_eq!((&entry.commands[..], entry.arguments.len()), (&["/opt/opencode".to_owned()][..], 1));
         assert!(!entry.says_version);
     }
 

@@ -39,6 +39,8 @@ fn a_session_of_another_agent_is_gone_on_with_by_that_agent_or_by_ours_if_that_i
         "{refused}"
     );
     assert!(world.run(&["run", "--resume", id, "hello again"]).with(2).err.contains("inner works"));
+    let chat = world.run(&["chat", "--plain", "--resume", id, "hello again"]).with(2).err;
+    assert!(chat.contains("inner works in this session"), "{chat}");
     world.run(&["run", "--continue", "--agent", "inner", "hello again"]).with(0);
     world.run(&["run", "--continue", "--agent", "ropewalk", "hello for the third time"]).with(0);
     let shown = world.run(&["sessions", "show", id]).with(0).out;
@@ -55,6 +57,24 @@ fn a_turn_that_takes_too_long_is_cancelled() {
     let late = world.run(&["run", "--timeout", "1", "sleep 600000"]).with(2);
     assert!(late.err.contains("1 s are over"), "{}", late.err);
     world.wait_until_no_agent_runs();
+}
+
+#[test]
+fn a_start_that_takes_too_long_is_given_up_too() {
+    let world = World::new();
+    let late = world.run(&["run", "--command", "sleep 600", "--timeout", "1", "hello"]).with(2);
+    assert!(late.err.contains("1 s are over"), "{}", late.err);
+}
+
+/// A folder among the temporary files is there for an agent that may only read, and it only reads.
+#[test]
+fn an_agent_that_may_only_read_works_in_any_folder() {
+    let world = World::new();
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let path = folder.path().to_str().unwrap();
+    let order = ["run", "--agent", "inner", "--sandbox", "read-only", "--approval", "full", "-C", path];
+    let done = world.run(&[&order[..], &["write a.txt: hello"]].concat()).with(0);
+    assert!(!folder.path().join("a.txt").exists(), "{} {}", done.out, done.err);
 }
 
 /// The program as an agent that is found by its name and keeps its things in the working folder.
@@ -127,6 +147,8 @@ fn what_cannot_work_says_why_and_what_to_do() {
     assert!(ours.err.contains("--max-cost means nothing to inner"), "{}", ours.err);
     world.run(&["run", "--agent", "inner", "--command", "x", "x"]).with(2);
     world.run(&["run", "--agent-env", "X", "x"]).with(2);
+    let own = world.run(&["agents", "check", "ropewalk"]).with(2).err;
+    assert!(own.contains("Ropewalk's own agent") && !own.contains("did you mean"), "{own}");
     world.run(&["run", "--command", "'", "x"]).with(2);
     world.settings("[agents.broken]\ncommand = \"/bin/false\"\n");
     let broken = world.run(&["run", "--agent", "broken", "x"]).with(1);

@@ -97,13 +97,30 @@ def after_late():
     say({"method": "_odd/outcome", "params": ask("session/request_permission", permission)["result"]})
 
 
+def in_a_terminal():
+    update(sessionUpdate="tool_call", toolCallId="t", title="echo", kind="execute", status="in_progress")
+    made = ask("terminal/create", {"sessionId": "odd-1", "command": "echo", "args": ["said in a terminal"]})["result"]
+    shown = [{"type": "terminal", **made}]
+    update(sessionUpdate="tool_call_update", toolCallId="t", content=shown)
+    ask("terminal/wait_for_exit", {"sessionId": "odd-1", **made})
+    ask("terminal/release", {"sessionId": "odd-1", **made})
+    update(sessionUpdate="tool_call_update", toolCallId="t", status="completed", content=shown)
+
+
+def leave_a_terminal():
+    made = ask("terminal/create", {"sessionId": "odd-1", "command": "sleep", "args": ["600"]})["result"]
+    say({"id": "wait", "method": "terminal/wait_for_exit", "params": {"sessionId": "odd-1", **made}})
+    ask("_odd/wish", {"sessionId": "odd-1"})
+    sys.exit(7)
+
+
 def half_a_line():
     out.write(b'{"jsonrpc":"2.0","method":"session/upd')
     out.flush()
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, half_a_line)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, leave_a_terminal, half_a_line)}
 
 for line in sys.stdin:
     request = json.loads(line)

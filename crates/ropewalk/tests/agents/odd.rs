@@ -13,11 +13,15 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agents/odd.py")
 const MORE_MEMORY_KIB_MAX: u64 = 100 << 10 >> 1;
 
 fn odd() -> (World, Client, String) {
+    odd_with(&[], json!({}))
+}
+
+fn odd_with(options: &[&str], can: Value) -> (World, Client, String) {
     let world = World::new();
     fs::copy(SCRIPT, world.path("bin/odd.py")).unwrap();
     let script = world.path("bin/odd.py").display().to_string();
     world.settings(&format!("[agents.odd]\ncommand = \"python3\"\nargs = [{script:?}]\n"));
-    let mut client = world.serve(&["--agent", "odd"]);
+    let mut client = world.serve_editor(&[&["--agent", "odd"], options].concat(), can);
     let opened = client.call("session/new", world.folder());
     let session = opened["sessionId"].as_str().unwrap().to_owned();
     (world, client, session)
@@ -140,6 +144,51 @@ fn a_second_session_of_the_same_name_is_refused_and_the_first_goes_on() {
     assert!(refused.contains("odd gave a new session the name of one that is open"), "{refused}");
     assert_eq!(client.said(&session, "still there"), "heard still there");
     client.finish();
+}
+
+#[test]
+fn what_a_command_says_in_a_terminal_of_ours_can_be_seen() {
+    let (world, mut client, session) = odd_with(&["--approval", "full"], json!({}));
+    let id = client.prompt(&session, "in_a_terminal");
+    let frames = client.frames_to(id);
+    assert_eq!(frames.last().unwrap()["result"]["stopReason"], "end_turn", "{frames:?}");
+    assert!(frames.iter().any(|frame| frame.to_string().contains("said in a terminal")), "{frames:?}");
+    client.finish();
+    let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
+    assert!(shown.contains("said in a terminal"), "{shown}");
+}
+
+/// Somebody who waits for a command keeps nobody from ending it.
+#[test]
+fn a_terminal_of_the_editor_is_given_back_when_the_agent_ends() {
+    let can = json!({ "terminal": true });
+    let (_world, mut client, session) = odd_with(&["--approval", "full"], can);
+    let id = client.prompt(&session, "leave_a_terminal");
+    let (mut asked, mut answered) = (Vec::new(), false);
+    while !(answered && asked.iter().any(|method| method == "terminal/release")) {
+        let next = client.until(|_| true).pop().unwrap();
+        let method = next["method"].as_str().unwrap_or_default().to_owned();
+        answered |= method.is_empty() && next["id"] == id;
+        if method.is_empty() || next["id"].is_null() {
+            continue;
+        }
+        if method != "terminal/wait_for_exit" {
+            let result = if method == "terminal/create" { json!({ "terminalId": "t" }) } else { json!({}) };
+            client.write(&json!({ "jsonrpc": "2.0", "id": next["id"], "result": result }));
+        }
+        asked.push(method);
+    }
+    assert!(asked.iter().any(|method| method == "terminal/kill"), "{asked:?}");
+    client.finish();
+}
+
+#[test]
+fn a_session_that_its_agent_does_not_name_is_called_by_its_first_prompt() {
+    let (world, mut client, session) = odd();
+    client.said(&session, "look after  the tea");
+    client.finish();
+    let shown = world.run(&["sessions", "list", "--json"]).with(0).json();
+    assert_eq!(shown["sessions"][0]["title"], "look after the tea", "{shown}");
 }
 
 /// Answers that go past the log are cleaned like what is in it.

@@ -94,8 +94,13 @@ impl World {
     }
 
     pub fn serve(&self, arguments: &[&str]) -> Client {
+        self.serve_editor(arguments, json!({}))
+    }
+
+    /// A server with a client that can do this.
+    pub fn serve_editor(&self, arguments: &[&str], can: Value) -> Client {
         let mut client = Client::start(self.command(&[&["serve"], arguments].concat()));
-        let hello = client.call("initialize", json!({ "protocolVersion": 1 }));
+        let hello = client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": can }));
         assert_eq!(hello["protocolVersion"], 1, "{hello}");
         client
     }

@@ -101,6 +101,14 @@ pub(super) fn notice(fields: &Fields<'_>) -> Option<Said> {
     Some(Body::Notice { level, text: cut(text, NOTICE_BYTES_MAX) }.into())
 }
 
+/// Whether the parameters of a `session/update` are about how the session is, and not part of what was said.
+pub fn is_lasting(params: &RawValue) -> bool {
+    let kind = Fields::of(params).and_then(|params| params.object("update")?.text("sessionUpdate"));
+    let lasting =
+        ["available_commands_update", "current_mode_update", "config_option_update", "usage_update"];
+    kind.is_some_and(|kind| lasting.contains(&kind.as_str()))
+}
+
 /// What an agent uses: it says what it has cost in all, the log what each piece did.
 #[derive(Default)]
 pub(super) struct Meter {

@@ -1,6 +1,5 @@
 //! What an agent says in one session, heard one update after the other.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{AskRequest, Body, CallId, MessageId, Said, Timestamp};
@@ -25,7 +24,6 @@ pub struct Hearing {
     calls: Calls,
     offers: Offers,
     meter: Meter,
-    replayed: u64,
     now: Timestamp,
 }
 
@@ -130,27 +128,14 @@ impl Hearing {
         self.calls.showing(terminal)
     }
 
-    /// The files that an open call is said to be about.
-    pub fn places(&self, call: &CallId) -> Vec<PathBuf> {
-        let places = self.calls.get(call).map(|call| call.locations.as_slice()).unwrap_or_default();
-        places.iter().map(|place| place.path.clone()).collect()
-    }
-
-    /// How many pieces of people's messages came outside turns: an agent's history.
-    pub fn replayed(&self) -> u64 {
-        self.replayed
-    }
-
     fn understand(&mut self, update: Update<'_, '_>) -> Option<Vec<Said>> {
         let Update { fields, words, .. } = update;
         let one = |said: Option<Said>| said.map(|said| vec![said]);
         match fields.text("sessionUpdate")?.as_str() {
             "agent_message_chunk" => self.chunk(update, false),
             "agent_thought_chunk" => self.chunk(update, true),
-            "user_message_chunk" => {
-                self.replayed += u64::from(!update.in_turn);
-                Some(Vec::new())
-            }
+            // In a turn the prompt is ours, outside of one it is the agent's history.
+            "user_message_chunk" => Some(Vec::new()),
             "tool_call" => self.tool(update, true),
             "tool_call_update" => self.tool(update, false),
             "plan" => {

@@ -8,7 +8,7 @@ mod running;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{
@@ -51,12 +51,33 @@ enum Terminal {
 struct Lent {
     editor: HostLink,
     id: TerminalId,
+    /// The editor was told that nobody needs it any more.
+    given_back: AtomicBool,
+}
+
+impl Lent {
+    /// Ends the command and gives the terminal back, also while somebody waits for the command.
+    fn give_back(&self) {
+        if !self.given_back.swap(true, Ordering::AcqRel) {
+            self.editor.kill_now(&self.id);
+            self.editor.release(&self.id, Seq::START);
+        }
+    }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.editor.kill_now(&self.id);
-        self.editor.release(&self.id, Seq::START);
+        self.give_back();
+    }
+}
+
+impl Terminal {
+    fn end(&self) {
+        match self {
+            Self::Promised => {}
+            Self::Ours(running) => running.kill(),
+            Self::Editors(lent) => lent.give_back(),
+        }
     }
 }
 
@@ -114,7 +135,7 @@ async fn lent(desk: &Shared, turn: &TurnContext, new: &NewTerminal) -> Result<Op
     let new =
         NewTerminal { cwd, output_bytes_max: new.output_bytes_max.min(OUTPUT_BYTES_MAX), ..new.clone() };
     match within(turn, editor.create_terminal(new)).await {
-        Ok(id) => Ok(Some(Lent { editor, id })),
+        Ok(id) => Ok(Some(Lent { editor, id, given_back: AtomicBool::new(false) })),
         Err(HostError::Away) => Ok(None),
         Err(error) => Err(Unserved::Failed(format!("the editor opened no terminal: {error}"))),
     }
@@ -336,9 +357,7 @@ impl Terminals {
     pub(super) fn release(&self, id: &TerminalId) -> Result<(), Unserved> {
         let found = self.find(id)?;
         self.lock().by_id.remove(id);
-        if let Terminal::Ours(running) = &found {
-            running.kill();
-        }
+        found.end();
         Ok(())
     }
 
@@ -350,11 +369,7 @@ impl Terminals {
     /// Ends what is there. More can be opened.
     pub(super) fn end_all(&self) {
         let all: Vec<_> = self.lock().by_id.drain().collect();
-        for (_, terminal) in &all {
-            if let Terminal::Ours(running) = terminal {
-                running.kill();
-            }
-        }
+        all.iter().for_each(|(_, terminal)| terminal.end());
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {

@@ -7,12 +7,17 @@ use std::sync::Arc;
 
 use engine::{APPROVAL, Body, ForeignError, NoticeLevel, Opaque, Page, Said, Taken};
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use wire::upstream::{self, Opened};
 
 use super::{Hearing, Joined, Seat, Terms, foreign};
 use crate::upstream::crew::{Crew, Inbox, Told};
 use crate::upstream::external::failed;
 use crate::upstream::peer::Remote;
+
+/// Updates that are kept until the session is there.
+const EARLY_MAX: usize = 64;
 
 /// What a session is joined for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,6 +33,8 @@ struct Begun {
     id: Arc<str>,
     result: Box<RawValue>,
     told: Inbox,
+    /// What it said of the session before it had answered.
+    early: Vec<Box<RawValue>>,
 }
 
 /// What the log knows of the agent's session.
@@ -38,37 +45,60 @@ struct Known {
     origin: Option<Arc<str>>,
     /// Something was said that the agent should know.
     talked: bool,
+    /// What the agent's session has cost so far.
+    cost_usd: f64,
 }
 
 impl Seat {
-    /// The agent's session, joined if it is not.
+    /// The agent's session, joined if it is not. What is begun is ended, whoever waits for it: half a session
+    /// hears nothing.
     pub(super) async fn join(self: &Arc<Self>, when: When) -> Result<Arc<Joined>, ForeignError> {
+        let (told, joining) = oneshot::channel();
+        let seat = Arc::clone(self);
+        self.context.spawn(async move { drop(told.send(seat.join_here(when).await)) });
+        joining.await.unwrap_or_else(|_| Err(failed("the session is closed".into())))
+    }
+
+    async fn join_here(self: &Arc<Self>, when: When) -> Result<Arc<Joined>, ForeignError> {
         let _held = self.joining.lock().await;
         if let Some(joined) = self.joined() {
             return Ok(joined);
         }
         let crew = self.shared.crew(&self.spec.cwd, &self.spec.roots).await?;
-        let Known { session, origin, talked } = self.known().await;
+        let Known { session, origin, talked, cost_usd } = self.known().await;
         let back = match (&session, &origin) {
             (Some(id), _) => self.bring_back(&crew, id).await,
             (None, Some(id)) if when == When::Opened => self.fork(&crew, id).await,
             (None, _) => None,
         };
         let is_new = back.is_none();
-        let Begun { id, result, told } = match back {
+        if is_new && session.is_some() && (crew.can().resume || crew.can().load) {
+            let text = format!(
+                "{} could not bring its session back; it is told the conversation so far instead",
+                self.name()
+            );
+            self.notice(NoticeLevel::Info, text).await;
+        }
+        let Begun { id, result, told, early } = match back {
             Some(begun) => begun,
             None => self.begin(&crew).await?,
         };
         let opened = upstream::opened(&result);
-        let joined = Arc::new(Joined { crew, id });
+        let joined = Arc::new(Joined { crew: Arc::clone(&crew), id, heard_out: CancellationToken::new() });
         let restored = session.is_some() || talked;
         {
             let mut state = self.state();
             state.untold = talked && is_new;
             state.hearing = Hearing::new(opened.offers.clone());
+            if !is_new {
+                state.hearing.start_from(cost_usd);
+            }
             state.joined = Some(Arc::clone(&joined));
         }
         self.tell_log(&joined, &opened, restored).await?;
+        for update in early {
+            self.update(&update).await;
+        }
         let listening = Arc::clone(self).listen(Arc::clone(&joined), told);
         self.context.spawn(listening);
         if restored {
@@ -88,11 +118,15 @@ impl Seat {
                 match &event.body {
                     Body::Joined { agent, session, of, .. } => {
                         let session = (**agent == **self.name()).then(|| Arc::clone(session));
+                        if session != known.session {
+                            known.cost_usd = 0.0;
+                        }
                         (known.session, known.origin) =
                             if *of == self.spec.id { (session, None) } else { (None, session) };
                     }
                     // The prompt that this is joined for has not been worked on.
                     Body::TurnEnded { .. } => known.talked = true,
+                    Body::Usage(usage) => known.cost_usd += usage.cost_usd,
                     Body::Cleared => known = Known::default(),
                     _ => {}
                 }
@@ -115,24 +149,32 @@ impl Seat {
         } else {
             return None;
         };
-        let mut told = crew.sit(id)?;
+        let Some(mut told) = crew.sit(id) else {
+            tracing::info!(agent = %self.name(), "the agent's session is open elsewhere");
+            return None;
+        };
         let mut answer = crew.peer().request(method, &params, self.terms(Some(id)));
+        let mut early = Vec::new();
         // It may also be given up, and then nothing is told.
         let answer = loop {
             tokio::select! {
                 biased;
-                Some((told, _room)) = told.recv() => {
-                    if let Told::Request { id, method, .. } = told {
+                Some((told, _room)) = told.recv() => match told {
+                    Told::Request { id, method, .. } => {
                         let error = Remote::new(-32600, format!("{method}: the session is not open yet"));
                         // One that is gone waits for no answer.
-                        crew.peer().refuse(&id, &error).ok();
+                        crew.peer().answer(&id, Err::<&(), _>(&error)).await.ok();
                     }
-                }
+                    Told::Update(params) if early.len() < EARLY_MAX && upstream::is_lasting(&params) => {
+                        early.push(params);
+                    }
+                    Told::Update(_) | Told::Extension { .. } | Told::Answered(_) | Told::Noise(_) => {}
+                },
                 answer = &mut answer => break answer,
             }
         };
         match answer {
-            Ok(result) => Some(Begun { id: Arc::clone(id), result, told }),
+            Ok(result) => Some(Begun { id: Arc::clone(id), result, told, early }),
             Err(error) => {
                 crew.leave(id);
                 tracing::info!(agent = %self.name(), %error, "the agent's session cannot be brought back");
@@ -151,7 +193,9 @@ impl Seat {
         let answer = crew.peer().request("session/fork", &params, self.terms(None)).await;
         let forked = answer.map_err(|error| foreign(self.name(), &error).message.to_string());
         match forked.map(|result| (upstream::opened(&result).session, result)) {
-            Ok((Some(id), result)) if *id != *origin => Some(Begun { told: crew.sit(&id)?, id, result }),
+            Ok((Some(id), result)) if *id != *origin => {
+                Some(Begun { told: crew.sit(&id)?, id, result, early: Vec::new() })
+            }
             Ok(_) => None,
             Err(error) => {
                 tracing::info!(agent = %self.name(), error, "the agent's session cannot be forked");
@@ -170,7 +214,7 @@ impl Seat {
         // Two who hear one session would each hear half of it.
         let taken = || failed(format!("{} gave a new session the name of one that is open", self.name()));
         let told = crew.sit(&id).ok_or_else(taken)?;
-        Ok(Begun { id, result, told })
+        Ok(Begun { id, result, told, early: Vec::new() })
     }
 
     /// What is known of the session now stands in the log: the next process needs it.

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Body, Content, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput};
+use engine::{
+    Body, Content, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput, first_words,
+};
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::upstream;
 
 use super::join::When;
 use super::{Joined, Seat, Terms, foreign};
-use crate::upstream::external::failed;
 use crate::upstream::peer::PeerError;
 
 /// How long a cancelled agent may take to say that it has stopped. The session itself waits a little longer.
@@ -30,16 +30,17 @@ impl Seat {
         input: TurnInput,
         context: TurnContext,
     ) -> Result<Stop, TurnError> {
-        // What is begun is ended, also for a turn that is cancelled meanwhile: half a session hears nothing.
-        let (told, joining) = oneshot::channel();
-        let seat = Arc::clone(self);
-        self.context.spawn(async move { drop(told.send(seat.join(When::Prompted).await)) });
-        let joining = tokio::select! {
+        self.must_be_here(&context)?;
+        let joined = tokio::select! {
             biased;
             () = context.cancel.cancelled() => return Ok(Stop::Cancelled),
-            joined = joining => joined.unwrap_or_else(|_| Err(failed("the session is closed".into()))),
+            joined = self.join(When::Prompted) => joined,
         };
-        let joined = joining.map_err(|error| TurnError(error.message.to_string()))?;
+        let joined = joined.map_err(|error| TurnError(error.message.to_string()))?;
+        let name = input.content.iter().find_map(|block| match block {
+            Content::Text(text) => first_words(text).filter(|_| !input.titled),
+            _ => None,
+        });
         let content = self.with_history(input.content, &context).await;
         {
             let mut state = self.state();
@@ -47,8 +48,8 @@ impl Seat {
             // One that was ended by force could not say so.
             state.hearing.turn_over();
             state.heard = Some(Instant::now());
-            state.asking = 0;
         }
+        self.desk.turn_ended();
         let params = upstream::prompt(&joined.id, &content, joined.crew.can());
         let terms = Terms { deadline: None, lane: Some(Arc::clone(&joined.id)) };
         let mut answer = joined.crew.peer().request(upstream::PROMPT, &params, terms);
@@ -59,7 +60,14 @@ impl Seat {
             () = self.silence() => Came::Silent,
         };
         match came {
-            Came::Answer(Ok(result)) => self.ended(&result, &context).await,
+            Came::Answer(Ok(result)) => {
+                let ended = self.ended(&result, &context).await;
+                // An agent that names its sessions has done so by now, or does it later.
+                if let Some(title) = name.filter(|_| !self.state().titled) {
+                    context.emit(Body::Title { title: title.into() }).await.ok();
+                }
+                ended
+            }
             Came::Answer(Err(error)) => Err(self.failed(&joined, &error).await),
             Came::Cancelled => {
                 // One that cannot be told is ended below.
@@ -67,13 +75,13 @@ impl Seat {
                 match tokio::time::timeout(CANCEL_WAIT, answer).await {
                     Ok(Ok(result)) => drop(self.ended(&result, &context).await),
                     Ok(Err(_)) => {}
-                    Err(_) => joined.crew.end().await,
+                    Err(_) => ended_by_force(&joined).await,
                 }
                 Ok(Stop::Cancelled)
             }
             Came::Silent => {
                 drop(answer);
-                joined.crew.end().await;
+                ended_by_force(&joined).await;
                 let seconds = self.shared.config.patience.silence.as_secs();
                 Err(TurnError(format!(
                     "{} said nothing for {seconds} s and was ended; prompt again to go on",
@@ -81,6 +89,20 @@ impl Seat {
                 )))
             }
         }
+    }
+
+    /// An agent knows the folder that its session was begun in, and no other.
+    fn must_be_here(&self, context: &TurnContext) -> Result<(), TurnError> {
+        let (here, own) = (context.cwd(), &self.spec.cwd);
+        if **here == *own {
+            return Ok(());
+        }
+        Err(TurnError(format!(
+            "the session was moved to {}, and {} works in {}; begin a new session there, or move it back",
+            here.display(),
+            self.name(),
+            own.display()
+        )))
     }
 
     async fn ended(&self, result: &RawValue, context: &TurnContext) -> Result<Stop, TurnError> {
@@ -102,6 +124,8 @@ impl Seat {
         match error {
             PeerError::Gone => {
                 let why = tokio::time::timeout(CANCEL_WAIT, joined.crew.why()).await;
+                // Its last words are of this turn.
+                tokio::time::timeout(CANCEL_WAIT, joined.heard_out.cancelled()).await.ok();
                 let why = why.unwrap_or_else(|_| format!("{} is gone", self.name()).into());
                 TurnError(format!("{why}; it is started again with the next prompt"))
             }
@@ -130,9 +154,16 @@ impl Seat {
             tokio::time::sleep(LOOK.min(limit)).await;
             let state = self.state();
             let silent = state.heard.is_none_or(|heard| heard.elapsed() >= limit);
-            if silent && state.asking == 0 {
+            drop(state);
+            if silent && self.requests.available_permits() == super::REQUESTS_MAX {
                 return;
             }
         }
     }
+}
+
+async fn ended_by_force(joined: &Joined) {
+    joined.crew.end().await;
+    // What it said before is of this turn.
+    tokio::time::timeout(CANCEL_WAIT, joined.heard_out.cancelled()).await.ok();
 }
