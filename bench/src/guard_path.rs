@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use engine::{
     AskRequest, CONTEXT_BYTES, Opaque, Redactor as _, RuleHit, Rules as _, Ruling, Settings, ToolClass,
-    ToolKind, approval_spec, decide,
+    approval_spec, decide,
 };
 use guard::{RulePaths, Rulebook, Secrets, Workplace, assess_command};
 use sandbox::{Files, Mode, Policy, Want};
@@ -113,18 +113,11 @@ impl<'a> GuardPath<'a> {
         let assessment = assess_command(black_box(command), &place);
         let assessed = Instant::now();
         let request = AskRequest {
-            call: None,
-            tool: "shell".into(),
-            title: Arc::clone(command),
-            kind: ToolKind::Execute,
-            class: ToolClass::Execute,
             path: Some(spot.real().to_owned()),
-            subject: Arc::clone(command),
             input: Opaque(Arc::clone(command)),
             risk: assessment.risk,
             reason: assessment.reason.into(),
-            preview: Vec::new(),
-            question: None,
+            ..AskRequest::new("shell", Arc::clone(command), ToolClass::Execute)
         };
         let asking = Instant::now();
         let hit: Option<RuleHit> = self.rulebook.find(folder, black_box(&request));

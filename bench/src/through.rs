@@ -74,17 +74,18 @@ impl Way<'_> {
         Ok(samples)
     }
 
-    /// Resident memory of the process that the client started, with one session and with more.
-    pub fn memory_kb(&self, more: usize) -> anyhow::Result<[u64; 2]> {
+    /// Resident memory of the process that the client started: with one session, of that what is not its program's
+    /// file, and with more sessions.
+    pub fn memory_kb(&self, more: usize) -> anyhow::Result<[u64; 3]> {
         let (mut peer, session) = self.start()?;
         peer.prompt(&session, "hi")?;
-        let one = peer.memory("VmRSS")?;
+        let (one, own) = (peer.memory("VmRSS")?, peer.memory("RssAnon")?);
         for _ in 0..more {
             let session = peer.new_session()?;
             peer.prompt(&session, "hi")?;
         }
         let many = peer.memory("VmRSS")?;
         peer.finish()?;
-        Ok([one, many])
+        Ok([one, own, many])
     }
 }

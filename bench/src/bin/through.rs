@@ -51,7 +51,9 @@ fn measured(plan: &Value, subject: &Value, scratch: &Path) -> anyhow::Result<Val
             }
             std::fs::create_dir_all(&home)?;
             let way = Way { command: &command, home: &home };
-            found.turns_us.extend(way.turns_us(TURNS)?);
+            // A turn of a real agent is as many updates as it says.
+            let turns = if subject["scripted"] == true { TURNS } else { TURNS / 10 };
+            found.turns_us.extend(way.turns_us(turns)?);
             if subject["scripted"] == true {
                 let stream = number(&plan["stream"])?;
                 found.latency_us.extend(way.latency_us(number(&plan["updates"])?)?);
@@ -63,8 +65,9 @@ fn measured(plan: &Value, subject: &Value, scratch: &Path) -> anyhow::Result<Val
             }
             let sessions = usize::try_from(number(&plan["sessions"])?)?;
             let sessions = if subject["scripted"] == true { sessions } else { 0 };
-            let [one, many] = way.memory_kb(sessions)?;
+            let [one, own, many] = way.memory_kb(sessions)?;
             found.one_kb.push(one as f64);
+            found.own_kb.push(own as f64);
             if sessions > 0 {
                 found.session_kb.push(many.saturating_sub(one) as f64 / sessions as f64);
             }
@@ -81,6 +84,7 @@ struct Found {
     latency_us: Samples,
     updates_per_s: Samples,
     one_kb: Samples,
+    own_kb: Samples,
     session_kb: Samples,
 }
 
@@ -95,6 +99,7 @@ impl Found {
             "latency_p99_us": p99(&self.latency_us),
             "updates_per_s": median(&self.updates_per_s),
             "memory_kb": median(&self.one_kb),
+            "own_kb": median(&self.own_kb),
             "session_kb": median(&self.session_kb),
         })
     }

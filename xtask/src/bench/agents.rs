@@ -170,27 +170,32 @@ fn render(report: &Value) -> String {
         row("a short turn, p99", "µs", "turn_p99_us", 1.0, &Goal::None);
         // What the client started is, behind the server, the server alone; so all of it is added.
         let kb = |key: &str| found["through"][key].as_f64();
-        let whole = |what: &str, unit: &str, value: Option<f64>, most: f64| {
+        let whole = |what: &str, unit: &str, value: Option<f64>, most: Option<f64>| {
+            let verdict = |value: f64, most: f64| {
+                format!("<= {} | {}", number(most), if value <= most { "hit" } else { "MISS" })
+            };
             value.map(|value| {
-                let met = if value <= most { "hit" } else { "MISS" };
-                format!(
-                    "| {name}: {what} | {unit} | - | {0} | {0} added | <= {1} | {met} |",
-                    number(value),
-                    number(most)
-                )
+                let verdict = most.map_or_else(|| " | ".to_owned(), |most| verdict(value, most));
+                format!("| {name}: {what} | {unit} | - | {0} | {0} added | {verdict} |", number(value))
             })
         };
         lines.extend(whole(
             "memory of the server, 1 session",
             "MB",
             kb("memory_kb").map(|kb| kb / 1000.0),
-            MEMORY_MB_MAX,
+            Some(MEMORY_MB_MAX),
+        ));
+        lines.extend(whole(
+            "of that not the program's own file",
+            "MB",
+            kb("own_kb").map(|kb| kb / 1000.0),
+            None,
         ));
         lines.extend(whole(
             "memory of the server, each further session",
             "KB",
             kb("session_kb"),
-            SESSION_KB_MAX,
+            Some(SESSION_KB_MAX),
         ));
     }
     lines.join("\n")
