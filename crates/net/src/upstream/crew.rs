@@ -351,7 +351,7 @@ async fn greet(
                 Heard::Request { method, .. } if &*method == "initialize" => return Ok(None),
                 Heard::Request { id, method, .. } => {
                     let error = Remote::new(-32601, format!("{method} came before initialize was answered"));
-                    peer.answer(&id, Err::<&(), _>(&error)).await.ok();
+                    peer.refuse(&id, &error).await.ok();
                 }
                 // Whoever asked is told at once.
                 Heard::Ended(_) => {}
@@ -458,7 +458,7 @@ async fn hear(crew: Arc<Crew>, mut ears: Ears) {
         if let Some((id, method)) = unheard {
             let error = Remote::new(-32602, format!("{method} names no session that is open here"));
             // An agent that is gone waits for no answer.
-            crew.peer.answer(&id, Err::<&(), _>(&error)).await.ok();
+            crew.peer.refuse(&id, &error).await.ok();
         }
     }
     crew.stop.cancel();

@@ -218,28 +218,13 @@ impl Peer {
 
     /// Answers a request of the agent's. Waits while there is no room: an agent that is not answered would
     /// wait for ever.
-    pub async fn answer(
-        &self,
-        id: &RpcId,
-        outcome: Result<&impl Serialize, &Remote>,
-    ) -> Result<(), PeerError> {
-        let mut frame = match outcome {
-            Ok(result) => saying::answer(id, result)?,
-            Err(error) => saying::refusal(id, error)?,
-        };
-        loop {
-            let written = self.shared.written.notified();
-            match self.shared.offer(frame) {
-                Err(Unsaid { error: PeerError::Busy, frame: again }) => frame = again,
-                outcome => return outcome.map_err(|unsaid| unsaid.error),
-            }
-            written.await;
-        }
+    pub async fn answer(&self, id: &RpcId, result: &impl Serialize) -> Result<(), PeerError> {
+        self.shared.say_when_there_is_room(saying::answer(id, result)?).await
     }
 
-    /// Answers a request of the agent's with an error, if there is room.
-    pub fn refuse(&self, id: &RpcId, error: &Remote) -> Result<(), PeerError> {
-        self.shared.refuse(id, error)
+    /// Answers a request of the agent's with an error, and waits in the same way.
+    pub async fn refuse(&self, id: &RpcId, error: &Remote) -> Result<(), PeerError> {
+        self.shared.say_when_there_is_room(saying::refusal(id, error)?).await
     }
 
     /// Says nothing more: what is on its way is still written, then the agent's input ends.
@@ -292,6 +277,17 @@ impl Shared {
 
     fn say(&self, frame: Vec<u8>) -> Result<(), PeerError> {
         self.offer(frame).map_err(|unsaid| unsaid.error)
+    }
+
+    async fn say_when_there_is_room(&self, mut frame: Vec<u8>) -> Result<(), PeerError> {
+        loop {
+            let written = self.written.notified();
+            match self.offer(frame) {
+                Err(Unsaid { error: PeerError::Busy, frame: again }) => frame = again,
+                outcome => return outcome.map_err(|unsaid| unsaid.error),
+            }
+            written.await;
+        }
     }
 
     /// Says it if there is room, else gives it back.

@@ -191,7 +191,7 @@ impl Seat {
                 "{REQUESTS_MAX} requests are open in this session, or very large ones; wait for their answers"
             );
             // An agent that is gone waits for no answer.
-            joined.crew.peer().answer(&request.id, Err::<&(), _>(&Remote::new(-32000, text))).await.ok();
+            joined.crew.peer().refuse(&request.id, &Remote::new(-32000, text)).await.ok();
             return;
         };
         let (seat, joined) = (Arc::clone(self), Arc::clone(joined));
@@ -276,7 +276,10 @@ impl Seat {
         };
         self.state().heard = Some(Instant::now());
         // An agent that is gone waits for no answer.
-        joined.crew.peer().answer(&id, answered.as_ref()).await.ok();
+        match answered {
+            Ok(answer) => joined.crew.peer().answer(&id, &answer).await.ok(),
+            Err(error) => joined.crew.peer().refuse(&id, &error).await.ok(),
+        };
     }
 
     async fn host(&self, turn: Option<&TurnContext>, call: HostCall) -> Result<HostReply, Unserved> {

@@ -91,12 +91,12 @@ async fn both_sides_ask_answer_and_tell() {
             .says(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"fs/read_text_file","params":{{}}}}"#))
             .await;
         let Heard::Request { id: asked, .. } = heard(&mut ears).await else { panic!("{id}") };
-        peer.answer(&asked, Ok(&json!({"content": ""}))).await.unwrap();
+        peer.answer(&asked, &json!({"content": ""})).await.unwrap();
         assert_eq!(
             agent.hears().await,
             format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":""}}}}"#)
         );
-        peer.refuse(&asked, &Remote::new(-32002, "no \"such\" file")).unwrap();
+        peer.refuse(&asked, &Remote::new(-32002, "no \"such\" file")).await.unwrap();
         let refused = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32002,"message":"no \"such\" file"}}}}"#
         );

@@ -163,7 +163,7 @@ impl Seat {
                     Told::Request { id, method, .. } => {
                         let error = Remote::new(-32600, format!("{method}: the session is not open yet"));
                         // One that is gone waits for no answer.
-                        crew.peer().answer(&id, Err::<&(), _>(&error)).await.ok();
+                        crew.peer().refuse(&id, &error).await.ok();
                     }
                     Told::Update(params) if early.len() < EARLY_MAX && upstream::is_lasting(&params) => {
                         early.push(params);
