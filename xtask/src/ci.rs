@@ -3,6 +3,7 @@
 //! A failed check does not stop the others, so that one run tells everything. Only when there is
 //! nothing to test (no tools, no binary) the rest is left out. The summary comes last.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
@@ -31,17 +32,7 @@ pub fn run() -> anyhow::Result<()> {
         command::run(cargo().args(strict))
     });
     if command::succeeds(cargo().args(["deny", "--version"])) {
-        report.step("deny", || {
-            command::run(cargo().args([
-                "deny",
-                "--log-level",
-                "error",
-                "check",
-                "bans",
-                "licenses",
-                "sources",
-            ]))
-        });
+        report.step("deny", deny);
     }
     let built = report.step("build", || command::run(cargo().args(["build", "--workspace", "--locked"])));
     if built {
@@ -63,6 +54,21 @@ pub fn run() -> anyhow::Result<()> {
         report.step("agents", || agents::run(&["--short"]));
     }
     report.finish()
+}
+
+/// Licences, crates and sources; known vulnerabilities too where there is a copy of the advisory database.
+/// It is not fetched here: a check must not fail because of the network.
+fn deny() -> anyhow::Result<()> {
+    let check = ["deny", "--log-level", "error", "check"];
+    command::run(cargo().args(check).args(["bans", "licenses", "sources"]))?;
+    let home = command::variable("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    if home.is_some_and(|home| home.join("advisory-dbs").is_dir()) {
+        command::run(cargo().args(check).args(["--disable-fetch", "advisories"]))?;
+    } else {
+        println!("deny: advisories were not checked: `cargo deny fetch` gets the advisory database");
+    }
+    Ok(())
 }
 
 /// All tests, the slow ones too.
