@@ -50,6 +50,7 @@ pub(super) struct Harmless {
     pub(super) short: &'static str,
     /// Letters whose value may follow in the same word.
     pub(super) valued: &'static str,
+    /// Names without their dashes, in groups with blanks between them.
     pub(super) long: &'static [&'static str],
     /// How many operands it may have; more may be files that it writes.
     pub(super) operands_max: usize,
@@ -60,23 +61,41 @@ impl Harmless {
     pub(super) fn admits(&self, arguments: &[Word]) -> bool {
         let mut operands = 0;
         let mut only_operands = false;
+        // `--` behind an option may be the value of that option, and options go on behind it.
+        let mut may_be_value = false;
         for word in arguments {
             let Some(text) = word.literal() else { return false };
             if only_operands || text == "-" || !text.starts_with('-') {
                 operands += 1;
+                may_be_value = false;
             } else if text == "--" {
-                only_operands = true;
+                only_operands = !may_be_value;
+                may_be_value = false;
             } else if !self.admits_option(text) {
                 return false;
+            } else {
+                may_be_value = self.may_take_next(text);
             }
         }
         operands <= self.operands_max
     }
 
+    /// Whether the next word may be the value of this option.
+    fn may_take_next(&self, text: &str) -> bool {
+        match text.strip_prefix("--") {
+            Some(long) => !long.contains('='),
+            None => text.ends_with(|letter| self.valued.contains(letter)),
+        }
+    }
+
     fn admits_option(&self, text: &str) -> bool {
         if let Some(long) = text.strip_prefix("--") {
             let name = long.split_once('=').map_or(long, |(name, _)| name);
-            return self.long.contains(&name);
+            return self
+                .long
+                .iter()
+                .flat_map(|group| group.split_ascii_whitespace())
+                .any(|known| known == name);
         }
         for letter in text.chars().skip(1) {
             if self.valued.contains(letter) {

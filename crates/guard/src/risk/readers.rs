@@ -19,6 +19,9 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
         "find" => find(arguments),
         "test" | "[" => test(name, arguments),
         "sed" => sed(arguments),
+        // Options of jq take two words, and those of tree one each for every letter of a cluster: what
+        // follows a `--` may still be an option.
+        "jq" | "tree" if arguments.iter().any(|word| word.text() == "--") => false,
         "jq" => arguments.iter().all(|word| !reads_elsewhere(word.text())) && listed(name, arguments),
         "echo" => true,
         "printf" => {
@@ -27,10 +30,11 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
             arguments.first().is_some_and(|format| !format.text().starts_with('-'))
                 && arguments.iter().all(plain)
         }
-        // Without a dash, `e` shows the environment of other programs.
+        // Without a dash, `e` shows the environment of other programs; `-o environ` does too.
         "ps" => {
             listed(name, arguments)
                 && super::options::operands(arguments).all(|word| !word.text().contains(['e', 'E']))
+                && arguments.iter().all(|word| !word.text().contains("environ"))
         }
         "cd" => !super::targets::leaves(arguments, around),
         // What these print is looked up in the shell's own tables.
@@ -404,8 +408,8 @@ fn harmless(name: &str) -> Option<Harmless> {
             &["complement", "delete", "squeeze-repeats", "truncate-set1", "help", "version"],
         ),
         "diff" => table(
-            "qsceubBEZwiaNrTtdypW0123456789",
-            "UCIx",
+            "qsceubBEZwiaNrTtdyp0123456789",
+            "UCIxW",
             &[
                 "brief",
                 "report-identical-files",
@@ -460,8 +464,8 @@ fn harmless(name: &str) -> Option<Harmless> {
             table("p", "bdfhilnsvw", &["body-numbering", "number-format", "number-width", "help", "version"])
         }
         "tree" => table(
-            "adflxphsugDFrtUvSACniqNQ",
-            "LPI",
+            "adflxphsugDFrtUvSACniqNQLPI0123456789",
+            "",
             &["dirsfirst", "noreport", "prune", "gitignore", "du", "si", "help", "version"],
         ),
         "jq" => table(

@@ -6,10 +6,16 @@ use super::options::texts;
 use super::{Around, Finding, Judge, dangers, targets};
 use crate::shell::{Way, Word};
 
-const SHELLS: [&str; 8] = ["sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "rbash"];
+const SHELLS: [&str; 13] =
+    ["sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "rbash", "mksh", "csh", "tcsh", "yash", "elvish"];
 
 pub(super) fn is_shell(name: &str) -> bool {
     SHELLS.contains(&name)
+}
+
+/// Shells whose scripts are read here as they read them; others quote and expand differently.
+fn reads_as_we_do(name: &str) -> bool {
+    matches!(name, "sh" | "bash" | "dash")
 }
 
 /// Options of a wrapper that take the next word, for those wrappers whose options come first.
@@ -145,7 +151,12 @@ impl Judge<'_> {
                 return self.container(name, arguments, around);
             }
             "find" => return self.found_files(words, arguments, around),
-            _ if is_shell(name) => self.shell(words, arguments, around),
+            _ if is_shell(name) => {
+                if !reads_as_we_do(name) {
+                    self.found(floor(Risk::Medium, "runs a script"));
+                }
+                self.shell(words, arguments, around);
+            }
             _ => return false,
         }
         true
