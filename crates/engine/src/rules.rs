@@ -49,6 +49,11 @@ pub trait Rules: Send + Sync + 'static {
     /// call, so it must not wait for a disk.
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit>;
 
+    /// The file of rules that cannot be read and why, if there is one: everything is asked meanwhile.
+    fn damage(&self) -> Option<String> {
+        None
+    }
+
     /// Keeps an answer as the narrowest rule that means it. It counts from the moment of the call; the
     /// future says whether it will also count after a restart, and names the rule.
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>>;

@@ -16,5 +16,5 @@ pub use risk::{
     scope_of_always,
 };
 pub use rules::{
-    Changed, ListedRule, RuleChange, RuleError, RulePaths, RuleSource, Rulebook, Where, imagined,
+    Changed, ListedRule, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook, Where, imagined,
 };

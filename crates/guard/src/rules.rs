@@ -5,7 +5,8 @@
 //! project is not whoever runs the agent.
 //!
 //! **Invariant:** nothing in a workspace allows anything.
-//! **Invariant:** what cannot be read or understood allows nothing, and a warning says so.
+//! **Invariant:** what cannot be read or understood allows nothing, and a warning says so. Where it
+//! may deny something, everything is asked until it is repaired.
 
 mod chimera;
 mod file;
@@ -15,6 +16,7 @@ mod judge;
 mod kept;
 mod line;
 mod rule;
+mod salvage;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -122,6 +124,14 @@ pub struct ListedRule {
     pub ignored: bool,
 }
 
+/// A file of rules that cannot be read, or not as a whole. Everything is asked until it is repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleDamage {
+    pub path: PathBuf,
+    /// What is wrong, and in which line.
+    pub reason: String,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     /// The text is no rule; this says what to write.
@@ -200,6 +210,12 @@ impl Rulebook {
         self.inner.sources(workspace)
     }
 
+    /// The files of rules that cannot be read: the person's, and those of every folder that was asked for.
+    /// Empty if all is well.
+    pub fn damage(&self) -> Vec<RuleDamage> {
+        self.inner.damage()
+    }
+
     /// Writes a rule down. The same rule with another effect is replaced.
     pub fn add(&self, place: &Where, effect: RuleEffect, rule: &str) -> Result<Changed, RuleError> {
         if effect == RuleEffect::Allow && matches!(place, Where::ProjectFile(_)) {
@@ -241,6 +257,11 @@ impl Rulebook {
 impl Rules for Rulebook {
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
         self.inner.view(workspace).find(request)
+    }
+
+    fn damage(&self) -> Option<String> {
+        let first = self.inner.damage().into_iter().next()?;
+        Some(format!("{}: {}", first.path.display(), first.reason))
     }
 
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
@@ -339,7 +360,23 @@ impl Inner {
             rules,
             zeph: (Arc::clone(zeph.value()), self.shown(&zeph.path).into()),
             chimera: (Arc::clone(chimera.value()), self.shown(&chimera.path).into()),
+            damage: damaged(user, zeph, chimera, [&place.file])
+                .map(|RuleDamage { path, reason }| format!("{}: {reason}", self.shown(&path)).into())
+                .collect(),
         }
+    }
+
+    fn damage(&self) -> Vec<RuleDamage> {
+        let mut state = self.state();
+        state.user.refresh(|file| &file.warnings);
+        state.zeph.refresh(|file| &file.warnings);
+        state.chimera.refresh(|file| &file.warnings);
+        for place in state.places.values_mut() {
+            place.file.refresh(|file| &file.warnings);
+            place.view = None;
+        }
+        let State { user, zeph, chimera, places, .. } = &*state;
+        damaged(user, zeph, chimera, places.values().map(|place| &place.file)).collect()
     }
 
     /// An entry as it holds in a folder; nothing if it does not.
@@ -454,7 +491,7 @@ impl Place {
     fn new(workspace: &Path) -> Self {
         let real = real(workspace);
         // A session below the project's folder has its rules too: they only narrow.
-        let above = project_folders(&real).find(|folder| folder.join(PROJECT_FILE).is_file());
+        let above = project_folders(&real).find(|folder| may_exist(&folder.join(PROJECT_FILE)));
         let path = above.unwrap_or(&real).join(PROJECT_FILE);
         let file = Kept::new(path, |path, text| RuleFile::new(path, text, Owner::Project));
         Self { real, file, view: None }
@@ -472,6 +509,31 @@ impl ListedRule {
             ..Self::plain(given.effect, Arc::clone(&given.rule.text))
         }
     }
+}
+
+fn damaged<'a>(
+    user: &'a Kept<RuleFile>,
+    zeph: &'a Kept<ZephFile>,
+    chimera: &'a Kept<ChimeraFile>,
+    projects: impl IntoIterator<Item = &'a Kept<RuleFile>>,
+) -> impl Iterator<Item = RuleDamage> {
+    let own = [
+        (&user.path, &user.value().damage),
+        (&zeph.path, &zeph.value().damage),
+        (&chimera.path, &chimera.value().damage),
+    ];
+    let projects = projects.into_iter().map(|file| (&file.path, &file.value().damage));
+    own.into_iter()
+        .chain(projects)
+        .filter_map(|(path, damage)| Some(RuleDamage { path: path.clone(), reason: damage.clone()? }))
+}
+
+/// Whether anything is under this name, or cannot be told not to be.
+fn may_exist(path: &Path) -> bool {
+    let absent = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+    };
+    !std::fs::symlink_metadata(path).is_err_and(|error| absent(&error))
 }
 
 fn listed(name: &'static str, file: &Kept<RuleFile>) -> RuleSource {

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use guard::{RuleDamage, Rulebook};
 use sandbox::Ability;
 use serde_json::{Value, json};
 
 use crate::cli::{DoctorOptions, GuardOptions};
 use crate::guards::{self, Guards};
 use crate::trouble::Trouble;
-use crate::{paths, terminal};
+use crate::{paths, run, terminal};
 
 /// One thing that was looked at.
 struct Finding {
@@ -67,12 +68,30 @@ fn kept() -> Vec<Finding> {
             optional: false,
         },
         Finding {
+            name: "permission rules",
+            outcome: rules().map_err(|trouble| trouble.text()).and_then(|damage| match damage.first() {
+                None => Ok("readable".to_owned()),
+                Some(RuleDamage { path, reason }) => {
+                    Err(format!("{}: {reason}; everything is asked", path.display()))
+                }
+            }),
+            fix: "repair the file; ropewalk permissions lists what is read of it",
+            optional: false,
+        },
+        Finding {
             name: "state folder",
             outcome: state.map_err(|trouble| trouble.text()),
             fix: "set HOME",
             optional: false,
         },
     ]
+}
+
+/// The files of rules that cannot be read, for the folder that this is run in.
+fn rules() -> Result<Vec<RuleDamage>, Trouble> {
+    let book = Rulebook::new(paths::rules()?);
+    drop(book.sources(&run::folder(None)?));
+    Ok(book.damage())
 }
 
 fn enforced(ability: &Ability) -> Vec<Finding> {

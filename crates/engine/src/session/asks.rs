@@ -7,7 +7,7 @@ use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
 use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
-use crate::rules::RuleHit;
+use crate::rules::{RuleEffect, RuleHit};
 use crate::servers::SERVER_CONSENT;
 use crate::settings::{APPROVAL, Settings};
 
@@ -134,6 +134,11 @@ impl Session {
                 reason: format!("refused {DENIALS_MAX} times in this session, so it is not asked again")
                     .into(),
             },
+            Ruling::Ask if self.unattended && hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) => {
+                let rule = hit.map(RuleHit::shown).unwrap_or_default();
+                let reason = format!("nobody is here to ask, and a rule says to ask: {rule}").into();
+                Ruling::Deny { mode: "unattended".into(), reason }
+            }
             Ruling::Ask if self.unattended => Ruling::Deny {
                 mode: "unattended".into(),
                 reason: "nobody is here to ask; allow it beforehand with a rule (ropewalk permissions add), or everything with --approval full".into(),

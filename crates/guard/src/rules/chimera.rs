@@ -18,6 +18,8 @@ use super::wish::Wish;
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChimeraFile {
     pub(super) exists: bool,
+    /// Why everything is asked: what could not be read may deny it.
+    pub(super) damage: Option<String>,
     pub(super) warnings: Vec<String>,
     default: Option<RuleEffect>,
     rules: Vec<Listed>,
@@ -36,13 +38,13 @@ impl ChimeraFile {
         let mut file = Self { exists: text != Text::Missing, ..Self::default() };
         let (text, loose) = match text {
             Text::Missing => return file,
-            Text::Unusable(reason) => return file.unusable(path, &reason),
+            Text::Unusable { reason, .. } => return file.damaged(path, reason),
             Text::Here { text, loose } => (text, loose),
         };
         let value: Value = match serde_json::from_str(&text) {
             Ok(value @ Value::Object(_)) => value,
-            Ok(_) => return file.unusable(path, "it is not a JSON object"),
-            Err(error) => return file.unusable(path, &format!("it is not JSON: {error}")),
+            Ok(_) => return file.damaged(path, "it is not a JSON object".into()),
+            Err(error) => return file.damaged(path, format!("it is not JSON: {error}")),
         };
         file.default = value.get("default").and_then(|default| file.action(path, "default", default));
         // Asking is what happens anyway; as a rule it would beat every answer given here.
@@ -54,7 +56,7 @@ impl ChimeraFile {
                     file.rule(path, nth, rule);
                 }
             }
-            Some(_) => return file.unusable(path, "rules is not a list"),
+            Some(_) => return file.damaged(path, "rules is not a list".into()),
         }
         if loose {
             file.drop_allows(path);
@@ -62,8 +64,10 @@ impl ChimeraFile {
         file
     }
 
-    fn unusable(mut self, path: &Path, reason: &str) -> Self {
-        self.warnings.push(format!("{}: {reason}. None of its rules counts", path.display()));
+    fn damaged(mut self, path: &Path, reason: String) -> Self {
+        self.warnings
+            .push(format!("{}: {reason}. Until that is repaired, everything is asked", path.display()));
+        self.damage = Some(reason);
         self
     }
 
@@ -71,6 +75,9 @@ impl ChimeraFile {
         let part = |key: &str| rule.get(key).and_then(Value::as_str).map(str::trim);
         let Some(tool) = part("tool").filter(|tool| !tool.is_empty()) else {
             self.warnings.push(format!("{}: rule {nth} names no tool and is ignored", path.display()));
+            if !matches!(part("action"), Some("allow" | "permit")) {
+                self.damage.get_or_insert_with(|| format!("rule {nth} names no tool"));
+            }
             return;
         };
         let action = rule.get("action").unwrap_or(&Value::Null);

@@ -2,7 +2,8 @@
 //! only narrow.
 //!
 //! **Invariant:** what is not understood never allows. An entry that would deny or ask and names a
-//! tool is asked about; the rest is left out, and a warning says so.
+//! tool makes every use of that tool asked; one that names none, a list that is not known, and a file
+//! that cannot be read make everything asked, because nobody can tell what they would deny.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use engine::RuleEffect;
 use toml_edit::{Document, Item, TableLike, Value};
 
 use super::rule::{Malformed, Rule};
+use super::salvage::{Salvaged, salvage};
 use super::text::{Text, line_of};
 
 /// The lists of a file, by the name of their key.
@@ -28,6 +30,8 @@ pub(super) enum Owner {
 #[derive(Debug, Clone, Default)]
 pub(super) struct RuleFile {
     pub(super) exists: bool,
+    /// Why everything is asked: what could not be read may deny it.
+    pub(super) damage: Option<String>,
     pub(super) warnings: Vec<String>,
     pub(super) entries: Vec<Entry>,
 }
@@ -44,11 +48,27 @@ pub(super) struct Entry {
     pub(super) line: usize,
 }
 
+impl Entry {
+    fn salvaged(found: Salvaged) -> Option<Self> {
+        let (effect, rule) = match Rule::parse(&found.text, found.effect) {
+            Ok(rule) => (found.effect, rule),
+            Err(malformed) => (RuleEffect::Ask, *malformed.whole_tool?),
+        };
+        Some(Self {
+            effect,
+            text: found.text.into(),
+            rule: Some(Arc::new(rule)),
+            project: found.project.map(Into::into),
+            line: found.line,
+        })
+    }
+}
+
 impl RuleFile {
     pub(super) fn new(path: &Path, text: Text, owner: Owner) -> Self {
         let (text, loose) = match text {
             Text::Missing => return Self::default(),
-            Text::Unusable(reason) => return Self::unusable(path, &reason),
+            Text::Unusable { reason, part } => return Self::damaged(path, reason, &part),
             Text::Here { text, loose } => (text, loose),
         };
         let document = match Document::parse(text.as_str()) {
@@ -56,7 +76,7 @@ impl RuleFile {
             Err(error) => {
                 let line = line_of(&text, error.span().map_or(0, |span| span.start));
                 let reason = format!("line {line} is not TOML: {}", one_line(error.message()));
-                return Self::unusable(path, &reason);
+                return Self::damaged(path, reason, &text);
             }
         };
         let file = Self { exists: true, ..Self::default() };
@@ -65,10 +85,17 @@ impl RuleFile {
         reader.file
     }
 
-    fn unusable(path: &Path, reason: &str) -> Self {
-        let warning =
-            format!("{}: {reason}. None of its rules counts until that is repaired", path.display());
-        Self { exists: true, warnings: vec![warning], entries: Vec::new() }
+    /// A file that cannot be read as a whole. What denies or asks in the parts that can be read counts.
+    fn damaged(path: &Path, reason: String, part: &str) -> Self {
+        let entries: Vec<Entry> = salvage(part).into_iter().filter_map(Entry::salvaged).collect();
+        let warning = match entries.len() {
+            0 => format!("{}: {reason}. Until that is repaired, everything is asked", path.display()),
+            count => format!(
+                "{}: {reason}. Until that is repaired, everything is asked; of its rules {count} can be read and still deny or ask",
+                path.display()
+            ),
+        };
+        Self { exists: true, damage: Some(reason), warnings: vec![warning], entries }
     }
 }
 
@@ -106,18 +133,19 @@ impl Reader<'_> {
             for value in array {
                 match value.as_inline_table() {
                     Some(table) => self.project(item, table),
-                    None => self.warn(item, "project is a list of tables; write [[project]] with a path"),
+                    None => self.damage(item, "project is a list of tables; write [[project]] with a path"),
                 }
             }
         } else {
-            self.warn(item, "project is a list of tables; write [[project]] with a path");
+            self.damage(item, "project is a list of tables; write [[project]] with a path");
         }
     }
 
     fn project(&mut self, item: &Item, table: &dyn TableLike) {
         let path = table.get("path").and_then(Item::as_str).map(PathBuf::from);
         let Some(path) = path.filter(|path| path.is_absolute()) else {
-            return self.warn(item, "a [[project]] needs the whole path of its folder; write path = \"/..\"");
+            return self
+                .damage(item, "a [[project]] needs the whole path of its folder; write path = \"/..\"");
         };
         let path: Arc<Path> = path.into();
         for (key, item) in table.iter().filter(|(key, _)| *key != "path") {
@@ -127,20 +155,30 @@ impl Reader<'_> {
 
     fn list(&mut self, key: &str, item: &Item, project: Option<&Arc<Path>>) {
         let Some((_, effect)) = LISTS.iter().find(|(name, _)| *name == key) else {
-            return self.warn(item, &format!("{key:?} is not known here; the lists are deny, ask and allow"));
+            let what = format!("{key:?} is not known here; the lists are deny, ask and allow");
+            // A list of rules under a misspelled name denies nothing; other settings are none of ours.
+            let holds_rules = item.is_array() || item.is_table_like() || item.is_array_of_tables();
+            return if holds_rules { self.damage(item, &what) } else { self.warn(item, &what) };
         };
         match item.as_value() {
             Some(Value::Array(array)) => array.iter().for_each(|value| self.entry(*effect, value, project)),
             // One rule without brackets around it is clear enough.
             Some(value @ Value::String(_)) => self.entry(*effect, value, project),
-            _ => self.warn(item, &format!("{key} is a list; write {key} = [\"shell(git status:*)\"]")),
+            _ if *effect == RuleEffect::Allow => {
+                self.warn(item, &format!("{key} is a list; write {key} = [\"shell(git status:*)\"]"));
+            }
+            _ => self.damage(item, &format!("{key} is a list; write {key} = [\"shell(git status:*)\"]")),
         }
     }
 
     fn entry(&mut self, effect: RuleEffect, value: &Value, project: Option<&Arc<Path>>) {
         let line = self.line(value.span());
         let Some(text) = value.as_str() else {
-            return self.warn_at(line, "a rule is a text in quotes, such as \"shell(git status:*)\"");
+            let what = "a rule is a text in quotes, such as \"shell(git status:*)\"";
+            return match effect {
+                RuleEffect::Allow => self.warn_at(line, what),
+                RuleEffect::Ask | RuleEffect::Deny => self.damage_at(line, what),
+            };
         };
         let mut entry = Entry { effect, text: text.into(), rule: None, project: project.cloned(), line };
         match Rule::parse(text, effect) {
@@ -158,11 +196,22 @@ impl Reader<'_> {
                 self.warn_at(line, &format!("{text}: {reason}. Until then every use of this tool is asked"));
                 entry.rule = Some(Arc::from(rule));
             }
-            Err(Malformed { reason, .. }) => {
+            Err(Malformed { reason, .. }) if effect == RuleEffect::Allow => {
                 self.warn_at(line, &format!("{text}: {reason}. Until then it is ignored"));
             }
+            Err(Malformed { reason, .. }) => self.damage_at(line, &format!("{text}: {reason}")),
         }
         self.file.entries.push(entry);
+    }
+
+    fn damage(&mut self, item: &Item, what: &str) {
+        self.damage_at(self.line(item.span()), what);
+    }
+
+    /// Something that may deny and is not understood.
+    fn damage_at(&mut self, line: usize, what: &str) {
+        self.warn_at(line, &format!("{what}. Until then everything is asked"));
+        self.file.damage.get_or_insert_with(|| format!("line {line}: {what}"));
     }
 
     fn warn(&mut self, item: &Item, what: &str) {

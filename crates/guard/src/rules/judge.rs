@@ -1,7 +1,7 @@
 //! What all the rules that hold in a folder say of a wish.
 //!
 //! **Invariant:** one rule that denies or asks is enough; a command line is allowed only if every
-//! command of it is.
+//! command of it is. Rules that cannot be read ask.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use super::rule::{Match, Rule};
 use super::wish::Wish;
 use super::zeph::ZephFile;
 
+/// What stands in the place of a rule where rules cannot be read.
+const UNREADABLE: &str = "the rules cannot be read, so everything is asked";
+
 /// Everything that holds in one folder, ready to be asked.
 pub(super) struct View {
     /// The folder by its real path.
@@ -21,6 +24,8 @@ pub(super) struct View {
     pub(super) rules: Vec<Held>,
     pub(super) zeph: (Arc<ZephFile>, Arc<str>),
     pub(super) chimera: (Arc<ChimeraFile>, Arc<str>),
+    /// Files that cannot be read, and why: they may hold a rule that denies.
+    pub(super) damage: Vec<Arc<str>>,
 }
 
 /// A rule and where it is kept.
@@ -47,6 +52,12 @@ impl View {
             hits.extend(self.together(&wish));
         }
         hits.extend(self.unsure(&wish));
+        hits.extend(self.damage.iter().map(|source| RuleHit {
+            effect: RuleEffect::Ask,
+            rule: UNREADABLE.into(),
+            source: Arc::clone(source),
+            exact: false,
+        }));
         let foreign =
             [(self.zeph.0.verdict(&wish), &self.zeph.1), (self.chimera.0.verdict(&wish), &self.chimera.1)];
         hits.extend(foreign.into_iter().filter_map(|(verdict, source)| {

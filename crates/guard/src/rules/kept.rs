@@ -38,15 +38,18 @@ impl<T: Default> Kept<T> {
             return false;
         }
         self.looked = Some(Instant::now());
-        if self.is_read && Stamp::of(&self.path) == self.stamp {
+        if self.is_read && Stamp::is_current(self.stamp, &self.path) {
             return false;
         }
         let (stamp, text) = text::read(&self.path);
-        self.value = Arc::new((self.read)(&self.path, text));
-        (self.stamp, self.is_read) = (stamp, true);
-        for warning in warnings(&self.value) {
+        // What could not be read may be readable the next time, without a change of the file.
+        self.is_read = !matches!(text, Text::Unusable { .. });
+        self.stamp = stamp;
+        let value = Arc::new((self.read)(&self.path, text));
+        for warning in warnings(&value).iter().filter(|warning| !warnings(&self.value).contains(warning)) {
             tracing::warn!(warning, "a rule does not count as it is written");
         }
+        self.value = value;
         true
     }
 }

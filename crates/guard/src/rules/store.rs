@@ -59,7 +59,9 @@ pub(super) fn change(
         }
         Text::Missing => String::new(),
         Text::Here { text, .. } => text,
-        Text::Unusable(reason) => return Err(format!("{}: {reason}; repair it first", path.display())),
+        Text::Unusable { reason, .. } => {
+            return Err(format!("{}: {reason}; repair it first", path.display()));
+        }
     };
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let line = text::line_of(&text, error.span().map_or(0, |span| span.start));

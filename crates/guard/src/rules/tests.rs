@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod damage;
+
 /// A home, a workspace, and every file of rules in its place.
 struct World {
     folder: TempDir,
@@ -302,10 +304,11 @@ denny = ["shell"]
 project = 1
 "#,
     );
+    // A list that is not known, a rule without a tool and a project that is none may all deny something.
     world.check(&[
-        ("shell", "ls", "-"),
-        ("shell", "npm test", "-"),
-        ("shell", "pwd", "exactly"),
+        ("shell", "ls", "ask"),
+        ("shell", "npm test", "ask"),
+        ("shell", "pwd", "ask"),
         ("read", "anything", "ask"),
         ("write", "anything", "ask"),
     ]);
@@ -318,10 +321,10 @@ project = 1
         /home/permissions.toml line 1: *(rm x): a rule that allows names one tool; write shell(rm x) or whichever is meant. Until then it is ignored
         /home/permissions.toml line 1: edit(../x): a path in a rule has no `..`; write it from the workspace, from / or from ~/. Until then it is ignored
         /home/permissions.toml line 2: read(secret: the bracket is not closed; write read(..) or read. Until then every use of this tool is asked
-        /home/permissions.toml line 2: a b(c): "a b" is not the name of a tool; write for example shell(git status:*). Until then it is ignored
+        /home/permissions.toml line 2: a b(c): "a b" is not the name of a tool; write for example shell(git status:*). Until then everything is asked
         /home/permissions.toml line 3: write(): nothing stands between the brackets; for every use write write. Until then every use of this tool is asked
-        /home/permissions.toml line 4: "denny" is not known here; the lists are deny, ask and allow
-        /home/permissions.toml line 5: project is a list of tables; write [[project]] with a path
+        /home/permissions.toml line 4: "denny" is not known here; the lists are deny, ask and allow. Until then everything is asked
+        /home/permissions.toml line 5: project is a list of tables; write [[project]] with a path. Until then everything is asked
     "#]]);
 }
 
@@ -332,20 +335,20 @@ fn a_file_that_cannot_be_used_allows_nothing_and_is_explained() {
     let world = World::new();
     assert_eq!((world.says("shell", "ls"), world.warnings().len()), ("-", 0), "a missing file is no trouble");
     world.write("home/permissions.toml", &format!("{allow}deny = [\n"));
-    assert_eq!(world.says("shell", "ls"), "-");
+    assert_eq!(world.says("shell", "ls"), "ask");
     world.check_warnings(expect![[r#"
-        /home/permissions.toml: line 2 is not TOML: unclosed array, expected `]`. None of its rules counts until that is repaired
+        /home/permissions.toml: line 2 is not TOML: unclosed array, expected `]`. Until that is repaired, everything is asked
     "#]]);
     world.write("home/permissions.toml", &format!("{allow}#{}", " ".repeat(1 << 20)));
-    assert_eq!(world.says("shell", "ls"), "-");
+    assert_eq!(world.says("shell", "ls"), "ask");
     world.check_warnings(expect![[r#"
-        /home/permissions.toml: it is larger than 1 MiB. None of its rules counts until that is repaired
+        /home/permissions.toml: it is larger than 1 MiB. Until that is repaired, everything is asked
     "#]]);
     fs::write(world.path("home/permissions.toml"), b"\xff").unwrap();
     assert_eq!(world.warnings().len(), 1);
     fs::remove_file(world.path("home/permissions.toml")).unwrap();
     fs::create_dir(world.path("home/permissions.toml")).unwrap();
-    assert_eq!((world.says("shell", "ls"), world.warnings().len()), ("-", 1));
+    assert_eq!((world.says("shell", "ls"), world.warnings().len()), ("ask", 1));
 }
 
 #[test]
@@ -394,7 +397,7 @@ fn the_answers_of_zeph_are_honoured() {
     ]);
     assert_eq!(world.warnings().len(), 2, "{:?}", world.warnings());
     world.write("home/zeph.toml", "this is not [[[ toml");
-    assert_eq!((world.says("web_scrape", "x"), world.warnings().len()), ("-", 1));
+    assert_eq!((world.says("web_scrape", "x"), world.warnings().len()), ("ask", 1));
     fs::write(world.path("home/zeph.toml"), vec![b' '; (1 << 20) + 1]).unwrap();
     assert_eq!(world.warnings().len(), 1);
 }
@@ -434,7 +437,7 @@ fn the_rules_of_chimera_are_honoured() {
     assert_eq!(world.says("list", "x"), "deny");
     for broken in ["[]", "{", r#"{"rules": 1}"#] {
         world.write("home/chimera.json", broken);
-        assert_eq!((world.says("read", "x"), world.warnings().len()), ("-", 1), "{broken}");
+        assert_eq!((world.says("read", "x"), world.warnings().len()), ("ask", 1), "{broken}");
     }
 }
 
@@ -495,8 +498,10 @@ fn an_answer_counts_at_once_even_if_it_cannot_be_written() {
     let (book, work) = (world.book(), world.work());
     let kept = answer(&book, &work, "shell", "make", true);
     assert!(kept.unwrap_err().contains("repair it first"));
-    assert_eq!(said(&book, &work, "shell", "make"), "allow");
+    assert_eq!(said(&book, &work, "shell", "make"), "ask", "a file that cannot be read may deny it");
     assert_eq!(world.user_file(), "deny = [ broken", "what cannot be read is not written over");
+    let world = World::new();
+    let (book, work) = (world.book(), world.work());
     let long = format!("echo {}; rm x", "x".repeat(RULE_BYTES_MAX));
     assert!(answer(&book, &work, "shell", &long, true).is_err());
     assert_eq!(said(&book, &work, "shell", &long), "exactly");

@@ -14,8 +14,12 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Text {
     Missing,
-    /// Not used at all, and why.
-    Unusable(String),
+    /// There may be rules, and they cannot be read.
+    Unusable {
+        reason: String,
+        /// What was read of it, perhaps with characters that stand for bytes which are no text.
+        part: String,
+    },
     Here {
         text: String,
         /// Others than its owner may write it.
@@ -35,9 +39,12 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Nothing if there is no file.
-    pub(super) fn of(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().as_ref().map(Self::new)
+    /// Whether the file is certainly the one with this stamp, or certainly still absent without one.
+    pub(super) fn is_current(stamp: Option<Self>, path: &Path) -> bool {
+        match std::fs::metadata(path) {
+            Ok(metadata) => stamp == Some(Self::new(&metadata)),
+            Err(error) => stamp.is_none() && error.kind() == ErrorKind::NotFound,
+        }
     }
 
     fn new(metadata: &Metadata) -> Self {
@@ -53,34 +60,46 @@ impl Stamp {
 }
 
 /// The file and the stamp of what was read, which may be older than the file is by now.
+///
+/// Only a file that does not exist is missing. One that exists and cannot be opened, for want of
+/// descriptors or rights or because a link leads nowhere, may hold rules that deny.
 pub(super) fn read(path: &Path) -> (Option<Stamp>, Text) {
     // A pipe under this name must not hold anybody up.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let opened = File::options().read(true).custom_flags(flags).open(path);
     let (file, metadata) = match opened.and_then(|file| file.metadata().map(|metadata| (file, metadata))) {
         Ok(opened) => opened,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return (None, Text::Missing);
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let is_link = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+            let text =
+                if is_link { unusable("it is a link to a file that does not exist") } else { Text::Missing };
+            return (None, text);
         }
-        Err(error) => return (Stamp::of(path), Text::Unusable(format!("it cannot be read: {error}"))),
+        Err(error) => return (None, unusable(format!("it cannot be read: {error}"))),
     };
     (Some(Stamp::new(&metadata)), content(file, &metadata))
 }
 
+fn unusable(reason: impl Into<String>) -> Text {
+    Text::Unusable { reason: reason.into(), part: String::new() }
+}
+
 fn content(file: File, metadata: &Metadata) -> Text {
     if !metadata.is_file() {
-        return Text::Unusable("it is not a regular file".into());
+        return unusable("it is not a regular file");
     }
     let mut bytes = Vec::new();
     if let Err(error) = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes) {
-        return Text::Unusable(format!("it cannot be read: {error}"));
+        return unusable(format!("it cannot be read: {error}"));
     }
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Text::Unusable("it is larger than 1 MiB".into());
-    }
+    let too_large = bytes.len() as u64 > FILE_BYTES_MAX;
     match String::from_utf8(bytes) {
+        Ok(part) if too_large => Text::Unusable { reason: "it is larger than 1 MiB".into(), part },
         Ok(text) => Text::Here { text, loose: metadata.mode() & 0o022 != 0 },
-        Err(_) => Text::Unusable("it is not text in UTF-8".into()),
+        Err(error) => Text::Unusable {
+            reason: if too_large { "it is larger than 1 MiB" } else { "it is not text in UTF-8" }.into(),
+            part: String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        },
     }
 }
 

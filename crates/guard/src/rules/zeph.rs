@@ -21,6 +21,8 @@ use crate::shell::Simple;
 #[derive(Debug, Clone, Default)]
 pub(super) struct ZephFile {
     pub(super) exists: bool,
+    /// Why everything is asked: what could not be read may deny it.
+    pub(super) damage: Option<String>,
     pub(super) warnings: Vec<String>,
     tools: Vec<Answers>,
 }
@@ -38,8 +40,8 @@ impl ZephFile {
         let mut file = Self { exists: text != Text::Missing, ..Self::default() };
         let (text, loose) = match text {
             Text::Missing => return file,
-            Text::Unusable(reason) => {
-                file.warnings.push(format!("{}: {reason}. None of its answers counts", path.display()));
+            Text::Unusable { reason, .. } => {
+                file.damaged(path, reason);
                 return file;
             }
             Text::Here { text, loose } => (text, loose),
@@ -48,10 +50,7 @@ impl ZephFile {
             Ok(document) => file.read(path, document.get("tools").and_then(Item::as_table_like)),
             Err(error) => {
                 let line = line_of(&text, error.span().map_or(0, |span| span.start));
-                let what = one_line(error.message());
-                let warning =
-                    format!("{} line {line} is not TOML: {what}. None of its answers counts", path.display());
-                file.warnings.push(warning);
+                file.damaged(path, format!("line {line} is not TOML: {}", one_line(error.message())));
             }
         }
         if loose {
@@ -60,11 +59,20 @@ impl ZephFile {
         file
     }
 
+    fn damaged(&mut self, path: &Path, reason: String) {
+        self.warnings
+            .push(format!("{}: {reason}. Until that is repaired, everything is asked", path.display()));
+        self.damage = Some(reason);
+    }
+
     fn read(&mut self, path: &Path, tools: Option<&dyn TableLike>) {
         for (name, item) in tools.into_iter().flat_map(TableLike::iter) {
             let Some(tools) = Tools::parse(name) else {
                 self.warnings
                     .push(format!("{}: {name:?} is not the name of a tool and is ignored", path.display()));
+                if item.as_str() != Some("allow") {
+                    self.damage.get_or_insert_with(|| format!("{name:?} is not the name of a tool"));
+                }
                 continue;
             };
             let mut answers =
