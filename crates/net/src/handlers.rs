@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use engine::{
     APPROVAL, Accepted, Answer, AskId, Body, Content, Event, Input, ListQuery, Listed, Opaque, OpenError,
-    Page, Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError,
-    Timestamp, TurnId, Wish,
+    Principal, Refusal, Registry, SendError, Sender, Seq, SessionHandle, SessionId, StoreError, Timestamp,
+    TurnId, Wish,
 };
-use wire::{Call, ChangeAnswer, Counted, Dialect, Fault, Outcome, Place, RpcId, SessionView};
+use wire::document::WHOLE_BYTES_MAX;
+use wire::{
+    Call, ChangeAnswer, Counted, Dialect, EventRange, EventsPart, Fault, Outcome, Place, RpcId, SessionView,
+};
 
 use crate::batch::Position;
 use crate::bridge::Bridges;
@@ -18,6 +21,7 @@ use crate::numbers::{Numbers, OTTER};
 use crate::outlet::Outlet;
 use crate::patience;
 use crate::servers::connect;
+use crate::session_text::{Part, read_part, too_long};
 use crate::writer::{AttachAnswer, Command, Start};
 
 /// A prompt's id stands in the log.
@@ -205,12 +209,12 @@ impl Handlers {
             Call::ListAll => {
                 Ok(Some(Outcome::ListedAll(self.query(ListQuery::all(self.principal.clone())).await?)))
             }
-            Call::Get { id: session } => {
-                let (session, events) = self.stored(&session).await?;
+            Call::Get { id: session, range } => {
+                let (session, events) = self.stored(&session, range).await?;
                 Ok(Some(Outcome::Got { session, events }))
             }
-            Call::Export { id: session } => {
-                let (session, events) = self.stored(&session).await?;
+            Call::Export { id: session, range } => {
+                let (session, events) = self.stored(&session, range).await?;
                 Ok(Some(Outcome::Exported { session, events, at: self.registry.clock().now() }))
             }
             Call::Import { events } => self.import(events).await,
@@ -651,17 +655,13 @@ impl Handlers {
         self.registry.project_rules(&handle.snapshot().cwd)
     }
 
-    async fn stored(&self, id: &SessionId) -> Result<(Listed, Vec<Arc<Event>>), Fault> {
+    async fn stored(&self, id: &SessionId, range: EventRange) -> Result<(Listed, EventsPart), Fault> {
         let row = self.registry.row(&self.principal, id).await.map_err(fault)?;
-        let mut events = Vec::new();
-        let mut after = Seq::START;
-        loop {
-            let page = self.registry.read(&self.principal, id, after, Page::USUAL).await.map_err(fault)?;
-            let Some(last) = page.last() else { break };
-            after = last.seq;
-            events.extend(page);
+        let part = read_part(&self.registry, &self.principal, id, range, WHOLE_BYTES_MAX).await;
+        match part.map_err(fault)? {
+            Part::Events(events) => Ok((Listed { row, live: false }, events)),
+            Part::TooLong => Err(Fault::InvalidRequest(too_long(id))),
         }
-        Ok((Listed { row, live: false }, events))
     }
 
     async fn query(&self, query: ListQuery) -> Result<Vec<Listed>, Fault> {
@@ -685,8 +685,9 @@ async fn said(handle: &SessionHandle, turn: TurnId, from: Seq) -> Result<(Seq, O
     while let Some(events) = reader.next().await.map_err(|error| Fault::Internal(error.to_string()))? {
         for event in events.iter().filter(|event| event.turn == Some(turn)) {
             if let Body::Text { text, .. } = &event.body {
-                // What a sub-agent says is for the agent.
-                if event.origin.task().is_none() {
+                // What a sub-agent says is for the agent. The answer is one frame: what does not fit into
+                // it stands in the log.
+                if event.origin.task().is_none() && output.len() + text.len() <= WHOLE_BYTES_MAX {
                     output.push_str(text);
                 }
             } else if let Body::TurnEnded { stop, error } = &event.body {

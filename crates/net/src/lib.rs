@@ -22,6 +22,7 @@ mod remote;
 pub mod sealed;
 mod served;
 mod servers;
+mod session_text;
 pub mod upstream;
 mod writer;
 
@@ -33,3 +34,4 @@ pub use link::{Incoming, Link, memory, stdio, stream};
 pub use metrics::Metrics;
 pub use numbers::Numbers;
 pub use served::Served;
+pub use session_text::{SessionText, SessionTextError};

@@ -11,7 +11,7 @@ mod show;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use engine::{Body, Event, Limits, Page, Principal, Registry, Seq, SessionId, SessionRow};
+use engine::{Body, Limits, Page, Principal, Registry, Seq, SessionId};
 
 use crate::cli::SessionsCommand;
 use crate::guards::Guards;
@@ -91,19 +91,5 @@ pub async fn agent_of(registry: &Registry, id: &SessionId) -> Result<Option<Arc<
                 found = Some(Arc::clone(agent));
             }
         }
-    }
-}
-
-/// Everything a session's log holds.
-async fn all_events(registry: &Registry, row: &SessionRow) -> Result<Vec<Arc<Event>>, Trouble> {
-    let mut events: Vec<Arc<Event>> = Vec::new();
-    loop {
-        let after = events.last().map_or(Seq::START, |event| event.seq);
-        let page = registry.read(&Principal::local(), &row.id, after, Page::USUAL).await;
-        let page = page.map_err(Trouble::open)?;
-        if page.is_empty() {
-            return Ok(events);
-        }
-        events.extend(page);
     }
 }

@@ -49,10 +49,14 @@ struct SessionPart {
 }
 
 pub fn encode(row: &SessionRow, events: &[Arc<Event>], exported_at: Timestamp) -> Value {
+    envelope(row, events.iter().map(|event| portable::encode(event)).collect(), exported_at)
+}
+
+pub(crate) fn envelope(row: &SessionRow, events: Vec<Value>, exported_at: Timestamp) -> Value {
     json!({
         "schema": SCHEMA,
         "session": session(row),
-        "events": events.iter().map(|event| portable::encode(event)).collect::<Vec<_>>(),
+        "events": events,
         "exported_at": rfc3339(exported_at),
     })
 }

@@ -7,11 +7,59 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    Answer, AskId, Content, Event, ForeignError, Greeting, Listed, Opaque, ServerView, SessionHandle,
+    Answer, AskId, Content, Event, ForeignError, Greeting, Listed, Opaque, Seq, ServerView, SessionHandle,
     SessionId, SettingSpec, Settings, Stop, Timestamp, ToolServer, Totals,
 };
+use serde_json::value::{RawValue, to_raw_value};
 
+use crate::portable;
 use crate::rpc::RpcId;
+
+/// Which events of a session a reply should have. Without any of it: all, if they fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventRange {
+    pub after: Option<Seq>,
+    pub limit: Option<usize>,
+}
+
+impl EventRange {
+    /// The client goes on by itself, so a reply may have fewer events than there are.
+    pub fn in_parts(self) -> bool {
+        self.after.is_some() || self.limit.is_some()
+    }
+}
+
+/// Events of a session in their portable form, encoded one by one as they are read: as values in
+/// memory they would be many times as large.
+#[derive(Debug, Default)]
+pub struct EventsPart {
+    list: Vec<Box<RawValue>>,
+    bytes: usize,
+    /// There are more events, and they follow this one.
+    pub next: Option<Seq>,
+}
+
+impl EventsPart {
+    pub fn push(&mut self, event: &Event) {
+        // An event that cannot be written as JSON would not be in a log.
+        let Ok(text) = to_raw_value(&portable::encode(event)) else { return };
+        self.bytes += text.get().len() + 1;
+        self.list.push(text);
+    }
+
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// How long the list is as text.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn list(&self) -> &[Box<RawValue>] {
+        &self.list
+    }
+}
 
 /// What a client wants.
 #[derive(Debug)]
@@ -106,9 +154,11 @@ pub enum Call {
     ListAll,
     Get {
         id: SessionId,
+        range: EventRange,
     },
     Export {
         id: SessionId,
+        range: EventRange,
     },
     Import {
         events: Vec<Event>,
@@ -283,11 +333,11 @@ pub enum Outcome {
     ListedAll(Vec<Listed>),
     Got {
         session: Listed,
-        events: Vec<Arc<Event>>,
+        events: EventsPart,
     },
     Exported {
         session: Listed,
-        events: Vec<Arc<Event>>,
+        events: EventsPart,
         at: engine::Timestamp,
     },
     Imported {

@@ -12,20 +12,23 @@ mod read;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{Body, Event, SessionRow, Stop, Timestamp, TurnId};
+use engine::{Body, Event, SessionId, SessionRow, Stop, Timestamp, TurnId};
 use serde_json::{Map, Value, json};
 
 pub use self::read::{EventFile, event_file_index, read, read_envelope};
+use crate::document::Facts;
 use crate::plain::blocks;
 use crate::portable;
 use crate::timestamp::{compact, rfc3339};
-use crate::transcript::Transcript;
 
 pub const SCHEMA: &str = "chimera.otter.session/1";
 /// The first part of a folder's name says who wrote it.
 const WRITER: &str = "ropewalk";
 /// The metadata field that holds our own event.
 const OURS: &str = "ropewalk";
+
+/// What is put together of one turn's answer.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A session in chimera's form.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,12 +40,39 @@ pub struct Folder {
 }
 
 pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> Folder {
-    let name = format!("{WRITER}-{}-{}", compact(row.created_at), eight_digits(row.id.as_str()));
-    let mut answers = Answers::default();
-    let mut files = Vec::with_capacity(events.len());
-    for (idx, event) in events.iter().enumerate() {
-        let id = format!("{:08x}", hash(format!("{}/{}", row.id, event.seq).as_bytes()));
-        let (mut kind, mut metadata) = answers.shape(event);
+    let (mut writer, mut facts) = (Writer::new(row), Facts::default());
+    let files = events.iter().map(|event| {
+        facts.observe(event);
+        writer.file(event)
+    });
+    let events = files.collect();
+    let summary = summary(row, &facts);
+    Folder { name: folder_name(row), summary, events }
+}
+
+/// The folder's name, the same for a session every time.
+pub fn folder_name(row: &SessionRow) -> String {
+    format!("{WRITER}-{}-{}", compact(row.created_at), eight_digits(row.id.as_str()))
+}
+
+/// Writes one event after the other.
+pub struct Writer {
+    session: SessionId,
+    index: usize,
+    answers: Answers,
+}
+
+impl Writer {
+    pub fn new(row: &SessionRow) -> Self {
+        Self { session: row.id.clone(), index: 0, answers: Answers::default() }
+    }
+
+    /// The name of the next event's file, and what is in it.
+    pub fn file(&mut self, event: &Event) -> (String, Value) {
+        let idx = self.index;
+        self.index += 1;
+        let id = format!("{:08x}", hash(format!("{}/{}", self.session, event.seq).as_bytes()));
+        let (mut kind, mut metadata) = self.answers.shape(event);
         if let Some(parent) = event.origin.task() {
             // Under a name of ours, which chimera skips: it would take a sub-agent's words for the agent's.
             kind = crate::record::kind(&event.body);
@@ -57,64 +87,49 @@ pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> Folder {
             "timestamp": seconds(event.at),
             "metadata": metadata,
         });
-        files.push((format!("event-{idx:06}-{id}.json"), file));
+        (format!("event-{idx:06}-{id}.json"), file)
     }
-    let summary = summary(row, &name, events);
-    Folder { name, summary, events: files }
 }
 
 impl Folder {
     /// The same in one object.
     pub fn envelope(self, exported_at: Timestamp) -> Value {
-        json!({
-            "schema": SCHEMA,
-            "summary": self.summary,
-            "events": self.events.into_iter().map(|(_, event)| event).collect::<Vec<_>>(),
-            "exported_at": rfc3339(exported_at),
-        })
+        let events = self.events.into_iter().map(|(_, event)| event).collect();
+        envelope(self.summary, events, exported_at)
     }
 }
 
-fn summary(row: &SessionRow, name: &str, events: &[Arc<Event>]) -> Value {
-    let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
-    let prompt = events.iter().find_map(|event| prompt_of(&event.body)).unwrap_or_default();
-    let model = events.iter().rev().find_map(|event| model_of(&event.body));
-    let end = events.iter().rev().find_map(|event| end_of(&event.body));
+pub(crate) fn envelope(summary: Value, events: Vec<Value>, exported_at: Timestamp) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "summary": summary,
+        "events": events,
+        "exported_at": rfc3339(exported_at),
+    })
+}
+
+/// What chimera shows of a session without reading its events.
+pub fn summary(row: &SessionRow, facts: &Facts) -> Value {
+    let (name, transcript) = (folder_name(row), facts.transcript());
     let tokens = transcript.totals.input.saturating_add(transcript.totals.output);
     json!({
         "run_id": name,
         "session_id": name,
         "started_at": rfc3339(transcript.first_at.unwrap_or(row.created_at)),
         "ended_at": rfc3339(transcript.last_at.unwrap_or(row.updated_at)),
-        "model": model,
-        "prompt": prompt,
+        "model": facts.model.as_deref(),
+        "prompt": facts.prompt.as_deref().unwrap_or_default(),
         "cwd": row.cwd.to_string_lossy(),
         "agent": WRITER,
         "steps": transcript.turns,
-        "tool_calls_total": transcript.tools().count(),
-        "success": end.as_ref().is_none_or(|(stop, _)| *stop == Stop::EndTurn),
+        "tool_calls_total": facts.tool_calls,
+        "success": facts.end.as_ref().is_none_or(|(stop, _)| *stop == Stop::EndTurn),
         "cost_usd": transcript.totals.known_usd(),
         "total_tokens": tokens,
-        "error": end.and_then(|(_, error)| error),
+        "error": facts.end.as_ref().and_then(|(_, error)| error.as_deref()),
         "title": row.title.as_deref(),
         "parent_id": row.parent.as_ref().map(engine::SessionId::as_str),
     })
-}
-
-fn prompt_of(body: &Body) -> Option<String> {
-    if let Body::UserMessage { content } = body { Some(blocks(content)) } else { None }
-}
-
-fn model_of(body: &Body) -> Option<&str> {
-    if let Body::SettingChanged { id, value } = body {
-        (**id == *engine::MODEL).then_some(value)
-    } else {
-        None
-    }
-}
-
-fn end_of(body: &Body) -> Option<(Stop, Option<Arc<str>>)> {
-    if let Body::TurnEnded { stop, error } = body { Some((*stop, error.clone())) } else { None }
 }
 
 /// What the agent has said in the turns that are not over, for chimera's `agent_result`.
@@ -130,6 +145,15 @@ struct Answer {
     spent: engine::Totals,
 }
 
+impl Answer {
+    /// The answer repeats what the events before it say, so of a very long one the beginning will do.
+    fn say(&mut self, text: &str) {
+        if self.text.len() + text.len() <= ANSWER_BYTES_MAX {
+            self.text.push_str(text);
+        }
+    }
+}
+
 impl Answers {
     /// The name and the fields by which chimera knows an event of this kind, if it does.
     fn shape(&mut self, event: &Event) -> (&'static str, Map<String, Value>) {
@@ -138,7 +162,7 @@ impl Answers {
             Body::Text { text, .. } => {
                 // What a sub-agent says is for the agent, and no part of its answer.
                 if event.origin.task().is_none() {
-                    self.open.entry(event.turn).or_default().text.push_str(text);
+                    self.open.entry(event.turn).or_default().say(text);
                 }
                 json!({ "content": text.as_ref() })
             }

@@ -11,6 +11,7 @@ mod call;
 pub mod chimera;
 mod dialect;
 mod diff;
+pub mod document;
 pub mod ferret;
 mod frame;
 #[doc(hidden)]
@@ -34,7 +35,9 @@ pub mod transcript;
 pub mod tunnel;
 pub mod upstream;
 
-pub use call::{BridgeStatus, Call, ChangeAnswer, Fault, Hello, Outcome, Place, SessionView};
+pub use call::{
+    BridgeStatus, Call, ChangeAnswer, EventRange, EventsPart, Fault, Hello, Outcome, Place, SessionView,
+};
 pub use dialect::{
     AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, Stand, Updates, View,
     chosen,

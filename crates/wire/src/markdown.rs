@@ -7,13 +7,8 @@ use crate::plain::{blocks, facts, minute, plan, title_of};
 use crate::transcript::{Row, ToolRow, Transcript, block_text, stop_text};
 
 pub fn render(row: &SessionRow, transcript: &Transcript) -> String {
-    let mut out = format!("# {}\n\n", one_line(title_of(row)));
-    for fact in facts(row, transcript) {
-        out.push_str(&format!("- {}\n", one_line(&fact)));
-    }
-    if transcript.cleared {
-        out.push_str("\n*Earlier messages were cleared.*\n");
-    }
+    let mut out = String::new();
+    put_head(&mut out, row, transcript);
     for row in &transcript.rows {
         out.push('\n');
         put_row(&mut out, row);
@@ -21,7 +16,18 @@ pub fn render(row: &SessionRow, transcript: &Transcript) -> String {
     out
 }
 
-fn put_row(out: &mut String, row: &Row) {
+/// What stands before the first row.
+pub(crate) fn put_head(out: &mut String, row: &SessionRow, transcript: &Transcript) {
+    out.push_str(&format!("# {}\n\n", one_line(title_of(row))));
+    for fact in facts(row, transcript) {
+        out.push_str(&format!("- {}\n", one_line(&fact)));
+    }
+    if transcript.cleared {
+        out.push_str("\n*Earlier messages were cleared.*\n");
+    }
+}
+
+pub(crate) fn put_row(out: &mut String, row: &Row) {
     match row {
         Row::Prompt { from, at, content } => {
             out.push_str(&format!("## You\n\n*{}, {} UTC*\n\n", one_line(from), minute(*at)));

@@ -17,26 +17,35 @@ const STYLE: &str = include_str!("page/style.css");
 /// Kinds of picture that are shown; anything else, SVG above all, is only named.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
+/// What stands after the last row.
+pub(crate) const TAIL: &str = "</main>\n</body>\n</html>\n";
+
 pub fn render(row: &SessionRow, transcript: &Transcript) -> String {
+    let mut out = String::new();
+    put_head(&mut out, row, transcript);
+    for row in &transcript.rows {
+        put_row(&mut out, row);
+    }
+    out.push_str(TAIL);
+    out
+}
+
+/// What stands before the first row.
+pub(crate) fn put_head(out: &mut String, row: &SessionRow, transcript: &Transcript) {
     let title = escape(title_of(row));
     let facts =
         facts(row, transcript).iter().map(|fact| format!("<li>{}</li>", escape(fact))).collect::<String>();
-    let mut out = format!(
+    out.push_str(&format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <header>\n<h1>{title}</h1>\n<ul class=\"facts\">{facts}</ul>\n</header>\n"
-    );
+    ));
     if transcript.cleared {
         out.push_str("<p class=\"note\">Earlier messages were cleared.</p>\n");
     }
-    for row in &transcript.rows {
-        put_row(&mut out, row);
-    }
-    out.push_str("</main>\n</body>\n</html>\n");
-    out
 }
 
 /// Text as HTML shows it. What a terminal would obey has no meaning there and is left out.
@@ -57,7 +66,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-fn put_row(out: &mut String, row: &Row) {
+pub(crate) fn put_row(out: &mut String, row: &Row) {
     match row {
         Row::Prompt { from, at, content } => {
             out.push_str(&format!(

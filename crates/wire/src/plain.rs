@@ -20,15 +20,21 @@ pub fn title_of(row: &SessionRow) -> &str {
 }
 
 pub fn render(row: &SessionRow, transcript: &Transcript, full: bool) -> String {
-    let mut out = format!("{}\n{}\n", title_of(row), facts(row, transcript).join("  "));
-    if transcript.cleared {
-        out.push_str("\n(earlier messages were cleared)\n");
-    }
+    let mut out = String::new();
+    put_head(&mut out, row, transcript);
     for row in &transcript.rows {
         out.push('\n');
         put_row(&mut out, row, full);
     }
     out
+}
+
+/// What stands before the first row.
+pub(crate) fn put_head(out: &mut String, row: &SessionRow, transcript: &Transcript) {
+    out.push_str(&format!("{}\n{}\n", title_of(row), facts(row, transcript).join("  ")));
+    if transcript.cleared {
+        out.push_str("\n(earlier messages were cleared)\n");
+    }
 }
 
 /// The line under the title, piece by piece.
@@ -44,7 +50,7 @@ pub(crate) fn facts(row: &SessionRow, transcript: &Transcript) -> Vec<String> {
     facts
 }
 
-fn put_row(out: &mut String, row: &Row, full: bool) {
+pub(crate) fn put_row(out: &mut String, row: &Row, full: bool) {
     match row {
         Row::Prompt { from, at, content } => {
             out.push_str(&format!("You ({from}, {})\n", minute(*at)));

@@ -13,6 +13,12 @@ use engine::{
 
 use crate::money;
 
+/// Rows of one turn that are held for what may still happen to them, and the text in them.
+const HELD_ROWS_MAX: usize = 1024;
+const HELD_BYTES_MAX: usize = 4 << 20;
+/// What a row takes besides its text.
+const ROW_BYTES: usize = 128;
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transcript {
     pub rows: Vec<Row>,
@@ -25,7 +31,11 @@ pub struct Transcript {
     pub cleared: bool,
     /// The agent that works, if it is another program.
     pub agent: Option<Arc<str>>,
-    /// Where each call's row is.
+    /// Rows that were taken out, all of them before `rows`.
+    taken: usize,
+    /// The rows before this one belong to turns that are over.
+    over: usize,
+    /// Where each call's row is, counted with those that were taken out.
     calls: HashMap<CallId, usize>,
     /// The calls of sub-agents, and the call of the agent's that each belongs to.
     parents: HashMap<CallId, CallId>,
@@ -120,7 +130,7 @@ impl Transcript {
         let call = self.parents.get(call).unwrap_or(call).clone();
         let starts = if let Body::ToolStarted(start) = &event.body { Some(start.call.clone()) } else { None };
         let Some(at) = self.calls.get(&call) else { return };
-        if let Some(Row::Tool(row)) = self.rows.get_mut(*at) {
+        if let Some(Row::Tool(row)) = self.rows.get_mut(at - self.taken) {
             let task = row.task.get_or_insert_default();
             task.observe_own(event);
             if let Some(inner) = starts {
@@ -177,9 +187,7 @@ impl Transcript {
                 self.rows.push(Row::Notice { level: *level, text: Arc::clone(text) });
             }
             Body::Cleared => {
-                self.rows.clear();
-                self.calls.clear();
-                self.parents.clear();
+                self.forget_rows();
                 self.cleared = true;
             }
             Body::TurnEnded { stop, error } => self.ended(event.turn, *stop, error.as_ref()),
@@ -192,6 +200,52 @@ impl Transcript {
             | Body::Foreign { .. } => {}
             Body::Joined { agent, .. } => self.agent = Some(Arc::clone(agent)),
         }
+    }
+
+    /// Drops the rows and keeps the rest: who only wants to know how a session went needs no more.
+    pub fn forget_rows(&mut self) {
+        self.taken += self.rows.len();
+        self.rows.clear();
+        self.calls.clear();
+        self.parents.clear();
+    }
+
+    /// Takes out the rows, oldest first, that later events leave as they are: those of turns that are
+    /// over, and in a turn that is longer than [`HELD_ROWS_MAX`] those whose call has ended. So a
+    /// session of any length can be written with few rows in memory.
+    pub fn take_settled(&mut self) -> Vec<Row> {
+        // The last row may still grow, and it tells whether an error has been said already.
+        let most = self.rows.len().saturating_sub(1);
+        let mut count = self.over.saturating_sub(self.taken).min(most);
+        if self.rows.len() > HELD_ROWS_MAX || self.held_bytes() > HELD_BYTES_MAX {
+            let running = |row: &Row| matches!(row, Row::Tool(tool) if tool.state == ToolState::Running);
+            let ended = self.rows[count..most].iter().take_while(|row| !running(row)).count();
+            count += ended;
+        }
+        self.take(count)
+    }
+
+    /// All rows that are left.
+    pub fn take_rest(&mut self) -> Vec<Row> {
+        self.take(self.rows.len())
+    }
+
+    /// How much text the rows hold.
+    pub fn held_bytes(&self) -> usize {
+        self.rows.iter().map(Row::weight).sum()
+    }
+
+    fn take(&mut self, count: usize) -> Vec<Row> {
+        let rows: Vec<_> = self.rows.drain(..count).collect();
+        self.taken += count;
+        for row in &rows {
+            let Row::Tool(tool) = row else { continue };
+            self.calls.remove(&tool.call);
+            for inner in tool.task.iter().flat_map(|task| task.calls.keys()) {
+                self.parents.remove(inner);
+            }
+        }
+        rows
     }
 
     /// Everything the agent said, one message after the other.
@@ -215,12 +269,12 @@ impl Transcript {
     pub fn tool(&mut self, call: &CallId) -> Option<&mut ToolRow> {
         let parent = self.parents.get(call);
         let at = *self.calls.get(parent.unwrap_or(call))?;
-        let Some(Row::Tool(row)) = self.rows.get_mut(at) else { return None };
+        let Some(Row::Tool(row)) = self.rows.get_mut(at - self.taken) else { return None };
         if parent.is_none() {
             return Some(row);
         }
         let task = row.task.as_mut()?;
-        let at = *task.calls.get(call)?;
+        let at = *task.calls.get(call)? - task.taken;
         if let Some(Row::Tool(row)) = task.rows.get_mut(at) { Some(row) } else { None }
     }
 
@@ -243,7 +297,7 @@ impl Transcript {
     }
 
     fn tool_started(&mut self, start: &ToolStart) {
-        self.calls.insert(start.call.clone(), self.rows.len());
+        self.calls.insert(start.call.clone(), self.taken + self.rows.len());
         self.rows.push(Row::Tool(Box::new(ToolRow {
             call: start.call.clone(),
             tool: Arc::clone(&start.tool),
@@ -333,6 +387,7 @@ impl Transcript {
         if stop != Stop::EndTurn {
             self.rows.push(Row::Ended { stop, error });
         }
+        self.over = self.taken + self.rows.len();
     }
 }
 
@@ -384,6 +439,24 @@ fn base64_bytes(data: &str) -> usize {
 
 fn size_text(bytes: usize) -> String {
     if bytes < 1024 { format!("{bytes} bytes") } else { format!("{} KB", bytes.div_ceil(1024)) }
+}
+
+impl Row {
+    fn weight(&self) -> usize {
+        let text = match self {
+            Self::Prompt { content, .. } => content.iter().map(Content::weight).sum(),
+            Self::Said { text, .. } | Self::Thought { text, .. } | Self::Note { text } => text.len(),
+            Self::Plan { entries } => entries.iter().map(|entry| entry.content.len()).sum(),
+            Self::Tool(tool) => {
+                let changes: usize = tool.changes.iter().map(FileChange::weight).sum();
+                let task = tool.task.as_ref().map_or(0, |task| task.held_bytes());
+                tool.input.len() + tool.output.len() + changes + task
+            }
+            Self::Notice { text, .. } => text.len(),
+            Self::Ended { error, .. } => error.as_ref().map_or(0, |error| error.len()),
+        };
+        text + ROW_BYTES
+    }
 }
 
 impl ToolRow {

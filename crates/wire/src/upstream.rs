@@ -29,5 +29,5 @@ pub use client::{PROMPT, cancel, close, fork, initialize, load, new_session, pro
 pub(crate) use facts::{ANSWER, EXTENSION};
 pub use facts::{answer, extension, is_lasting};
 pub use hearing::{Heard, Hearing};
-pub use primer::primer;
+pub use primer::Primer;
 pub use settings::{How, Offers, set};

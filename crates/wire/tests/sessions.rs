@@ -16,6 +16,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wire::chimera::{self, EventFile};
+use wire::document::{Document, Facts, Form};
 use wire::transcript::Transcript;
 use wire::{archive, markdown, outcome, page, plain, portable};
 
@@ -422,4 +423,88 @@ fn names_of_event_files_are_known_with_and_without_digits() {
     ] {
         assert_eq!(chimera::event_file_index(name), expected, "{name}");
     }
+}
+
+/// Three turns of the short session, the first of them forgotten.
+fn a_cleared_session() -> Vec<Arc<Event>> {
+    let turn = |number: u64| {
+        a_short_session()
+            .into_iter()
+            .map(move |event| Event { turn: Some(TurnId(number)), ..Event::clone(&event) })
+    };
+    let cleared = Event { body: Body::Cleared, turn: None, ..Event::clone(&a_short_session()[0]) };
+    let all = turn(1).chain([cleared]).chain(turn(2)).chain(turn(3));
+    (1..).zip(all).map(|(seq, event)| Arc::new(Event { seq: Seq(seq), ..event })).collect()
+}
+
+/// What a document comes to that is written in pages of this size.
+fn in_pages(form: Form, events: &[Arc<Event>], size: usize) -> String {
+    let mut facts = Facts::default();
+    events.iter().for_each(|event| facts.observe(event));
+    let mut document = Document::new(form, row(), Some(facts), NOW);
+    let mut out = String::new();
+    document.begin(&mut out);
+    for page in events.chunks(size) {
+        document.put(page, &mut out).unwrap();
+    }
+    document.end(&mut out);
+    out
+}
+
+#[test]
+fn a_session_is_written_the_same_in_pages_of_any_size() {
+    for events in [a_cleared_session(), a_short_session(), Vec::new()] {
+        let transcript = Transcript::of(events.iter().map(AsRef::as_ref));
+        let whole = [
+            (Form::Markdown, markdown::render(&row(), &transcript)),
+            (Form::Html, page::render(&row(), &transcript)),
+            (Form::Plain { full: true }, plain::render(&row(), &transcript, true)),
+            (Form::Json { pretty: true }, format!("{:#}\n", archive::encode(&row(), &events, NOW))),
+            (Form::Json { pretty: false }, archive::encode(&row(), &events, NOW).to_string()),
+            (Form::Chimera, format!("{:#}\n", chimera::write(&row(), &events).envelope(NOW))),
+            (Form::Messages, Value::Array(wire::rest::Messages::of(&events)).to_string()),
+        ];
+        for (form, whole) in whole {
+            for size in [1, 2, 3, 7, 1000] {
+                assert_eq!(in_pages(form, &events, size), whole, "{form:?} in pages of {size}");
+            }
+        }
+    }
+}
+
+/// A turn of any number of steps is written with few of them in memory.
+#[test]
+fn the_rows_that_a_long_turn_holds_are_few() {
+    let steps = 20_000;
+    let step = |number: u64| {
+        let call = CallId(format!("c{number}").into());
+        let start = ToolStart {
+            call: call.clone(),
+            tool: "shell".into(),
+            title: "echo".into(),
+            kind: ToolKind::Execute,
+            locations: Vec::new(),
+            input: Opaque("{}".into()),
+        };
+        let end = ToolEnd {
+            call,
+            failed: false,
+            content: Vec::new(),
+            locations: Vec::new(),
+            raw: None,
+            exit: None,
+            elapsed_ms: 1,
+        };
+        [Body::ToolStarted(Box::new(start)), Body::ToolEnded(Box::new(end))]
+    };
+    let events = events((0..steps).flat_map(step));
+    let (mut transcript, mut most, mut taken) = (Transcript::default(), 0, 0);
+    for page in events.chunks(512) {
+        page.iter().for_each(|event| transcript.observe(event));
+        taken += transcript.take_settled().len();
+        most = most.max(transcript.rows.len());
+    }
+    taken += transcript.take_rest().len();
+    assert_eq!(taken as u64, steps);
+    assert!(most < 1500, "{most} rows were held");
 }

@@ -94,8 +94,8 @@ impl Confined {
             }
             Call::Sandbox { id, wanted } => Ok(Call::Sandbox { id: self.own(id)?, wanted }),
             Call::Bridge { id } => Ok(Call::Bridge { id: self.own(id)? }),
-            Call::Get { id } => Ok(Call::Get { id: self.own(id)? }),
-            Call::Export { id } => Ok(Call::Export { id: self.own(id)? }),
+            Call::Get { id, range } => Ok(Call::Get { id: self.own(id)?, range }),
+            Call::Export { id, range } => Ok(Call::Export { id: self.own(id)?, range }),
             Call::Tools { id } => Ok(Call::Tools { id: self.own(id)? }),
             Call::Initialize(_) | Call::Authenticate { .. } | Call::Logout | Call::Ignore => Ok(call),
             Call::New(_)

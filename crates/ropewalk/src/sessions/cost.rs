@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Body, Event, MODEL, Registry, SessionRow, Totals, TurnId};
+use engine::{Body, Event, MODEL, Page, Principal, Registry, Seq, SessionRow, Totals, TurnId};
 use serde_json::{Value, json};
 use wire::money;
 use wire::plain::title_of;
 
-use super::{all_events, find};
+use super::find;
 use crate::cli::CostOptions;
 use crate::terminal::{self, cut, one_line};
 use crate::trouble::Trouble;
@@ -75,7 +75,7 @@ pub async fn run(registry: &Registry, options: &CostOptions) -> Result<(), Troub
     match &options.id {
         Some(id) => {
             let row = find::one(registry, id).await?;
-            let costs = of(&all_events(registry, &row).await?);
+            let costs = of(registry, &row).await?;
             one(&row, &costs, options.json)
         }
         None => all(registry, options).await,
@@ -117,7 +117,7 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> 
     let mut sessions = Vec::new();
     let (mut total, mut models) = (Spent::default(), BTreeMap::<Arc<str>, Spent>::new());
     for row in rows.iter().filter(|row| since.is_none_or(|since| row.updated_at >= since)) {
-        let costs = of(&all_events(registry, row).await?);
+        let costs = of(registry, row).await?;
         if costs.all.calls == 0 {
             continue;
         }
@@ -157,29 +157,39 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> 
 
 /// The model of a call is the one that the session had then; sub-agents with a model of their own count
 /// for their session's.
-fn of(events: &[Arc<Event>]) -> Costs {
+async fn of(registry: &Registry, row: &SessionRow) -> Result<Costs, Trouble> {
     let mut costs = Costs::default();
     let mut model: Arc<str> = DEFAULT.into();
-    for event in events {
+    let mut after = Seq::START;
+    loop {
+        let page = registry.read(&Principal::local(), &row.id, after, Page::OUTLINE).await;
+        let page = page.map_err(Trouble::open)?;
+        let Some(last) = page.last() else { return Ok(costs) };
+        after = last.seq;
+        page.iter().for_each(|event| costs.observe(event, &mut model));
+    }
+}
+
+impl Costs {
+    fn observe(&mut self, event: &Event, model: &mut Arc<str>) {
         match &event.body {
-            Body::SettingChanged { id, value } if **id == *MODEL => model = Arc::clone(value),
+            Body::SettingChanged { id, value } if **id == *MODEL => *model = Arc::clone(value),
             Body::Usage(usage) => {
                 let mut call = Totals::default();
                 call.add(usage);
-                costs.all.add(1, &call);
-                costs.models.entry(Arc::clone(&model)).or_default().add(1, &call);
-                let Some(turn) = event.turn else { continue };
-                if costs.turns.last().is_none_or(|(last, ..)| *last != turn) {
-                    costs.turns.push((turn, Arc::clone(&model), Spent::default()));
+                self.all.add(1, &call);
+                self.models.entry(Arc::clone(model)).or_default().add(1, &call);
+                let Some(turn) = event.turn else { return };
+                if self.turns.last().is_none_or(|(last, ..)| *last != turn) {
+                    self.turns.push((turn, Arc::clone(model), Spent::default()));
                 }
-                if let Some((_, _, spent)) = costs.turns.last_mut() {
+                if let Some((_, _, spent)) = self.turns.last_mut() {
                     spent.add(1, &call);
                 }
             }
             _ => {}
         }
     }
-    costs
 }
 
 fn models_json(models: &BTreeMap<Arc<str>, Spent>) -> Value {

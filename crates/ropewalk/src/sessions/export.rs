@@ -1,47 +1,81 @@
 //! `sessions export`: a session as a file, or as a folder of chimera's.
 //!
-//! A file appears whole or not at all: it is written beside its place and then moved there.
+//! A file appears whole or not at all: it is written beside its place and then moved there. The log is
+//! read in pages and written as it is read, so a session of any length can be exported.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Event, Registry, SessionId, SessionRow, Timestamp};
+use engine::{Page, Principal, Registry, Seq, SessionId, SessionRow};
+use net::{SessionText, SessionTextError};
 use serde_json::{Value, json};
-use wire::transcript::Transcript;
-use wire::{archive, chimera, markdown, page};
+use wire::chimera;
+use wire::document::{Facts, Form};
 
-use super::{all_events, find};
+use super::find;
 use crate::cli::{ExportFormat, ExportOptions};
 use crate::terminal;
 use crate::trouble::Trouble;
 
-pub async fn run(registry: &Registry, options: &ExportOptions) -> Result<(), Trouble> {
+pub async fn run(registry: &Arc<Registry>, options: &ExportOptions) -> Result<(), Trouble> {
     let row = find::one(registry, &options.id).await?;
-    let events = all_events(registry, &row).await?;
-    let now = registry.clock().now();
     let format = options.format.unwrap_or_else(|| guess(options.output.as_deref()));
     let Some(target) = &options.output else {
-        let text = render(format, &row, &events, now);
-        let to_terminal = io::stdout().is_terminal();
-        return if to_terminal { terminal::put(&text) } else { terminal::put_bytes(text.as_bytes()) };
+        return put(registry, row, form(format), io::stdout().is_terminal()).await;
     };
-    let written = if format == ExportFormat::Chimera && !is_json(target) {
-        write_folder(target, &chimera::write(&row, &events))?
+    let id = row.id.clone();
+    let (written, events) = if format == ExportFormat::Chimera && !is_json(target) {
+        write_folder(registry, &row, target).await?
     } else {
         let file = if target.is_dir() { target.join(file_name(format, &row)) } else { target.clone() };
-        let text = render(format, &row, &events, now);
-        write_file(&file, text.as_bytes()).map_err(|error| unwritable(&file, error))?;
-        file
+        let events = write_document(registry, row, form(format), &file).await?;
+        (file, events)
     };
     if options.json {
-        let report = json!({ "session_id": row.id.as_str(), "events": events.len(), "path": written.to_string_lossy() });
+        let report =
+            json!({ "session_id": id.as_str(), "events": events, "path": written.to_string_lossy() });
         return terminal::put_json(&report);
     }
     terminal::say(&format!("wrote {}", terminal::harmless(&written.display().to_string())));
     Ok(())
+}
+
+/// Writes a session to standard output, piece by piece.
+pub async fn put(
+    registry: &Arc<Registry>,
+    row: SessionRow,
+    form: Form,
+    harmless: bool,
+) -> Result<(), Trouble> {
+    let mut text = open(registry, row, form).await?;
+    while let Some(piece) = next(&mut text).await? {
+        if harmless {
+            terminal::put(&piece)?;
+        } else {
+            terminal::put_bytes(piece.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+async fn open(registry: &Arc<Registry>, row: SessionRow, form: Form) -> Result<SessionText, Trouble> {
+    SessionText::open(registry, &Principal::local(), row, form).await.map_err(unreadable)
+}
+
+async fn next(text: &mut SessionText) -> Result<Option<String>, Trouble> {
+    text.next().await.map_err(unreadable)
+}
+
+fn unreadable(error: SessionTextError) -> Trouble {
+    match error {
+        SessionTextError::Open(error) => Trouble::open(error),
+        SessionTextError::TooLong(error) => Trouble::failed("the session cannot be shown in this form")
+            .because(error)
+            .fix("ropewalk sessions export ID --format json"),
+    }
 }
 
 /// The format that the name of a file asks for.
@@ -54,13 +88,12 @@ fn guess(output: Option<&Path>) -> ExportFormat {
     }
 }
 
-fn render(format: ExportFormat, row: &SessionRow, events: &[Arc<Event>], now: Timestamp) -> String {
-    let transcript = || Transcript::of(events.iter().map(AsRef::as_ref));
+fn form(format: ExportFormat) -> Form {
     match format {
-        ExportFormat::Json => pretty(&archive::encode(row, events, now)),
-        ExportFormat::Markdown => markdown::render(row, &transcript()),
-        ExportFormat::Html => page::render(row, &transcript()),
-        ExportFormat::Chimera => pretty(&chimera::write(row, events).envelope(now)),
+        ExportFormat::Json => Form::Json { pretty: true },
+        ExportFormat::Markdown => Form::Markdown,
+        ExportFormat::Html => Form::Html,
+        ExportFormat::Chimera => Form::Chimera,
     }
 }
 
@@ -81,46 +114,115 @@ fn file_name(format: ExportFormat, row: &SessionRow) -> String {
     format!("{}.{extension}", row.id)
 }
 
-fn write_folder(parent: &Path, folder: &chimera::Folder) -> Result<PathBuf, Trouble> {
-    let place = parent.join(&folder.name);
+/// Writes one file per event while the log is read. Says how many.
+async fn write_folder(
+    registry: &Registry,
+    row: &SessionRow,
+    parent: &Path,
+) -> Result<(PathBuf, u64), Trouble> {
+    let name = chimera::folder_name(row);
+    let place = parent.join(&name);
     if place.exists() {
         return Err(Trouble::failed(format!("{} exists already", place.display()))
             .because("an event log is never overwritten")
             .fix("another folder with --output"));
     }
     // The name says that nobody should read it yet.
-    let unfinished = parent.join(unfinished_name(&folder.name));
-    let write = || -> io::Result<()> {
-        fs::create_dir_all(parent)?;
-        DirBuilder::new().mode(0o700).create(&unfinished)?;
-        for (name, event) in &folder.events {
-            write_new(&unfinished.join(name), pretty(event).as_bytes())?;
-        }
-        write_new(&unfinished.join("summary.json"), pretty(&folder.summary).as_bytes())?;
-        fs::rename(&unfinished, &place)
-    };
-    write().map_err(|error| {
+    let unfinished = parent.join(unfinished_name(&name));
+    let written = write_events(registry, row, &unfinished).await;
+    let moved = |count| fs::rename(&unfinished, &place).map(|()| count);
+    let written = written.and_then(|count| moved(count).map_err(|error| unwritable(&place, error)));
+    if written.is_err() {
         // What is left of it is in nobody's way.
         drop(fs::remove_dir_all(&unfinished));
-        unwritable(&place, error)
-    })?;
-    Ok(place)
+    }
+    written.map(|count| (place, count))
+}
+
+async fn write_events(registry: &Registry, row: &SessionRow, folder: &Path) -> Result<u64, Trouble> {
+    let failed = |error| unwritable(folder, error);
+    fs::create_dir_all(folder.parent().unwrap_or(folder)).map_err(failed)?;
+    DirBuilder::new().mode(0o700).create(folder).map_err(failed)?;
+    let (mut writer, mut facts, mut count) = (chimera::Writer::new(row), Facts::default(), 0);
+    let mut after = Seq::START;
+    loop {
+        let page = registry.read(&Principal::local(), &row.id, after, Page::USUAL).await;
+        let page = page.map_err(Trouble::open)?;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        for event in &page {
+            facts.observe(event);
+            let (name, file) = writer.file(event);
+            write_new(&folder.join(name), pretty(&file).as_bytes()).map_err(failed)?;
+            count += 1;
+        }
+    }
+    let summary = chimera::summary(row, &facts);
+    write_new(&folder.join("summary.json"), pretty(&summary).as_bytes()).map_err(failed)?;
+    Ok(count)
+}
+
+/// Writes a session to a file, piece by piece. Says how many events it has.
+async fn write_document(
+    registry: &Arc<Registry>,
+    row: SessionRow,
+    form: Form,
+    path: &Path,
+) -> Result<u64, Trouble> {
+    let mut text = open(registry, row, form).await?;
+    let mut target = Target::open(path).map_err(|error| unwritable(path, error))?;
+    while let Some(piece) = next(&mut text).await? {
+        target.write(piece.as_bytes()).map_err(|error| unwritable(path, error))?;
+    }
+    target.finish(path).map_err(|error| unwritable(path, error))?;
+    Ok(text.events())
+}
+
+/// A file on its way to its place. Dropped before its end, it leaves nothing behind.
+pub struct Target {
+    file: File,
+    unfinished: Option<PathBuf>,
+}
+
+impl Target {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        // A device or a pipe is written to, not replaced.
+        if path.exists() && !path.is_file() {
+            return Ok(Self { file: OpenOptions::new().write(true).open(path)?, unfinished: None });
+        }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let unfinished = path.with_file_name(unfinished_name(&name));
+        Ok(Self { file: create_new(&unfinished)?, unfinished: Some(unfinished) })
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    pub fn finish(mut self, path: &Path) -> io::Result<()> {
+        self.file.flush()?;
+        if let Some(unfinished) = &self.unfinished {
+            fs::rename(unfinished, path)?;
+        }
+        self.unfinished = None;
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(unfinished) = &self.unfinished {
+            // It was made by us and is of no use.
+            drop(fs::remove_file(unfinished));
+        }
+    }
 }
 
 /// Writes a file that only its owner may read, whole or not at all.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A device or a pipe is written to, not replaced.
-    if path.exists() && !path.is_file() {
-        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
-    }
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let unfinished = path.with_file_name(unfinished_name(&name));
-    let written = write_new(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path));
-    if written.is_err() {
-        // It was made by us and is of no use.
-        drop(fs::remove_file(&unfinished));
-    }
-    written
+    let mut target = Target::open(path)?;
+    target.write(bytes)?;
+    target.finish(path)
 }
 
 /// A name that nobody can have put a link under beforehand.
@@ -130,9 +232,13 @@ fn unfinished_name(name: &str) -> String {
 
 /// A file that was not there, for nobody else to read: a session may hold what is secret.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+    create_new(path)?.write_all(bytes)
 }
 
-fn unwritable(path: &Path, error: io::Error) -> Trouble {
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+pub fn unwritable(path: &Path, error: io::Error) -> Trouble {
     Trouble::failed(format!("{} cannot be written", path.display())).because(error)
 }

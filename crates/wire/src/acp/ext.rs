@@ -1,16 +1,15 @@
 //! The extension methods that zeph's clients know: session administration beyond the standard.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use engine::{Event, Listed, SessionId, Timestamp, ToolInfo};
-use serde::Deserialize;
+use engine::{Listed, Seq, SessionId, Timestamp, ToolInfo};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::decode::read;
 use super::{IMPORT_EVENTS_MAX, servers};
-use crate::call::{Call, Fault};
+use crate::call::{Call, EventRange, EventsPart, Fault};
 use crate::portable;
 use crate::timestamp::rfc3339;
 
@@ -18,6 +17,16 @@ use crate::timestamp::rfc3339;
 struct SessionParams {
     #[serde(alias = "sessionId")]
     session_id: String,
+}
+
+#[derive(Deserialize)]
+struct RangeParams {
+    #[serde(alias = "sessionId")]
+    session_id: String,
+    #[serde(default)]
+    after: Option<u64>,
+    #[serde(default)]
+    limit: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -35,9 +44,9 @@ struct ImportParams {
 pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
     match method {
         "_session/list" => Ok(Call::ListAll),
-        "_session/get" => Ok(Call::Get { id: session(params)? }),
+        "_session/get" => range(params).map(|(id, range)| Call::Get { id, range }),
         "_session/delete" => Ok(Call::Remove { id: session(params)? }),
-        "_session/export" => Ok(Call::Export { id: session(params)? }),
+        "_session/export" => range(params).map(|(id, range)| Call::Export { id, range }),
         "_session/import" => import(params),
         "_agent/tools" => Ok(Call::Tools { id: session(params)? }),
         "_agent/mcp/list" => Ok(Call::Servers { id: servers::session(params)? }),
@@ -54,6 +63,15 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
 fn session(params: Option<&RawValue>) -> Result<SessionId, Fault> {
     let params: SessionParams = read(params)?;
     parse_id(&params.session_id)
+}
+
+fn range(params: Option<&RawValue>) -> Result<(SessionId, EventRange), Fault> {
+    let params: RangeParams = read(params)?;
+    if params.limit == Some(0) {
+        return Err(Fault::InvalidParams("limit is the number of events in the reply, at least 1".into()));
+    }
+    let range = EventRange { after: params.after.map(Seq), limit: params.limit };
+    Ok((parse_id(&params.session_id)?, range))
 }
 
 pub(super) fn parse_id(text: &str) -> Result<SessionId, Fault> {
@@ -86,29 +104,44 @@ pub(super) fn listed_all(sessions: &[Listed]) -> Value {
     json!({ "sessions": sessions.iter().map(entry).collect::<Vec<_>>() })
 }
 
-pub(super) fn got(session: &Listed, events: &[Arc<Event>]) -> Value {
-    json!({
-        "session_id": session.row.id.as_str(),
-        "created_at": rfc3339(session.row.created_at),
-        "busy": session.row.busy,
-        "events": portable_events(events),
-    })
+pub(super) fn got<'a>(session: &Listed, events: &'a EventsPart) -> SessionEvents<'a> {
+    SessionEvents {
+        session_id: session.row.id.to_string(),
+        created_at: Some(rfc3339(session.row.created_at)),
+        busy: Some(session.row.busy),
+        exported_at: None,
+        next: events.next.map(|next| next.0),
+        events: events.list(),
+    }
 }
 
-pub(super) fn exported(session: &Listed, events: &[Arc<Event>], at: Timestamp) -> Value {
-    json!({
-        "session_id": session.row.id.as_str(),
-        "exported_at": rfc3339(at),
-        "events": portable_events(events),
-    })
+pub(super) fn exported<'a>(session: &Listed, events: &'a EventsPart, at: Timestamp) -> SessionEvents<'a> {
+    SessionEvents {
+        session_id: session.row.id.to_string(),
+        created_at: None,
+        busy: None,
+        exported_at: Some(rfc3339(at)),
+        next: events.next.map(|next| next.0),
+        events: events.list(),
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct SessionEvents<'a> {
+    session_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    busy: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exported_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
+    events: &'a [Box<RawValue>],
 }
 
 pub(super) fn tools(tools: &[ToolInfo]) -> Value {
     let entry =
         |tool: &ToolInfo| json!({ "name": tool.name.as_ref(), "description": tool.description.as_ref() });
     json!({ "tools": tools.iter().map(entry).collect::<Vec<_>>() })
-}
-
-fn portable_events(events: &[Arc<Event>]) -> Vec<Value> {
-    events.iter().map(|event| portable::encode(event)).collect()
 }

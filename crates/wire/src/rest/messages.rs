@@ -29,11 +29,26 @@ impl Messages {
     pub fn of(events: &[Arc<Event>]) -> Vec<Value> {
         let mut messages = Self::default();
         events.iter().for_each(|event| messages.observe(event));
-        messages.end_piece();
-        messages.told
+        messages.take_rest()
     }
 
-    fn observe(&mut self, event: &Event) {
+    /// Takes out the messages that are complete.
+    pub fn take(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// All that are left, with the one that may still have grown.
+    pub fn take_rest(&mut self) -> Vec<Value> {
+        self.end_piece();
+        self.take()
+    }
+
+    /// How much text the message has that is not complete.
+    pub fn held_bytes(&self) -> usize {
+        self.piece.as_ref().map_or(0, |piece| piece.text.len())
+    }
+
+    pub fn observe(&mut self, event: &Event) {
         match part(event) {
             Part::Piece { kind, message, text } => match &mut self.piece {
                 Some(piece) if piece.kind == kind && piece.message == message => piece.text.push_str(text),

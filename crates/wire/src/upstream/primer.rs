@@ -1,8 +1,8 @@
 //! The conversation so far, for an agent that has lost it or never had it.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use engine::{Content, Event, Stop};
+use engine::{Body, Content, Event, Stop};
 
 use crate::plain;
 use crate::transcript::{Row, ToolRow, ToolState, Transcript, stop_text};
@@ -20,24 +20,60 @@ recorded. It is background: do not answer it, and do not do again what was done 
 const LEFT_OUT: &str = "[what was said before this is left out]\n\n";
 const END: &str = "</earlier_conversation>";
 
-/// What was said and done, as one block to put before the next prompt. Nothing if nothing was.
-pub fn primer(history: &[Arc<Event>]) -> Option<Content> {
-    let transcript = Transcript::of(history.iter().map(AsRef::as_ref));
-    let rows: Vec<_> = transcript.rows.iter().filter_map(told).collect();
-    let mut room = PRIMER_BYTES_MAX.saturating_sub(BEGINNING.len() + LEFT_OUT.len() + END.len());
-    let mut kept = rows.len();
-    for row in rows.iter().rev() {
-        if row.len() > room {
-            break;
+/// What was said and done, as one block to put before the next prompt. It is made while the log is read
+/// and holds no more than its own length and the rows that may still change.
+#[derive(Default)]
+pub struct Primer {
+    transcript: Transcript,
+    /// The newest that fit.
+    rows: VecDeque<String>,
+    bytes: usize,
+    left_out: bool,
+    unsettled: usize,
+}
+
+/// Events after which is looked for what can be taken over.
+const LOOK_AFTER: usize = 256;
+
+impl Primer {
+    pub fn observe(&mut self, event: &Event) {
+        self.transcript.observe(event);
+        if matches!(event.body, Body::Cleared) && event.origin.task().is_none() {
+            self.rows.clear();
+            self.bytes = 0;
         }
-        room -= row.len();
-        kept -= 1;
+        self.unsettled += 1;
+        if self.unsettled >= LOOK_AFTER {
+            self.unsettled = 0;
+            let rows = self.transcript.take_settled();
+            self.take_over(&rows);
+        }
     }
-    if rows.is_empty() {
-        return None;
+
+    /// Nothing if nothing was said.
+    pub fn finish(mut self) -> Option<Content> {
+        let rows = self.transcript.take_rest();
+        self.take_over(&rows);
+        if self.rows.is_empty() && !self.left_out {
+            return None;
+        }
+        let left_out = if self.left_out || self.transcript.cleared { LEFT_OUT } else { "" };
+        let told: String = self.rows.iter().map(String::as_str).collect();
+        Some(Content::text(format!("{BEGINNING}{left_out}{told}{END}")))
     }
-    let left_out = if kept > 0 || transcript.cleared { LEFT_OUT } else { "" };
-    Some(Content::text(format!("{BEGINNING}{left_out}{}{END}", rows[kept..].concat())))
+
+    fn take_over(&mut self, rows: &[Row]) {
+        let room = PRIMER_BYTES_MAX.saturating_sub(BEGINNING.len() + LEFT_OUT.len() + END.len());
+        for row in rows.iter().filter_map(told) {
+            self.bytes += row.len();
+            self.rows.push_back(row);
+            while self.bytes > room {
+                let Some(oldest) = self.rows.pop_front() else { break };
+                self.bytes -= oldest.len();
+                self.left_out = true;
+            }
+        }
+    }
 }
 
 /// Thoughts, notices and changes of settings are no part of what was said.

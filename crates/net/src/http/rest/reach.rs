@@ -1,23 +1,28 @@
 //! Who asks, and what is done on sessions in their name.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use engine::{
     APPROVAL, Accepted, Content, Event, Input, MODE, MODEL, OpenError, Page, Principal, Refusal as Refused,
-    SendError, Sender, Seq, SessionHandle, SessionId, SettingSpec, StoreError, SurfaceId, TurnId, Wish,
+    SendError, Sender, Seq, SessionHandle, SessionId, SessionRow, SettingSpec, StoreError, SurfaceId, TurnId,
+    Wish,
 };
+use futures_util::stream::{self, StreamExt as _};
 use sha2::{Digest as _, Sha256};
+use wire::document::{Form, WHOLE_BYTES_MAX};
 
 use crate::handlers::{Misplaced, offer};
 use crate::http::{Caller, Doors, Refusal};
+use crate::session_text::{SessionText, SessionTextError};
 
-/// What one answer may be made from; a longer session is read as a stream.
-const WHOLE_BYTES_MAX: usize = 64 << 20;
+/// What is gathered before an answer begins, so that most answers have a length and a true status.
+const BEGINNING_BYTES: usize = 1 << 20;
 
 /// Who asks, and the house.
 #[derive(Clone)]
@@ -147,21 +152,44 @@ impl Reach {
         }
     }
 
-    /// The whole log of a session, if it is not too long for one answer.
-    pub async fn whole(&self, id: &SessionId) -> Result<Vec<Arc<Event>>, Refusal> {
-        let (mut events, mut after, mut bytes) = (Vec::new(), Seq::START, 0);
-        loop {
-            let page = self.doors.registry.read(&self.caller.principal, id, after, Page::USUAL).await;
-            let page = page.map_err(not_opened)?;
-            let Some(last) = page.last() else { return Ok(events) };
-            after = last.seq;
-            bytes += page.iter().map(|event| event.weight()).sum::<usize>();
-            if bytes > WHOLE_BYTES_MAX {
-                let message = "this session is too long for one answer; read its events as a stream";
+    /// A session in one of its forms. A short one is answered at once; of a longer one the rest is
+    /// read while the client takes it. What goes wrong then ends the answer before its end.
+    pub async fn document(&self, row: SessionRow, form: Form) -> Result<Body, Refusal> {
+        let (owner, id) = (&self.caller.principal, row.id.clone());
+        let text = SessionText::open(&self.doors.registry, owner, row, form).await;
+        let mut text = text.map_err(|error| not_given(&id, error))?;
+        let mut beginning = String::new();
+        while beginning.len() < BEGINNING_BYTES {
+            match text.next().await.map_err(|error| not_given(&id, error))? {
+                Some(piece) => beginning.push_str(&piece),
+                None => return Ok(Body::from(beginning)),
+            }
+        }
+        let rest = stream::try_unfold(text, async |mut text| {
+            Ok::<_, SessionTextError>(text.next().await?.map(|piece| (piece, text)))
+        });
+        let beginning = stream::once(ready(Ok(beginning)));
+        Ok(Body::from_stream(beginning.chain(rest)))
+    }
+
+    /// The same as one text, if it is not too long for one answer.
+    pub async fn whole(&self, row: SessionRow, form: Form) -> Result<String, Refusal> {
+        let (owner, id) = (&self.caller.principal, row.id.clone());
+        let text = SessionText::open(&self.doors.registry, owner, row, form).await;
+        let mut text = text.map_err(|error| not_given(&id, error))?;
+        let mut whole = String::new();
+        while let Some(piece) = text.next().await.map_err(|error| not_given(&id, error))? {
+            whole.push_str(&piece);
+            if whole.len() > WHOLE_BYTES_MAX {
+                let message = format!(
+                    "this session is longer than one answer may be ({} MiB); read it as a stream: \
+                     GET /sessions/{id}/transcript",
+                    WHOLE_BYTES_MAX >> 20
+                );
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "session_too_long", message));
             }
-            events.extend(page);
         }
+        Ok(whole)
     }
 
     /// Runs to its end also if the client hangs up: half of it would be worse than all of it.
@@ -263,4 +291,15 @@ pub(super) fn not_taken(error: SendError) -> Refusal {
 pub(super) fn no_permission() -> Refusal {
     let message = "this question is unknown, or answered already";
     Refusal::new(StatusCode::NOT_FOUND, "permission_not_found", message)
+}
+
+fn not_given(id: &SessionId, error: SessionTextError) -> Refusal {
+    match error {
+        SessionTextError::Open(error) => not_opened(error),
+        SessionTextError::TooLong(error) => {
+            let message =
+                format!("{error}; read all of its events with GET /sessions/{id}/transcript?format=json");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "session_too_long", message)
+        }
+    }
 }

@@ -7,11 +7,11 @@ use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use engine::{Input, ListQuery, MODE, MODEL, SessionRow, Timestamp};
+use engine::{Input, ListQuery, MODE, MODEL, Timestamp};
 use serde_json::{Map, Value, json};
+use wire::document::Form;
 use wire::rest::{self, DeepLink, message_id};
 use wire::since::Since;
-use wire::transcript::Transcript;
 
 use super::reach::{Reach, not_opened};
 use super::sessions::delete;
@@ -153,27 +153,24 @@ async fn fork(Named { reach, id }: Named) -> Result<Response, Refusal> {
     Ok((StatusCode::CREATED, Json(made.await?)).into_response())
 }
 
-async fn messages(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
-    reach.row(&id).await?;
-    Ok(Json(Value::Array(rest::Messages::of(&reach.whole(&id).await?))))
+async fn messages(Named { reach, id }: Named) -> Result<Response, Refusal> {
+    let row = reach.row(&id).await?;
+    let body = reach.document(row, Form::Messages).await?;
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 async fn transcript(Named { reach, id }: Named, words: Words) -> Result<Response, Refusal> {
     let row = reach.row(&id).await?;
-    let (kind, body) = rendered(&reach, &row, words.get("format").unwrap_or("html")).await?;
+    let (kind, form) = form(words.get("format").unwrap_or("html"))?;
+    let body = reach.document(row, form).await?;
     Ok(([(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, NO_RIGHTS)], body).into_response())
 }
 
-async fn rendered(reach: &Reach, row: &SessionRow, format: &str) -> Result<(&'static str, String), Refusal> {
-    let events = reach.whole(&row.id).await?;
-    let transcript = || Transcript::of(events.iter().map(|event| &**event));
-    match format {
-        "html" => Ok(("text/html; charset=utf-8", wire::page::render(row, &transcript()))),
-        "md" | "markdown" => Ok(("text/markdown; charset=utf-8", wire::markdown::render(row, &transcript()))),
-        "json" => {
-            let archive = wire::archive::encode(row, &events, reach.doors.registry.clock().now());
-            Ok(("application/json", archive.to_string()))
-        }
+fn form(name: &str) -> Result<(&'static str, Form), Refusal> {
+    match name {
+        "html" => Ok(("text/html; charset=utf-8", Form::Html)),
+        "md" | "markdown" => Ok(("text/markdown; charset=utf-8", Form::Markdown)),
+        "json" => Ok(("application/json", Form::Json { pretty: false })),
         _ => Err(bad_query("format is html, md or json")),
     }
 }
@@ -185,7 +182,8 @@ async fn share(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Jso
     match text(&fields, "sink")?.unwrap_or("stdout") {
         "stdout" => {
             let format = text(&fields, "format")?.unwrap_or("html");
-            let (kind, body) = rendered(&reach, &row, format).await?;
+            let (kind, form) = form(format)?;
+            let body = reach.whole(row, form).await?;
             Ok(Json(json!({ "sink": "stdout", "format": format, "content_type": kind, "body": body })))
         }
         "file" | "http" => {

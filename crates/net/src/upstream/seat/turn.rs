@@ -139,12 +139,12 @@ impl Seat {
             return content;
         }
         let mut reader = context.history.clone();
-        let mut events = Vec::new();
+        let mut primer = upstream::Primer::default();
         while let Ok(Taken::Events(page)) = reader.take(Page::USUAL).await {
-            events.extend(page.into_iter().filter(|event| event.turn != Some(context.turn())));
+            let earlier = page.iter().filter(|event| event.turn != Some(context.turn()));
+            earlier.for_each(|event| primer.observe(event));
         }
-        let primer = upstream::primer(&events);
-        primer.into_iter().chain(content).collect()
+        primer.finish().into_iter().chain(content).collect()
     }
 
     /// Ends when the agent has been silent for too long, and not because of a person.

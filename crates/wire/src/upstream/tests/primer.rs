@@ -8,7 +8,7 @@ use engine::{
 };
 use expect_test::expect;
 
-use crate::upstream::primer;
+use crate::upstream::Primer;
 
 fn log(bodies: Vec<Body>) -> Vec<Arc<Event>> {
     let event = |(at, body)| {
@@ -19,7 +19,9 @@ fn log(bodies: Vec<Body>) -> Vec<Arc<Event>> {
 }
 
 fn told(bodies: Vec<Body>) -> Option<String> {
-    match primer(&log(bodies))? {
+    let mut primer = Primer::default();
+    log(bodies).iter().for_each(|event| primer.observe(event));
+    match primer.finish()? {
         Content::Text(text) => Some(text.to_string()),
         other => panic!("{other:?}"),
     }
