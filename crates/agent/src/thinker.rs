@@ -199,7 +199,7 @@ impl Thinker {
         let mut speaking = None;
         loop {
             let event = unless_cancelled(&self.context, stream.next()).await?;
-            match event.map_err(Broken::from)? {
+            match event.map_err(|error| self.without_answer(error))? {
                 ModelEvent::Text(text) => {
                     let message = self.message(&mut speaking, Voice::Aloud);
                     self.say(Body::Text { message, text: text.into() }).await?;
@@ -219,6 +219,22 @@ impl Thinker {
                 ModelEvent::Done { stop } => return Ok((Reply { calls, stop }, usage)),
             }
         }
+    }
+
+    /// A provider that wants to be left alone for long is told together with who else could be asked.
+    fn without_answer(&self, mut error: ModelError) -> Broken {
+        if matches!(error.kind, ModelErrorKind::Passing { retry_after: Some(_) }) {
+            let sources = &self.session.shared.config.sources;
+            let provider = |id: &str| id.split_once(':').map(|(provider, _)| provider.to_owned());
+            let settings = self.context.settings();
+            let busy = provider(settings.get(MODEL));
+            let others = sources.iter().flat_map(|source| source.offers()).map(|info| info.id);
+            let mut others = others.filter(|id| provider(id) != busy && !id.starts_with("offline:"));
+            if let Some(other) = others.next() {
+                error.text.push_str(&format!("; {other} is configured too"));
+            }
+        }
+        error.into()
     }
 
     /// The message that the next words belong to: a new one whenever the voice changes.

@@ -191,6 +191,9 @@ impl Decode for Reader {
             "message_delta" => {
                 self.usage.take(&data["usage"], reply);
                 if let Some(reason) = data["delta"]["stop_reason"].as_str() {
+                    if reason == "tool_use" {
+                        reply.promise_calls();
+                    }
                     reply.set_stop(stop(reason));
                 }
             }

@@ -116,11 +116,16 @@ impl Reader {
                 };
                 return Err(trouble::in_band(&error));
             }
-            Some(reason) => reply.set_stop(match reason {
-                "length" | "model_length" => ModelStop::MaxTokens,
-                "content_filter" => ModelStop::Refusal,
-                _ => ModelStop::Finished,
-            }),
+            Some(reason) => {
+                if reason == "tool_calls" {
+                    reply.promise_calls();
+                }
+                reply.set_stop(match reason {
+                    "length" | "model_length" => ModelStop::MaxTokens,
+                    "content_filter" => ModelStop::Refusal,
+                    _ => ModelStop::Finished,
+                });
+            }
         }
         Ok(())
     }

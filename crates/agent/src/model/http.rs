@@ -100,19 +100,10 @@ pub(super) async fn ask(
     if response.status().is_success() { Ok(response) } else { Err(NoReply::Refused(refused(response).await)) }
 }
 
-/// The next bytes of a reply. None at its end.
-pub(super) async fn piece(
-    response: &mut Response,
-    config: &ProviderConfig,
-) -> Result<Option<impl AsRef<[u8]> + use<>>, ModelError> {
-    match tokio::time::timeout(config.timeouts.idle, response.chunk()).await {
-        Ok(Ok(piece)) => Ok(piece),
-        Ok(Err(error)) => Err(ModelError::passing(format!("the answer was cut off: {}", cause(error)))),
-        Err(_) => {
-            let seconds = config.timeouts.idle.as_secs_f64();
-            Err(ModelError::passing(format!("the answer stopped: nothing more was said for {seconds} s")))
-        }
-    }
+/// The next bytes of a reply. None at its end. Safe to drop while waiting.
+pub(super) async fn piece(response: &mut Response) -> Result<Option<impl AsRef<[u8]> + use<>>, ModelError> {
+    let piece = response.chunk().await;
+    piece.map_err(|error| ModelError::passing(format!("the answer was cut off: {}", cause(error))))
 }
 
 pub(super) fn request_id(headers: &HeaderMap) -> Option<String> {

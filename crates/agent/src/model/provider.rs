@@ -11,6 +11,8 @@ use super::wire::{Omit, Wire};
 use super::{Model, ModelError, ModelInfo, ModelRequest, ModelStream, http};
 
 const LEARNED_MAX: usize = 256;
+/// Many times what any model can say at once.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A value that is sent and never shown: not in errors, logs or debug output.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,6 +43,10 @@ pub struct Timeouts {
     pub answer: Duration,
     /// Between two pieces of an answer.
     pub idle: Duration,
+    /// Without a word, whatever else comes and however often it is asked again.
+    pub give_up: Duration,
+    /// How long a provider may ask to be left alone before it is asked again.
+    pub retry_after_max: Duration,
 }
 
 impl Default for Timeouts {
@@ -49,6 +55,8 @@ impl Default for Timeouts {
             connect: Duration::from_secs(30),
             answer: Duration::from_secs(300),
             idle: Duration::from_secs(120),
+            give_up: Duration::from_secs(600),
+            retry_after_max: Duration::from_secs(60),
         }
     }
 }
@@ -67,6 +75,8 @@ pub struct ProviderConfig {
     pub headers: Vec<(String, Secret)>,
     pub models: Vec<ModelInfo>,
     pub timeouts: Timeouts,
+    /// Text, thoughts and arguments of one answer; a longer one is ended there.
+    pub answer_bytes_max: usize,
 }
 
 impl ProviderConfig {
@@ -80,6 +90,7 @@ impl ProviderConfig {
             headers: Vec::new(),
             models: Vec::new(),
             timeouts: Timeouts::default(),
+            answer_bytes_max: ANSWER_BYTES_MAX,
         }
     }
 }

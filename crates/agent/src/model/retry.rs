@@ -12,8 +12,6 @@ use super::{ModelError, ModelErrorKind};
 pub(super) const TRIES_MAX: u32 = 5;
 const FIRST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Whoever asks for more than this is told to the person instead.
-const ASKED_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
@@ -21,21 +19,41 @@ pub(super) enum Next {
     GiveUp,
 }
 
+/// What is left of patience.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Whoever asks for a longer wait than this is told to the person instead.
+    pub(super) asked_max: Duration,
+    /// Until the whole is given up.
+    pub(super) left: Duration,
+}
+
 /// `tries` have failed, the last one with `error`. `chance` is any number below 1.
-pub(super) fn after(error: &ModelError, tries: u32, chance: f64) -> Next {
+pub(super) fn after(error: &ModelError, tries: u32, chance: f64, patience: Patience) -> Next {
     let ModelErrorKind::Passing { retry_after } = error.kind else {
         return Next::GiveUp;
     };
     match retry_after {
         _ if tries >= TRIES_MAX => Next::GiveUp,
-        Some(asked) if asked > ASKED_MAX => Next::GiveUp,
+        Some(asked) if asked > patience.asked_max => Next::GiveUp,
         Some(asked) => Next::AskAgain { after: asked },
         None => {
             let doubled = FIRST.saturating_mul(1 << (tries.clamp(1, 8) - 1));
-            let spread = doubled.mul_f64(1.0 + 0.25 * chance.clamp(0.0, 1.0));
-            Next::AskAgain { after: spread.min(LONGEST) }
+            let spread = doubled.mul_f64(1.0 + 0.25 * chance.clamp(0.0, 1.0)).min(LONGEST);
+            if spread < patience.left { Next::AskAgain { after: spread } } else { Next::GiveUp }
         }
     }
+}
+
+/// `1 day 2 h`, the two largest units.
+pub(super) fn in_words(wait: Duration) -> String {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")];
+    let first = parts.iter().position(|(count, _)| *count > 0).unwrap_or(3);
+    let shown = parts.iter().skip(first).take(2).filter(|(count, _)| *count > 0);
+    let shown: Vec<_> = shown.map(|(count, unit)| format!("{count} {unit}")).collect();
+    if shown.is_empty() { "0 s".into() } else { shown.join(" ") }
 }
 
 /// How long the provider wants to be left alone.
@@ -108,10 +126,40 @@ mod tests {
         assert_eq!(http_date("Mon, 99 Nov 2026 08:30:00 GMT"), None);
     }
 
+    const PATIENCE: Patience =
+        Patience { asked_max: Duration::from_secs(60), left: Duration::from_secs(600) };
+
+    #[test]
+    fn a_wait_is_told_in_the_units_that_fit() {
+        for (seconds, told) in [
+            (0.0, "0 s"),
+            (0.2, "1 s"),
+            (61.0, "1 min 1 s"),
+            (3600.0, "1 h"),
+            (86_400.0, "1 d"),
+            (100_000.0, "1 d 3 h"),
+        ] {
+            assert_eq!(in_words(Duration::from_secs_f64(seconds)), told);
+        }
+    }
+
+    #[test]
+    fn nothing_is_asked_again_when_the_time_for_it_is_over() {
+        let error = ModelError::passing("busy");
+        let short = Patience { left: Duration::from_secs(1), ..PATIENCE };
+        assert_eq!(after(&error, 1, 0.0, short), Next::GiveUp);
+        let asked = |seconds| ModelErrorKind::Passing { retry_after: Some(Duration::from_secs(seconds)) };
+        let busy = |seconds| ModelError { text: "busy".into(), kind: asked(seconds) };
+        // What the provider asks for is not taken from the time that it has.
+        let after_it = Next::AskAgain { after: Duration::from_secs(60) };
+        assert_eq!(after(&busy(60), 1, 0.0, short), after_it);
+        assert_eq!(after(&busy(61), 1, 0.0, PATIENCE), Next::GiveUp);
+    }
+
     #[test]
     fn waits_double_up_to_a_limit_and_end() {
         let error = ModelError::passing("busy");
-        let seconds = |tries, chance| match after(&error, tries, chance) {
+        let seconds = |tries, chance| match after(&error, tries, chance, PATIENCE) {
             Next::AskAgain { after } => Some(after.as_secs_f64()),
             Next::GiveUp => None,
         };
@@ -128,7 +176,7 @@ mod tests {
         let hours = Some(Duration::from_secs(7200));
         let patient = ModelError { text: "".into(), kind: ModelErrorKind::Passing { retry_after: hours } };
         for error in [lasting, too_long, patient] {
-            assert_eq!(after(&error, 1, 0.5), Next::GiveUp, "{error}");
+            assert_eq!(after(&error, 1, 0.5, PATIENCE), Next::GiveUp, "{error}");
         }
     }
 }

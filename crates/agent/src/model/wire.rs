@@ -151,7 +151,7 @@ impl Decoder {
     /// Takes in some bytes of the reply, split anywhere, and adds what they say to `events`.
     pub fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
         let cut = self.frames.push(bytes);
-        let read = self.read(false);
+        let read = self.read(false).and_then(|()| self.judge());
         self.tell(events);
         read?;
         cut.map_err(|error| ModelError::lasting(format!("the provider sent too much: {error}")))
@@ -165,6 +165,7 @@ impl Decoder {
         if read.is_ok() && known {
             self.reply.end();
         }
+        let read = read.and_then(|()| self.judge());
         self.tell(events);
         read?;
         if known { Ok(()) } else { Err(trouble::cut()) }
@@ -173,6 +174,22 @@ impl Decoder {
     /// The reply is complete; nothing more is expected.
     pub fn ended(&self) -> bool {
         self.reply.ended()
+    }
+
+    /// How much was said so far: text, thoughts, and arguments of calls also where they are not complete.
+    pub fn bytes(&self) -> usize {
+        self.reply.bytes()
+    }
+
+    /// An end alone is no answer.
+    fn judge(&mut self) -> Result<(), ModelError> {
+        match self.reply.flaw().filter(|_| self.reply.is_due()) {
+            Some(flaw) => {
+                self.reply.withdraw();
+                Err(ModelError::passing(flaw))
+            }
+            None => Ok(()),
+        }
     }
 
     fn read(&mut self, last: bool) -> Result<(), ModelError> {

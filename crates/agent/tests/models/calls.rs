@@ -23,16 +23,23 @@ enum Does {
     BreaksOff(String),
     /// Says so much and then nothing, until the other end is gone.
     Stalls(String),
+    /// Shows that it lives and says nothing, until the other end is gone.
+    Pings,
 }
 
 /// A provider that does one thing after the other. What it was asked comes back, and at the end of a
 /// stall that the other end is gone.
 fn provider(does: Vec<Does>) -> (Provider, Receiver<String>) {
+    limited(does, |_| {})
+}
+
+fn limited(does: Vec<Does>, set: impl FnOnce(&mut ProviderConfig)) -> (Provider, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = ProviderConfig::new("acme", Wire::Chat);
     config.base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     config.key = Some(Secret::new(KEY));
     config.timeouts.idle = Duration::from_secs(2);
+    set(&mut config);
     let (told, asked) = channel();
     std::thread::spawn(move || {
         for what in does {
@@ -42,6 +49,7 @@ fn provider(does: Vec<Does>) -> (Provider, Receiver<String>) {
             let (status, headers, body, length) = match &what {
                 Does::Answers(status, headers, body) => (*status, *headers, body, body.len()),
                 Does::BreaksOff(body) | Does::Stalls(body) => ("200 OK", "", body, 100_000),
+                Does::Pings => ("200 OK", "", &String::new(), 100_000),
             };
             let head = format!(
                 "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n"
@@ -50,6 +58,11 @@ fn provider(does: Vec<Does>) -> (Provider, Receiver<String>) {
             if let Does::Stalls(_) = what {
                 let gone = matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_));
                 told.send(format!("gone: {gone}")).unwrap();
+            }
+            if let Does::Pings = what {
+                stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+                while stream.write_all(b": ping\n\n").is_ok() && !matches!(stream.read(&mut [0; 16]), Ok(0)) {
+                }
             }
         }
     });
@@ -223,4 +236,92 @@ async fn whoever_drops_the_stream_closes_the_connection() {
     // The connection's own task sees that nobody listens when it next runs.
     let (_, gone) = tokio::time::timeout(DEADLINE, heard).await.unwrap().unwrap();
     assert_eq!(gone, "gone: true");
+}
+
+const BUSY: &str = "429 Too Many Requests";
+
+/// M1: a wait of any length is said; a long one is the person's to decide.
+#[tokio::test]
+async fn a_provider_that_wants_to_be_left_alone_for_a_day_is_told_at_once() {
+    for (seconds, told) in [("61", "1 min 1 s"), ("86400", "1 d"), ("604800", "7 d")] {
+        let headers: &'static str = format!("retry-after: {seconds}\r\n").leak();
+        let (provider, _asked) = provider(vec![Does::Answers(BUSY, headers, "{}".into())]);
+        let (events, error) = ask(&provider).await;
+        let error = error.unwrap().text;
+        assert_eq!(events, []);
+        let wait = format!("it asks to wait {told}: prompt again then or choose another model");
+        assert!(error.contains(&wait) && error.contains("retry_after_max"), "{error}");
+    }
+}
+
+/// M2: an end is no answer.
+#[tokio::test]
+async fn an_answer_without_a_word_is_asked_for_again_and_then_an_error() {
+    let empty = [
+        "data: [DONE]\n\n",
+        "",
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n",
+    ];
+    for body in empty {
+        let (provider, _asked) = provider(vec![Does::Answers("200 OK", "", body.into()), answer()]);
+        let (events, error) = ask(&provider).await;
+        assert_eq!(error, None, "{body}");
+        assert!(
+            matches!(&events[0], ModelEvent::Notice(text) if text.contains("trying again")),
+            "{events:?}"
+        );
+        assert!(events.contains(&ModelEvent::Text("Hi.".into())), "{events:?}");
+    }
+}
+
+/// M3: what came is kept, the rest is not waited for.
+#[tokio::test]
+async fn an_answer_without_an_end_is_ended_at_the_limit() {
+    let piece = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{text}}}]}}\n\n");
+    let long = "x".repeat(600);
+    for delta in [
+        format!("{{\"content\":\"{long}\"}}"),
+        format!("{{\"reasoning_content\":\"{long}\"}}"),
+        format!(
+            "{{\"tool_calls\":[{{\"index\":0,\"id\":\"c\",\"function\":{{\"name\":\"f\",\"arguments\":\"{long}\"}}}}]}}"
+        ),
+    ] {
+        let (provider, asked) =
+            limited(vec![Does::Stalls(piece(&delta).repeat(2))], |config| config.answer_bytes_max = 1000);
+        let (events, error) = ask(&provider).await;
+        assert_eq!(error, None);
+        let [.., ModelEvent::Notice(notice), ModelEvent::Done { stop }] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(*stop, agent::ModelStop::MaxTokens);
+        assert!(notice.contains("1000 bytes") && notice.contains("answer_bytes_max"), "{notice}");
+        let heard = tokio::task::spawn_blocking(move || {
+            (asked.recv_timeout(DEADLINE).unwrap(), asked.recv_timeout(DEADLINE).unwrap())
+        });
+        // The connection's own task sees that nobody listens when it next runs.
+        let (_, gone) = tokio::time::timeout(DEADLINE, heard).await.unwrap().unwrap();
+        assert_eq!(gone, "gone: true");
+    }
+}
+
+/// M4: with nothing but signs of life a model is given up, and the person hears of it meanwhile.
+#[tokio::test]
+async fn a_model_that_says_nothing_is_given_up_in_time() {
+    let hangs = || Does::Stalls(String::new());
+    let (provider, _asked) = limited(vec![hangs(), hangs(), hangs()], |config| {
+        config.timeouts.idle = Duration::from_millis(400);
+        config.timeouts.give_up = Duration::from_millis(1500);
+    });
+    let (events, error) = ask(&provider).await;
+    let error = error.unwrap().text;
+    // The second try would begin after what is left.
+    assert!(error.contains("nothing more was said for 0.4 s"), "{error}");
+    assert_eq!(events, [], "{events:?}");
+    let (provider, _asked) = limited(vec![Does::Pings], |config| {
+        config.timeouts.give_up = Duration::from_millis(900);
+    });
+    let (_, error) = ask(&provider).await;
+    let error = error.unwrap().text;
+    assert!(error.contains("has said nothing for 1 s"), "{error}");
 }

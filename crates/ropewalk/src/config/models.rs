@@ -2,7 +2,9 @@
 //!
 //! Only the person's own file is asked: a project that could name a provider could read every prompt.
 
-use agent::{Price, Wire};
+use std::time::Duration;
+
+use agent::{Price, ProviderConfig, Wire};
 use toml_edit::{Item, TableLike};
 
 use super::{list_of, text_of};
@@ -21,6 +23,54 @@ pub struct ModelSettings {
     pub session_usd: Option<f64>,
     pub day_usd: Option<f64>,
     pub refuse_unknown: bool,
+    pub limits: ModelLimits,
+}
+
+/// `[limits]`: how long a model is waited for, and how much it may say at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelLimits {
+    pub first_byte_timeout: Option<u64>,
+    pub idle_timeout: Option<u64>,
+    pub give_up_after: Option<u64>,
+    pub retry_after_max: Option<u64>,
+    pub answer_bytes_max: Option<usize>,
+}
+
+impl ModelLimits {
+    fn read(item: &Item) -> Result<Self, String> {
+        let table = item.as_table_like().ok_or("limits is written as [limits]")?;
+        let mut limits = Self::default();
+        for (key, item) in table.iter() {
+            let number = || count_of(key, item);
+            let seconds = || number().map(|seconds| Some(seconds as u64));
+            match key {
+                "first_byte_timeout" => limits.first_byte_timeout = seconds()?,
+                "idle_timeout" => limits.idle_timeout = seconds()?,
+                "give_up_after" => limits.give_up_after = seconds()?,
+                "retry_after_max" => limits.retry_after_max = seconds()?,
+                "answer_bytes_max" => limits.answer_bytes_max = Some(number()?),
+                _ => {
+                    return Err(format!(
+                        "limits are first_byte_timeout, idle_timeout, give_up_after, retry_after_max and \
+                         answer_bytes_max, not {key}"
+                    ));
+                }
+            }
+        }
+        Ok(limits)
+    }
+
+    /// Puts what is set in place of what is usual.
+    pub fn apply(self, config: &mut ProviderConfig) {
+        let set = |place: &mut Duration, seconds: Option<u64>| {
+            *place = seconds.map_or(*place, Duration::from_secs);
+        };
+        set(&mut config.timeouts.answer, self.first_byte_timeout);
+        set(&mut config.timeouts.idle, self.idle_timeout);
+        set(&mut config.timeouts.give_up, self.give_up_after);
+        set(&mut config.timeouts.retry_after_max, self.retry_after_max);
+        config.answer_bytes_max = self.answer_bytes_max.unwrap_or(config.answer_bytes_max);
+    }
 }
 
 /// One of `[[providers]]`.
@@ -59,6 +109,7 @@ impl ModelSettings {
             }
             "models" => self.models = tables(key, item)?.into_iter().map(model).collect::<Result<_, _>>()?,
             "budget" => self.budget(item)?,
+            "limits" => self.limits = ModelLimits::read(item)?,
             _ => return Ok(false),
         }
         Ok(true)

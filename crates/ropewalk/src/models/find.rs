@@ -74,6 +74,9 @@ pub fn find(
         found.correct(entry);
     }
     found.narrow(&settings.available);
+    for provider in &mut found.providers {
+        settings.limits.apply(&mut provider.config);
+    }
     found
 }
 

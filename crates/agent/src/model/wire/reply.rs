@@ -22,6 +22,10 @@ pub(in super::super) struct Reply {
     stop: Option<ModelStop>,
     usage: Option<Usage>,
     refused: bool,
+    /// The provider has announced calls.
+    promised: bool,
+    /// How much was said so far: text, thoughts and arguments.
+    bytes: usize,
     state: State,
 }
 
@@ -49,6 +53,7 @@ impl Reply {
         if text.is_empty() {
             return;
         }
+        self.bytes += text.len();
         match self.said.last_mut() {
             Some(ModelEvent::Text(said)) => said.push_str(text),
             _ => self.said.push(ModelEvent::Text(text.to_owned())),
@@ -59,6 +64,7 @@ impl Reply {
         if text.is_empty() {
             return;
         }
+        self.bytes += text.len();
         match self.said.last_mut() {
             Some(ModelEvent::Thinking(said)) => said.push_str(text),
             _ => self.said.push(ModelEvent::Thinking(text.to_owned())),
@@ -107,12 +113,15 @@ impl Reply {
     }
 
     pub(in super::super) fn arguments(&mut self, key: CallKey, piece: &str) {
+        self.bytes += piece.len();
         self.calls[key.0].arguments.push_str(piece);
     }
 
     /// The arguments as a whole, where a wire repeats them.
     pub(in super::super) fn set_arguments(&mut self, key: CallKey, arguments: &str) {
-        arguments.clone_into(&mut self.calls[key.0].arguments);
+        let known = &mut self.calls[key.0].arguments;
+        self.bytes += arguments.len().saturating_sub(known.len());
+        arguments.clone_into(known);
     }
 
     pub(in super::super) fn arguments_of(&self, key: CallKey) -> &str {
@@ -144,6 +153,32 @@ impl Reply {
 
     pub(in super::super) fn stop(&self) -> Option<ModelStop> {
         self.stop
+    }
+
+    /// Calls have to come, or the reply is not what it says it is.
+    pub(in super::super) fn promise_calls(&mut self) {
+        self.promised = true;
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Why a reply that has ended is none.
+    pub(super) fn flaw(&self) -> Option<&'static str> {
+        let nothing = self.bytes == 0 && self.calls.is_empty() && !self.refused;
+        match self.stop {
+            None if nothing => Some("the answer ended before anything was said"),
+            Some(ModelStop::Finished) if self.promised && self.calls.is_empty() => {
+                Some("the model announced tool calls and sent none")
+            }
+            None | Some(ModelStop::Finished | ModelStop::MaxTokens | ModelStop::Refusal) => None,
+        }
+    }
+
+    /// It is over and was no reply: nobody is told that it ended.
+    pub(super) fn withdraw(&mut self) {
+        self.state = State::Told;
     }
 
     pub(in super::super) fn set_usage(&mut self, usage: Usage) {
