@@ -502,13 +502,16 @@ impl Body {
     pub fn must_sync(&self) -> bool {
         match self {
             Self::Resolved { by, .. } => !matches!(by, Resolver::Policy { .. }),
+            // A prompt's number and a question's are given to clients with these: an event that was
+            // lost would leave its number to another one.
             Self::TurnQueued { .. }
+            | Self::TurnStarted
+            | Self::UserMessage { .. }
+            | Self::Asked { .. }
             | Self::SettingChanged { .. }
             | Self::Cleared
             | Self::TurnEnded { .. } => true,
-            Self::TurnStarted
-            | Self::UserMessage { .. }
-            | Self::Text { .. }
+            Self::Text { .. }
             | Self::Thought { .. }
             | Self::Plan { .. }
             | Self::ToolStarted(_)
@@ -520,7 +523,6 @@ impl Body {
             | Self::ToolEnded(_)
             | Self::FileEdited { .. }
             | Self::FileShown { .. }
-            | Self::Asked { .. }
             | Self::CancelRequested
             | Self::PolicyBlocked { .. }
             | Self::Usage(_)

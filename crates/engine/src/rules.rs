@@ -55,7 +55,8 @@ pub trait Rules: Send + Sync + 'static {
     }
 
     /// Keeps an answer as the narrowest rule that means it. It counts from the moment of the call; the
-    /// future says whether it will also count after a restart, and names the rule.
+    /// future ends when it will also count after a crash or a power cut, and names the rule, or says why
+    /// it will not. The answer is shown to nobody before that.
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>>;
 }
 

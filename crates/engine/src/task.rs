@@ -52,7 +52,7 @@ const MESSAGES_PER_TURN: u64 = 1 << 20;
 enum Wake {
     Command(Envelope),
     Reports,
-    Stored(Result<(), StoreError>),
+    Stored(Result<Vec<String>, StoreError>),
     Deadline,
 }
 
@@ -97,6 +97,8 @@ pub(crate) struct Task {
     /// Reused between wakes.
     taken: Vec<Report>,
     writing: Option<Writing>,
+    /// Rules that answers make. Each is written before the events of its answer are.
+    unwritten_rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>,
     /// What waits for the store to have an event.
     after_write: VecDeque<(Seq, AfterWrite)>,
     /// Tools that wait for a person.
@@ -119,7 +121,8 @@ struct Writing {
     events: Vec<Arc<Event>>,
     /// The session as it is after exactly these events.
     snapshot: Snapshot,
-    done: BoxFuture<'static, Result<(), StoreError>>,
+    /// Answers with why rules could not be saved.
+    done: BoxFuture<'static, Result<Vec<String>, StoreError>>,
 }
 
 enum AfterWrite {
@@ -189,6 +192,7 @@ impl Task {
             reports_in,
             taken: Vec::new(),
             writing: None,
+            unwritten_rules: Vec::new(),
             after_write: VecDeque::new(),
             waiting: HashMap::new(),
             asked_at: BTreeMap::new(),
@@ -226,7 +230,7 @@ impl Task {
                     drop(reply.send(outcome));
                 }
                 Wake::Reports => self.take_reports(),
-                Wake::Stored(Ok(())) => self.written(),
+                Wake::Stored(Ok(unsaved)) => self.written(unsaved),
                 Wake::Stored(Err(error)) => return self.give_up(&error).await,
                 Wake::Deadline => self.deadline(),
             }
@@ -434,15 +438,7 @@ impl Task {
             let notice = Body::Notice { level: NoticeLevel::Info, text: text.into() };
             return self.record(Origin::Engine, self.session.running(), notice);
         }
-        let kept = self.rules.remember(Remembered { workspace, tool, subject, allow });
-        self.tracker.spawn(async move {
-            match kept.await {
-                Ok(rule) => tracing::info!(%rule, allow, "an answer is remembered as a rule"),
-                Err(error) => {
-                    tracing::warn!(%error, "the answer is remembered only until this server stops");
-                }
-            }
-        });
+        self.unwritten_rules.push(self.rules.remember(Remembered { workspace, tool, subject, allow }));
     }
 
     fn cancel_turn(&mut self) {
@@ -476,12 +472,18 @@ impl Task {
             let sync = events.iter().any(|event| event.body.must_sync());
             let batch = Batch { session: self.id.clone(), epoch: self.epoch, events: events.clone(), sync };
             let store = Arc::clone(&self.store);
-            let done = Box::pin(async move { store.append(batch).await });
+            let rules = std::mem::take(&mut self.unwritten_rules);
+            let done = Box::pin(async move {
+                // Whoever sees an answer for good can rely on its rule, also after a crash. One that is
+                // written for an answer that nobody saw does what the person wanted.
+                let unsaved = save(rules).await;
+                store.append(batch).await.map(|()| unsaved)
+            });
             self.writing = Some(Writing { events, snapshot: self.take_snapshot(), done });
         }
     }
 
-    fn written(&mut self) {
+    fn written(&mut self, unsaved: Vec<String>) {
         let Some(Writing { events, snapshot, .. }) = self.writing.take() else {
             return;
         };
@@ -495,6 +497,14 @@ impl Task {
                 Some((_, AfterWrite::Tell { reply, verdict })) => drop(reply.send(verdict)),
                 None => {}
             }
+        }
+        for reason in unsaved {
+            let text = format!(
+                "the answer counts only until this server stops, because its rule could not be saved: \
+                 {reason}"
+            );
+            let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+            self.record(Origin::Engine, self.session.running(), notice);
         }
     }
 
@@ -644,7 +654,22 @@ fn snapshot_of(
     }
 }
 
-async fn stored(writing: &mut Option<Writing>) -> Result<(), StoreError> {
+/// Writes the rules one after the other; answers with why some could not be written.
+async fn save(rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>) -> Vec<String> {
+    let mut unsaved = Vec::new();
+    for rule in rules {
+        match rule.await {
+            Ok(rule) => tracing::info!(%rule, "an answer is remembered as a rule"),
+            Err(error) => {
+                tracing::warn!(%error, "the answer is remembered only until this server stops");
+                unsaved.push(error);
+            }
+        }
+    }
+    unsaved
+}
+
+async fn stored(writing: &mut Option<Writing>) -> Result<Vec<String>, StoreError> {
     match writing {
         Some(writing) => writing.done.as_mut().await,
         None => std::future::pending().await,

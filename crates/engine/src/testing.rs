@@ -35,6 +35,8 @@ pub(crate) struct Switched {
     pub appends: AtomicUsize,
     /// Appends wait while this is set.
     pub stuck: AtomicBool,
+    /// What was appended since the last sync.
+    pub unsynced: Mutex<Vec<Arc<Event>>>,
     /// Done once, after a read has found what it answers and before it does.
     pub during_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -66,6 +68,13 @@ impl Store for Switched {
                 return Err(StoreError::Write { reason: "the disk is full".into() });
             }
             tokio::task::yield_now().await;
+            {
+                let mut unsynced = self.unsynced.lock().unwrap();
+                unsynced.extend(batch.events.iter().cloned());
+                if batch.sync {
+                    unsynced.clear();
+                }
+            }
             self.inner.append(batch).await
         })
     }

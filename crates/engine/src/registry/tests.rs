@@ -1,5 +1,6 @@
 //! Many sessions in one house, with a store, an agent and a clock of the tests' own.
 
+mod answers;
 mod failing;
 mod races;
 mod rooms;

@@ -83,7 +83,14 @@ fn real(path: &Path) -> PathBuf {
 
 fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
     let mode = if owner == Owner::User { 0o700 } else { 0o755 };
-    DirBuilder::new().recursive(true).mode(mode).create(folder)
+    let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+    // A synced file in a folder that a power cut takes away is gone too.
+    let around = made.into_iter().filter_map(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
+    for parent in around {
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// The folder itself is locked: the file is another one after every write, and a lock file would
