@@ -63,6 +63,8 @@ pub use settings::{
     APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING, approval_spec,
     full_id, full_name,
 };
-pub use store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreResult};
+pub use store::{
+    Batch, Claim, ListQuery, NewSession, POSITIONS_RESERVED, Page, SessionRow, Store, StoreError, StoreResult,
+};
 pub use title::first_words;
 pub use turns::Turns;

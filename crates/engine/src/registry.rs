@@ -320,7 +320,8 @@ impl Registry {
         self.end(id).await;
         let seat = self.make_room().await?;
         let claim = store.claim(&row.id).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, store, Start::default()).await
+        let effects = if claim.leaves_gap() { vec![events_missing()] } else { Vec::new() };
+        self.start(seat, claim, store, Start { effects, ..Start::default() }).await
     }
 
     /// A new session that begins with everything the source has written so far.
@@ -744,6 +745,14 @@ impl Live {
     fn last_used(&self) -> Timestamp {
         self.touched.max(self.handle.snapshot().updated_at)
     }
+}
+
+/// Says in a log that it may lack its latest events, and takes the first position after them.
+fn events_missing() -> Effect {
+    let text = "the machine or its disk stopped without warning; what happened here in the last moments \
+                before that may be missing";
+    let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+    Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() }
 }
 
 /// Rebuilds the state from the log; returns where its history was last cleared.

@@ -10,6 +10,11 @@ use crate::backend::BoxFuture;
 use crate::event::Event;
 use crate::ids::{Epoch, Principal, Seq, SessionId, Timestamp};
 
+/// Positions that a store reserves at once, durably, before it gives the first of them to an event. After
+/// a power cut it leaves out the rest of them and as many again, so the gap is longer than this. Shorter
+/// gaps are those of versions that left out the rest alone.
+pub const POSITIONS_RESERVED: u64 = 1 << 16;
+
 pub type StoreResult<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 pub trait Store: Send + Sync + 'static {
@@ -83,6 +88,13 @@ pub struct Claim {
     /// The next event gets this position. After a power cut it is past everything that may have been
     /// shown to anybody, so a position is never given twice.
     pub next_seq: Seq,
+}
+
+impl Claim {
+    /// Events that were shown to somebody may be missing: positions are left out after the last one.
+    pub fn leaves_gap(&self) -> bool {
+        self.next_seq > self.row.last_seq.next()
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Where in a log the updates stand that a dialect counts.
 //!
 //! Such a dialect numbers what it shows from 1, without gaps, and shows the same to everybody. So the
-//! number of an update is a function of the log, and survives whatever the log survives.
+//! number of an update is a function of the log, and survives whatever the log survives. Events that a
+//! power cut took leave a gap in the log's positions, and one as long in the numbers.
 //!
 //! Counting needs the log from its beginning, which for a long session is much to read. So what was
 //! counted is remembered at places along the way, the same few for every session however long, and only
@@ -59,7 +60,7 @@ struct Places {
 pub(crate) struct Found {
     /// Everything after this is to be told.
     pub(crate) from: Counted,
-    /// Older updates were asked for than those that are kept.
+    /// Older updates were asked for than those that are kept, or those after one that there never was.
     pub(crate) truncated: bool,
 }
 
@@ -76,12 +77,29 @@ impl Numbers {
         let cleared = self.at(session, counting, session.snapshot().replay_from).await?;
         let places = self.counted(session, counting).await?;
         let last = places.head.updates;
-        let kept_after = last.saturating_sub(history_max).max(cleared.updates);
+        let forgotten = self.forgotten(session, counting, &places, history_max).await?;
+        let kept_after = forgotten.updates.max(cleared.updates);
         let wanted = since.max(kept_after).min(last.max(cleared.updates));
         let known = places.before(|mark| mark.updates <= wanted);
         let begin = if cleared.seq > known.seq { cleared } else { known };
         let from = walk(session, counting, begin, places.head.seq, |next| next.updates <= wanted).await?;
-        Ok(Found { from, truncated: since < kept_after })
+        Ok(Found { from, truncated: since < kept_after || since > last })
+    }
+
+    /// The place after which as many updates stand as are kept. Numbers that a power cut took are none.
+    async fn forgotten(
+        &self,
+        session: &SessionHandle,
+        counting: Counting,
+        places: &Places,
+        history_max: u64,
+    ) -> Result<Counted, StoreError> {
+        let beyond = places.head.shown().saturating_sub(history_max);
+        if beyond == 0 {
+            return Ok(Counted::default());
+        }
+        let begin = places.before(|mark| mark.shown() <= beyond);
+        walk(session, counting, begin, places.head.seq, |next| next.shown() <= beyond).await
     }
 
     /// What is counted up to and with the event at `seq`.

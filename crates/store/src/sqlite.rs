@@ -19,6 +19,7 @@ pub(crate) mod row;
 mod schema;
 mod session;
 mod sweep;
+mod uptime;
 mod writer;
 
 use std::path::PathBuf;
@@ -41,10 +42,12 @@ const QUEUE_MAX: usize = 256;
 /// What a test may want otherwise; everybody else takes the default.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Names the machine's current boot. Within one boot nothing that was written is lost, so a
-    /// session goes on without a gap even after its process was killed. `None` where the system does
-    /// not tell.
+    /// Names the machine's current boot. Within one boot, and for as long as the file system stays
+    /// mounted, nothing that was written is lost, so a session goes on without a gap even after its
+    /// process was killed. `None` where the system does not tell.
     pub boot: Option<Arc<str>>,
+    /// Names the mount, if the system is not to be asked.
+    pub mount: Option<Arc<str>>,
     /// Pays for the first write at once, before anybody waits for it.
     pub warm: bool,
 }
@@ -52,7 +55,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        Self { boot: boot.ok().map(|id| id.trim().into()), warm: false }
+        Self { boot: boot.ok().map(|id| id.trim().into()), mount: None, warm: false }
     }
 }
 

@@ -92,6 +92,8 @@ pub struct Server {
     registry: Option<Arc<Registry>>,
     connections: JoinSet<()>,
     stop: watch::Sender<bool>,
+    /// Power cuts so far: the machine is up for the first time, the second, and so on.
+    power_cuts: u32,
 }
 
 impl Server {
@@ -106,6 +108,7 @@ impl Server {
             registry: None,
             connections: JoinSet::new(),
             stop: watch::Sender::new(false),
+            power_cuts: 0,
         };
         std::fs::create_dir(server.workspace()).expect("a workspace");
         server.registry = Some(server.open());
@@ -232,6 +235,27 @@ impl Server {
         self.registry = Some(self.open());
     }
 
+    /// The disk as it is at this moment. What was synced before is on it, and nothing that comes later.
+    pub fn disk(&self) -> TempDir {
+        let copy = tempfile::tempdir().expect("a folder for a copy of the disk");
+        copy_database(&self.state(), copy.path());
+        copy
+    }
+
+    /// Cuts the power. What comes up again is this disk, with everything lost that was written after it.
+    pub async fn power_cut(&mut self, disk: &TempDir) {
+        self.shut_down().await;
+        std::fs::remove_dir_all(self.state()).expect("the state of before");
+        std::fs::create_dir(self.state()).expect("a folder");
+        copy_database(disk.path(), &self.state());
+        self.power_cuts += 1;
+        self.registry = Some(self.open());
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
     /// Ends the test: fails if it left something behind.
     pub async fn stop(mut self) {
         let all = self.registry().list(ListQuery::all(Principal::local())).await.expect("a list");
@@ -243,10 +267,10 @@ impl Server {
     fn open(&self) -> Arc<Registry> {
         let store: Arc<dyn Store> = match &self.setup.keep {
             Keep::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
-            Keep::Disk => open_file(self.folder.path().join("state/sessions.db")),
+            Keep::Disk => self.open_file(self.state().join("sessions.db")),
             Keep::Nowhere => {
                 std::fs::write(self.folder.path().join("file"), "").expect("a file");
-                open_file(self.folder.path().join("file/sessions.db"))
+                self.open_file(self.folder.path().join("file/sessions.db"))
             }
         };
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
@@ -260,6 +284,12 @@ impl Server {
         });
         registry.start_reaper();
         registry
+    }
+
+    fn open_file(&self, path: PathBuf) -> Arc<dyn Store> {
+        let boot = format!("boot-{}", self.power_cuts);
+        let options = store::Options { boot: Some(boot.into()), ..store::Options::default() };
+        Arc::new(SqliteStore::open(path, options))
     }
 
     async fn shut_down(&mut self) {
@@ -289,8 +319,12 @@ pub async fn run(setup: Setup, test: impl AsyncFnOnce(&mut Server)) {
     server.stop().await;
 }
 
-fn open_file(path: PathBuf) -> Arc<dyn Store> {
-    Arc::new(SqliteStore::open(path, store::Options::default()))
+/// The file and its log; the index beside them is made anew from the log.
+fn copy_database(from: &Path, to: &Path) {
+    for name in ["sessions.db", "sessions.db-wal"] {
+        let copied = std::fs::copy(from.join(name), to.join(name));
+        assert!(copied.is_ok() || name.ends_with("-wal"), "{name} cannot be copied: {copied:?}");
+    }
 }
 
 /// Time that passes by looking at it, a millisecond each time, and by a test's word.

@@ -150,6 +150,8 @@ pub struct Counted {
     pub seq: Seq,
     /// The number of the last update.
     pub updates: u64,
+    /// Numbers up to that one that no update has, because a power cut took it or may have.
+    pub lost: u64,
     pub totals: Totals,
 }
 
@@ -159,10 +161,16 @@ impl Counted {
     pub fn add(&mut self, event: &Event, updates: u64) {
         let lost = event.seq.0.saturating_sub(self.seq.0).saturating_sub(1);
         self.updates = self.updates.saturating_add(lost).saturating_add(updates);
+        self.lost = self.lost.saturating_add(lost);
         self.seq = event.seq;
         if let Body::Usage(usage) = &event.body {
             self.totals.add_from(&event.origin, usage);
         }
+    }
+
+    /// How many updates there are.
+    pub fn shown(&self) -> u64 {
+        self.updates.saturating_sub(self.lost)
     }
 }
 

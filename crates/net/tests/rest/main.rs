@@ -5,6 +5,7 @@ mod door;
 mod events;
 mod page;
 mod permissions;
+mod power;
 mod readers;
 mod rest_of_it;
 mod sessions;

@@ -16,8 +16,8 @@ use super::request::{Failure, Loss};
 use super::row::{path_value, signed, unsigned};
 
 /// Positions reserved at once. A session that streams syncs once per so many events on this account,
-/// and a power cut skips at most so many positions.
-pub(super) const BLOCK: u64 = 1 << 16;
+/// and a power cut skips at most twice as many positions.
+pub(super) const BLOCK: u64 = engine::POSITIONS_RESERVED;
 
 /// Up to where this process has reserved positions, as committed. What is not in here is taken as
 /// not reserved, which at worst costs a sync.

@@ -4,6 +4,8 @@
 //! after any claim is synced, and the claim with it. A power cut then finds either the state before
 //! the claim, in which nothing of it was shown, or the claim itself. A new session needs no such
 //! care: if its creation is lost, so is its id, and no position can be given twice.
+//! **Invariant:** positions that a claim leaves out stay left out, also if nothing is appended under it:
+//! they count as given from then on.
 
 use engine::{Claim, Epoch, NewSession, Seq, SessionId, StoreError};
 use rusqlite::{Connection, OptionalExtension};
@@ -13,11 +15,13 @@ use super::append::BLOCK;
 use super::owner::Owners;
 use super::request::Failure;
 use super::row::{HOLDER_COLUMN, SESSION_COLUMNS, path_value, session_row, signed, unsigned};
+use super::uptime;
 
 /// This process, as a session's row names it.
 pub(super) struct Identity<'a> {
     pub(super) owners: &'a mut Owners,
-    pub(super) boot: Option<&'a str>,
+    /// The boot and the mount, as [`uptime`] names them.
+    pub(super) uptime: Option<&'a str>,
 }
 
 impl Identity<'_> {
@@ -90,17 +94,20 @@ pub(super) fn claim(
     if row.busy && alive {
         return Err(StoreError::BusyElsewhere.into());
     }
-    // Nothing can be missing if the last owner gave the session back, or if the machine has not been
-    // down since it wrote.
+    // Nothing can be missing if the last owner gave the session back, or if the machine has been up, and
+    // the file system mounted, since it wrote.
     let released = holder.is_none();
-    let up_since =
-        alive || holder.as_ref() == Some(&own) || (boot.is_some() && boot.as_deref() == identity.boot);
-    let last = if released || up_since { row.last_seq.0 } else { row.last_seq.0.max(reserved) };
+    let up_since = alive || holder.as_ref() == Some(&own) || uptime::lasts(boot.as_deref(), identity.uptime);
+    let lost = !released && !up_since && reserved > row.last_seq.0;
+    // Twice what may be lost: readers that number what they show can tell this gap from those of earlier
+    // versions, which they have not counted.
+    let last = if lost { reserved + BLOCK } else { row.last_seq.0 };
     connection
         .prepare_cached(
-            "UPDATE acp_sessions SET epoch = ?2, holder = ?3, boot = ?4, reserved_seq = ?5 WHERE id = ?1",
+            "UPDATE acp_sessions SET epoch = ?2, holder = ?3, boot = ?4, reserved_seq = ?5, last_seq = ?5
+             WHERE id = ?1",
         )?
-        .execute((id.as_str(), signed(epoch.0), own, identity.boot, signed(last)))?;
+        .execute((id.as_str(), signed(epoch.0), own, identity.uptime, signed(last)))?;
     Ok(Claim { epoch, row, next_seq: Seq(last + 1) })
 }
 
@@ -161,7 +168,7 @@ fn insert(
     last_seq: Seq,
 ) -> Result<i64, Failure> {
     let roots = record::encode_paths(&session.roots)?;
-    let boot = identity.boot;
+    let boot = identity.uptime;
     let reserved = signed(last_seq.0 + BLOCK);
     let last_seq = signed(last_seq.0);
     connection

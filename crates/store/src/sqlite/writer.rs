@@ -20,6 +20,7 @@ use super::request::{Answer, Failure, Loss, Write, reply};
 use super::schema;
 use super::session::{self, Identity};
 use super::sweep::Sweeps;
+use super::uptime;
 
 /// A group is closed at so many requests or events: whoever came first should not wait for ever.
 const GROUP_REQUESTS_MAX: usize = 256;
@@ -28,6 +29,8 @@ const GROUP_EVENTS_MAX: usize = 16 * 1024;
 pub(super) struct Writer {
     connection: Connection,
     options: Options,
+    /// Names the boot and the mount in which nothing that was written is lost.
+    uptime: Option<String>,
     owners: Owners,
     reservations: Reservations,
     scratch: Scratch,
@@ -67,8 +70,10 @@ impl Writer {
             }
         };
         drop(opened.send(Ok(())));
+        let mount = options.mount.as_deref().map(str::to_owned).or_else(|| uptime::mount_of(&path));
         let mut writer = Self {
             connection,
+            uptime: uptime::name(options.boot.as_deref(), mount.as_deref()),
             options,
             owners: Owners::beside(&path),
             reservations: Reservations::default(),
@@ -198,7 +203,7 @@ impl Writer {
 
     fn perform(&mut self, request: Write, sync: bool) -> (Finish, Option<Loss>) {
         let connection = &self.connection;
-        let identity = Identity { owners: &mut self.owners, boot: self.options.boot.as_deref() };
+        let identity = Identity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
         match request {
             Write::Create { session, answer } => {
                 let created = session::create(connection, identity, &session);

@@ -1,20 +1,27 @@
-//! A session's log as server-sent events, numbered from 1 without gaps.
+//! A session's log as server-sent events, numbered from 1, without gaps but for those that a power cut
+//! leaves.
 //!
 //! The number of a frame is a function of the log alone: who watches, how events were batched and
 //! whether the server was restarted make no difference. So a number that a client kept leads to the
 //! same place for ever. To find it, the log is told again from a place whose number is known, and what
 //! the client has is counted without being made.
 //!
+//! A power cut can take events whose frames were told. Their positions are left out of the log, and
+//! their numbers out of the stream: as many as they can have had.
+//!
 //! **Invariant:** between two turns nothing is remembered but the number, so a known place there is
 //! enough to go on from.
 
-use engine::{Body, Event, SessionId, Stop, Totals, TurnId, Usage};
+use engine::{Body, Event, POSITIONS_RESERVED, Seq, SessionId, Stop, Totals, TurnId, Usage};
 use serde_json::{Value, json};
 
 use super::forms;
 
 /// A turn's whole text is told again at its end. Every reader keeps it until then, so it is bounded.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// More frames than this no event becomes.
+pub const FRAMES_PER_EVENT_MAX: u64 = 4;
 
 /// In which words the log is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +36,8 @@ pub struct Stream {
     pub(super) session: SessionId,
     form: Form,
     told: u64,
+    /// The last event that was told, or counted.
+    after: Seq,
     pub(super) turn: Option<Turn>,
     /// Whether the latest turn that ended was a success; nothing while one runs.
     ended: Option<bool>,
@@ -87,7 +96,12 @@ impl Sink<'_> {
 impl Stream {
     /// A stream that has told `told` frames and stands between two turns.
     pub fn new(session: &SessionId, form: Form, told: u64) -> Self {
-        Self { session: session.clone(), form, told, turn: None, ended: None }
+        Self { session: session.clone(), form, told, after: Seq::START, turn: None, ended: None }
+    }
+
+    /// The same after this event.
+    pub fn after(self, seq: Seq) -> Self {
+        Self { after: seq, ..self }
     }
 
     /// Frames told so far, or counted.
@@ -107,7 +121,8 @@ impl Stream {
 
     /// Writes the frames of the next event, those with a number above `since`.
     pub fn tell(&mut self, event: &Event, since: u64, out: &mut Vec<u8>) {
-        let mut told = self.told;
+        let mut told = self.told.saturating_add(frames_lost(self.after, event.seq));
+        self.after = event.seq;
         let mut sink = Sink { told: &mut told, since, out };
         match self.form {
             Form::Loop => forms::tell_loop(self, event, &mut sink),
@@ -128,11 +143,32 @@ impl Stream {
         out.extend_from_slice(format!("event: end\ndata: {data}\n\n").as_bytes());
     }
 
+    /// Says that the client named a frame that this log never had. Nothing is told again, and the client
+    /// cannot know from its number what it has missed.
+    pub fn truncated(&self, since: u64, out: &mut Vec<u8>) {
+        let data = json!({
+            "session_id": self.session.as_str(),
+            "truncated": true,
+            "requested_event_id": since,
+            "last_event_id": self.told,
+            "message": "the last event id is above the newest event of this session, so nothing was told again; \
+                        begin without Last-Event-ID for everything",
+        });
+        out.extend_from_slice(format!("event: truncated\ndata: {data}\n\n").as_bytes());
+    }
+
     /// Says that something is wrong with the session itself.
     pub fn trouble(&self, text: &str, out: &mut Vec<u8>) {
         let data = json!({ "message_id": null, "error": text, "exception": "SessionTrouble" });
         out.extend_from_slice(format!("event: error\ndata: {data}\n\n").as_bytes());
     }
+}
+
+/// Numbers that are left out between two neighbours in a log, because frames may have had them. A log that
+/// an earlier version left a gap in was numbered across it.
+fn frames_lost(before: Seq, next: Seq) -> u64 {
+    let missing = next.0.saturating_sub(before.0).saturating_sub(1);
+    if missing > POSITIONS_RESERVED { missing.saturating_mul(FRAMES_PER_EVENT_MAX) } else { 0 }
 }
 
 pub(super) fn is_success(stop: Stop) -> bool {
