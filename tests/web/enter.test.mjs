@@ -1,6 +1,7 @@
 // How people come in and go out again: links, pairing with words, roles, devices that are sent away.
 
 import assert from "node:assert/strict";
+import { createServer, request } from "node:http";
 import { check, checkEverywhere, DESKTOP, PHONE, until } from "./harness.mjs";
 
 checkEverywhere("a login link works once, and leaves nothing in the address", async (scene, size) => {
@@ -101,6 +102,58 @@ check("a device that is revoked is out at once", async (scene) => {
   await phone.page.reload();
   await phone.page.getByRole("heading", { name: "You are signed out" }).waitFor();
   await until("its cookie opens nothing", async () => (await phone.page.request.get("/ui/socket")).status() >= 400);
+});
+
+check("a program on another port is sent the cookie, and can do nothing with it", async (scene) => {
+  const owner = await scene.owner(DESKTOP);
+  let stolen;
+  const thief = createServer((asked, answer) => {
+    stolen ??= asked.headers.cookie;
+    answer.setHeader("content-type", "text/html");
+    answer.end("<title>hello</title>");
+  });
+  await new Promise((ready) => thief.listen(0, "127.0.0.1", ready));
+  try {
+    const page = await owner.context.newPage();
+    await page.goto(`http://127.0.0.1:${thief.address().port}/ui/x`);
+    assert.match(stolen, /^ropewalk-\d+=/, "browsers do not look at the port");
+    assert.equal(await page.evaluate(() => localStorage.length), 0);
+    await page.close();
+  } finally {
+    await new Promise((closed) => thief.close(closed));
+  }
+  owner.refused = [];
+  const forged = (path, method, body, more = {}) =>
+    new Promise((done, fail) => {
+      const headers = { cookie: stolen, origin: scene.server.url, "content-type": "application/json", ...more };
+      const asked = request(`${scene.server.url}${path}`, { method, headers }, (answer) => done(answer.resume().statusCode));
+      asked.on("error", fail).on("upgrade", (answer, socket) => { socket.destroy(); done(101); });
+      asked.end(body);
+    });
+  const socket = { connection: "Upgrade", upgrade: "websocket", "sec-websocket-version": "13", "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==", "sec-websocket-protocol": "ropewalk.v1" };
+  assert.equal(await forged("/ui/hall", "POST", JSON.stringify({ do: "invite", role: "owner" })), 401);
+  assert.equal(await forged("/ui/leave", "POST", "{}"), 401);
+  assert.equal(await forged("/ui/socket", "GET", undefined), 401);
+  assert.equal(await forged("/ui/socket", "GET", undefined, socket), 401);
+  await owner.page.reload();
+  await owner.live();
+});
+
+check("a browser whose stored data is gone is told to sign in again, and a second tab comes back with the first", async (scene) => {
+  const owner = await scene.owner(DESKTOP);
+  const tab = await owner.context.newPage();
+  await tab.goto("/");
+  await tab.getByRole("navigation", { name: "Sessions" }).waitFor();
+  await owner.page.evaluate(() => localStorage.clear());
+  for (const page of [owner.page, tab]) {
+    await page.reload();
+    await page.getByRole("heading", { name: "Sign in again" }).waitFor();
+    await page.getByText("ropewalk up").waitFor();
+  }
+  await owner.enter(await scene.server.link());
+  await owner.live();
+  await tab.getByRole("heading", { name: "Sign in again" }).waitFor({ state: "detached" });
+  await tab.close();
 });
 
 /** The owner invites, the phone knocks, the words are compared, the phone is let in. Gives the words. */

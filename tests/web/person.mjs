@@ -147,7 +147,9 @@ export class Person {
 /** Runs in the page. */
 function openLine() {
   return new Promise((opened, fail) => {
-    const socket = new WebSocket(`ws://${location.host}/ui/socket`, "ropewalk.v1");
+    const proofs = ["proof", "proof.share"].map((name) => JSON.parse(localStorage.getItem(`ropewalk.${name}`)));
+    const offered = proofs.filter((proof) => proof !== null).map((proof) => `proof.${proof}`);
+    const socket = new WebSocket(`ws://${location.host}/ui/socket`, ["ropewalk.v1", ...offered]);
     const waiting = new Map();
     const views = new Map();
     let last = 0;

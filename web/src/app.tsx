@@ -35,11 +35,13 @@ export function App() {
   useLooking()
   useOneSession()
   const here = place.value
-  const signedOut = state.value.is === 'signedOut'
-  useEffect(() => { if (signedOut) forgetContent() }, [signedOut])
+  const line = state.value
+  const signedOut = line.is === 'signedOut'
+  // Whoever only has to sign in again finds their drafts.
+  useEffect(() => { if (line.is === 'signedOut' && !line.again) forgetContent() }, [line])
   if (arrival.value) return <><SignIn arrival={arrival.value} /><Toasts /></>
   if (here.at === 'login' || here.at === 'pair') return <><Enter mode={here.at} /><Toasts /></>
-  if (signedOut) return <><SignedOut /><Toasts /></>
+  if (signedOut) return <><SignedOut again={line.again} /><Toasts /></>
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.querySelector<HTMLElement>('textarea, a, button')?.focus() }}>To the content</a>

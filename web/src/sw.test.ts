@@ -23,6 +23,8 @@ class World {
   network: ((path: string) => Response) | null = () => new Response('<script src="/app.js"></script><link href="/index.css">', { headers: { 'content-type': 'text/html' } })
   fetched: string[] = []
   told: unknown[] = []
+  /** What was shown beside the cookie. */
+  proven: (string | undefined)[] = []
   private readonly handlers = new Map<string, (event: unknown) => void>()
 
   constructor() {
@@ -39,8 +41,9 @@ class World {
       },
     }
     const pathOf = (request: string | { url: string }) => new URL(typeof request === 'string' ? request : request.url, 'https://rope.example').pathname
-    const fetch = async (request: string | { url: string }, options?: { body?: string }) => {
+    const fetch = async (request: string | { url: string }, options?: { body?: string; headers?: Record<string, string> }) => {
       if (options?.body) this.told.push([pathOf(request), JSON.parse(options.body)])
+      if (options?.headers) this.proven.push(options.headers['x-ropewalk-proof'])
       this.fetched.push(pathOf(request))
       if (!this.network) throw new TypeError('offline')
       return this.network(pathOf(request))
@@ -212,4 +215,12 @@ test('a subscription that the push service let go of is made anew, and the serve
   const world = new World()
   await world.send('pushsubscriptionchange', { oldSubscription: { options: { userVisibleOnly: true } }, newSubscription: null })
   expect(world.told).toEqual([['/ui/hall', { do: 'push', subscription: { endpoint: 'https://push.example/2', p256dh: 'p', auth: 'a' } }]])
+  expect(world.proven).toEqual([undefined])
+})
+
+test('the proof that a page left is shown when the server is told', async () => {
+  const world = new World()
+  world.cache.set('/proof', new Response('of-this-browser'))
+  await world.send('pushsubscriptionchange', { oldSubscription: { options: { userVisibleOnly: true } }, newSubscription: null })
+  expect(world.proven).toEqual(['of-this-browser'])
 })

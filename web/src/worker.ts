@@ -1,6 +1,7 @@
 // The service worker's place in the page: it is registered, and what it asks for is done.
 
 import { signal } from '@preact/signals'
+import { copyProof } from './lib/proof'
 import { go } from './lib/router'
 import { scriptAddress } from './lib/trusted'
 
@@ -24,7 +25,7 @@ export function startWorker(): void {
   })
   addEventListener('beforeinstallprompt', (event) => { installer.value = event as Installer })
   addEventListener('appinstalled', () => { installer.value = null })
-  const register = () => void registerWorker().then(keepLoaded).then(again).catch(() => {})
+  const register = () => void registerWorker().then(copyProof).then(keepLoaded).then(again).catch(() => {})
   if (document.readyState === 'complete') register()
   else addEventListener('load', register, { once: true })
 }

@@ -39,5 +39,6 @@ async fn enter(hubs: &Hubs, code: &str, number: usize) -> anyhow::Result<Key> {
     let body = json!({ "code": code, "name": format!("browser {number}"), "person": "ops" });
     let answer = post(hubs.of(number), &hubs.public, "/ui/enter", &Key::Nobody, &body).await?;
     ensure!(answer.status == 200, "not let in: {} {}", answer.status, answer.body);
-    Ok(Key::Cookie(answer.cookie.context("no cookie")?))
+    let proof = answer.body["proof"].as_str().context("no proof")?.to_owned();
+    Ok(Key::Browser { cookie: answer.cookie.context("no cookie")?, proof })
 }

@@ -18,7 +18,7 @@ pub type Socket = WebSocketStream<TcpStream>;
 #[derive(Debug, Clone)]
 pub enum Key {
     Nobody,
-    Cookie(String),
+    Browser { cookie: String, proof: String },
     Bearer(String),
 }
 
@@ -64,7 +64,7 @@ pub async fn post(
 fn header(key: &Key) -> String {
     match key {
         Key::Nobody => String::new(),
-        Key::Cookie(cookie) => format!("cookie: {cookie}\r\n"),
+        Key::Browser { cookie, proof } => format!("cookie: {cookie}\r\nx-ropewalk-proof: {proof}\r\n"),
         Key::Bearer(token) => format!("authorization: Bearer {token}\r\n"),
     }
 }
@@ -82,8 +82,9 @@ pub async fn socket(
     headers.insert("sec-websocket-protocol", protocol.parse()?);
     match key {
         Key::Nobody => {}
-        Key::Cookie(cookie) => {
+        Key::Browser { cookie, proof } => {
             headers.insert("cookie", cookie.parse()?);
+            headers.insert("x-ropewalk-proof", proof.parse()?);
             headers.insert("origin", public.parse()?);
         }
         Key::Bearer(token) => {

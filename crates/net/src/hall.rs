@@ -2,8 +2,9 @@
 //!
 //! A device comes in once with a ticket, a one-time code that an owner made: a login link lets it in at
 //! once, an invitation lets it knock until an owner admits it. From then on it has a key of its own, in
-//! a cookie. The key opens the routes of our own clients and nothing else, slides along for thirty days,
-//! and is gone the moment its device is revoked, with the connections that came by it.
+//! a cookie, and a proof, which its page shows beside it. Together they open the routes of our own clients
+//! and nothing else, slide along for thirty days, and are gone the moment the device is revoked, with the
+//! connections that came by them.
 //!
 //! What changes is written first and holds then. The file may be shared with other servers, so every
 //! change is made to what stands there (`kept`).
@@ -38,7 +39,7 @@ use push::Push;
 use tickets::Tickets;
 
 pub use book::plain_name;
-pub(crate) use enter::Arrival;
+pub(crate) use enter::{Arrival, NotIn};
 pub use enter::{Denial, Entered};
 pub use eyes::{Eyes, Seat};
 pub use tickets::{Code, TICKET_LIFE};

@@ -45,7 +45,7 @@ use crate::native::{Desk, DeskParts, DeskSlot};
 pub(crate) use acp::Streams;
 pub use acp::{Transports, Visits};
 pub use body::{Content, Fields, REST_BYTES_MAX, RPC_BYTES_MAX};
-pub use gate::{Caller, Gate, GateParts, Scope, WS_PROTOCOL, cookie_of};
+pub use gate::{Caller, Gate, GateParts, PROOF_HEADER, Proofs, Scope, WS_PROTOCOL, cookie_of};
 pub use listen::{Listening, Peer};
 pub use origins::{BadName, HostName, Names, Origin, Page};
 pub use refusal::Refusal;

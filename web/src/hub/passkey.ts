@@ -3,6 +3,7 @@
 // The server says what it wants and judges what it gets; here bytes become text and back, and whatever a
 // browser can object to becomes words that say what helps.
 
+import { proofHeaders, takeProof } from '../lib/proof'
 import { sentence } from '../lib/words'
 
 /** Why it did not work, in words for a person. */
@@ -20,7 +21,7 @@ export async function signIn(name: string, send: Post = post): Promise<void> {
   const asked = optionsOf(await send('/auth/passkey/begin', {}))
   const publicKey = { ...asked, challenge: bytesOf(asked.challenge), allowCredentials: listed(asked.allowCredentials) } as unknown as PublicKeyCredentialRequestOptions
   const found = await tryIt('used', () => navigator.credentials.get({ publicKey }))
-  await send('/auth/passkey/finish', { name, credential: signed(found) })
+  await takeProof(await send('/auth/passkey/finish', { name, credential: signed(found) }))
 }
 
 /** The person is signed in; `name` is what they will know it by. */
@@ -94,7 +95,7 @@ export function objection(what: 'made' | 'used', error: unknown): string {
 export async function post(path: string, body: unknown): Promise<unknown> {
   let response: Response
   try {
-    response = await fetch(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), cache: 'no-store' })
+    response = await fetch(path, { method: 'POST', headers: { 'content-type': 'application/json', ...proofHeaders() }, body: JSON.stringify(body), cache: 'no-store' })
   } catch {
     throw new PasskeyFailed('The hub could not be reached.')
   }

@@ -7,6 +7,7 @@ import { guessName } from '../pair/door'
 import { type About, about } from './about'
 import { type Arrival, pasted } from './arrival'
 import { addPasskey, hasPasskeys, post, signIn } from './passkey'
+import { takeProof } from '../lib/proof'
 import '../pair/enter.css'
 import './hub.css'
 
@@ -29,13 +30,15 @@ interface SignInProps {
   arrival: Arrival | null
   /** Was here by a link that is not good any more. */
   linkEnded?: boolean
+  /** Was signed in, and has lost the proof of it. */
+  again?: boolean
   /** Where one goes afterwards. */
   onIn?: () => void
 }
 
 const DEVICE = () => guessName(navigator.userAgent, navigator.maxTouchPoints)
 
-export default function SignIn({ arrival, linkEnded = false, onIn = () => location.replace(location.pathname === '/login' ? '/' : location.pathname) }: SignInProps) {
+export default function SignIn({ arrival, linkEnded = false, again = false, onIn = () => location.replace(location.pathname === '/login' ? '/' : location.pathname) }: SignInProps) {
   const came = useSignal<Arrival | null>(arrival)
   const step = useSignal<Step>({ is: 'asking' })
   const facts = useSignal<About | null>(null)
@@ -45,6 +48,7 @@ export default function SignIn({ arrival, linkEnded = false, onIn = () => locati
     step.value = { is: 'working', words: 'Just a moment…' }
     try {
       const entered = (await post('/ui/enter', { code: `${from.kind}.${from.code}`, name: DEVICE(), person: name ?? undefined })) as { addPasskey?: unknown } | null
+      await takeProof(entered)
       if (entered?.addPasskey !== true || !hasPasskeys()) return onIn()
       step.value = { is: 'offering' }
     } catch (error) {
@@ -75,7 +79,7 @@ export default function SignIn({ arrival, linkEnded = false, onIn = () => locati
         <img src="/icon.svg" width="64" height="64" alt="" />
         <h1>{step.value.is === 'naming' ? 'Set up this hub' : step.value.is === 'offering' ? 'You are in' : 'Sign in to Ropewalk'}</h1>
         <p class="enter-host">{location.host}</p>
-        {step.value.is === 'asking' && <Asking facts={facts.value} linkEnded={linkEnded} onPasskey={() => void attempt('Waiting for your passkey…', () => signIn(DEVICE()), 'Try again, or come in by a link.')} onLink={arrive} />}
+        {step.value.is === 'asking' && <Asking facts={facts.value} linkEnded={linkEnded} again={again} onPasskey={() => void attempt('Waiting for your passkey…', () => signIn(DEVICE()), 'Try again, or come in by a link.')} onLink={arrive} />}
         {step.value.is === 'naming' && <Naming onName={(name) => { if (came.value) void enter(came.value, name) }} />}
         {step.value.is === 'working' && <p class="enter-wait" role="status">{step.value.words}</p>}
         {step.value.is === 'offering' && <Offering failed={failed.value} onAdd={() => void attempt('Waiting for your device…', () => addPasskey(DEVICE()), '')} onLater={onIn} />}
@@ -91,10 +95,11 @@ export default function SignIn({ arrival, linkEnded = false, onIn = () => locati
   )
 }
 
-function Asking({ facts, linkEnded, onPasskey, onLink }: { facts: About | null; linkEnded: boolean; onPasskey: () => void; onLink: (from: Arrival) => void }) {
+function Asking({ facts, linkEnded, again, onPasskey, onLink }: { facts: About | null; linkEnded: boolean; again: boolean; onPasskey: () => void; onLink: (from: Arrival) => void }) {
   return (
     <>
-      {linkEnded && <p class="enter-failed" role="status">The link to the session has ended, or was taken back.</p>}
+      {again && <p class="enter-failed" role="status">Sign in again. This browser has lost the proof of its sign-in: its stored data was cleared, or it signed in before this version of the hub asked for one.</p>}
+      {linkEnded && !again && <p class="enter-failed" role="status">The link to the session has ended, or was taken back.</p>}
       {facts?.setup
         ? <p>This hub is new. <code>ropewalk hub</code> printed a link when it was started: open it to become the first admin.</p>
         : hasPasskeys() && facts?.passkeys !== false

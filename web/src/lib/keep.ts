@@ -83,8 +83,11 @@ function keepAll(): void {
   soon.clear()
 }
 
-/** What is known to be sealed goes with the keys: a server that signs a device out must not make it forget that. */
-const stays = (name: string) => name.startsWith('choice.') || name.startsWith('sealed.')
+/**
+ * What is known to be sealed goes with the keys: a server that signs a device out must not make it forget that. What
+ * proves a sign-in may be of a newer one, in another tab; whoever signs out drops it by itself.
+ */
+const stays = (name: string) => name.startsWith('choice.') || name.startsWith('sealed.') || name.startsWith('proof')
 
 /** Forgets everything that came from the server or was written for it; choices of appearance stay. */
 export function forgetContent(): void {

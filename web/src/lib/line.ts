@@ -7,6 +7,7 @@
 import { signal } from '@preact/signals'
 import type { Answered, Hello, HubAnswered, HubRequest, HubTold, Reply, Request, Told, Wrong } from '../wire'
 import { keepSoon, kept } from './keep'
+import { onProof, proofHeaders, proofProtocols } from './proof'
 
 /** The version that this page was built for; set by the build. */
 declare const __VERSION__: string
@@ -34,7 +35,8 @@ export type LineState =
   | { is: 'waiting'; until: number; since: number | null }
   /** The browser itself says that there is no network. */
   | { is: 'offline'; since: number | null }
-  | { is: 'signedOut' }
+  /** `again`: the server knows the cookie, and misses the proof that belongs to it. */
+  | { is: 'signedOut'; again: boolean }
 
 /** The server said no; its message is for people. */
 export class Refused extends Error {
@@ -149,6 +151,7 @@ export function startLine(): void {
     reconnectNow()
   })
   addEventListener('pageshow', reconnectNow)
+  onProof(() => { if (state.value.is === 'signedOut') location.reload() })
   // The browser knows only whether there is some network: a server on this machine needs none.
   addEventListener('offline', probe)
   setInterval(() => { if (document.visibilityState === 'visible' && Date.now() - (heardAt ?? 0) >= SILENT_MS) probe() }, SILENT_MS / 5)
@@ -191,7 +194,7 @@ function connect(): void {
   clearTimeout(retry)
   if (state.value.is !== 'connecting') state.value = { is: 'connecting' }
   const scheme = location.protocol === 'https:' ? 'wss' : 'ws'
-  const mine = new WebSocket(`${scheme}://${location.host}/ui/socket`, PROTOCOL)
+  const mine = new WebSocket(`${scheme}://${location.host}/ui/socket`, [PROTOCOL, ...proofProtocols()])
   socket = mine
   const early = !navigator.onLine || Date.now() - onlineAt < SETTLED_MS
   const slow = setTimeout(() => mine.close(), OPEN_MS)
@@ -343,14 +346,30 @@ function closed(unwelcome: boolean, early = false): void {
   }
   if (opened || early) return later()
   // A refused handshake has no status that a page can read; the same address asked plainly has.
-  fetch('/ui/socket', { cache: 'no-store' }).then(
-    (response) => (response.status === 401 ? signOut() : later()),
+  const shown = proofHeaders()
+  fetch('/ui/socket', { cache: 'no-store', headers: shown }).then(
+    async (response) => {
+      if (response.status !== 401) return later()
+      const error = await errorOf(response)
+      // Another tab may have signed in meanwhile.
+      if (JSON.stringify(shown) !== JSON.stringify(proofHeaders())) later()
+      else signOut(error === 'sign_in_again')
+    },
     later,
   )
 }
 
-function signOut(): void {
-  state.value = { is: 'signedOut' }
+/** The server's word for why. */
+async function errorOf(response: Response): Promise<unknown> {
+  try {
+    return ((await response.json()) as { error?: unknown }).error
+  } catch {
+    return null
+  }
+}
+
+function signOut(again: boolean): void {
+  state.value = { is: 'signedOut', again }
   for (const pending of waiting.splice(0)) fail(pending, new Refused('forbidden', 'You are signed out.'))
 }
 

@@ -3,6 +3,7 @@
 // Every way in which it can fail has its own words, because each has another way out. What happens is a
 // value that the page shows; how it is sent is given, so that every course can be written down in a test.
 
+import { NotKept } from '../lib/proof'
 import { sentence } from '../lib/words'
 
 /** What the server answers to `POST /ui/enter`. */
@@ -57,8 +58,8 @@ export async function enter(code: string, name: string, send: Send, show: (step:
   let answer: Answer
   try {
     answer = await send({ code, name })
-  } catch {
-    return show(failed('unreachable', 'The server could not be reached.'))
+  } catch (error) {
+    return show(unsent(error))
   }
   const began = clock.now()
   while (answer.status === 202 && typeof answer.body?.knock === 'string') {
@@ -67,8 +68,8 @@ export async function enter(code: string, name: string, send: Send, show: (step:
     const asked = clock.now()
     try {
       answer = await send({ knock })
-    } catch {
-      if (clock.now() - began > KNOCK_MS) return show(failed('unreachable', 'The server could not be reached.'))
+    } catch (error) {
+      if (error instanceof NotKept || clock.now() - began > KNOCK_MS) return show(unsent(error))
     }
     if (answer.status === 202 && clock.now() - asked < ASK_AGAIN_MS) await clock.wait(ASK_AGAIN_MS)
   }
@@ -89,6 +90,11 @@ function refused({ status, body }: Answer): Step {
   const message = typeof body?.message === 'string' && body.message !== '' ? sentence(body.message) : `The server answered with ${status}.`
   if (status === 429) return failed('slow', message)
   return failed(REASONS.get(body?.error) ?? 'other', message)
+}
+
+/** Nothing was answered, or what was answered could not be kept. */
+function unsent(error: unknown): Step {
+  return error instanceof NotKept ? failed('other', error.message) : failed('unreachable', 'The server could not be reached.')
 }
 
 function failed(why: Failure, message: string): Step {

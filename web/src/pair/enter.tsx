@@ -8,6 +8,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { about } from '../hub/about'
 import { linkOf } from '../hub/link'
 import { lazy } from '../lib/lazy'
+import { takeProof } from '../lib/proof'
 import { codeOf, enter, FAILURES, guessName, type Answer, type Send, type Step } from './door'
 import './enter.css'
 
@@ -84,7 +85,9 @@ function decoded(text: string): string {
 
 const send: Send = async (body): Promise<Answer> => {
   const response = await fetch('/ui/enter', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), cache: 'no-store' })
-  return { status: response.status, body: (await response.json().catch(() => null)) as Answer['body'] }
+  const answer = (await response.json().catch(() => null)) as Answer['body']
+  if (response.ok) await takeProof(answer)
+  return { status: response.status, body: answer }
 }
 
 interface BodyProps {

@@ -1,9 +1,10 @@
 // Who can come in: devices and what they may do, those who knock, and a way for one more.
 
 import { useSignal } from '@preact/signals'
-import { at } from '../lib/hub'
+import { at, isGuest } from '../lib/hub'
 import { forgetContent } from '../lib/keep'
 import { ask, hello } from '../lib/line'
+import { dropProof, proofHeaders } from '../lib/proof'
 import { forgetKeys } from '../lib/sealed'
 import { age, visible } from '../lib/words'
 import type { Device, Knock, Role } from '../wire'
@@ -75,10 +76,11 @@ function DeviceEntry({ device }: { device: Device }) {
 export function SignOut({ word = 'Sign out' }: { word?: string }) {
   const leave = async () => {
     await turnOff().catch(() => {})
-    const response = await fetch('/ui/leave', { method: 'POST' })
+    const response = await fetch('/ui/leave', { method: 'POST', headers: proofHeaders() })
     if (!response.ok && response.status !== 401) throw new Error('The server did not take the sign-out. Try again, or revoke this device from another one.')
     await forgetKeys().catch(() => {})
     forgetContent()
+    await dropProof(isGuest.peek())
     location.replace(at.peek() ? '/' : '/login')
   }
   return <Action word={word} sure={`${word} here?`} run={leave} />

@@ -1,14 +1,15 @@
 //! Browsers that are signed in: as a person, or by a link to one session.
 //!
-//! A browser has a key in a cookie that no script can read. It is good for as long as it is shown once in thirty
-//! days, and for one that came by a link until the link ends.
+//! A browser has a key in a cookie that no script can read, and a proof that its page shows beside it, because a cookie
+//! goes to every port of its host (`net::http::Proofs`). Both are good for as long as they are shown once in thirty
+//! days, and for a browser that came by a link until the link ends.
 
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use engine::Timestamp;
 use net::hall::{Seat, plain_name};
-use net::http::{Digest, random, url_safe};
+use net::http::{Digest, Proofs, random, url_safe};
 use store::sql::{Row, Statement, Value};
 use wire::native::{Device, Role, Subscription};
 
@@ -36,54 +37,75 @@ pub(super) enum As<'a> {
     Share(&'a str),
 }
 
-/// A key that was just made, and what keeps it.
+/// A key and its proof that were just made, and what keeps them.
 pub(super) struct Fresh {
     pub key: String,
+    pub proof: String,
     pub id: Arc<str>,
     pub work: Vec<Statement>,
 }
 
 /// What is read of a browser to know who it is. A link is good while the session is that of who made it.
 const WHO: &str = "SELECT browsers.id, browsers.seen_at, people.id, people.name, people.admin,
-        shares.id, shares.session, shares.role, shares.until, shares.person
+        shares.id, shares.session, shares.role, shares.until, shares.person, browsers.proof
     FROM browsers
     LEFT JOIN people ON people.id = browsers.person
     LEFT JOIN shares ON shares.id = browsers.share AND EXISTS
         (SELECT 1 FROM mirrors WHERE mirrors.session = shares.session AND mirrors.person = shares.person)
     WHERE browsers.key = $1";
 
+/// Whose key it is.
+enum Arrived {
+    Guest(Guest),
+    /// The key is right and came without its proof.
+    Unproven,
+    Nobody,
+}
+
 impl People {
-    /// Who shows a cookie. A link to a session comes before the sign-in, for as long as it is good.
+    /// Who shows a cookie and its proof. A link to a session comes before the sign-in, for as long as it is good.
     pub(super) async fn arrival(&self, headers: &HeaderMap) -> Result<Guest, Failure> {
+        let mut unproven = false;
         if self.place.trusts_cookies_of(headers) {
+            let proofs = Proofs::read(headers);
             for jar in [Jar::Share, Jar::Person] {
-                if let Some(key) = self.place.key(headers, jar)
-                    && let Some(guest) = self.by_key(&key).await?
-                {
-                    return Ok(guest);
+                let Some(key) = self.place.key(headers, jar) else { continue };
+                match self.by_key(&key, &proofs).await? {
+                    Arrived::Guest(guest) => return Ok(guest),
+                    Arrived::Unproven => unproven = true,
+                    Arrived::Nobody => {}
                 }
             }
+        }
+        if unproven {
+            let message = "the cookie alone signs nobody in, and the proof that the app keeps beside it is missing or \
+                wrong; sign in again with a passkey or a link";
+            return Err(Failure::new(Why::SignInAgain, message));
         }
         Err(Failure::new(Why::SignedOut, "this browser is not signed in; sign in with a passkey or a link"))
     }
 
-    async fn by_key(&self, key: &str) -> Result<Option<Guest>, Failure> {
+    async fn by_key(&self, key: &str, proofs: &Proofs) -> Result<Arrived, Failure> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Ok(None);
+            return Ok(Arrived::Nobody);
         }
         let found = self.read(Statement::new(WHO, [Digest::of(key).hex().into()])).await?;
-        let Some(row) = found.rows.first() else { return Ok(None) };
+        let Some(row) = found.rows.first() else { return Ok(Arrived::Nobody) };
         let (now, seen) = (self.now(), row.int(1)?);
-        let Some((who, until)) = who(row)? else { return Ok(None) };
+        let Some((who, until)) = who(row)? else { return Ok(Arrived::Nobody) };
         if now.0 - seen > ABSENCE_MAX_MS || until.is_some_and(|until| until <= now) {
-            return Ok(None);
+            return Ok(Arrived::Nobody);
+        }
+        let proof = row.maybe_text(10)?.and_then(|digest| Digest::parse(&digest));
+        if !proofs.show(proof.as_ref()) {
+            return Ok(Arrived::Unproven);
         }
         let device = row.text(0)?;
         if now.0 - seen >= SEEN_EVERY_MS {
             self.was_seen(&device, &who).await;
         }
         let ended = self.ends.of(Stay::Browser(Arc::clone(&device)), until);
-        Ok(Some(Guest { who, device, ended }))
+        Ok(Arrived::Guest(Guest { who, device, ended }))
     }
 
     /// That it was not written down keeps nobody out.
@@ -100,9 +122,10 @@ impl People {
         }
     }
 
-    /// A key for a browser. The statements are for the transaction in which it is let in.
+    /// A key and a proof for a browser. The statements are for the transaction in which it is let in.
     pub(super) fn new_browser(&self, signed_in: As<'_>, name: &str) -> Result<Fresh, Failure> {
-        let key = url_safe(&random().map_err(Failure::NoRandom)?);
+        let secret = || random().map(|bytes| url_safe(&bytes)).map_err(Failure::NoRandom);
+        let (key, proof) = (secret()?, secret()?);
         let (id, now) = (new_id('b')?, self.now().0);
         let name = plain_name(name).unwrap_or_else(|| "a browser".to_owned());
         let (column, owner) = match signed_in {
@@ -115,11 +138,13 @@ impl People {
         );
         let room = Statement::new(oldest, [Arc::clone(&owner).into(), Value::from(BROWSERS_MAX - 1)]);
         let insert = format!(
-            "INSERT INTO browsers (id, key, {column}, name, created_at, seen_at) VALUES ($1, $2, $3, $4, $5, $5)"
+            "INSERT INTO browsers (id, key, {column}, name, created_at, seen_at, proof)
+             VALUES ($1, $2, $3, $4, $5, $5, $6)"
         );
-        let values: [Value; 5] =
-            [Arc::clone(&id).into(), Digest::of(&key).hex().into(), owner.into(), name.into(), now.into()];
-        Ok(Fresh { key, id, work: vec![room, Statement::new(insert, values)] })
+        let digest = |secret: &str| Value::from(Digest::of(secret).hex());
+        let values: [Value; 6] =
+            [Arc::clone(&id).into(), digest(&key), owner.into(), name.into(), now.into(), digest(&proof)];
+        Ok(Fresh { key, proof, id, work: vec![room, Statement::new(insert, values)] })
     }
 
     /// The browser whose key this is gives way to a new one of the same person: it signed in again.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use store::sql::{Statement, Value};
 use wire::native::Role;
 
-use super::browsers::As;
+use super::browsers::{As, Fresh};
 use super::members::FIRST;
 use super::place::Jar;
 use super::shares::role_of;
@@ -44,6 +44,9 @@ pub(super) struct Entered {
     pub until: Option<i64>,
     /// They have none yet, and should be asked to add one.
     pub add_passkey: bool,
+    /// What their page shows beside the cookie from here on; nothing, if they were here already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<String>,
     /// What their cookie holds, if it is a new one.
     #[serde(skip)]
     pub key: Option<(Jar, String)>,
@@ -139,9 +142,9 @@ impl People {
         let take = "UPDATE joins SET used_at = $2 WHERE code = $1 AND used_at IS NULL AND until > $2";
         let mut work = vec![Statement::new(take, [digest.into(), now.0.into()]).must_change(1)];
         work.extend(before);
-        let fresh = self.new_browser(As::Person(person), arriving.browser)?;
+        let mut fresh = self.new_browser(As::Person(person), arriving.browser)?;
         work.extend(self.replaces(arriving.headers, Jar::Person));
-        work.extend(fresh.work);
+        work.append(&mut fresh.work);
         let seen = "UPDATE people SET seen_at = $2 WHERE id = $1";
         work.push(Statement::new(seen, [Arc::clone(&person.0).into(), now.0.into()]).must_change(1));
         let note = Note { person: Some(person), what, about: &fresh.id, from: Some(arriving.from) };
@@ -150,27 +153,23 @@ impl People {
             return Err(used());
         }
         self.look().await;
-        self.entered(person, fresh.id, fresh.key).await
+        self.entered(person, fresh).await
     }
 
     /// What a person who was just let in is told.
-    pub(super) async fn entered(
-        &self,
-        person: &PersonId,
-        device: Arc<str>,
-        key: String,
-    ) -> Result<Entered, Failure> {
+    pub(super) async fn entered(&self, person: &PersonId, fresh: Fresh) -> Result<Entered, Failure> {
         let sql = "SELECT name, (SELECT COUNT(*) FROM passkeys WHERE person = $1) FROM people WHERE id = $1";
         let found = self.read(Statement::new(sql, [Arc::clone(&person.0).into()])).await?;
         let row = found.rows.first().ok_or_else(used)?;
         Ok(Entered {
-            device,
+            device: fresh.id,
             person: Some(row.text(0)?),
             role: Role::Owner,
             session: None,
             until: None,
             add_passkey: row.count(1)? == 0 && self.place.relying_party().is_some(),
-            key: Some((Jar::Person, key)),
+            proof: Some(fresh.proof),
+            key: Some((Jar::Person, fresh.key)),
         })
     }
 
@@ -206,6 +205,7 @@ impl People {
             session: Some(session),
             until: Some(until.0),
             add_passkey: false,
+            proof: Some(fresh.proof),
             key: Some((Jar::Share, fresh.key)),
         })
     }
@@ -230,6 +230,7 @@ impl People {
             session: Some(Arc::clone(session)),
             until,
             add_passkey: false,
+            proof: None,
             key: None,
         };
         Ok(match &guest.who {

@@ -22,6 +22,8 @@ pub enum Why {
     Forbidden,
     BadRequest,
     SignedOut,
+    /// The cookie is right, and its proof is not.
+    SignInAgain,
     CodeUnknown,
     CodeUsed,
     CodeExpired,
@@ -73,7 +75,7 @@ impl Why {
     fn word(self) -> &'static str {
         match self {
             Self::NotFound => "notFound",
-            Self::Forbidden | Self::SignedOut => "forbidden",
+            Self::Forbidden | Self::SignedOut | Self::SignInAgain => "forbidden",
             Self::BadRequest | Self::CodeUnknown | Self::Passkey | Self::TooMany => "badRequest",
             Self::CodeUsed | Self::CodeExpired => "stale",
         }
@@ -85,6 +87,7 @@ impl Why {
             Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden"),
             Self::BadRequest => (StatusCode::BAD_REQUEST, "bad_request"),
             Self::SignedOut => (StatusCode::UNAUTHORIZED, "signed_out"),
+            Self::SignInAgain => (StatusCode::UNAUTHORIZED, "sign_in_again"),
             Self::CodeUnknown => (StatusCode::FORBIDDEN, "code_unknown"),
             Self::CodeUsed => (StatusCode::GONE, "code_used"),
             Self::CodeExpired => (StatusCode::GONE, "code_expired"),

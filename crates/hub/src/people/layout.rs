@@ -3,7 +3,9 @@
 //! Of everything that opens a door only the SHA-256 is kept, and looked up by it: who reads the database cannot
 //! come in, and how long a look-up takes says nothing about what was nearly right.
 
-pub const STEPS: [&str; 1] = ["CREATE TABLE people (
+pub const STEPS: [&str; 2] = [TABLES, "ALTER TABLE browsers ADD COLUMN proof TEXT"];
+
+const TABLES: &str = "CREATE TABLE people (
         id TEXT PRIMARY KEY,
         name TEXT NOT NULL,
         called TEXT NOT NULL UNIQUE,
@@ -85,4 +87,4 @@ pub const STEPS: [&str; 1] = ["CREATE TABLE people (
         what TEXT NOT NULL,
         about TEXT,
         address TEXT
-    )"];
+    )";

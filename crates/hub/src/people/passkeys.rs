@@ -191,7 +191,7 @@ impl People {
                 return Err(Failure::new(Why::Passkey, message));
             }
         };
-        let fresh = self.new_browser(As::Person(&kept.person), browser)?;
+        let mut fresh = self.new_browser(As::Person(&kept.person), browser)?;
         let (now, id) = (self.now().0, Value::from(Arc::clone(&kept.id)));
         let count = "UPDATE passkeys SET counter = $2, used_at = $3 WHERE id = $1 AND counter = $4";
         let values: [Value; 4] = [id, i64::from(counter).into(), now.into(), i64::from(kept.counter).into()];
@@ -202,14 +202,14 @@ impl People {
             Statement::new(seen, [Arc::clone(&kept.person.0).into(), now.into()]).must_change(1),
         ];
         work.extend(self.replaces(headers, Jar::Person));
-        work.extend(fresh.work);
+        work.append(&mut fresh.work);
         let what = "passkey.entered";
         work.push(self.noted(Note { person: Some(&kept.person), what, about: &fresh.id, from: Some(from) }));
         if self.change(work).await?.is_none() {
             return Err(Failure::new(Why::Passkey, "this was used already; sign in again"));
         }
         self.look().await;
-        self.entered(&kept.person, fresh.id, fresh.key).await
+        self.entered(&kept.person, fresh).await
     }
 
     /// Takes a challenge, which is good once.

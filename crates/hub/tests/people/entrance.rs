@@ -5,6 +5,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use hub::guest::{Doorkeeper, Who};
 use serde_json::{Value, json};
+use store::sql::Statement;
 use wire::native::hub::{HubAnswered, HubRequest};
 
 use crate::house::{Browser, DAY_MS, House, PUBLIC, code};
@@ -141,10 +142,41 @@ pub async fn other_pages_cannot_sign_anybody_in_or_use_their_cookie() {
     headers.remove("origin");
     assert!(house.people.guest(&headers).await.is_err(), "a line without a page");
     headers.remove("upgrade");
+    assert!(house.people.guest(&headers).await.is_err(), "sub-protocols are read on a line only");
+    headers.insert("x-ropewalk-proof", admin.proofs.values().next().unwrap().parse().unwrap());
     assert!(house.people.guest(&headers).await.is_ok(), "a plain reading");
     headers.insert("sec-fetch-site", "cross-site".parse().unwrap());
     assert!(house.people.guest(&headers).await.is_err());
     assert!(admin.arrive(&house.people).await.is_ok(), "none of that has signed them out");
+}
+
+/// Browsers send a cookie to every port of its host: whoever listens on one has it, and can send it here under our
+/// own `Origin`.
+#[tokio::test]
+pub async fn a_cookie_without_its_proof_is_refused_on_every_route() {
+    let house = House::open().await;
+    let (mut admin, other) = (house.admin().await, Browser::default());
+    let person = house.person(&admin, "ops").await;
+    for proofs in
+        [other.proofs, person.proofs, [(false, admin.cookies.values().next().unwrap().clone())].into()]
+    {
+        let mut thief = Browser { cookies: admin.cookies.clone(), proofs };
+        for path in ["/ui/leave", "/auth/passkey/new/begin", "/auth/passkey/new/finish"] {
+            let answer = thief.post(&house, path, json!({})).await;
+            assert_eq!(code(&answer), (401, "sign_in_again"), "{path}");
+        }
+        let refused = thief.arrive(&house.people).await.unwrap_err();
+        assert_eq!((refused.0, refused.1), (StatusCode::UNAUTHORIZED, "sign_in_again"));
+        assert!(refused.2.contains("sign in again"), "{}", refused.2);
+    }
+    assert!(admin.arrive(&house.people).await.is_ok(), "none of that has signed them out");
+    // A browser that signed in before there were proofs: nothing is kept of one.
+    let before = "UPDATE browsers SET proof = NULL";
+    house.db.run(vec![Statement::new(before, [])], Vec::new()).await.unwrap();
+    assert_eq!(admin.arrive(&house.people).await.unwrap_err().1, "sign_in_again");
+    let link = house.people.link_for("admin").await.unwrap();
+    admin.follow(&house, &link).await;
+    assert_eq!(house.people.devices(&admin.guest(&house).await).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -215,7 +247,7 @@ pub async fn a_cookie_that_is_made_up_opens_nothing() {
     let name = admin.cookies.keys().next().unwrap().clone();
     let key = admin.cookies[&name].clone();
     for value in ["", "x", &key[1..], &format!("{key}x"), &"a".repeat(9000)] {
-        let browser = Browser { cookies: [(name.clone(), value.to_owned())].into() };
+        let browser = Browser { cookies: [(name.clone(), value.to_owned())].into(), ..admin.clone() };
         assert_eq!(browser.arrive(&house.people).await.unwrap_err().0, StatusCode::UNAUTHORIZED);
     }
     let mut headers = admin.headers();

@@ -180,6 +180,8 @@ pub async fn seen_off(ended: &CancellationToken) {
 #[derive(Clone, Default)]
 pub struct Browser {
     pub cookies: BTreeMap<String, String>,
+    /// What its pages keep and show beside the cookies: of its sign-in, and of a shared session.
+    pub proofs: BTreeMap<bool, String>,
 }
 
 impl Browser {
@@ -207,6 +209,10 @@ impl Browser {
         if !self.cookies.is_empty() {
             request = request.header("cookie", self.cookie());
         }
+        if !self.proofs.is_empty() {
+            let proofs: Vec<&str> = self.proofs.values().map(String::as_str).collect();
+            request = request.header("x-ropewalk-proof", proofs.join(", "));
+        }
         let answer = house.send(request.body(Body::from(body.to_string())).unwrap()).await;
         let status = answer.status();
         for set in answer.headers().get_all(SET_COOKIE) {
@@ -224,7 +230,11 @@ impl Browser {
             }
         }
         let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if let Some(proof) = body["proof"].as_str() {
+            self.proofs.insert(body["session"].is_string(), proof.to_owned());
+        }
+        (status, body)
     }
 
     fn cookie(&self) -> String {
@@ -238,6 +248,8 @@ impl Browser {
         headers.insert("origin", PUBLIC.parse().unwrap());
         headers.insert("upgrade", "websocket".parse().unwrap());
         headers.insert("cookie", self.cookie().parse().unwrap());
+        let proofs: String = self.proofs.values().map(|proof| format!(", proof.{proof}")).collect();
+        headers.insert("sec-websocket-protocol", format!("ropewalk.v1{proofs}").parse().unwrap());
         headers
     }
 

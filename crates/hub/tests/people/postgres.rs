@@ -15,6 +15,7 @@ fn people_are_the_same_on_postgresql() {
         entrance::the_server_itself_makes_a_link_for_who_lost_theirs,
         entrance::a_browser_that_signs_in_again_gives_its_old_key_up,
         entrance::other_pages_cannot_sign_anybody_in_or_use_their_cookie,
+        entrance::a_cookie_without_its_proof_is_refused_on_every_route,
         entrance::a_form_a_large_body_and_what_is_no_json_are_refused,
         entrance::a_sign_in_lasts_as_long_as_it_is_used_once_in_thirty_days,
         entrance::who_leaves_is_signed_out_everywhere_at_once,

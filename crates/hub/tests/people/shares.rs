@@ -192,7 +192,7 @@ pub async fn the_key_of_a_link_signs_nobody_in_as_a_person() {
     let mut visitor = Browser::default();
     visitor.follow(&house, &url).await;
     let key = visitor.cookies["__Host-ropewalk-hub-share"].clone();
-    let moved = Browser { cookies: [("__Host-ropewalk-hub".to_owned(), key)].into() };
+    let moved = Browser { cookies: [("__Host-ropewalk-hub".to_owned(), key)].into(), ..visitor.clone() };
     // The cookie's name says nothing: the key is bound to the link.
     assert!(matches!(moved.guest(&house).await.who, Who::Bearer { .. }));
     let guest = moved.guest(&house).await;

@@ -69,7 +69,7 @@ pub async fn wrong_revoked_and_expired_tokens_are_told_apart_by_nobody() {
     let key = admin.cookies.values().next().unwrap();
     assert_eq!(house.machine(key).await.unwrap_err(), wrong);
     let name = admin.cookies.keys().next().unwrap().clone();
-    assert!(Browser { cookies: [(name, good)].into() }.arrive(&house.people).await.is_err());
+    assert!(Browser { cookies: [(name, good)].into(), ..admin.clone() }.arrive(&house.people).await.is_err());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The devices that may come in: what is known of each, and what can change.
 //!
-//! Plain values. Of a device's key only the digest is kept, so that who reads the file cannot come in.
+//! Plain values. Of a device's key and proof only the digests are kept, so that who reads the file cannot come in.
 
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub(super) struct Record {
     pub role: Role,
     /// Of the key in its cookie.
     pub digest: Digest,
+    /// Of what its page shows beside the cookie; none, if it signed in before there was one.
+    pub proof: Option<Digest>,
     pub created_at: Timestamp,
     pub seen_at: Option<Timestamp>,
     pub subscription: Option<Subscription>,

@@ -8,7 +8,7 @@ use wire::native::{Invitation, Role, Wrong};
 use super::book::{self, Book, Record};
 use super::tickets::{Bad, Grant, Heard};
 use super::{Code, Hall, Happened, TICKET_LIFE, Visitor, qr, wrong};
-use crate::http::{Digest, random, url_safe};
+use crate::http::{Digest, Proofs, random, url_safe};
 
 /// How long a device that knocked is kept waiting for one answer.
 const KNOCK_POLL: std::time::Duration = std::time::Duration::from_secs(25);
@@ -18,8 +18,8 @@ const SECRET_BYTES_MAX: usize = 128;
 /// What became of somebody at the door.
 #[derive(Debug)]
 pub enum Entered {
-    /// They are in; the key is for their cookie, and for nobody else.
-    In { key: String, visitor: Visitor },
+    /// They are in. The key is for their cookie, the proof for their page alone.
+    In { key: String, proof: String, visitor: Visitor },
     /// They wait. What they come back with, and the words that the owner sees too.
     Knocking { knock: String, words: String },
 }
@@ -48,6 +48,15 @@ pub(crate) struct Arrival {
     pub visitor: Visitor,
     /// The cookie is worth sending again, so that it lives on.
     pub renew: bool,
+}
+
+/// Why a key does not let its bearer in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotIn {
+    /// The key opens nothing, or nothing any more.
+    Unknown,
+    /// The key is right and came without its proof.
+    Unproven,
 }
 
 impl Hall {
@@ -136,9 +145,9 @@ impl Hall {
         known: Option<&str>,
         knocked: bool,
     ) -> Result<Entered, Denial> {
-        let (bytes, id) =
-            (random().map_err(|_| Denial::Unwritable)?, random().map_err(|_| Denial::Unwritable)?);
-        let (key, now) = (url_safe(&bytes), self.clock.now());
+        let fresh_bytes = || random().map_err(|_| Denial::Unwritable);
+        let (key, proof, id) = (url_safe(&fresh_bytes()?), url_safe(&fresh_bytes()?), fresh_bytes()?);
+        let now = self.clock.now();
         let same = known.filter(|known| known.len() <= SECRET_BYTES_MAX).map(str::to_owned);
         let fresh = Record {
             id: book::device_id(&id),
@@ -146,6 +155,7 @@ impl Hall {
             name,
             role: grant.role,
             digest: Digest::of(&key),
+            proof: Some(Digest::of(&proof)),
             created_at: now,
             seen_at: Some(now),
             subscription: None,
@@ -163,17 +173,21 @@ impl Hall {
             principal: record.principal.clone(),
             knocked,
         });
-        Ok(Entered::In { key, visitor: visitor(&record) })
+        Ok(Entered::In { key, proof, visitor: visitor(&record) })
     }
 
-    /// Whose key this is. That they were here is written down now and then.
-    pub(crate) async fn arrival(&self, key: &str) -> Option<Arrival> {
+    /// Whose key this is, if its proof is shown too. That they were here is written down now and then.
+    pub(crate) async fn arrival(&self, key: &str, proofs: &Proofs) -> Result<Arrival, NotIn> {
         if key.is_empty() || key.len() > SECRET_BYTES_MAX {
-            return None;
+            return Err(NotIn::Unknown);
         }
         self.refresh().await;
         let now = self.clock.now();
-        let record = self.state().book.by_key(key).filter(|record| !record.is_over(now)).cloned()?;
+        let known = self.state().book.by_key(key).filter(|record| !record.is_over(now)).cloned();
+        let record = known.ok_or(NotIn::Unknown)?;
+        if !proofs.show(record.proof.as_ref()) {
+            return Err(NotIn::Unproven);
+        }
         let renew = record.is_news(now);
         if renew {
             let id = Arc::clone(&record.id);
@@ -186,7 +200,7 @@ impl Hall {
                 tracing::warn!(message = wrong.message, "it was not written down that a device was here");
             }
         }
-        Some(Arrival { visitor: visitor(&record), renew })
+        Ok(Arrival { visitor: visitor(&record), renew })
     }
 }
 
@@ -195,7 +209,8 @@ fn same_device(book: &mut Book, key: &str, fresh: &Record) -> Option<Record> {
     let known = book.by_key(key).filter(|known| known.principal == fresh.principal)?;
     let id = Arc::clone(&known.id);
     let record = book.get_mut(&id)?;
-    (record.digest, record.role, record.seen_at) = (fresh.digest, fresh.role, fresh.seen_at);
+    (record.digest, record.proof) = (fresh.digest, fresh.proof);
+    (record.role, record.seen_at) = (fresh.role, fresh.seen_at);
     Some(record.clone())
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use axum::http::{HeaderMap, HeaderValue};
 use engine::{Clock, Principal, Timestamp};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +12,8 @@ use wire::native::{Answered, Invitation, Request, Role, Subscription};
 
 use super::book::{ABSENCE_MAX_MS, DEVICES_MAX};
 use super::push::{self, Addressees, PushParts, Reach, Vapid};
-use super::{Code, Denial, Entered, Hall, Happened, Places, TICKET_LIFE, Visitor};
+use super::{Arrival, Code, Denial, Entered, Hall, Happened, NotIn, Places, TICKET_LIFE, Visitor};
+use crate::http::{Digest, PROOF_HEADER, Proofs};
 
 struct Time(AtomicI64);
 
@@ -44,10 +46,10 @@ impl House {
         self.time.0.fetch_add(ms, Ordering::Relaxed);
     }
 
-    async fn enter(&self, name: &str) -> (String, Visitor) {
+    async fn enter(&self, name: &str) -> (Pass, Visitor) {
         let link = self.hall.login(&master()).unwrap();
         match self.hall.enter(&code(&link), name, None).await.unwrap() {
-            Entered::In { key, visitor } => (key, visitor),
+            Entered::In { key, proof, visitor } => (Pass { key, proof }, visitor),
             Entered::Knocking { .. } => panic!("a login link does not knock"),
         }
     }
@@ -86,6 +88,21 @@ fn open(folder: &TempDir, time: &Arc<Time>) -> Hall {
     hall
 }
 
+/// What a browser that is signed in has.
+struct Pass {
+    key: String,
+    proof: String,
+}
+
+/// Whether a browser that shows both is let in.
+async fn arrives(hall: &Hall, pass: &Pass) -> Option<Arrival> {
+    hall.arrival(&pass.key, &shows(&pass.proof)).await.ok()
+}
+
+fn shows(proof: &str) -> Proofs {
+    Proofs::read(&HeaderMap::from_iter([(PROOF_HEADER, HeaderValue::from_str(proof).unwrap())]))
+}
+
 fn master() -> Visitor {
     Visitor {
         principal: Principal::local(),
@@ -116,19 +133,58 @@ async fn a_login_link_lets_one_browser_in_once() {
     assert!(link.url.starts_with("http://127.0.0.1:5173/login#"), "{}", link.url);
     assert_eq!(link.url.split_once('#').unwrap().1.len(), 22, "128 bits");
     assert_eq!(link.code, "", "what enters at once is not typed");
-    let (key, visitor) = match house.hall.enter(&code(&link), " My\u{202e} laptop\n", None).await.unwrap() {
-        Entered::In { key, visitor } => (key, visitor),
-        Entered::Knocking { .. } => panic!("it knocked"),
-    };
+    let entered = house.hall.enter(&code(&link), " My\u{202e} laptop\n", None).await.unwrap();
+    let Entered::In { key, proof, visitor } = entered else { panic!("it knocked") };
     assert_eq!((key.len(), &*visitor.name, visitor.role), (43, "My laptop", Role::Owner));
+    assert_eq!(proof.len(), 43);
     assert_eq!(house.hall.enter(&code(&link), "x", None).await.unwrap_err(), Denial::Used);
-    let arrived = house.hall.arrival(&key).await.unwrap();
+    let arrived = house.hall.arrival(&key, &shows(&proof)).await.unwrap();
     assert_eq!(arrived.visitor.device, visitor.device);
-    for wrong in ["", "x", &key[1..], &format!("{key}x"), &"x".repeat(10_000)] {
-        assert!(house.hall.arrival(wrong).await.is_none(), "{wrong}");
+    for wrong in ["", "x", &key[1..], &format!("{key}x"), &"x".repeat(10_000), &proof] {
+        let arrived = house.hall.arrival(wrong, &shows(&proof)).await;
+        assert_eq!(arrived.err(), Some(NotIn::Unknown), "{wrong}");
     }
     let text = std::fs::read_to_string(house.folder.path().join("state/devices.json")).unwrap();
-    assert!(!text.contains(&key), "only the digest is kept");
+    assert!(!text.contains(&key) && !text.contains(&proof), "only the digests are kept");
+}
+
+/// Every program that listens on this machine can be sent the cookie by the browser.
+#[tokio::test(start_paused = true)]
+async fn a_key_without_its_proof_opens_nothing() {
+    let house = House::new();
+    let (pass, other) = (house.enter("laptop").await.0, house.enter("phone").await.0);
+    house.later(ABSENCE_MAX_MS / 2);
+    for wrong in ["", "x", &pass.proof[1..], &pass.key, &other.proof, &"x".repeat(10_000)] {
+        let arrived = house.hall.arrival(&pass.key, &shows(wrong)).await;
+        assert_eq!(arrived.err(), Some(NotIn::Unproven), "{wrong}");
+    }
+    let seen = house.hall.guests(&Principal::local()).0[0].seen_at;
+    assert_eq!(seen, Some(1_000_000), "who is refused was not here");
+    assert!(arrives(&house.hall, &pass).await.is_some());
+}
+
+/// What the version before wrote: no proofs.
+#[tokio::test(start_paused = true)]
+async fn a_device_that_signed_in_before_there_were_proofs_has_to_sign_in_again() {
+    let house = House::new();
+    let file = house.folder.path().join("state/devices.json");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let digest = Digest::of("an-old-key").hex();
+    let old = format!(
+        r#"{{"version":1,"devices":[{{"id":"dold","principal":"local","name":"laptop","role":"owner",
+            "key_sha256":"{digest}","created_at":900000,"seen_at":950000,"push":null,"muted_until":null}}]}}"#
+    );
+    std::fs::write(&file, old).unwrap();
+    let hall = house.again();
+    assert_eq!(hall.guests(&Principal::local()).0[0].name, "laptop", "the list is read");
+    for proof in ["", "anything"] {
+        assert_eq!(hall.arrival("an-old-key", &shows(proof)).await.err(), Some(NotIn::Unproven));
+    }
+    let link = hall.login(&master()).unwrap();
+    let entered = hall.enter(&code(&link), "laptop", Some("an-old-key")).await;
+    let Ok(Entered::In { key, proof, visitor }) = entered else { panic!("{entered:?}") };
+    assert_eq!(visitor.device.as_deref(), Some("dold"), "it stays the same device");
+    assert!(arrives(&house.again(), &Pass { key, proof }).await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,9 +225,9 @@ async fn who_knocks_waits_until_an_owner_answers() {
     // Nobody answers: the poll ends, and can be taken up again.
     assert!(matches!(house.hall.wait(&knock, None).await, Ok(Entered::Knocking { .. })));
     let (entered, ()) = tokio::join!(house.hall.wait(&knock, None), house.admit(Some(Role::Viewer)));
-    let Ok(Entered::In { key, visitor }) = entered else { panic!("{entered:?}") };
+    let Ok(Entered::In { key, proof, visitor }) = entered else { panic!("{entered:?}") };
     assert_eq!(visitor.role, Role::Viewer, "the owner has the last word");
-    assert!(house.hall.arrival(&key).await.is_some());
+    assert!(arrives(&house.hall, &Pass { key, proof }).await.is_some());
     assert_eq!(house.hall.wait(&knock, None).await.unwrap_err(), Denial::Unknown, "a knock is answered once");
 }
 
@@ -235,7 +291,7 @@ async fn a_revoked_device_is_out_at_once_and_its_lines_end() {
     let device = phone.device.clone().unwrap().to_string();
     house.hall.answer(&laptop, Request::Revoke { device: device.clone() }).await.unwrap();
     assert!(seat.ended().is_cancelled() && !other.ended().is_cancelled());
-    assert!(house.hall.arrival(&key).await.is_none());
+    assert!(arrives(&house.hall, &key).await.is_none());
     // Who was on the way in while it happened does not stay either.
     assert!(house.hall.seat(&phone).ended().is_cancelled());
     let again = house.hall.answer(&laptop, Request::Revoke { device }).await;
@@ -255,20 +311,20 @@ async fn devices_outlive_the_server_and_other_servers_know_them() {
     house.hall.answer(&phone, Request::Push { subscription: Some(subscription()) }).await.unwrap();
     house.hall.answer(&phone, Request::Mute { until: Some(2_000_000) }).await.unwrap();
     let other = house.again();
-    assert_eq!(&*other.arrival(&key).await.unwrap().visitor.name, "phone");
+    assert_eq!(&*arrives(&other, &key).await.unwrap().visitor.name, "phone");
     let subscribed = other.subscribed(&Principal::local()).await;
     assert_eq!((subscribed[0].subscription.clone(), subscribed[0].muted), (subscription(), true));
     house.later(1_000_001);
     assert!(!other.subscribed(&Principal::local()).await[0].muted, "a mute ends by itself");
     // What one of them changes, the other holds to.
     let (second, _) = house.enter("tablet").await;
-    assert!(other.arrival(&second).await.is_some());
+    assert!(arrives(&other, &second).await.is_some());
     let seat = other.seat(&phone);
     let device = phone.device.unwrap().to_string();
     house.hall.answer(&master(), Request::Revoke { device }).await.unwrap();
-    assert!(other.arrival(&key).await.is_none());
+    assert!(arrives(&other, &key).await.is_none());
     assert!(seat.ended().is_cancelled());
-    assert!(other.arrival(&second).await.is_some());
+    assert!(arrives(&other, &second).await.is_some());
 }
 
 #[tokio::test]
@@ -294,14 +350,14 @@ async fn a_damaged_file_is_put_aside_and_lets_nobody_in() {
         let folder = house.folder.path().join("state");
         std::fs::write(folder.join("devices.json"), damaged).unwrap();
         let hall = house.again();
-        assert!(hall.arrival(&key).await.is_none(), "{damaged}");
+        assert!(arrives(&hall, &key).await.is_none(), "{damaged}");
         assert_eq!(
             std::fs::read_to_string(folder.join("devices.json")).unwrap(),
             damaged,
             "who reads leaves it"
         );
         let (key, _) = house.enter("phone").await;
-        assert!(hall.arrival(&key).await.is_some(), "it goes on with a new one");
+        assert!(arrives(&hall, &key).await.is_some(), "it goes on with a new one");
         let names = std::fs::read_dir(&folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -318,7 +374,7 @@ async fn a_list_of_a_later_version_is_left_alone() {
     let file = house.folder.path().join("state/devices.json");
     let later = r#"{"version":2,"devices":[]}"#;
     std::fs::write(&file, later).unwrap();
-    assert!(house.again().arrival(&key).await.is_none());
+    assert!(arrives(&house.again(), &key).await.is_none());
     let refused = house.hall.answer(&phone, Request::Mute { until: Some(1) }).await;
     assert_eq!(refused.unwrap_err().code, "failed");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), later);
@@ -342,10 +398,10 @@ async fn what_cannot_be_written_does_not_happen() {
     // It holds also when the file, which still has the device, can be read and written again.
     std::fs::remove_file(&state).unwrap();
     std::fs::rename(house.folder.path().join("elsewhere"), &state).unwrap();
-    assert!(house.hall.arrival(&key).await.is_none());
+    assert!(arrives(&house.hall, &key).await.is_none());
     house.enter("laptop").await;
-    assert!(house.hall.arrival(&key).await.is_none());
-    assert!(house.again().arrival(&key).await.is_none(), "the next change wrote it down");
+    assert!(arrives(&house.hall, &key).await.is_none());
+    assert!(arrives(&house.again(), &key).await.is_none(), "the next change wrote it down");
 }
 
 #[tokio::test(start_paused = true)]
@@ -353,11 +409,11 @@ async fn a_device_that_stays_away_for_thirty_days_has_to_knock_again() {
     let house = House::new();
     let (key, _) = house.enter("phone").await;
     house.later(ABSENCE_MAX_MS);
-    assert!(house.hall.arrival(&key).await.unwrap().renew, "whoever comes in time slides along");
+    assert!(arrives(&house.hall, &key).await.unwrap().renew, "whoever comes in time slides along");
     house.later(ABSENCE_MAX_MS);
-    assert!(house.hall.arrival(&key).await.is_some());
+    assert!(arrives(&house.hall, &key).await.is_some());
     house.later(ABSENCE_MAX_MS + 1);
-    assert!(house.hall.arrival(&key).await.is_none());
+    assert!(arrives(&house.hall, &key).await.is_none());
     assert_eq!(house.hall.guests(&Principal::local()).0, []);
 }
 
@@ -367,10 +423,10 @@ async fn that_a_device_was_here_is_written_once_a_minute() {
     let (key, _) = house.enter("phone").await;
     let seen = |hall: &Hall| hall.guests(&Principal::local()).0[0].seen_at;
     house.later(59_999);
-    assert!(!house.hall.arrival(&key).await.unwrap().renew);
+    assert!(!arrives(&house.hall, &key).await.unwrap().renew);
     assert_eq!(seen(&house.again()), Some(1_000_000));
     house.later(1);
-    assert!(house.hall.arrival(&key).await.unwrap().renew);
+    assert!(arrives(&house.hall, &key).await.unwrap().renew);
     assert_eq!(seen(&house.again()), Some(1_060_000));
 }
 
@@ -381,18 +437,19 @@ async fn a_browser_that_logs_in_again_is_the_same_device_with_a_new_key() {
     let (first, visitor) = house.enter("laptop").await;
     let seat = house.hall.seat(&visitor);
     let link = house.hall.login(&master()).unwrap();
-    let entered = house.hall.enter(&code(&link), "laptop", Some(&first)).await;
-    let Ok(Entered::In { key, visitor: again }) = entered else { panic!("{entered:?}") };
+    let entered = house.hall.enter(&code(&link), "laptop", Some(&first.key)).await;
+    let Ok(Entered::In { key, proof, visitor: again }) = entered else { panic!("{entered:?}") };
+    let second = Pass { key, proof };
     assert_eq!(again.device, visitor.device);
     assert_eq!(house.hall.guests(&Principal::local()).0.len(), 1);
-    assert!(house.hall.arrival(&first).await.is_none() && house.hall.arrival(&key).await.is_some());
+    assert!(arrives(&house.hall, &first).await.is_none() && arrives(&house.hall, &second).await.is_some());
+    assert!(house.hall.arrival(&second.key, &shows(&first.proof)).await.is_err(), "the proof is new too");
     assert!(seat.ended().is_cancelled(), "lines of the old key come again with the new one");
     let link = house.hall.login(&master()).unwrap();
     let entered = house.hall.enter(&code(&link), "x", Some("chosen-by-somebody-else")).await;
-    let Ok(Entered::In { key, .. }) = entered else { panic!("{entered:?}") };
-    assert!(
-        key != "chosen-by-somebody-else" && house.hall.arrival("chosen-by-somebody-else").await.is_none()
-    );
+    let Ok(Entered::In { key, proof, .. }) = entered else { panic!("{entered:?}") };
+    assert_ne!(key, "chosen-by-somebody-else");
+    assert!(house.hall.arrival("chosen-by-somebody-else", &shows(&proof)).await.is_err());
     assert_eq!(house.hall.guests(&Principal::local()).0.len(), 2);
 }
 

@@ -1,7 +1,8 @@
 //! `/ui`: where a browser signs in and out, and where the machine's own commands ask about devices.
 //!
 //! The code that lets somebody in stands after the `#` of a link, which browsers do not send; the page
-//! sends it here, in a body, and gets a cookie that no script can read.
+//! sends it here, in a body, and gets a cookie that no script can read, and in the answer's body the proof
+//! that it shows beside the cookie from then on.
 
 #[cfg(test)]
 mod tests;
@@ -63,8 +64,13 @@ async fn enter(
         }
     };
     match entered {
-        Ok(Entered::In { key, visitor }) => {
-            let body = json!({ "device": visitor.device, "name": visitor.name, "role": visitor.role });
+        Ok(Entered::In { key, proof, visitor }) => {
+            let body = json!({
+                "device": visitor.device,
+                "name": visitor.name,
+                "role": visitor.role,
+                "proof": proof,
+            });
             Ok(with_cookie((StatusCode::OK, Json(body)), jar.cookie(Some(&key))))
         }
         Ok(Entered::Knocking { knock, words }) => {

@@ -2,12 +2,13 @@
 //!
 //! In this order: is it meant for us (`Host`), which page sends it (`Origin`), who sends it (token),
 //! what may they reach, and is the body one that we take. Nothing in a request but its token says who
-//! the caller is, or for our own clients the cookie of a device; both are taken out of the request when
-//! they have done their work.
+//! the caller is, or for our own clients the cookie of a device together with its proof; all of them are
+//! taken out of the request when they have done their work.
 
 mod caller;
 mod cookie;
 mod denied;
+mod proof;
 pub(super) mod request;
 #[cfg(test)]
 pub(super) mod tests;
@@ -38,7 +39,7 @@ use super::threshold;
 use super::tokens::{Digest, Holder, Keys, Maker, SessionTokens};
 use super::web;
 use super::wrong::WrongTokens;
-use crate::hall::Arrival;
+use crate::hall::{Arrival, NotIn};
 use crate::metrics::Reason;
 use caller::{by_device, by_token};
 use denied::Denied;
@@ -46,6 +47,7 @@ use denied::Denied;
 pub use caller::{Caller, Scope};
 pub(super) use caller::{Guest, Jar};
 pub use cookie::read as cookie_of;
+pub use proof::{PROOF_HEADER, Proofs};
 
 /// The WebSocket sub-protocol that we answer with.
 pub const WS_PROTOCOL: &str = "acp.v1";
@@ -259,6 +261,7 @@ async fn admit(
     let token = request::take_token(request.headers_mut()).map_err(Denied::by(Reason::BadToken))?;
     let counts = cookie::counts(request, page);
     let key = cookie::take(request.headers_mut(), &gate.cookie).filter(|_| counts);
+    let proofs = Proofs::take(request.headers_mut());
     let path = request.uri().path();
     if PUBLIC.contains(&path) || web::is_public(path) {
         return Ok(None);
@@ -272,7 +275,7 @@ async fn admit(
         return Ok(None);
     }
     let arrival = match &key {
-        Some(key) if token.is_none() => arrived(doors, key, &jar).await?,
+        Some(key) if token.is_none() => arrived(doors, key, &proofs, &jar).await?,
         _ => None,
     };
     let renewed = match &arrival {
@@ -293,18 +296,33 @@ async fn admit(
     Ok(renewed)
 }
 
-/// Who has this key. A key that opens nothing any more is forgotten by its browser; where nobody needs
-/// one, it does not matter.
-async fn arrived(doors: &Doors, key: &str, jar: &Jar) -> Result<Option<Arrival>, Denied> {
+/// Who has this key and its proof. A key that opens nothing any more is forgotten by its browser; where
+/// nobody needs one, it does not matter.
+async fn arrived(doors: &Doors, key: &str, proofs: &Proofs, jar: &Jar) -> Result<Option<Arrival>, Denied> {
     // A client that is no longer named has no browsers either.
-    let known = |arrival: &Arrival| doors.gate.keys.know(&arrival.visitor.principal);
-    let arrival = doors.hall.arrival(key).await.filter(known);
-    if arrival.is_some() || !doors.gate.asks_for_token() {
-        return Ok(arrival);
-    }
-    let message = "this device is signed out; `ropewalk link` prints a link that signs in";
-    let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "signed_out", message);
-    Err(Denied::by(Reason::BadToken)(refusal).with(jar.cookie(None)))
+    let known = |arrival: Arrival| {
+        if doors.gate.keys.know(&arrival.visitor.principal) { Ok(arrival) } else { Err(NotIn::Unknown) }
+    };
+    let refused = match doors.hall.arrival(key, proofs).await.and_then(known) {
+        Ok(arrival) => return Ok(Some(arrival)),
+        Err(_) if !doors.gate.asks_for_token() => return Ok(None),
+        Err(refused) => refused,
+    };
+    let denied = |code, message: &str| {
+        Denied::by(Reason::BadToken)(Refusal::new(StatusCode::UNAUTHORIZED, code, message))
+    };
+    Err(match refused {
+        NotIn::Unknown => {
+            let message = "this device is signed out; `ropewalk link` prints a link that signs in";
+            denied("signed_out", message).with(jar.cookie(None))
+        }
+        // The cookie stays: any page of this host can make a browser send it here without the proof.
+        NotIn::Unproven => denied(
+            "sign_in_again",
+            "the cookie alone signs nobody in, and the proof that the app keeps beside it is missing or \
+             wrong; sign in again with the link that `ropewalk up` or `ropewalk link` prints",
+        ),
+    })
 }
 
 /// Whether a caller may be on this path.

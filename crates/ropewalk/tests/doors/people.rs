@@ -99,17 +99,25 @@ fn enter(address: SocketAddr, code: &str) -> Answer {
     ask.header("origin", &format!("http://{address}")).send_to(address)
 }
 
-/// The cookie of a browser that follows this link.
-fn cookie(link: &str) -> String {
+/// What a browser has that is signed in.
+struct Browser {
+    cookie: String,
+    proof: String,
+}
+
+/// A browser that follows this link.
+fn browser(link: &str) -> Browser {
     let (address, code) = parts(link);
     let answer = enter(address, &code);
     assert_eq!(answer.status, 200, "{answer:?}");
-    answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+    let cookie = answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    Browser { cookie, proof: answer.json()["proof"].as_str().unwrap().to_owned() }
 }
 
-/// What somebody with this cookie is answered about devices.
-fn devices(address: SocketAddr, cookie: &str) -> Answer {
-    let ask = Ask::post("/ui/hall", r#"{"do":"devices"}"#).bare().header("cookie", cookie);
+/// What a page of this browser is answered about devices.
+fn devices(address: SocketAddr, browser: &Browser) -> Answer {
+    let ask = Ask::post("/ui/hall", r#"{"do":"devices"}"#).bare().header("cookie", &browser.cookie);
+    let ask = ask.header("x-ropewalk-proof", &browser.proof);
     ask.header("origin", &format!("http://{address}")).send_to(address)
 }
 
@@ -130,10 +138,14 @@ fn up_prints_a_link_that_signs_one_browser_in() {
     let (address, code) = parts(&up.link());
     let page = Ask::get("/login").bare().send_to(address);
     assert!(page.status == 200 && page.header("content-security-policy").is_some());
-    let cookie = cookie(&up.link());
-    assert_eq!(devices(address, &cookie).status, 200);
+    let browser = browser(&up.link());
+    assert_eq!(devices(address, &browser).status, 200);
+    // What any other program of this machine could send, to whose port browsers send the cookie too.
+    let stolen = devices(address, &Browser { proof: "guessed".into(), cookie: browser.cookie.clone() });
+    assert_eq!((stolen.status, stolen.error().as_str()), (401, "sign_in_again"));
     assert_eq!(enter(address, &code).error(), "code_used");
-    let api = Ask::get("/session").bare().header("cookie", &cookie).send_to(address);
+    let api = Ask::get("/session").bare().header("cookie", &browser.cookie);
+    let api = api.header("x-ropewalk-proof", &browser.proof).send_to(address);
     assert_eq!((api.status, api.error().as_str()), (401, "unauthorized"));
     up.interrupt();
 }
@@ -146,7 +158,7 @@ fn a_second_up_leads_to_the_first() {
     assert!(again.out.contains("runs already"), "{}", again.out);
     let link = again.out.split_whitespace().find(|word| word.starts_with("http")).unwrap().to_owned();
     assert_eq!(parts(&link).0, parts(&up.link()).0);
-    assert!(cookie(&link).starts_with("ropewalk-"));
+    assert!(browser(&link).cookie.starts_with("ropewalk-"));
     let elsewhere = run(&home, &["up", "--no-open", "-C", "/"]).with(0);
     assert!(elsewhere.out.contains("It works in"), "{}", elsewhere.out);
     let third = run(&home, &["link", "--json"]).with(0).json();
@@ -174,9 +186,12 @@ fn a_port_that_is_taken_is_left_to_whoever_has_it() {
 fn a_revoked_device_is_out_and_its_line_ends() {
     let up = Going::up(&["--port", "0"]);
     let (address, _) = parts(&up.link());
-    let cookie = cookie(&up.link());
-    let ask = Ask::get("/ui/socket").bare().websocket().header("cookie", &cookie);
-    let ask = ask.header("sec-websocket-protocol", "ropewalk.v1");
+    let browser = browser(&up.link());
+    let ask = Ask::get("/ui/socket").bare().websocket().header("cookie", &browser.cookie);
+    let forged = ask.clone().header("sec-websocket-protocol", "ropewalk.v1");
+    let forged = forged.header("origin", &format!("http://{address}")).send_to(address);
+    assert_eq!((forged.status, forged.error().as_str()), (401, "sign_in_again"));
+    let ask = ask.header("sec-websocket-protocol", &format!("ropewalk.v1, proof.{}", browser.proof));
     for origin in [None, Some("http://evil.example"), Some("http://127.0.0.1:1")] {
         let ask = origin.map_or(ask.clone(), |origin| ask.clone().header("origin", origin));
         assert!(matches!(ask.send_to(address).status, 401 | 403), "{origin:?}");
@@ -194,7 +209,7 @@ fn a_revoked_device_is_out_and_its_line_ends() {
     assert_eq!(revoked.out, "laptop is out\n");
     // Ends, or the deadline of the socket does.
     line.read_to_end(&mut Vec::new()).unwrap();
-    let answer = devices(address, &cookie);
+    let answer = devices(address, &browser);
     assert_eq!((answer.status, answer.error().as_str()), (401, "signed_out"));
     let home = Arc::clone(&up.home);
     up.interrupt();
@@ -204,7 +219,7 @@ fn a_revoked_device_is_out_and_its_line_ends() {
 }
 
 #[test]
-fn a_device_is_known_after_a_restart_and_by_the_key_alone() {
+fn a_device_is_known_after_a_restart_and_only_digests_of_its_secrets_are_kept() {
     let home = home();
     let start = || {
         let mut command = ropewalk(home.path(), &["serve", "--http", ":0"]);
@@ -214,17 +229,19 @@ fn a_device_is_known_after_a_restart_and_by_the_key_alone() {
     let server = start();
     server.until_log("ropewalk link");
     let link = run(&home, &["link"]).with(0).out;
-    let cookie = cookie(link.trim());
+    let Browser { cookie, proof } = browser(link.trim());
     let (_, log) = server.stop();
     let key = cookie.split_once('=').unwrap().1;
-    assert!(!log.contains(key) && !log.contains(link.trim().split_once('#').unwrap().1), "{log}");
+    assert!(!log.contains(key) && !log.contains(&proof), "{log}");
+    assert!(!log.contains(link.trim().split_once('#').unwrap().1), "{log}");
     let file = home.path().join("state/devices.json");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(!std::fs::read_to_string(&file).unwrap().contains(key));
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert!(!kept.contains(key) && !kept.contains(&proof));
     let server = start();
     // The cookie's name has the port in it, which is another one here.
-    let cookie = format!("ropewalk-{}={key}", server.port);
-    assert_eq!(devices(server.address(), &cookie).json()["devices"][0]["name"], "laptop");
+    let moved = Browser { cookie: format!("ropewalk-{}={key}", server.port), proof };
+    assert_eq!(devices(server.address(), &moved).json()["devices"][0]["name"], "laptop");
     assert_eq!(server.stop().0, Some(0));
 }
 
@@ -407,6 +424,6 @@ fn a_server_whose_token_is_not_known_here_is_not_asked() {
     let mut command = ropewalk(server.home.path(), &["link"]);
     command.env("ROPEWALK_SERVER_TOKEN", TOKEN).stdout(Stdio::piped()).stderr(Stdio::piped());
     let ended = Ended::of(command.spawn().unwrap()).with(0);
-    assert!(cookie(ended.out.trim()).starts_with("ropewalk-"));
+    assert!(browser(ended.out.trim()).cookie.starts_with("ropewalk-"));
     assert_eq!(server.stop().0, Some(0));
 }

@@ -22,6 +22,7 @@ fn start(home: &Arc<TempDir>, loopback: bool) -> Server {
 struct Browser<'a> {
     server: &'a Server,
     cookie: String,
+    proof: String,
 }
 
 impl<'a> Browser<'a> {
@@ -32,11 +33,12 @@ impl<'a> Browser<'a> {
         let entered = Ask::post("/ui/enter", &body).bare().header("origin", &server.url).send(server);
         assert_eq!(entered.status, 200, "{entered:?}");
         let cookie = entered.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-        Self { server, cookie }
+        let proof = entered.json()["proof"].as_str().unwrap().to_owned();
+        Self { server, cookie, proof }
     }
 
     fn ask(&self, request: &Value) -> Answer {
-        let ask = Ask::post("/ui/hall", &request.to_string()).bare();
+        let ask = Ask::post("/ui/hall", &request.to_string()).bare().header("x-ropewalk-proof", &self.proof);
         ask.header("cookie", &self.cookie).header("origin", &self.server.url).send(self.server)
     }
 }

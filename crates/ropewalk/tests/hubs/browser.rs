@@ -21,6 +21,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Browser {
     hub: Place,
     cookie: String,
+    proof: String,
     socket: Option<WebSocketStream<Box<dyn Stream>>>,
     next: u64,
     /// The session that it shows.
@@ -60,13 +61,16 @@ impl Browser {
         let reply = String::from_utf8(reply).unwrap();
         assert!(reply.starts_with("HTTP/1.1 2"), "{reply}");
         let (_, cookie) = reply.split_once("set-cookie: ").unwrap_or_else(|| panic!("no cookie: {reply}"));
-        Self::with(hub.clone(), cookie.split(';').next().unwrap().to_owned())
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        let (_, proof) = reply.split_once(r#""proof":""#).unwrap_or_else(|| panic!("no proof: {reply}"));
+        Self::with(hub.clone(), cookie, proof.split('"').next().unwrap().to_owned())
     }
 
-    fn with(hub: Place, cookie: String) -> Self {
+    fn with(hub: Place, cookie: String, proof: String) -> Self {
         Self {
             hub,
             cookie,
+            proof,
             socket: None,
             next: 0,
             watched: None,
@@ -82,7 +86,7 @@ impl Browser {
 
     /// Another window of the same browser, which knows nothing yet.
     pub fn window(&self) -> Self {
-        Self::with(self.hub.clone(), self.cookie.clone())
+        Self::with(self.hub.clone(), self.cookie.clone(), self.proof.clone())
     }
 
     /// Shows a session from here on, from its end.
@@ -183,7 +187,8 @@ impl Browser {
         let headers = request.headers_mut();
         headers.insert("cookie", self.cookie.parse().unwrap());
         headers.insert("origin", self.hub.url.parse().unwrap());
-        headers.insert("sec-websocket-protocol", "ropewalk.v1".parse().unwrap());
+        let offered = format!("ropewalk.v1, proof.{}", self.proof);
+        headers.insert("sec-websocket-protocol", offered.parse().unwrap());
         let opened = async {
             let stream = self.hub.open().await.map_err(|_| Lost)?;
             tokio_tungstenite::client_async(request, stream).await.map_err(|_| Lost)

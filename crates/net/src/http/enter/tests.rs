@@ -77,11 +77,29 @@ impl House {
         told.body["url"].as_str().unwrap().split_once('#').unwrap().1.to_owned()
     }
 
-    /// The cookie of a browser that is signed in.
-    async fn cookie(&self) -> String {
+    /// A browser that is signed in.
+    async fn browser(&self) -> Browser {
         let told = self.enter(&self.code().await, &[]).await;
         assert_eq!(told.status, StatusCode::OK);
-        told.cookie().unwrap().to_owned()
+        Browser::from(&told)
+    }
+}
+
+/// What a signed-in browser has, and its page sends.
+struct Browser {
+    cookie: String,
+    proof: String,
+}
+
+impl Browser {
+    fn from(told: &Told) -> Self {
+        let proof = told.body["proof"].as_str().unwrap().to_owned();
+        Self { cookie: told.cookie().unwrap().to_owned(), proof }
+    }
+
+    /// As our own page asks.
+    fn asks(&self) -> [(&str, &str); 3] {
+        [("cookie", &self.cookie), ("x-ropewalk-proof", &self.proof), ("origin", OWN)]
     }
 }
 
@@ -99,13 +117,72 @@ async fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
     assert_eq!(pair.split_once('=').map(|(name, key)| (name, key.len())), Some(("ropewalk-80", 43)));
     assert_eq!(told.body["role"], "owner");
     assert!(!told.body.to_string().contains(pair.split_once('=').unwrap().1));
+    assert!(
+        !cookie.contains(told.body["proof"].as_str().unwrap()),
+        "where the cookie goes, the proof does not"
+    );
+}
+
+/// Browsers send the cookie to every port of this host: whoever listens on one has it, and can send it here
+/// under whatever `Origin` it likes.
+#[tokio::test]
+async fn a_cookie_without_its_proof_is_refused_on_every_route_of_the_app() {
+    let house = House::new();
+    let (browser, other) = (house.browser().await, house.browser().await);
+    let upgrade = [
+        ("upgrade", "websocket"),
+        ("connection", "upgrade"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let offered = |proof: &str| format!("ropewalk.v1, proof.{proof}");
+    let (of_other, of_key) = (offered(&other.proof), offered(browser.cookie.split_once('=').unwrap().1));
+    let guesses: [&[(&str, &str)]; 6] = [
+        &[],
+        &[("x-ropewalk-proof", "")],
+        &[("x-ropewalk-proof", &other.proof)],
+        &[("x-ropewalk-proof", browser.cookie.split_once('=').unwrap().1)],
+        &[("sec-websocket-protocol", &of_other)],
+        &[("sec-websocket-protocol", &of_key)],
+    ];
+    for guess in guesses {
+        let forged = [&[("cookie", browser.cookie.as_str()), ("origin", OWN)], guess].concat();
+        for (method, path, body) in [
+            ("POST", "/ui/hall", json!({ "do": "invite", "role": "owner" })),
+            ("POST", "/ui/hall", devices()),
+            ("POST", "/ui/leave", json!({})),
+            ("POST", "/ui/link", json!({})),
+            ("GET", "/ui/socket", Value::Null),
+            ("GET", "/ui/anything", Value::Null),
+        ] {
+            let told = house.send(method, path, &forged, body).await;
+            let seen = (told.status, told.error(), told.cookie());
+            assert_eq!(seen, (StatusCode::UNAUTHORIZED, "sign_in_again", None), "{method} {path} {guess:?}");
+            assert!(told.body["message"].as_str().unwrap().contains("`ropewalk up`"), "{:?}", told.body);
+        }
+        let socket = [&forged[..], &upgrade].concat();
+        let told = house.send("GET", "/ui/socket", &socket, Value::Null).await;
+        assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "sign_in_again"), "{guess:?}");
+    }
+    let told = house.send("POST", "/ui/hall", &browser.asks(), devices()).await;
+    assert_eq!(told.body["devices"].as_array().unwrap().len(), 2, "nothing of it was done");
+    // A page cannot set headers on a WebSocket: there the proof is among the sub-protocols.
+    let right = offered(&browser.proof);
+    let page = [("cookie", browser.cookie.as_str()), ("origin", OWN), ("sec-websocket-protocol", &right)];
+    let told = house.send("GET", "/ui/socket", &[&page[..], &upgrade].concat(), Value::Null).await;
+    // What is missing here is the connection under the request, which the gate has passed.
+    assert_ne!(told.status, StatusCode::UNAUTHORIZED);
+    // A proof alone is nobody's.
+    let alone = [("x-ropewalk-proof", browser.proof.as_str()), ("origin", OWN)];
+    let told = house.send("POST", "/ui/hall", &alone, devices()).await;
+    assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "unauthorized"));
 }
 
 #[tokio::test]
 async fn a_cookie_opens_the_rooms_of_our_own_clients_and_nothing_else() {
     let house = House::new();
-    let cookie = house.cookie().await;
-    let with = [("cookie", cookie.as_str()), ("origin", OWN)];
+    let browser = house.browser().await;
+    let with = browser.asks();
     assert_eq!(house.send("POST", "/ui/hall", &with, devices()).await.status, StatusCode::OK);
     for (method, path) in [
         ("GET", "/session"),
@@ -131,7 +208,7 @@ async fn a_cookie_opens_the_rooms_of_our_own_clients_and_nothing_else() {
         );
     }
     // A key is no token.
-    let bearer = format!("Bearer {}", cookie.split_once('=').unwrap().1);
+    let bearer = format!("Bearer {}", browser.cookie.split_once('=').unwrap().1);
     let told = house.send("POST", "/ui/hall", &[("authorization", &bearer)], devices()).await;
     assert_eq!(told.status, StatusCode::UNAUTHORIZED);
 }
@@ -140,13 +217,13 @@ async fn a_cookie_opens_the_rooms_of_our_own_clients_and_nothing_else() {
 #[tokio::test]
 async fn no_other_page_rides_on_the_cookie() {
     let house = House::new();
-    let cookie = house.cookie().await;
-    let cookie = ("cookie", cookie.as_str());
+    let browser = house.browser().await;
+    let [cookie, proof, _] = browser.asks();
     for origin in
         ["http://evil.example", "null", "http://127.0.0.1:81", "https://127.0.0.1", "http://localhost"]
     {
         for path in ["/ui/hall", "/ui/leave", "/ui/link"] {
-            let told = house.send("POST", path, &[cookie, ("origin", origin)], devices()).await;
+            let told = house.send("POST", path, &[cookie, proof, ("origin", origin)], devices()).await;
             assert_eq!(
                 (told.status, told.error()),
                 (StatusCode::FORBIDDEN, "origin_not_allowed"),
@@ -155,23 +232,24 @@ async fn no_other_page_rides_on_the_cookie() {
         }
     }
     for site in ["cross-site", "same-site"] {
-        let told = house.send("POST", "/ui/leave", &[cookie, ("sec-fetch-site", site)], json!({})).await;
+        let told =
+            house.send("POST", "/ui/leave", &[cookie, proof, ("sec-fetch-site", site)], json!({})).await;
         assert_eq!(told.error(), "origin_not_allowed", "{site}");
     }
     // Without a word about the page it is nobody's.
-    let told = house.send("POST", "/ui/hall", &[cookie], devices()).await;
+    let told = house.send("POST", "/ui/hall", &[cookie, proof], devices()).await;
     assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "unauthorized"));
-    let socket = [cookie, ("upgrade", "websocket"), ("connection", "upgrade")];
+    let socket = [cookie, proof, ("upgrade", "websocket"), ("connection", "upgrade")];
     assert_eq!(house.send("GET", "/ui/socket", &socket, Value::Null).await.status, StatusCode::UNAUTHORIZED);
     // Asked plainly by the page, the line's address says whether its reader is welcome, and nothing that is an error.
-    let plainly =
-        house.send("GET", "/ui/socket", &[cookie, ("sec-fetch-site", "same-origin")], Value::Null).await;
+    let asked = [cookie, proof, ("sec-fetch-site", "same-origin")];
+    let plainly = house.send("GET", "/ui/socket", &asked, Value::Null).await;
     assert_eq!(plainly.status, StatusCode::NO_CONTENT);
     // A form cannot say JSON.
-    let form = [cookie, ("origin", OWN), ("content-type", "text/plain")];
+    let form = [cookie, proof, ("origin", OWN), ("content-type", "text/plain")];
     let told = house.send("POST", "/ui/leave", &form, Value::Null).await;
     assert_eq!(told.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    let still = house.send("POST", "/ui/hall", &[cookie, ("origin", OWN)], devices()).await;
+    let still = house.send("POST", "/ui/hall", &browser.asks(), devices()).await;
     assert_eq!(still.body["devices"].as_array().unwrap().len(), 1, "nothing of it was done");
 }
 
@@ -179,13 +257,13 @@ async fn no_other_page_rides_on_the_cookie() {
 #[tokio::test]
 async fn a_cookie_that_somebody_else_set_is_worth_nothing() {
     let house = House::new();
-    let cookie = house.cookie().await;
-    let two = format!("{cookie}; ropewalk-80=planted");
-    let told = house.send("POST", "/ui/hall", &[("cookie", &two), ("origin", OWN)], devices()).await;
+    let browser = house.browser().await;
+    let [_, proof, own] = browser.asks();
+    let two = format!("{}; ropewalk-80=planted", browser.cookie);
+    let told = house.send("POST", "/ui/hall", &[("cookie", &two), proof, own], devices()).await;
     assert_eq!(told.status, StatusCode::UNAUTHORIZED);
-    let told = house
-        .send("POST", "/ui/hall", &[("cookie", "ropewalk-80=planted"), ("origin", OWN)], devices())
-        .await;
+    let planted = [("cookie", "ropewalk-80=planted"), proof, own];
+    let told = house.send("POST", "/ui/hall", &planted, devices()).await;
     assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "signed_out"));
     assert_eq!(told.cookie(), Some("ropewalk-80="), "the browser forgets it");
     // Who signs in with a planted cookie gets a key that nobody planted.
@@ -196,18 +274,17 @@ async fn a_cookie_that_somebody_else_set_is_worth_nothing() {
 #[tokio::test]
 async fn who_leaves_or_is_revoked_is_out_with_the_next_request() {
     let house = House::new();
-    let (first, second) = (house.cookie().await, house.cookie().await);
-    let own = ("origin", OWN);
-    let told = house.send("POST", "/ui/leave", &[("cookie", &first), own], json!({})).await;
+    let (first, second) = (house.browser().await, house.browser().await);
+    let told = house.send("POST", "/ui/leave", &first.asks(), json!({})).await;
     assert_eq!((told.status, told.cookie()), (StatusCode::OK, Some("ropewalk-80=")));
-    let told = house.send("POST", "/ui/hall", &[("cookie", &first), own], devices()).await;
+    let told = house.send("POST", "/ui/hall", &first.asks(), devices()).await;
     assert_eq!((told.status, told.error()), (StatusCode::UNAUTHORIZED, "signed_out"));
-    let told = house.send("POST", "/ui/hall", &[("cookie", &second), own], devices()).await;
+    let told = house.send("POST", "/ui/hall", &second.asks(), devices()).await;
     let device = told.body["devices"][0]["id"].as_str().unwrap().to_owned();
     let revoke = json!({ "do": "revoke", "device": device });
     let master = [("authorization", "Bearer master")];
     assert_eq!(house.send("POST", "/ui/hall", &master, revoke).await.status, StatusCode::OK);
-    let told = house.send("POST", "/ui/hall", &[("cookie", &second), own], devices()).await;
+    let told = house.send("POST", "/ui/hall", &second.asks(), devices()).await;
     assert_eq!(told.error(), "signed_out");
     assert_eq!(house.send("POST", "/ui/leave", &master, json!({})).await.status, StatusCode::BAD_REQUEST);
 }
@@ -215,16 +292,15 @@ async fn who_leaves_or_is_revoked_is_out_with_the_next_request() {
 #[tokio::test]
 async fn only_who_holds_the_token_can_have_a_login_link() {
     let house = House::new();
-    let cookie = house.cookie().await;
-    let told = house.send("POST", "/ui/link", &[("cookie", &cookie), ("origin", OWN)], json!({})).await;
+    let browser = house.browser().await;
+    let told = house.send("POST", "/ui/link", &browser.asks(), json!({})).await;
     assert_eq!((told.status, told.error()), (StatusCode::FORBIDDEN, "forbidden"));
     assert_eq!(house.send("POST", "/ui/link", &[], json!({})).await.status, StatusCode::UNAUTHORIZED);
     // A client with sessions of its own signs in to those.
     let told = house.send("POST", "/ui/link", &[("authorization", "Bearer of-ci")], json!({})).await;
     let code = told.body["url"].as_str().unwrap().split_once('#').unwrap().1.to_owned();
-    let cookie = house.enter(&code, &[]).await.cookie().unwrap().to_owned();
-    let own = [("cookie", cookie.as_str()), ("origin", OWN)];
-    let seen = house.send("POST", "/ui/hall", &own, devices()).await;
+    let browser = Browser::from(&house.enter(&code, &[]).await);
+    let seen = house.send("POST", "/ui/hall", &browser.asks(), devices()).await;
     assert_eq!(seen.body["devices"].as_array().unwrap().len(), 1, "and to nobody else's");
     // The token of one session is for that session.
     let id = engine::SessionId::parse("a").unwrap();
@@ -286,7 +362,8 @@ async fn a_phone_knocks_and_comes_in_when_the_owner_says_so() {
     ask(json!({ "do": "admit", "knock": waiting["id"], "role": "approver" })).await;
     let told = poll().await;
     assert_eq!((told.status, &told.body["role"]), (StatusCode::OK, &json!("approver")));
-    let own = [("cookie", told.cookie().unwrap()), ("origin", OWN)];
+    let phone = Browser::from(&told);
+    let own = phone.asks();
     for request in [devices(), json!({ "do": "invite", "role": "owner" })] {
         let told = house.send("POST", "/ui/hall", &own, request).await;
         assert_eq!((told.status, told.error()), (StatusCode::FORBIDDEN, "forbidden"));

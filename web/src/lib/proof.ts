@@ -1,0 +1,72 @@
+// The proof that this browser is signed in: shown beside the cookie, which alone opens nothing.
+//
+// Browsers send a cookie to every port of its host, so other programs of the same machine get it too. What is
+// kept here only pages of this very origin can read, port and all. The server gives it once, when a browser
+// signs in; at a hub there is one for the sign-in and one for a session that was shared by a link.
+
+import { keep, kept } from './keep'
+
+/** Where the server reads it. */
+export const PROOF_HEADER = 'x-ropewalk-proof'
+const OFFERED = 'proof.'
+const FORM = /^[\w-]{20,128}$/
+const NAMES = ['proof', 'proof.share'] as const
+/** The service worker cannot read what a page keeps; it finds a copy under this name. */
+const SHELF = 'ropewalk-proof'
+const PLACE = '/proof'
+
+export class NotKept extends Error {
+  constructor() {
+    super('This browser kept nothing that a sign-in needs. Allow this site to store data, or free some space, then try again with a new link.')
+  }
+}
+
+function proofs(): string[] {
+  return NAMES.map((name) => kept<unknown>(name)).filter((proof): proof is string => typeof proof === 'string' && FORM.test(proof))
+}
+
+/** For everything that is asked of the server. */
+export function proofHeaders(): Record<string, string> {
+  const all = proofs()
+  return all.length > 0 ? { [PROOF_HEADER]: all.join(', ') } : {}
+}
+
+/** For a WebSocket, on which a page can set no headers. */
+export function proofProtocols(): string[] {
+  return proofs().map((proof) => OFFERED + proof)
+}
+
+/** Keeps what the answer to a sign-in has of it. Throws, if the browser keeps nothing. */
+export async function takeProof(answer: unknown): Promise<void> {
+  const { proof, session } = (answer ?? {}) as { proof?: unknown; session?: unknown }
+  // Whoever was here already is not given another.
+  if (typeof proof !== 'string') return
+  if (!keep(NAMES[typeof session === 'string' ? 1 : 0], proof)) throw new NotKept()
+  await copyProof()
+}
+
+/** Signed out, here by a link to one session or as oneself. */
+export async function dropProof(ofShare: boolean): Promise<void> {
+  keep(NAMES[ofShare ? 1 : 0], null)
+  await copyProof()
+}
+
+/** What the service worker finds is what is kept. Without it only a push subscription that ends cannot be renewed unseen. */
+export async function copyProof(): Promise<void> {
+  if (typeof caches === 'undefined') return
+  try {
+    const shelf = await caches.open(SHELF)
+    const all = proofs()
+    if (all.length > 0) await shelf.put(PLACE, new Response(all.join(', ')))
+    else await shelf.delete(PLACE)
+  } catch {
+    // A browser that keeps nothing here has no worker to find it either.
+  }
+}
+
+/** Calls when another tab has signed in. */
+export function onProof(listener: () => void): void {
+  addEventListener('storage', (event: StorageEvent) => {
+    if (event.newValue !== null && NAMES.some((name) => event.key === `ropewalk.${name}`)) listener()
+  })
+}
