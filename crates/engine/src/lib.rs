@@ -66,5 +66,5 @@ pub use settings::{
 pub use store::{
     Batch, Claim, ListQuery, NewSession, POSITIONS_RESERVED, Page, SessionRow, Store, StoreError, StoreResult,
 };
-pub use title::first_words;
+pub use title::{first_words, is_hidden};
 pub use turns::Turns;

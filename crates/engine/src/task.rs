@@ -33,6 +33,7 @@ use crate::rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
 use crate::session::{Effect, Input, Refusal, Session, TurnReport};
 use crate::settings::Settings;
 use crate::store::{Batch, Store, StoreError};
+use crate::title::plain_title;
 
 /// Inputs from surfaces that may wait for the task. More wait in their connections.
 const MAILBOX_MAX: usize = 64;
@@ -255,7 +256,7 @@ impl Task {
     fn command(&mut self, input: Input) -> Result<Accepted, SendError> {
         let input = if let Input::Rename { by, title } = input {
             // The title is shown from the state, not only from the log.
-            Input::Rename { by, title: self.without_secrets(title) }
+            Input::Rename { by, title: self.plain_title(title) }
         } else {
             input
         };
@@ -269,7 +270,7 @@ impl Task {
         for Report { turn, within, kind } in taken.drain(..) {
             let (report, reply) = match kind {
                 ReportKind::Emit(Said { body: Body::Title { title }, relayed }) => {
-                    let title = self.without_secrets(title);
+                    let title = self.plain_title(title);
                     (TurnReport::Emit(Said { body: Body::Title { title }, relayed }), Reply::None)
                 }
                 ReportKind::Emit(said) => (TurnReport::Emit(said), Reply::None),
@@ -402,6 +403,11 @@ impl Task {
             None => Verdict::Denied { resolution, reason },
         };
         self.after_write.extend(reply.map(|reply| (self.last_seq, AfterWrite::Tell { reply, verdict })));
+    }
+
+    /// Without what nobody sees, which could also split a secret, and without secrets.
+    fn plain_title(&self, title: Arc<str>) -> Arc<str> {
+        self.without_secrets(plain_title(title))
     }
 
     fn without_secrets(&self, text: Arc<str>) -> Arc<str> {

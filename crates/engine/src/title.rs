@@ -1,4 +1,6 @@
-//! What a session is called where nobody has named it.
+//! What a session is called: by its first words where nobody has named it, and never with characters that hide.
+
+use std::sync::Arc;
 
 const TITLE_CHARS_MAX: usize = 60;
 
@@ -16,9 +18,45 @@ pub fn first_words(text: &str) -> Option<String> {
     Some(format!("{}…", head[..at_word].trim_end()))
 }
 
+/// Whether nobody sees this character, or it turns the direction of those that follow: a name with such characters can
+/// look like another one. The joiners of emoji and of Indic and Persian words are no such thing.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// A title as it is written down: what is hidden is left out, and what breaks lines is a space.
+pub(crate) fn plain_title(title: Arc<str>) -> Arc<str> {
+    if !title.chars().any(is_hidden) {
+        return title;
+    }
+    let plain = |c: char| match c {
+        c if c.is_whitespace() => Some(' '),
+        c if is_hidden(c) => None,
+        c => Some(c),
+    };
+    title.chars().filter_map(plain).collect::<String>().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_hidden_in_a_title_is_left_out() {
+        let title = |text: &str| plain_title(text.into()).to_string();
+        assert_eq!(title("fix \u{202e}gnp.exe\u{2069}\u{200e} now\u{61c}"), "fix gnp.exe now");
+        assert_eq!(title("one\ntwo\u{7}\u{2028}three\u{e0041}"), "one two three");
+        let family = "👩\u{200d}👧 می\u{200c}خواهم";
+        assert_eq!(title(family), family, "joiners are part of words");
+        for c in ('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}') {
+            assert!(is_hidden(c), "{c:?}");
+        }
+    }
 
     #[test]
     fn titles_are_one_line_cut_at_a_word() {

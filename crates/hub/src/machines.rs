@@ -158,7 +158,7 @@ impl Arriving {
         let first = tokio::time::timeout(FIRST_WORDS, pipe.came.recv()).await;
         let text = first.ok().flatten().ok_or((NOT_WELCOME, "a machine says its name first".to_owned()))?;
         let bad = |why: &str| (NOT_WELCOME, why.to_owned());
-        let machine = match serde_json::from_str(&text) {
+        let mut machine = match serde_json::from_str(&text) {
             Ok(Up::Machine(machine)) if machine.id == self.id.as_str() => machine,
             Ok(Up::Machine(_)) => return Err(bad("the machine's id is not the one of its address")),
             Ok(_) => return Err(bad("a machine says its name first")),
@@ -167,6 +167,8 @@ impl Arriving {
         if machine.name.chars().count() > NAME_CHARS_MAX || machine.version.len() > NAME_CHARS_MAX {
             return Err(bad("the machine's name is too long"));
         }
+        // People tell machines apart by their names.
+        machine.name.retain(|c| !engine::is_hidden(c));
         let epoch = match self.hold(&machine).await {
             Ok(Some(epoch)) => epoch,
             Ok(None) => return Err(bad("this machine's id is not free; choose another")),

@@ -59,10 +59,9 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters, and those that turn the direction of what follows.
+/// Control characters, those that turn the direction of what follows, and those that nobody sees.
 fn is_harmful(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    engine::is_hidden(c) && !matches!(c, '\n' | '\t' | '\r')
 }
 
 /// Harmless text on one line.

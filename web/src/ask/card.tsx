@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { AskView } from '../wire'
 import { hello } from '../lib/line'
-import { age, askTitle, isGrave, riskWord, visible } from '../lib/words'
+import { age, askTitle, isGrave, plainName, riskWord, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
 import { answer, may, mayRemember, progressOf, type Progress } from './answer'
 import { isCut } from './brief'
@@ -32,7 +32,7 @@ export function AskCard({ ask, place, of, session, onNext }: AskCardProps) {
         <Icon name={ask.question ? 'question' : kindIcon(ask.kind)} />
         <div class="ask-title">
           <h2>{askTitle(ask)}</h2>
-          <p class="soft">{session}{hello.value?.host ? ` on ${hello.value.host}` : ''} · {age(ask.at) === 'now' ? 'just now' : `waiting ${age(ask.at)}`}</p>
+          <p class="soft">{session}{hello.value?.host ? ` on ${plainName(hello.value.host)}` : ''} · {age(ask.at) === 'now' ? 'just now' : `waiting ${age(ask.at)}`}</p>
         </div>
         {of > 1 && <button type="button" class="plain counter" onClick={onNext} aria-label={`Question ${place} of ${of}. Show the next one`}>{place} of {of}</button>}
       </header>

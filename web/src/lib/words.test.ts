@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { duration, isGrave, visible, unmarked } from './words'
+import { duration, isGrave, titleOf, visible, unmarked } from './words'
 
 test.each([
   ['ls -la\n\tcd', 'ls -la\n\tcd'],
@@ -21,4 +21,11 @@ test.each([[5, '5 ms'], [1_400, '1 s'], [59_800, '1 min'], [61_000, '1 min 1 s']
 test('a hint of what was said has no marks, and keeps what is none', () => {
   expect(unmarked('## What a hitch is A **hitch** ties `a` rope')).toBe('What a hitch is A hitch ties a rope')
   expect(unmarked('fix #12 in a_b')).toBe('fix #12 in a_b')
+})
+
+test('a title shows nothing that hides, or that turns the direction of others', () => {
+  const title = (text: string) => titleOf({ title: text, folder: '/work/knots' })
+  expect(title('fix \u202egnp.exe\u2069\u200e now\u061c')).toBe('fix gnp.exe now')
+  expect(title('\u202e\u2066')).toBe('Session in knots')
+  expect(title('👩\u200d👧 ❤\ufe0f')).toBe('👩\u200d👧 ❤\ufe0f')
 })

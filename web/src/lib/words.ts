@@ -2,9 +2,10 @@
 
 import { signal } from '@preact/signals'
 import type { AskView, Card } from '../wire'
+import { plainName } from './hidden'
 import { skew } from './line'
 
-export { visible } from './hidden'
+export { plainName, visible } from './hidden'
 
 /** The time, for everything that counts. Ticks only while somebody can see it. */
 export const now = signal(Date.now())
@@ -93,7 +94,7 @@ export function unmarked(line: string): string {
 }
 
 export function titleOf(card: { title: string | null; folder: string }): string {
-  return card.title?.trim() || `Session in ${base(card.folder)}`
+  return plainName(card.title ?? '').trim() || `Session in ${base(card.folder)}`
 }
 
 const ASK_TITLES: Record<string, string> = {

@@ -11,7 +11,7 @@ import { place, sessionAt, sessionPath } from '../lib/router'
 import { lockOf } from '../lib/sealed'
 import { mustBeSealed } from '../lib/sealed-known'
 import { tried } from '../lib/toast'
-import { age, base, money, STATE_WORDS, titleOf, unmarked } from '../lib/words'
+import { age, base, money, plainName, STATE_WORDS, titleOf, unmarked } from '../lib/words'
 import { Icon, type IconName } from '../ui/icons'
 import { ConnectionDot } from '../ui/status'
 import { AskLine } from '../ask/line'
@@ -59,7 +59,7 @@ function RailHead() {
     <header class="rail-head">
       <a class="brand" href="/"><img src="/icon.svg" alt="" width="24" height="24" /><span>Ropewalk</span></a>
       <ConnectionDot />
-      <span class="host soft">{hello.value?.host}</span>
+      <span class="host soft">{plainName(hello.value?.host ?? '')}</span>
       <span class="gap" />
       <a class="icon-button" href="/inbox" aria-label={waiting > 0 ? `Inbox, ${waiting} waiting` : 'Inbox'} aria-current={place.value.at === 'inbox' ? 'page' : undefined}>
         <Icon name="inbox" />{waiting > 0 && <span class="badge" aria-hidden="true">{waiting}</span>}

@@ -6,7 +6,7 @@ import { lazy } from '../lib/lazy'
 import { hello } from '../lib/line'
 import type { Watched } from '../lib/session'
 import { copy } from '../lib/toast'
-import { clock, money, visible } from '../lib/words'
+import { clock, money, plainName, visible } from '../lib/words'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { Output } from '../ui/text'
@@ -65,7 +65,7 @@ export function Details({ watched }: { watched: Watched }) {
   const facts: [string, string | null][] = [
     ['Folder', state?.folder ?? null],
     ['Session', watched.session],
-    ['Host', at.value ? (machineOf(watched.session)?.name ?? null) : hello.value?.host || null],
+    ['Host', plainName(at.value ? (machineOf(watched.session)?.name ?? '') : (hello.value?.host ?? '')) || null],
     ['Sandbox', (!at.value && hello.value?.sandbox) || null],
     ['Context', state && state.contextSize > 0 ? `${state.contextUsed.toLocaleString()} of ${state.contextSize.toLocaleString()} tokens` : null],
     ['Cost', state && state.costUsd !== null ? `${money(state.costUsd)}${state.unpriced ? ', and some that is not known' : ''}` : null],

@@ -1,5 +1,6 @@
 // What runs here, and where the data is.
 
+import { plainName } from '../lib/hidden'
 import { at } from '../lib/hub'
 import { hello } from '../lib/line'
 import { Command, Entry, Section } from './parts'
@@ -33,7 +34,7 @@ export function About() {
         <Fact name="This page" value={__VERSION__} />
         <Fact name="Server" value={told?.version} />
         {at.value ? <Fact name="Hub" value={location.host} /> : <>
-          <Fact name="Machine" value={told?.host} />
+          <Fact name="Machine" value={told ? plainName(told.host) : undefined} />
           <Fact name="Folder" value={told?.folder} />
           <Fact name="Sandbox" value={told?.sandbox} />
         </>}

@@ -7,9 +7,12 @@ use crate::backend::ForeignError;
 use crate::content::Opaque;
 use crate::event::Event;
 use crate::redaction::Redaction;
+use crate::title::plain_title;
 
 impl Registry {
+    /// Also without what nobody sees.
     pub(super) fn title_without_secrets(&self, title: Arc<str>) -> Arc<str> {
+        let title = plain_title(title);
         let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact(&title));
         clean.map_or(title, Into::into)
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use engine::{Principal, Timestamp};
+use engine::{Principal, Timestamp, is_hidden};
 use wire::native::{Device, Role, Subscription};
 
 use super::push::Subscribed;
@@ -132,10 +132,7 @@ pub(crate) fn name(given: &str) -> Arc<str> {
 
 /// A name that is shown to people and written to logs: a few plain words, if anything is left of it.
 pub fn plain_name(given: &str) -> Option<String> {
-    let harmless = |c: char| {
-        !c.is_control()
-            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
+    let harmless = |c: char| !is_hidden(c) && !matches!(c, '\u{200c}' | '\u{200d}');
     let words: String = given.chars().map(|c| if harmless(c) { c } else { ' ' }).collect();
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let name: String = words.chars().take(NAME_CHARS_MAX).collect();

@@ -159,7 +159,8 @@ pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
 
 fn initialize(params: Option<&RawValue>) -> Result<Call, Fault> {
     let request: schema::InitializeRequest = read(params)?;
-    let name = request.client_info.map_or_else(|| Arc::from("client"), |info| Arc::from(info.name));
+    let plain = |name: String| name.chars().filter(|c| !engine::is_hidden(*c)).collect::<String>();
+    let name = request.client_info.map_or_else(|| Arc::from("client"), |info| Arc::from(plain(info.name)));
     let version = serde_json::to_value(request.protocol_version).ok().and_then(|version| version.as_u64());
     Ok(Call::Initialize(Hello { name, version }))
 }
