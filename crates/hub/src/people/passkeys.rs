@@ -107,7 +107,7 @@ impl People {
             "authenticatorSelection": {
                 "residentKey": "required",
                 "requireResidentKey": true,
-                "userVerification": "preferred",
+                "userVerification": "required",
             },
             "attestation": "none",
         } }))
@@ -163,7 +163,7 @@ impl People {
             "challenge": self.challenge(Purpose::Enter)?,
             "rpId": site.relying_party,
             "allowCredentials": [],
-            "userVerification": "preferred",
+            "userVerification": "required",
             "timeout": TIMEOUT_MS,
         } }))
     }

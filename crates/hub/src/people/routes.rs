@@ -46,8 +46,10 @@ pub fn routes(people: Arc<People>) -> Router {
         .with_state(people)
 }
 
-/// The middleware for every route that takes tokens or codes: who shows wrong ones has to wait. On loopback that
-/// would let every program of the machine lock out all the others, so there it is only counted.
+/// The middleware for every route that takes tokens or codes: who shows too many wrong ones has to wait. Elsewhere that
+/// means that nothing of theirs is looked at. Loopback is shared by all programs of the machine, and by everybody whose
+/// proxy does not say for whom it speaks: there one who guesses must not lock out the others, so what is right is taken
+/// always, and only what is wrong is told to wait.
 pub async fn slow_down(State(people): State<Arc<People>>, mut request: Request, next: Next) -> Response {
     if request.extensions().get::<Address>().is_some() {
         return next.run(request).await;
@@ -58,12 +60,16 @@ pub async fn slow_down(State(people): State<Arc<People>>, mut request: Request, 
     if !entrance && !request.headers().contains_key(AUTHORIZATION) {
         return next.run(request).await;
     }
-    if let Some(wait) = people.wait(address) {
+    let wait = people.wait(address);
+    if let Some(wait) = wait.filter(|_| !address.is_loopback()) {
         return too_often(wait);
     }
     let response = next.run(request).await;
     let status = response.status();
     if status == StatusCode::UNAUTHORIZED || (entrance && status == StatusCode::FORBIDDEN) {
+        if let Some(wait) = wait {
+            return too_often(wait);
+        }
         people.count(address);
     }
     response
@@ -72,7 +78,7 @@ pub async fn slow_down(State(people): State<Arc<People>>, mut request: Request, 
 impl People {
     fn wait(&self, address: IpAddr) -> Option<Duration> {
         let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        wrong.wait(address, Instant::now()).filter(|_| !address.is_loopback())
+        wrong.wait(address, Instant::now())
     }
 
     fn count(&self, address: IpAddr) {

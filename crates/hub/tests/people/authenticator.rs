@@ -39,7 +39,7 @@ pub struct Saying {
 
 impl Saying {
     pub fn create() -> Self {
-        Self { purpose: "webauthn.create", flags: 0x41, ..Self::get() }
+        Self { purpose: "webauthn.create", flags: 0x45, ..Self::get() }
     }
 
     pub fn get() -> Self {

@@ -72,11 +72,12 @@ pub async fn what_browsers_are_asked_for_is_a_key_that_names_its_owner_itself() 
     assert_eq!(asked["rp"]["id"], "hub.example.org");
     assert_eq!(asked["user"]["id"], encode(admin.id(&house).await.as_bytes()));
     assert_eq!(asked["authenticatorSelection"]["residentKey"], "required");
-    assert_eq!(asked["authenticatorSelection"]["userVerification"], "preferred");
+    assert_eq!(asked["authenticatorSelection"]["userVerification"], "required");
     assert_eq!(asked["attestation"], "none");
     let known = key.get(&json!({ "publicKey": { "challenge": "" } }), &Saying::get())["id"].clone();
     assert_eq!(asked["excludeCredentials"], json!([{ "type": "public-key", "id": known }]));
     let asked = begin(&house, &mut Browser::default(), "/auth/passkey/begin").await;
+    assert_eq!(asked["publicKey"]["userVerification"], "required");
     assert_eq!(asked["publicKey"]["allowCredentials"], json!([]), "nobody learns which keys there are");
 }
 
@@ -96,6 +97,8 @@ pub async fn a_sign_in_that_is_wrong_in_one_thing_is_none() {
         Saying { site: "example.org".into(), ..right.clone() },
         Saying { site: String::new(), ..right.clone() },
         Saying { flags: 0x04, ..right.clone() },
+        // Present, and not verified: a key that opens to whoever touches it.
+        Saying { flags: 0x01, ..right.clone() },
         Saying { flags: 0x85, ..right.clone() },
         Saying { tail: vec![0], ..right.clone() },
         Saying { challenge: Some(other), ..right.clone() },
@@ -124,8 +127,9 @@ pub async fn a_new_passkey_that_is_wrong_in_one_thing_is_not_kept() {
         Saying { cross_origin: true, ..right.clone() },
         Saying { site: "evil.example.org".into(), ..right.clone() },
         Saying { flags: 0x40, ..right.clone() },
-        Saying { flags: 0x01, ..right.clone() },
-        Saying { flags: 0xc1, ..right.clone() },
+        Saying { flags: 0x41, ..right.clone() },
+        Saying { flags: 0x05, ..right.clone() },
+        Saying { flags: 0xc5, ..right.clone() },
         Saying { tail: vec![0], ..right.clone() },
         Saying { challenge: Some(encode(&[0; 56])), ..right.clone() },
     ];
@@ -135,7 +139,7 @@ pub async fn a_new_passkey_that_is_wrong_in_one_thing_is_not_kept() {
     }
     assert!(passkeys(&house, &admin).await.is_empty());
     // With extensions that nobody asked for, it is as good as without.
-    let extended = Saying { flags: 0xc1, tail: vec![0xa1, 0x61, b'x', 0xf5], ..right };
+    let extended = Saying { flags: 0xc5, tail: vec![0xa1, 0x61, b'x', 0xf5], ..right };
     assert_eq!(add(&house, &mut admin, &mut Authenticator::p256(), &extended).await.0, StatusCode::OK);
 }
 

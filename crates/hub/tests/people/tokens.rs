@@ -157,6 +157,15 @@ pub async fn who_shows_wrong_tokens_has_to_wait_and_others_do_not() {
     // What the guesser puts before its own address is not believed.
     assert_eq!(send(&good, "192.0.2.7, 192.0.2.1").await, (429, true));
     assert_eq!(send(&good, "192.0.2.2").await, (200, false));
+    // Loopback is everybody's whose proxy does not say who they are, so there a good token still opens.
+    for from in ["127.0.0.1", "::1", ""] {
+        let mut told = (401, false);
+        for _ in 0..60 {
+            told = if told.0 == 401 { send(&"0".repeat(64), from).await } else { told };
+        }
+        assert_eq!(told, (429, true), "{from}");
+        assert_eq!(send(&good, from).await, (200, false), "{from}");
+    }
 }
 
 #[tokio::test]
@@ -170,4 +179,15 @@ pub async fn who_guesses_codes_has_to_wait_too() {
     }
     let body = serde_json::json!({ "code": "join.x" });
     assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 429);
+    let from = [("origin", crate::house::PUBLIC), ("x-forwarded-for", "127.0.0.1")];
+    for number in 0..20 {
+        let body = serde_json::json!({ "code": format!("join.{number}") });
+        assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 403);
+    }
+    let body = serde_json::json!({ "code": "join.x" });
+    assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 429);
+    // The setup link of the same machine is still good.
+    let link = house.people.setup_link().await.unwrap().unwrap();
+    let body = serde_json::json!({ "code": link.split_once('#').unwrap().1 });
+    assert_eq!(guesser.post_from(&house, "/ui/enter", body, &from).await.0, 200);
 }

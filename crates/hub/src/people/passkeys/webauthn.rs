@@ -28,6 +28,7 @@ pub(super) const ES256: i64 = -7;
 pub(super) const EDDSA: i64 = -8;
 
 const PRESENT: u8 = 1;
+const VERIFIED: u8 = 1 << 2;
 const ATTESTED: u8 = 1 << 6;
 const EXTENDED: u8 = 1 << 7;
 
@@ -44,6 +45,10 @@ pub(super) enum Bad {
     Site,
     #[error("nobody was present")]
     Absent,
+    #[error(
+        "the device did not check who you are; set a PIN, a fingerprint or a face for it, or use another passkey"
+    )]
+    Unverified,
     #[error("its kind of key is not known here")]
     Algorithm,
     #[error("its signature is wrong")]
@@ -152,6 +157,10 @@ impl<'a> AuthenticatorData<'a> {
         }
         if flags & PRESENT == 0 {
             return Err(Bad::Absent);
+        }
+        // A key that opens to whoever touches it is no proof of a person.
+        if flags & VERIFIED == 0 {
+            return Err(Bad::Unverified);
         }
         let counter = u32::from_be_bytes(counter.try_into().map_err(|_| Bad::Malformed)?);
         let mut attested = None;
