@@ -177,10 +177,19 @@ async fn people(
     People::open(Arc::clone(db), options).await.map_err(|error| {
         let trouble = Trouble::failed(error.to_string());
         match std::error::Error::source(&error) {
-            Some(source) => trouble.because(source),
+            Some(source) => trouble.because(innermost(source)),
             None => trouble,
         }
     })
+}
+
+/// What is at the bottom of an error says what happened; what stands above it says where.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
 }
 
 fn new_node() -> Result<NodeId, Trouble> {

@@ -1,6 +1,6 @@
 //! `ropewalk pair`: shows a QR code, waits for who comes with it, and asks whether to let them in.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ async fn pair(options: &PairOptions) -> Result<ExitCode, Trouble> {
     let knock = knocked(&server, (&invitation, options.role.role()), &waiting).await?;
     let name = terminal::one_line(&knock.name);
     let word = role(options.role.role());
-    if !options.yes && !says_yes(&format!("Let «{name}» in as {word} (words: {})? [y/N] ", knock.words))? {
+    let question = format!("Let «{name}» in as {word} (words: {})?", knock.words);
+    if !options.yes && !terminal::says_yes(&question)? {
         server.ask(&Request::Admit { knock: knock.id, role: None }).await?;
         return Err(Trouble::failed(format!("{name} was not let in")));
     }
@@ -158,16 +159,6 @@ pub fn drawn(rows: &[String], colours: bool) -> String {
     }
     out.push('\n');
     out
-}
-
-fn says_yes(question: &str) -> Result<bool, Trouble> {
-    let mut out = io::stdout().lock();
-    let asked = out.write_all(terminal::harmless(question).as_bytes()).and_then(|()| out.flush());
-    asked.map_err(|error| Trouble::output(&error))?;
-    let mut line = String::new();
-    let read = io::stdin().lock().read_line(&mut line);
-    read.map_err(|error| Trouble::failed("the answer cannot be read").because(error))?;
-    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 #[cfg(test)]

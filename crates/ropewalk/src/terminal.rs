@@ -4,8 +4,9 @@
 //! characters could move the cursor, rename the window or hide what is asked; they are made visible.
 
 use std::borrow::Cow;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
+use rustix::termios::QueueSelector;
 use serde_json::Value;
 
 use crate::paths;
@@ -96,6 +97,24 @@ pub fn put_json(value: &Value) -> Result<(), Trouble> {
 pub fn put_bytes(bytes: &[u8]) -> Result<(), Trouble> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Trouble::output(&error))
+}
+
+/// Asks a yes-or-no question on standard error; the default is no. Only what is typed after the question is shown
+/// counts: an answer that somebody gave before they knew what is asked is none.
+pub fn says_yes(question: &str) -> Result<bool, Trouble> {
+    let stdin = io::stdin();
+    // Without a terminal nothing can be typed ahead, and nothing is dropped.
+    if stdin.is_terminal() {
+        rustix::termios::tcflush(&stdin, QueueSelector::IFlush)
+            .map_err(|error| Trouble::failed("could not discard earlier terminal input").because(error))?;
+    }
+    let mut out = io::stderr().lock();
+    let asked = write!(out, "{} [y/N] ", one_line(question)).and_then(|()| out.flush());
+    asked.map_err(|error| Trouble::output(&error))?;
+    let mut answer = String::new();
+    let read = stdin.lock().read_line(&mut answer);
+    read.map_err(|error| Trouble::failed("could not read the answer").because(error))?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 #[cfg(test)]

@@ -9,8 +9,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
+use store::sql::{SqliteDb, migrate};
 use tempfile::TempDir;
 
 use crate::ended::Ended;
@@ -468,4 +471,61 @@ fn a_beginning_that_several_share_is_not_enough() {
     assert!(named, "{}", ended.err);
     let error = world.run(&["sessions", "show", "--json", &digit]).with(2).json();
     assert!(error["error"]["candidates"].as_array().unwrap().len() > 1);
+}
+
+/// A terminal: what is typed into it and shown on it, and what a program is given for it.
+fn terminal() -> (fs::File, fs::File) {
+    let typed = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&typed).unwrap();
+    unlockpt(&typed).unwrap();
+    let name = ptsname(&typed, Vec::new()).unwrap();
+    let screen = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    (typed.into(), screen.into())
+}
+
+#[test]
+fn what_was_typed_before_a_question_is_no_answer_to_it() {
+    let world = World::new();
+    let id = world.session("hello");
+    let ask = |answer: &[u8]| {
+        let (mut typed, screen) = terminal();
+        // A whole answer, and the beginning of another.
+        typed.write_all(b"y\nye").unwrap();
+        let mut command = world.command(&["sessions", "delete", &id]);
+        command.stdin(screen.try_clone().unwrap()).stderr(screen);
+        let mut child = command.spawn().unwrap();
+        // Reading ends when nobody has the terminal any more.
+        drop(command);
+        let mut shown = Vec::new();
+        while !shown.ends_with(b"[y/N] ") {
+            let mut byte = [0];
+            typed.read_exact(&mut byte).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&shown)));
+            shown.push(byte[0]);
+        }
+        typed.write_all(answer).unwrap();
+        child.wait().unwrap();
+    };
+    ask(b"n\n");
+    world.run(&["sessions", "show", &id]).with(0);
+    // What is typed afterwards is all of the answer.
+    ask(b"y\n");
+    world.run(&["sessions", "show", &id]).with(5);
+}
+
+#[test]
+fn a_hub_on_the_tables_of_a_newer_version_says_which_it_found_and_which_it_knows() {
+    let world = World::new();
+    let file = world.directory.path().join("hub.db");
+    let made = async {
+        let db = SqliteDb::open(&file).unwrap();
+        // One table, made and dropped again and again: 99 versions.
+        let steps: Vec<&str> =
+            ["CREATE TABLE a (a TEXT)", "DROP TABLE a"].into_iter().cycle().take(99).collect();
+        migrate(&db, "people", &steps).await.unwrap();
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(made);
+    let ended = world.run(&["hub", "--store", file.to_str().unwrap(), "--listen", "127.0.0.1:0"]).with(1);
+    for part in ["have version 99", "versions up to 2", "Start that version again"] {
+        assert!(ended.err.contains(part), "{part}: {}", ended.err);
+    }
 }

@@ -223,7 +223,8 @@ pub async fn migrate(db: &dyn Db, name: &'static str, steps: &[&'static str]) ->
         let Some(step) = usize::try_from(version).ok().and_then(|version| steps.get(version)) else {
             if version > steps.len() as u64 {
                 let reason = format!(
-                    "its layout {name} has version {version}, and this program knows {}; use a newer ropewalk",
+                    "its tables of {name} have version {version}, and this ropewalk knows versions up to {}: a newer \
+                     one has used the database. Start that version again, or give this one a database of its own",
                     steps.len()
                 );
                 return Err(DbError::Failed { reason });

@@ -1,6 +1,6 @@
 //! `sessions fork`, `rename` and `delete`.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use engine::{Input, OpenError, Principal, Registry, Sender, SessionRow, StoreError, SurfaceId, Wish};
@@ -102,9 +102,5 @@ fn confirmed(rows: &[SessionRow]) -> Result<bool, Trouble> {
     }
     let what =
         if rows.len() == 1 { "this session".to_owned() } else { format!("these {} sessions", rows.len()) };
-    let asked = write!(io::stderr(), "Delete {what} for good? [y/N] ").and_then(|()| io::stderr().flush());
-    let mut answer = String::new();
-    let read = asked.and_then(|()| io::stdin().lock().read_line(&mut answer));
-    read.map_err(|error| Trouble::failed("the answer cannot be read").because(error))?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    terminal::says_yes(&format!("Delete {what} for good?"))
 }
