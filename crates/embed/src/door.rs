@@ -61,6 +61,8 @@ impl Door {
     }
 
     pub(crate) fn new(server: &Server, http: Http) -> io::Result<(Arc<Doors>, Self)> {
+        let hall = Arc::new(Hall::open(None, Arc::clone(server.registry.clock())));
+        hall.opens_by(http.keys.clone());
         let parts = GateParts {
             keys: http.keys,
             names: http.names,
@@ -68,7 +70,6 @@ impl Door {
             seed: random()?,
         };
         let gate = Arc::new(Gate::new(parts));
-        let hall = Arc::new(Hall::open(None, Arc::clone(server.registry.clock())));
         let doors = Arc::new(Doors {
             registry: Arc::clone(&server.registry),
             rules: Rules { source: "http".into(), ..server.rules.confined() },

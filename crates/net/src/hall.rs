@@ -32,8 +32,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use wire::native::{Device, Knock, Role, Wrong};
 
+use crate::http::Keys;
+
 pub(crate) use book::ABSENCE_MAX_MS;
-use book::Book;
+use book::{Book, Record};
 use kept::Stamp;
 use push::Push;
 use tickets::Tickets;
@@ -113,6 +115,8 @@ pub struct Hall {
     changes: watch::Sender<u64>,
     eyes: Eyes,
     places: OnceLock<Places>,
+    /// By which clients are known; see [`Hall::opens_by`].
+    keys: OnceLock<Keys>,
     push: OnceLock<Arc<Push>>,
     teller: OnceLock<Teller>,
 }
@@ -160,6 +164,7 @@ impl Hall {
             changes: watch::Sender::new(0),
             eyes: Eyes::default(),
             places: OnceLock::new(),
+            keys: OnceLock::new(),
             push: OnceLock::new(),
             teller: OnceLock::new(),
         }
@@ -168,6 +173,18 @@ impl Hall {
     /// From here on it is known where the server is. Said once.
     pub fn stands_at(&self, places: Places) {
         drop(self.places.set(places));
+    }
+
+    /// From here on the devices of a client go with its token: one that was let in under another token of the
+    /// same client is out. Said once.
+    pub fn opens_by(&self, keys: Keys) {
+        drop(self.keys.set(keys));
+    }
+
+    /// Whether the token under which a device was let in is still its client's.
+    fn is_bound(&self, record: &Record) -> bool {
+        let mark = self.keys.get().and_then(|keys| keys.mark(&record.principal));
+        mark.is_none_or(|mark| record.client.is_some_and(|client| client.is(&mark)))
     }
 
     /// From here on this is told of who comes and goes. Said once.
@@ -193,7 +210,7 @@ impl Hall {
     /// An owner's devices, and who knocks.
     pub fn guests(&self, owner: &Principal) -> (Vec<Device>, Vec<Knock>) {
         let (now, state) = (self.clock.now(), self.state());
-        let devices = state.book.of(owner).filter(|record| !record.is_over(now));
+        let devices = state.book.of(owner).filter(|record| !record.is_over(now) && self.is_bound(record));
         (devices.map(|record| record.shown(now)).collect(), state.tickets.waiting(owner, Instant::now()))
     }
 

@@ -58,6 +58,12 @@ impl Rules {
         let inside = |place: &PathBuf| place.canonicalize().is_ok_and(|place| real.starts_with(place));
         self.places.as_ref().is_none_or(|places| places.iter().any(inside))
     }
+
+    /// Whether this caller may open a session that works there. A folder that was open to a client may have become
+    /// a way to another one since; the owner's sessions work wherever they do.
+    pub(crate) fn still_opens(&self, caller: &Principal, cwd: &Path) -> bool {
+        *caller == Principal::local() || self.opens(&cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()))
+    }
 }
 
 /// Why a folder cannot be worked in.

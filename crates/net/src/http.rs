@@ -95,7 +95,6 @@ impl Doors {
             rules: self.rules.clone(),
             identity: self.identity.clone(),
             hall: Arc::clone(&self.hall),
-            gate: Some(Arc::clone(&self.gate)),
             extras,
             tasks: self.tasks.clone(),
             stop: self.stop.clone(),
@@ -126,6 +125,7 @@ pub fn sockets() -> Arc<Semaphore> {
 
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
+    doors.gate.follow(&doors.registry);
     let routes = Router::new()
         .merge(health::routes())
         .merge(acp::routes())

@@ -29,7 +29,6 @@ use wire::native::{Envelope, Frame, RuleView};
 
 use crate::hall::{Hall, Visitor};
 use crate::handlers::Rules;
-use crate::http::Gate;
 
 pub(crate) use mirroring::Mirroring;
 
@@ -71,8 +70,6 @@ pub struct DeskParts {
     pub rules: Rules,
     pub identity: Identity,
     pub hall: Arc<Hall>,
-    /// Forgets the tokens of deleted sessions.
-    pub gate: Option<Arc<Gate>>,
     pub extras: Extras,
     /// All lines run here.
     pub tasks: TaskTracker,
@@ -87,7 +84,6 @@ pub struct Desk {
     rules: Rules,
     identity: Identity,
     hall: Arc<Hall>,
-    gate: Option<Arc<Gate>>,
     extras: Extras,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -106,7 +102,6 @@ impl Desk {
             rules: parts.rules,
             identity: parts.identity,
             hall: parts.hall,
-            gate: parts.gate,
             extras: parts.extras,
             tasks: parts.tasks,
             stop: parts.stop,

@@ -164,7 +164,6 @@ impl Bridging {
             rules: rules.clone(),
             identity: house.identity.clone(),
             hall: Arc::new(Hall::default()),
-            gate: None,
             // The rules of this machine are shown to nobody elsewhere.
             extras: Extras { host, shelf: None },
             tasks: tasks.clone(),

@@ -183,7 +183,8 @@ impl Door {
         let places = self.places(&listening, outside);
         let outside = places.outside.clone();
         shared.hall.stands_at(places);
-        let gate = Arc::new(self.gate(&listening, lan.as_ref().map(|(listening, _)| listening))?);
+        let lan_listening = lan.as_ref().map(|(listening, _)| listening);
+        let gate = Arc::new(self.gate(&shared.hall, &listening, lan_listening)?);
         let running = running::claim(&Facts {
             url: listening.url(),
             port: bound.port(),
@@ -211,7 +212,7 @@ impl Door {
         Ok(Open { stop, serving, doors, outside, fingerprint, ready, pushes, _running: running })
     }
 
-    fn gate(&mut self, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
+    fn gate(&mut self, hall: &Hall, listening: &Listening, lan: Option<&Listening>) -> Result<Gate, Trouble> {
         let seed = random().map_err(|error| Trouble::failed("there are no random bytes").because(error))?;
         let names = |listening: &Listening| Names {
             bound: listening.local_addr(),
@@ -221,6 +222,7 @@ impl Door {
         };
         let (own, lan) = (names(listening), lan.map(names));
         let keys = self.master.keys(std::mem::take(&mut self.clients));
+        hall.opens_by(keys.clone());
         let gate = Gate::new(GateParts { keys, names: own, behind_proxy: self.behind_proxy, seed });
         Ok(match lan {
             Some(lan) => gate.also(lan),

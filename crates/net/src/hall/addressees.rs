@@ -12,7 +12,8 @@ impl Addressees for Hall {
         Box::pin(async move {
             self.refresh().await;
             let (now, state) = (self.clock.now(), self.state());
-            state.book.of(owner).filter_map(|record| record.subscribed(now)).collect()
+            let bound = state.book.of(owner).filter(|record| self.is_bound(record));
+            bound.filter_map(|record| record.subscribed(now)).collect()
         })
     }
 
@@ -20,7 +21,7 @@ impl Addressees for Hall {
         Box::pin(async move {
             self.refresh().await;
             let (now, state) = (self.clock.now(), self.state());
-            state.book.get(device)?.subscribed(now)
+            state.book.get(device).filter(|record| self.is_bound(record))?.subscribed(now)
         })
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Record {
     pub digest: Digest,
     /// Of what its page shows beside the cookie; none, if it signed in before there was one.
     pub proof: Option<Digest>,
+    /// The mark of the client's token under which it was let in; none for the owner's own devices.
+    pub client: Option<Digest>,
     pub created_at: Timestamp,
     pub seen_at: Option<Timestamp>,
     pub subscription: Option<Subscription>,

@@ -148,6 +148,7 @@ impl Hall {
         let fresh_bytes = || random().map_err(|_| Denial::Unwritable);
         let (key, proof, id) = (url_safe(&fresh_bytes()?), url_safe(&fresh_bytes()?), fresh_bytes()?);
         let now = self.clock.now();
+        let client = self.keys.get().and_then(|keys| keys.mark(&grant.principal));
         let same = known.filter(|known| known.len() <= SECRET_BYTES_MAX).map(str::to_owned);
         let fresh = Record {
             id: book::device_id(&id),
@@ -156,6 +157,7 @@ impl Hall {
             role: grant.role,
             digest: Digest::of(&key),
             proof: Some(Digest::of(&proof)),
+            client,
             created_at: now,
             seen_at: Some(now),
             subscription: None,
@@ -184,7 +186,7 @@ impl Hall {
         self.refresh().await;
         let now = self.clock.now();
         let known = self.state().book.by_key(key).filter(|record| !record.is_over(now)).cloned();
-        let record = known.ok_or(NotIn::Unknown)?;
+        let record = known.filter(|record| self.is_bound(record)).ok_or(NotIn::Unknown)?;
         if !proofs.show(record.proof.as_ref()) {
             return Err(NotIn::Unproven);
         }
@@ -209,7 +211,7 @@ fn same_device(book: &mut Book, key: &str, fresh: &Record) -> Option<Record> {
     let known = book.by_key(key).filter(|known| known.principal == fresh.principal)?;
     let id = Arc::clone(&known.id);
     let record = book.get_mut(&id)?;
-    (record.digest, record.proof) = (fresh.digest, fresh.proof);
+    (record.digest, record.proof, record.client) = (fresh.digest, fresh.proof, fresh.client);
     (record.role, record.seen_at) = (fresh.role, fresh.seen_at);
     Some(record.clone())
 }

@@ -57,6 +57,8 @@ struct StoredDevice {
     /// None of a device that signed in before there were proofs: it has to sign in again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proof_sha256: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_sha256: Option<String>,
     created_at: i64,
     #[serde(default)]
     seen_at: Option<i64>,
@@ -121,6 +123,7 @@ fn record(stored: StoredDevice) -> Option<Record> {
         role: stored.role,
         digest: Digest::parse(&stored.key_sha256)?,
         proof: stored.proof_sha256.as_deref().and_then(Digest::parse),
+        client: stored.client_sha256.as_deref().and_then(Digest::parse),
         created_at: Timestamp(stored.created_at),
         seen_at: stored.seen_at.map(Timestamp),
         subscription: stored.push,
@@ -136,6 +139,7 @@ fn stored(record: &Record) -> StoredDevice {
         role: record.role,
         key_sha256: record.digest.hex(),
         proof_sha256: record.proof.as_ref().map(Digest::hex),
+        client_sha256: record.client.as_ref().map(Digest::hex),
         created_at: record.created_at.0,
         seen_at: record.seen_at.map(|seen| seen.0),
         push: record.subscription.clone(),

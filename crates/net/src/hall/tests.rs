@@ -13,7 +13,7 @@ use wire::native::{Answered, Invitation, Request, Role, Subscription};
 use super::book::{ABSENCE_MAX_MS, DEVICES_MAX};
 use super::push::{self, Addressees, PushParts, Reach, Vapid};
 use super::{Arrival, Code, Denial, Entered, Hall, Happened, NotIn, Places, TICKET_LIFE, Visitor};
-use crate::http::{Digest, PROOF_HEADER, Proofs};
+use crate::http::{Client, Digest, Keys, PROOF_HEADER, Proofs};
 
 struct Time(AtomicI64);
 
@@ -161,6 +161,32 @@ async fn a_key_without_its_proof_opens_nothing() {
     let seen = house.hall.guests(&Principal::local()).0[0].seen_at;
     assert_eq!(seen, Some(1_000_000), "who is refused was not here");
     assert!(arrives(&house.hall, &pass).await.is_some());
+}
+
+/// Whoever had the old token of a client may have let browsers in by it.
+#[tokio::test(start_paused = true)]
+async fn a_device_that_a_client_let_in_goes_with_the_clients_token() {
+    let house = House::new();
+    let keys = |token: &str| Keys::Tokens {
+        master: Digest::of("master"),
+        clients: vec![Client { id: "ci".into(), digest: Digest::of(token) }],
+    };
+    house.hall.opens_by(keys("first"));
+    let ci = Visitor { principal: Principal("ci".into()), name: "ci".into(), ..master() };
+    let link = house.hall.login(&ci).unwrap();
+    let entered = house.hall.enter(&code(&link), "laptop", None).await;
+    let Ok(Entered::In { key, proof, visitor }) = entered else { panic!("{entered:?}") };
+    let (of_ci, of_owner) = (Pass { key, proof }, house.enter("phone").await.0);
+    house.hall.answer(&visitor, Request::Push { subscription: Some(subscription()) }).await.unwrap();
+    let same = house.again();
+    same.opens_by(keys("first"));
+    assert!(arrives(&same, &of_ci).await.is_some());
+    let rotated = house.again();
+    rotated.opens_by(keys("second"));
+    assert!(arrives(&rotated, &of_ci).await.is_none());
+    assert!(rotated.subscribed(&ci.principal).await.is_empty(), "nor is it told anything");
+    assert_eq!(rotated.guests(&ci.principal).0, []);
+    assert!(arrives(&rotated, &of_owner).await.is_some(), "the owner's devices stay");
 }
 
 /// What the version before wrote: no proofs.

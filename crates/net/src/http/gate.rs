@@ -15,7 +15,7 @@ pub(super) mod tests;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -27,7 +27,7 @@ use axum::http::header::{
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use engine::{ListQuery, Principal, Registry, SessionId};
+use engine::{BoxFuture, Follower, ListQuery, Principal, Registry, SessionHandle, SessionId};
 use tokio::time::Instant;
 
 use super::Doors;
@@ -92,6 +92,7 @@ pub struct Gate {
     cookie: Arc<str>,
     behind_proxy: bool,
     open: AtomicBool,
+    following: Once,
     sessions: Mutex<SessionTokens>,
     wrong: Mutex<WrongTokens>,
 }
@@ -105,6 +106,7 @@ impl Gate {
             also: Vec::new(),
             behind_proxy: parts.behind_proxy,
             open: AtomicBool::new(false),
+            following: Once::new(),
             sessions: Mutex::new(SessionTokens::new(Maker::new(parts.seed))),
             wrong: Mutex::default(),
         }
@@ -167,8 +169,12 @@ impl Gate {
         locked(&self.sessions).issue(owner, id)
     }
 
-    /// The session is gone, and its token with it.
-    pub fn forget(&self, id: &SessionId) {
+    /// From here on the token of a session goes with the session, by whichever way it is deleted.
+    pub(super) fn follow(self: &Arc<Self>, registry: &Registry) {
+        self.following.call_once(|| registry.join(Arc::new(Deletions(Arc::downgrade(self)))));
+    }
+
+    fn forget(&self, id: &SessionId) {
         locked(&self.sessions).forget(id);
     }
 
@@ -201,6 +207,22 @@ impl Gate {
         locked(&self.wrong).count(address, now);
         let message = "this token opens nothing here; the server's own is in the file it named at its start";
         Err(Denied::unauthorized(Reason::BadToken, message))
+    }
+}
+
+/// Hears of deleted sessions for the gate.
+struct Deletions(Weak<Gate>);
+
+impl Follower for Deletions {
+    fn follow(&self, _: SessionHandle) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()> {
+        if let Some(gate) = self.0.upgrade() {
+            gate.forget(id);
+        }
+        Box::pin(std::future::ready(()))
     }
 }
 

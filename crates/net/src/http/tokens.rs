@@ -96,6 +96,14 @@ impl Keys {
         }
     }
 
+    /// What a device that this client lets in is bound to: another token of the client has another mark. The owner's
+    /// devices are not bound to a token, and nor is anybody's where none is asked for.
+    pub(crate) fn mark(&self, principal: &Principal) -> Option<Digest> {
+        let Self::Tokens { clients, .. } = self else { return None };
+        let client = clients.iter().find(|client| client.id == principal.0)?;
+        Some(Digest::of(&format!("devices of {}", client.digest.hex())))
+    }
+
     /// Compares with every key, so that the time does not tell which one was nearly right.
     pub(super) fn holder(&self, given: &Digest) -> Option<Holder> {
         let Self::Tokens { master, clients } = self else { return None };

@@ -120,10 +120,7 @@ impl Client {
     pub async fn open(&self, id: &SessionId) -> Result<SessionHandle, Wrong> {
         let principal = &self.visitor.principal;
         let handle = self.desk.registry.open(principal, id).await.map_err(not_opened)?;
-        // A folder that was open to a client may have become a way to another one since.
-        let cwd = Arc::clone(&handle.snapshot().cwd);
-        let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf());
-        if *principal != Principal::local() && !self.desk.rules.opens(&real) {
+        if !self.desk.rules.still_opens(principal, &handle.snapshot().cwd) {
             return Err(not_open());
         }
         Ok(handle)
@@ -332,7 +329,6 @@ impl Client {
             if !deleted.map_err(not_opened)? {
                 return Err(not_found());
             }
-            client.desk.gate.iter().for_each(|gate| gate.forget(&id));
             Ok(Answered::Done)
         });
         work.await.unwrap_or_else(|_| Err(broken()))

@@ -68,7 +68,6 @@ impl World {
             rules: rules.clone(),
             identity: identity.clone(),
             hall: Arc::default(),
-            gate: None,
             extras: Extras { host: "laptop".into(), shelf: None },
             tasks: tasks.clone(),
             stop: stop.clone(),

@@ -37,7 +37,6 @@ impl House {
             rules,
             identity: parts.identity,
             hall: Arc::default(),
-            gate: None,
             extras: Extras { host: "this machine".into(), shelf: None },
             tasks: tasks.clone(),
             stop: stop.clone(),

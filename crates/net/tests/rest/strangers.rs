@@ -1,6 +1,7 @@
 //! Who may reach what.
 
 use axum::http::StatusCode;
+use engine::{Principal, SessionId};
 use serde_json::json;
 use testkit::server::{Setup, run};
 
@@ -137,6 +138,56 @@ async fn a_sessions_token_opens_that_session_and_cannot_renew_itself() {
         door.delete(format!("/session/{id}")).by(fresh).answer().await.is(StatusCode::NO_CONTENT);
         door.get(format!("/session/{id}")).by(fresh).answer().await.refused(401, "unauthorized");
         door.close().await;
+    })
+    .await;
+}
+
+/// Over ACP, by the terminal, by the bridge, or by what tidies up: there is one place where sessions end.
+#[tokio::test]
+async fn by_whichever_way_a_session_is_deleted_its_token_goes_with_it() {
+    run(Setup::offline(), async |server| {
+        let door = Door::open(server);
+        let made = door.post("/session", json!({})).answer().await.is(StatusCode::CREATED);
+        let (id, token) = (made["session_id"].as_str().unwrap(), made["session_token"].as_str().unwrap());
+        door.get(format!("/session/{id}")).by(token).answer().await.is(StatusCode::OK);
+        let session = SessionId::parse(id).unwrap();
+        assert!(door.doors.registry.delete(&Principal::local(), &session).await.unwrap());
+        door.get(format!("/session/{id}")).by(token).answer().await.refused(401, "unauthorized");
+        let made = door.post("/session", json!({})).answer().await.is(StatusCode::CREATED);
+        let (id, token) = (made["session_id"].as_str().unwrap(), made["session_token"].as_str().unwrap());
+        let mut line = server.client().await;
+        line.call("session/delete", json!({ "sessionId": id })).await;
+        door.get(format!("/session/{id}")).by(token).answer().await.refused(401, "unauthorized");
+        drop(line);
+        door.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_is_not_taken_up_again_in_a_folder_that_became_a_way_out() {
+    run(Setup::offline(), async |server| {
+        let door = Door::open(server);
+        let inner = server.workspace().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let made = door.post("/session", json!({ "working_dir": inner })).by(CI).answer().await;
+        let id = made.is(StatusCode::CREATED)["session_id"].as_str().unwrap().to_owned();
+        let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize",
+            "params": { "protocolVersion": 1, "clientCapabilities": {} } });
+        let hello = door.post("/acp", hello).by(CI).answer().await;
+        hello.is(StatusCode::OK);
+        let connection = hello.headers["acp-connection-id"].to_str().unwrap().to_owned();
+        let back = || {
+            let ask = door.get("/acp").by(CI).header("acp-connection-id", connection.clone());
+            let ask = ask.header("acp-session-id", id.clone()).header("last-event-id", "0");
+            ask.header("accept", "text/event-stream")
+        };
+        drop(back().stream().await);
+        std::fs::remove_dir(&inner).unwrap();
+        std::os::unix::fs::symlink(server.folder("outside"), &inner).unwrap();
+        back().answer().await.refused(403, "working_dir_not_allowed");
+        // The connection is still open, and ends with the server.
+        door.doors.finish().await;
     })
     .await;
 }

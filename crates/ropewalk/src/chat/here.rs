@@ -76,7 +76,6 @@ impl Here {
             rules: rules.clone(),
             identity: identity.clone(),
             hall: Arc::new(Hall::default()),
-            gate: None,
             extras: server::extras(&registry, audit.as_ref(), folder)?,
             tasks: tasks.clone(),
             stop: stop.clone(),

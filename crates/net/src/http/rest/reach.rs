@@ -9,9 +9,8 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use engine::{
-    APPROVAL, Accepted, Content, Event, Input, MODE, MODEL, OpenError, Page, Principal, Refusal as Refused,
-    SendError, Sender, Seq, SessionHandle, SessionId, SessionRow, SettingSpec, StoreError, SurfaceId, TurnId,
-    Wish,
+    APPROVAL, Accepted, Content, Event, Input, MODE, MODEL, OpenError, Page, Refusal as Refused, SendError,
+    Sender, Seq, SessionHandle, SessionId, SessionRow, SettingSpec, StoreError, SurfaceId, TurnId, Wish,
 };
 use futures_util::stream::{self, StreamExt as _};
 use sha2::{Digest as _, Sha256};
@@ -62,9 +61,7 @@ impl Reach {
     pub async fn open(&self, id: &SessionId) -> Result<SessionHandle, Refusal> {
         let handle = self.doors.registry.open(&self.caller.principal, id).await.map_err(not_opened)?;
         // A folder that was open to a client may have become a way to another one since.
-        let cwd = Arc::clone(&handle.snapshot().cwd);
-        let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf());
-        if self.caller.principal != Principal::local() && !self.doors.rules.opens(&real) {
+        if !self.doors.rules.still_opens(&self.caller.principal, &handle.snapshot().cwd) {
             return Err(not_open());
         }
         Ok(handle)
@@ -134,7 +131,6 @@ impl Reach {
             if !deleted {
                 return Err(no_session());
             }
-            reach.doors.gate.forget(&id);
             Ok(())
         })
         .await
