@@ -88,6 +88,9 @@ TABLE = [
     *rows([56], event=False),
     *rows([57, 58, 59, "59b"], user="R"),
     *rows(range(60, 67)),
+    *rows(["66b"]),
+    # Such a pair stays a pair, with a fence or without.
+    *rows(["66c"], root="R", user="R", event=False),
     *rows([67, 68, "69a", "69b", "69d", "69e"]),
     *rows(["69c"], session="worktree"),
     *rows([70], session="plain"),

@@ -70,8 +70,8 @@ pub struct Reach {
     pub helper: Option<sandbox::Helper>,
     /// How far a project lets its own sessions reach. It can only narrow.
     pub project: Option<fn(&Path) -> Option<sandbox::Mode>>,
-    /// The person's home folder, which commands are judged by.
-    pub home: Option<PathBuf>,
+    /// The person's home folders. Commands are judged by the first.
+    pub homes: Vec<PathBuf>,
     /// Commands run in the terminal of an editor that offers one, and so outside the fence.
     pub editor_terminal: bool,
 }

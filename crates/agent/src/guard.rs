@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use ::guard::{Assessment, Deed, Workplace, assess_deed};
 use engine::{
-    AskRequest, Body, CallId, Content, Exit, Location, MODE, Opaque, Risk, SessionGone, ToolClass,
-    ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
+    AskRequest, Body, CallId, Content, Exit, Location, MODE, NoticeLevel, Opaque, Risk, SessionGone,
+    ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
 };
-use sandbox::{Spot, Want};
+use sandbox::{ProtectedEntries, Spot, Want};
 
 use crate::agent::AgentSession;
 use crate::model::Image;
@@ -127,6 +127,13 @@ impl Guard {
             return Err(format!("not allowed: {reason}").into());
         }
         let further = self.find_all(intent.work.further_paths(), want).await?;
+        let usual = (intent.risk, intent.reason);
+        let mut worst = self.assess(tool.class, usual, intent.subject.as_deref(), path.as_deref()).await?;
+        for spot in &further {
+            let next = self.assess(tool.class, usual, None, Some(spot.real())).await?;
+            worst = if next.risk > worst.risk { next } else { worst };
+        }
+        let Assessment { risk, reason } = worst;
         let job = Arc::new(Job {
             call: start.call.clone(),
             spot,
@@ -135,14 +142,8 @@ impl Guard {
             session: Arc::clone(&self.session),
             context: self.context.clone(),
             role: Arc::clone(&self.role),
+            only_looks: risk == Risk::Low,
         });
-        let usual = (intent.risk, intent.reason);
-        let mut worst = self.assess(tool.class, usual, intent.subject.as_deref(), path.as_deref()).await?;
-        for spot in &job.further {
-            let next = self.assess(tool.class, usual, None, Some(spot.real())).await?;
-            worst = if next.risk > worst.risk { next } else { worst };
-        }
-        let Assessment { risk, reason } = worst;
         let (work, preview) = prepared(intent.work, &job).await?;
         let line =
             (tool.class == ToolClass::Execute && risk > Risk::Low).then(|| intent.subject.clone()).flatten();
@@ -168,7 +169,12 @@ impl Guard {
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
             Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
-            Verdict::Allowed => Ok(undo::around(line, &job, work.run(Arc::clone(&job))).await),
+            Verdict::Allowed => {
+                let before = self.protected_entries(line.is_some()).await;
+                let outcome = undo::around(line, &job, work.run(Arc::clone(&job))).await;
+                self.tell_of_new(before).await.map_err(Stopped::Gone)?;
+                Ok(outcome)
+            }
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
     }
@@ -186,12 +192,15 @@ impl Guard {
         let (line, path) = (subject.map(str::to_owned), path.map(Path::to_owned));
         let assess = move || {
             let roots = place.policy().map_or(&[][..], |policy| &policy.roots);
-            let home = shared.config.reach.home.as_deref();
+            let home = shared.config.reach.homes.first().map(PathBuf::as_path);
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
             let usual = Assessment { risk, reason: reason.into() };
-            assess_deed(deed, usual, &Workplace { cwd: &place.cwd, roots, home })
+            let assessed = assess_deed(deed, usual, &Workplace { cwd: &place.cwd, roots, home });
+            crate::git::with_settings(assessed, class, line.as_deref(), &place)
         };
-        // Some microseconds for what people write; what is made to be hard takes longer.
+        // Some microseconds for what people write; what is made to be hard takes longer, and so does looking
+        // at the settings of repositories.
+        let long = long || subject.is_some_and(|line| line.contains("git"));
         if long { Ok(tools::blocking(assess).await?) } else { Ok(assess()) }
     }
 
@@ -208,6 +217,24 @@ impl Guard {
         let Some(path) = path.map(PathBuf::from) else { return Ok(None) };
         let place = self.place.clone();
         Ok(Some(tools::blocking(move || place.find(&path, want)).await??))
+    }
+
+    /// What can make another program run something, before a command that may add to it.
+    async fn protected_entries(&self, changes: bool) -> Option<ProtectedEntries> {
+        let place = self.place.clone();
+        let look = move || place.policy().ok().map(|policy| ProtectedEntries::look(&policy.roots));
+        if changes && self.place.mode().writes() { tools::blocking(look).await.ok().flatten() } else { None }
+    }
+
+    /// A command can make what no fence holds: a nested repository, an editor's settings in a folder.
+    async fn tell_of_new(&self, before: Option<ProtectedEntries>) -> Result<(), SessionGone> {
+        let Some(before) = before else { return Ok(()) };
+        match tools::blocking(move || before.notice()).await.ok().flatten() {
+            Some(text) => {
+                self.context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await
+            }
+            None => Ok(()),
+        }
     }
 
     /// Who the agent is at the moment does not do such things.

@@ -69,12 +69,10 @@ impl Knowledge {
             role::written(&project, &place.join(kin).join(agents), helpers, shared, &mut roles);
             roles.iter_mut().skip(known).for_each(|role| role.of_project = true);
             for command in Custom::all(&project, &place.join(kin).join(orders), true) {
-                // A project's command goes before the person's, and the nearest kin's before the others'.
-                let same = |known: &Custom| known.name == command.name;
-                match commands.iter().position(same) {
-                    Some(at) if commands.get(at).is_some_and(|known| known.of_project) => {}
-                    Some(at) => commands[at] = command,
-                    None => commands.push(command),
+                // The person's own command goes before a project's, which could mean something else by its
+                // name, and the nearest kin's before the others'.
+                if !commands.iter().any(|known| known.name == command.name) {
+                    commands.push(command);
                 }
             }
         }

@@ -9,6 +9,7 @@ mod budget;
 mod commands;
 mod compaction;
 mod context;
+mod git;
 mod guard;
 mod host;
 mod knowledge;

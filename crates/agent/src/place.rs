@@ -26,7 +26,7 @@ impl Place {
             mode: project.map_or(reach.mode, |mode| mode.min(reach.mode)),
             roots: std::iter::once(cwd.clone()).chain(further).collect(),
             hidden: reach.hidden.clone(),
-            home: reach.home.clone(),
+            homes: reach.homes.clone(),
             ..Policy::default()
         };
         Self { cwd, files: Files::open(policy).map(Arc::new).map_err(with_advice) }

@@ -224,6 +224,8 @@ pub(crate) struct Job {
     pub(crate) context: TurnContext,
     /// Who made the call.
     pub(crate) role: Arc<Role>,
+    /// It was judged to look and to change nothing.
+    pub(crate) only_looks: bool,
 }
 
 impl Job {

@@ -21,7 +21,7 @@ use self::socket::Socket;
 use crate::cli::{ChatOptions, GuardOptions, OsSandbox};
 use crate::running::{self, Found};
 use crate::trouble::Trouble;
-use crate::{guards, run, terminal};
+use crate::{hidden, run, terminal};
 
 /// `chat`: a new session, or one that is gone on with.
 pub fn run(options: &ChatOptions) -> anyhow::Result<ExitCode> {
@@ -139,7 +139,10 @@ pub async fn show(
         return line_by_line(wish, manner, dial).await;
     }
     let shared = address.is_some();
-    let home = guards::home().map(|home| home.display().to_string());
+    let home = hidden::homes()
+        .ok()
+        .and_then(|homes| homes.into_iter().next())
+        .map(|home| home.display().to_string());
     let manner = Manner { look: Look { colour }, shared, home, address, seed };
     let unusable = |error: io::Error| {
         Trouble::failed("the terminal cannot be used").because(error).fix("the same with --plain")

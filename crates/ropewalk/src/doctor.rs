@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use crate::cli::{DoctorOptions, GuardOptions};
 use crate::guards::{self, Guards};
 use crate::trouble::Trouble;
-use crate::{paths, run, terminal};
+use crate::{hidden, paths, run, terminal};
+
+const KERNEL: &str = "needs Linux 6.2 or newer with Landlock, and user namespaces for ordinary users";
 
 /// One thing that was looked at.
 struct Finding {
@@ -96,7 +98,6 @@ fn rules() -> Result<Vec<RuleDamage>, Trouble> {
 
 fn enforced(ability: &Ability) -> Vec<Finding> {
     let works = |outcome: &Result<(), String>, text: &str| outcome.clone().map(|()| text.to_owned());
-    let kernel = "needs Linux 6.2 or newer with Landlock, and user namespaces for ordinary users";
     let finding = |name, outcome, fix| Finding { name, outcome, fix, optional: false };
     vec![
         finding(
@@ -104,20 +105,36 @@ fn enforced(ability: &Ability) -> Vec<Finding> {
             ability.backend.clone().map(|backend| format!("by {}", backend.name())),
             "allow user namespaces (on Ubuntu: kernel.apparmor_restrict_unprivileged_userns), or --sandbox off",
         ),
-        finding("Landlock", ability.landlock_abi.clone().map(|abi| format!("version {abi}")), kernel),
-        finding("writes outside the workspace", works(&ability.outside, "refused"), kernel),
-        finding("git hooks, editor and agent settings", works(&ability.protected, "protected"), kernel),
-        finding("keys and credentials", works(&ability.hidden, "hidden"), kernel),
-        finding("dangerous system calls", works(&ability.seccomp, "refused"), kernel),
-        finding("refusals", works(&ability.notify, "seen and logged"), kernel),
+        finding("Landlock", ability.landlock_abi.clone().map(|abi| format!("version {abi}")), KERNEL),
+        finding("writes outside the workspace", works(&ability.outside, "refused"), KERNEL),
+        finding("git hooks, editor and agent settings", works(&ability.protected, "protected"), KERNEL),
+        secrets(ability),
+        finding("dangerous system calls", works(&ability.seccomp, "refused"), KERNEL),
+        finding("refusals", works(&ability.notify, "seen and logged"), KERNEL),
         Finding {
             name: "processes of a command",
             outcome: ability.pid_limit.clone().map(|limit| format!("bounded by the kernel, at most {limit}")),
             fix: "they are counted from outside instead",
             optional: true,
         },
-        finding("memory of a command", works(&ability.memory_limit, "watched and bounded"), kernel),
+        finding("memory of a command", works(&ability.memory_limit, "watched and bounded"), KERNEL),
     ]
+}
+
+/// That a path can be hidden is no use where nobody knows which.
+fn secrets(ability: &Ability) -> Finding {
+    let name = "keys and credentials";
+    match (&ability.hidden, hidden::homes()) {
+        (Ok(()), Ok(homes)) => {
+            let homes: Vec<_> = homes.iter().map(|home| home.display().to_string()).collect();
+            let outcome = Ok(format!("hidden below {}", homes.join(" and ")));
+            Finding { name, outcome, fix: "", optional: false }
+        }
+        (Err(why), _) => Finding { name, outcome: Err(why.clone()), fix: KERNEL, optional: false },
+        (Ok(()), Err(unknown)) => {
+            Finding { name, outcome: Err(unknown.text()), fix: "set HOME", optional: false }
+        }
+    }
 }
 
 fn report(findings: &[Finding], ability: &Ability) -> String {

@@ -26,7 +26,7 @@ use crate::cli::{AgentOptions, BudgetOptions, GuardOptions};
 use crate::config::OURS;
 use crate::guards::{self, Guards};
 use crate::trouble::Trouble;
-use crate::{paths, secrets};
+use crate::{hidden, paths, secrets};
 
 pub use entries::{Entry, TYPOS_MAX, all, named, typos};
 pub use words::{on_path, split};
@@ -56,6 +56,8 @@ pub struct Chosen {
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<PathBuf>,
+    /// Files with its own credentials that lie in none of these; it reads them.
+    pub secret_files: Vec<PathBuf>,
     /// It can work with the files of its client.
     pub files: bool,
     pub sandbox: Option<Mode>,
@@ -75,6 +77,7 @@ impl Chosen {
             environment: entry.environment.clone(),
             pass: entry.pass.clone(),
             own_folders: own_folders(entry),
+            secret_files: below_homes(&entry.secret_files),
             files: entry.files,
             sandbox: entry.sandbox,
             journal: None,
@@ -102,6 +105,7 @@ impl Chosen {
             environment: Vec::new(),
             pass: Vec::new(),
             own_folders: Vec::new(),
+            secret_files: Vec::new(),
             files: true,
             sandbox: None,
             journal: None,
@@ -113,7 +117,18 @@ impl Chosen {
     fn with_known(self, known: Option<&Entry>) -> Self {
         let Some(entry) = known else { return self };
         let (environment, pass) = (entry.environment.clone(), entry.pass.clone());
-        Self { environment, pass, own_folders: own_folders(entry), files: entry.files, ..self }
+        let (own_folders, secret_files) = (own_folders(entry), below_homes(&entry.secret_files));
+        Self { environment, pass, own_folders, secret_files, files: entry.files, ..self }
+    }
+
+    /// Those of the credentials that are hidden as other agents' which are this one's.
+    fn own_secrets(&self, homes: &[PathBuf]) -> Vec<PathBuf> {
+        let own = |path: &PathBuf| {
+            let real = |own: &PathBuf| own.canonicalize().unwrap_or_else(|_| own.clone());
+            self.secret_files.iter().any(|file| real(file) == *path)
+                || self.own_folders.iter().any(|folder| path.starts_with(real(folder)))
+        };
+        hidden::of_agents(homes).into_iter().filter(own).collect()
     }
 
     /// What the command line and the settings say. Nothing: our own agent.
@@ -144,13 +159,13 @@ impl Chosen {
             arguments: self.arguments.clone(),
             environment: paths::for_agent(&self.pass, &self.environment),
             own_folders: self.own_folders.iter().filter(|folder| made(folder)).cloned().collect(),
+            own_secrets: self.own_secrets(&guards.reach.homes),
             files: self.files,
             place: place(guards.reach.clone()),
             helper: guards.reach.helper.clone(),
             command_environment: paths::passed_on(&guards.config.environment),
             limits: LIMITS,
-            // Its people see what it runs where they see everything else, unless they want it fenced.
-            editor_terminal: guards.config.editor_terminal.unwrap_or(true),
+            editor_terminal: guards.reach.editor_terminal,
             home: home.to_owned(),
             greeting_file: Some(paths::agents()?.join(format!("{}.json", self.kept_as))),
             journal: journal.map(Arc::new),
@@ -270,7 +285,7 @@ fn place(reach: Reach) -> net::upstream::Place {
             mode: project.map_or(reach.mode, |mode| mode.min(reach.mode)),
             roots: std::iter::once(cwd.to_owned()).chain(further).collect(),
             hidden: reach.hidden.clone(),
-            home: reach.home.clone(),
+            homes: reach.homes.clone(),
             ..Policy::default()
         }
     })
@@ -278,13 +293,22 @@ fn place(reach: Reach) -> net::upstream::Place {
 
 /// Where an agent keeps its own things, whether they are there or not.
 pub fn own_folders(entry: &Entry) -> Vec<PathBuf> {
-    entry.own_folders.iter().filter_map(|folder| below_home(folder)).collect()
+    below_homes(&entry.own_folders)
+}
+
+fn below_homes(written: &[String]) -> Vec<PathBuf> {
+    written.iter().filter_map(|path| below_home(path)).collect()
+}
+
+/// What `~` means.
+fn home() -> Option<PathBuf> {
+    hidden::homes().ok()?.into_iter().next()
 }
 
 /// A folder as the person writes it.
 fn below_home(folder: &str) -> Option<PathBuf> {
     match folder.strip_prefix("~/") {
-        Some(below) => guards::home().map(|home| home.join(below)),
+        Some(below) => home().map(|home| home.join(below)),
         None => Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute()),
     }
 }
@@ -309,14 +333,15 @@ mod tests {
             add_dirs: vec!["/more".into()],
             hidden: vec!["/secret".into()],
             project: Some(|folder| (folder == Path::new("/narrow")).then_some(Mode::ReadOnly)),
-            home: Some("/home/me".into()),
+            homes: vec!["/home/me".into()],
             ..Reach::default()
         };
         let place = place(reach);
         let policy = place(Path::new("/work"), &["/root".into()]);
         assert_eq!(policy.mode, Mode::WorkspaceWriteNetwork);
         assert_eq!(policy.roots, ["/work", "/root", "/more"].map(PathBuf::from));
-        assert_eq!((policy.hidden, policy.home), (vec!["/secret".into()], Some("/home/me".into())));
+        assert_eq!(policy.hidden, [PathBuf::from("/secret")]);
+        assert_eq!(policy.homes, [PathBuf::from("/home/me")]);
         assert_eq!(place(Path::new("/narrow"), &[]).mode, Mode::ReadOnly);
     }
 

@@ -16,38 +16,7 @@ use crate::config::{self, Config};
 use crate::external::Outside;
 use crate::models::Models;
 use crate::trouble::Trouble;
-use crate::{doctor, paths, run, terminal};
-
-/// Below the home folder, what no tool and no command may see.
-const HIDDEN: [&str; 27] = [
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/op",
-    ".config/ropewalk",
-    ".docker",
-    ".kube",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".pgpass",
-    ".my.cnf",
-    ".s3cfg",
-    ".boto",
-    ".vault-token",
-    ".terraform.d",
-    ".m2/settings.xml",
-    ".git-credentials",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".password-store",
-    ".local/share/keyrings",
-    ".mozilla",
-    ".chimera/permissions.json",
-];
+use crate::{doctor, hidden, paths, run, terminal};
 
 #[derive(Debug, Clone)]
 pub struct Guards {
@@ -74,16 +43,17 @@ impl Guards {
             warn(&format!("the settings file has {key:?}, which means nothing here"));
         }
         let mode = mode(options, &config)?;
+        let homes = homes(mode)?;
         let folders = options.add_dir.iter().chain(&config.add_dirs);
         let add_dirs = folders.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
         let guards = Self {
             reach: Reach {
                 mode,
                 add_dirs,
-                hidden: hidden(),
+                hidden: hidden::paths(&homes),
                 helper: Some(helper()?),
                 project: Some(config::project_mode),
-                home: home(),
+                homes,
                 editor_terminal: config.editor_terminal == Some(true),
             },
             approval: match named(options)? {
@@ -183,24 +153,12 @@ pub fn helper() -> Result<Helper, Trouble> {
     Ok(Helper { program, arguments: vec![sandbox::HELPER_ARGUMENT.into()] })
 }
 
-/// What holds the person's secrets, and what this program keeps.
-pub fn hidden() -> Vec<PathBuf> {
-    let home = home();
-    let below_home = home.iter().flat_map(|home| HIDDEN.map(|name| home.join(name)));
-    let rules = paths::rules().ok().map(|paths| [Some(paths.user), paths.zeph, paths.chimera]);
-    let rules = rules.into_iter().flatten().flatten();
-    let kept = [paths::state().ok(), paths::config_folder().ok(), paths::audit_key().ok()];
-    below_home
-        .chain(kept.into_iter().flatten())
-        .chain(rules)
-        .map(|path| path.canonicalize().unwrap_or(path))
-        .collect()
-}
-
-/// The person's home folder, by its real path.
-pub fn home() -> Option<PathBuf> {
-    let home = paths::variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute())?;
-    Some(home.canonicalize().unwrap_or(home))
+/// Where nothing is hidden anyway, nobody needs to know where the secrets are.
+pub fn homes(mode: Mode) -> Result<Vec<PathBuf>, Trouble> {
+    match (mode, hidden::homes()) {
+        (Mode::Off, homes) => Ok(homes.unwrap_or_default()),
+        (Mode::ReadOnly | Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork, homes) => homes,
+    }
 }
 
 fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {

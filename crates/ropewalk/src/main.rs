@@ -16,6 +16,7 @@ mod editors;
 mod environment;
 mod external;
 mod guards;
+mod hidden;
 mod hub;
 mod lan;
 mod logging;

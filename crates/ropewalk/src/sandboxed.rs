@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{SandboxCommand, SandboxRunOptions};
 use crate::trouble::Trouble;
-use crate::{guards, paths, run, terminal};
+use crate::{guards, hidden, paths, run, terminal};
 
 /// Output on its way to the terminal; a full queue slows the command down.
 const OUTPUT_MAX: usize = 16;
@@ -73,6 +73,7 @@ fn command(options: &SandboxRunOptions) -> Result<Command, Trouble> {
     roots.insert(0, cwd.clone());
     let mut words = options.command.iter().cloned();
     let program = words.next().ok_or_else(|| Trouble::usage("there is no command"))?;
+    let homes = guards::homes(options.mode)?;
     Ok(Command {
         program: Program::Exec { program: program.into(), arguments: words.collect() },
         cwd,
@@ -86,8 +87,8 @@ fn command(options: &SandboxRunOptions) -> Result<Command, Trouble> {
             policy: Policy {
                 mode: options.mode,
                 roots,
-                hidden: guards::hidden(),
-                home: guards::home(),
+                hidden: hidden::paths(&homes),
+                homes,
                 ..Policy::default()
             },
             helper: guards::helper()?,

@@ -52,6 +52,25 @@ impl World {
         finished(self.command(arguments))
     }
 
+    /// The program where the system's user database has another home for us, or no entry at all.
+    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
+    fn with_account(&self, home: Option<&str>, variable: Option<&str>, arguments: &[&str]) -> Ended {
+        let entry = home.map(|home| format!("root:x:0:0::{}:/bin/sh\n", self.path(home).display()));
+        fs::write(self.path("passwd"), entry.unwrap_or_default()).unwrap();
+        fs::write(self.path("nsswitch.conf"), "passwd: files\n").unwrap();
+        let script = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/nsswitch.conf && shift 2 \
+                      && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+        command.args([self.path("passwd"), self.path("nsswitch.conf")]).arg(env!("CARGO_BIN_EXE_ropewalk"));
+        command.args(arguments).current_dir(self.path("project")).env_clear();
+        command.env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("ROPEWALK_OFFLINE", "1");
+        command.env("ROPEWALK_HOME", self.path("state"));
+        command.envs(variable.map(|home| ("HOME", home)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finished(command)
+    }
+
     /// What the log of the newest session says was refused.
     fn refused(&self) -> Vec<String> {
         let listed = self.run(&["sessions", "list", "--json"]).with(0).json();
@@ -128,6 +147,49 @@ fn further_folders_are_written_where_they_are_named() {
     world.run(&add);
     let left = ["project/made", "project/tool.txt", "beside/made", "beside/tool.txt"];
     assert_eq!(traces(&world), left);
+}
+
+/// Who started us may have left out `HOME`, or given another one's.
+#[test]
+fn what_the_home_of_the_account_holds_is_hidden_without_its_variable() {
+    let world = World::new();
+    let key = world.path("home/.ssh/id");
+    let key = key.to_str().unwrap();
+    let look = ["sandbox", "run", "workspace-write", "--", "cat", key];
+    for variable in [None, Some("/no/such/folder"), Some("relative"), Some("/")] {
+        let hidden = world.with_account(Some("home"), variable, &look);
+        assert!(hidden.code != 0 && !hidden.out.contains("a private key"), "{variable:?} {}", hidden.err);
+        // With another home it is a file like others.
+        let seen = world.with_account(Some("beside"), variable, &look).with(0);
+        assert!(seen.out.contains("a private key"), "{variable:?}");
+        let doctor = world.with_account(Some("home"), variable, &["doctor"]).out;
+        let home = world.path("home").display().to_string();
+        let line = doctor.lines().find(|line| line.contains("keys and credentials")).unwrap();
+        assert!(line.starts_with("ok") && line.ends_with(&home), "{variable:?} {doctor}");
+    }
+    let both = world.with_account(Some("beside"), Some(world.path("home").to_str().unwrap()), &look);
+    assert!(!both.out.contains("a private key"), "{}", both.out);
+}
+
+#[test]
+fn where_no_home_is_known_no_agent_is_started() {
+    let world = World::new();
+    for variable in [None, Some("/no/such/folder"), Some("relative")] {
+        for (code, arguments) in [
+            (125, &["sandbox", "run", "workspace-write", "--", "true"][..]),
+            (1, &["run", "run echo hello"]),
+            (1, &["serve"]),
+        ] {
+            let refused = world.with_account(None, variable, arguments).with(code);
+            let said = "your home folder is not known, so its secrets cannot be hidden";
+            assert!(refused.err.contains(said), "{arguments:?} {}", refused.err);
+            assert!(refused.err.contains("set HOME to your home folder"), "{}", refused.err);
+        }
+        let doctor = world.with_account(None, variable, &["doctor"]).with(1).out;
+        let line = doctor.lines().find(|line| line.contains("keys and credentials")).unwrap();
+        assert!(line.starts_with("BAD"), "{doctor}");
+        world.with_account(None, variable, &["run", "--sandbox", "off", "hello"]).with(0);
+    }
 }
 
 #[test]

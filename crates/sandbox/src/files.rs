@@ -229,7 +229,17 @@ impl Files {
         if self.policy.mode != Mode::Off && self.root_of(real).is_none() {
             return Err(refused(Broken::Outside));
         }
+        if want == Want::Write && self.policy.mode != Mode::Off && self.is_in_bare_repository(real) {
+            return Err(refused(Broken::Protected));
+        }
         Ok(())
+    }
+
+    /// Whether a folder on the way, below the root, is a repository without a working tree: by any name.
+    fn is_in_bare_repository(&self, real: &Path) -> bool {
+        let Some(root) = self.root_of(real) else { return false };
+        let folders = real.ancestors().skip(1).take_while(|folder| *folder != root.path);
+        folders.into_iter().any(git::is_repository)
     }
 
     /// The innermost root around a path without links.

@@ -11,6 +11,7 @@
 //! Files that this process touches for a tool are opened below handles of the session's folders.
 
 mod ability;
+mod account;
 #[cfg(target_os = "linux")]
 mod cage;
 mod command;
@@ -19,6 +20,7 @@ mod files;
 mod git;
 mod group;
 mod policy;
+mod protected;
 mod report;
 mod run;
 mod service;
@@ -29,12 +31,15 @@ mod violation;
 mod wire;
 
 pub use ability::{Ability, Backend, probe};
+pub use account::account_homes;
 #[cfg(target_os = "linux")]
 pub use cage::helper_main;
 pub use command::{Command, Limits, Program};
 pub use confine::{Fence, HELPER_ARGUMENT, Helper};
 pub use files::{Entry, FileError, Files, Kind, Spot, Unfit};
-pub use policy::{Broken, Mode, PROTECTED, Policy, UnknownMode, Want};
+pub use git::{git_looks_only, git_program};
+pub use policy::{Broken, Mode, Policy, UnknownMode, Want};
+pub use protected::{PROTECTED, Protected, ProtectedEntries, protected_below};
 pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run, run_in_terminal};
 pub use service::{Service, ServiceNews, ServicePipes};
 pub use terminal::{Terminal, Window};

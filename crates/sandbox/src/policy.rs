@@ -4,8 +4,10 @@
 //! **Invariant:** a narrower mode never allows what a wider one refuses.
 
 use std::fmt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use crate::protected::{PROTECTED_IN_HOME, is_protected, plain};
 
 /// How far a session's tools and commands reach. Fixed when the process starts; ordered from narrow
 /// to wide.
@@ -97,77 +99,10 @@ pub struct Policy {
     pub hidden: Vec<PathBuf>,
     /// Real paths below the roots that are only read: what a repository's own settings name.
     pub locked: Vec<PathBuf>,
-    /// The real path of the person's home folder. A folder around it is never written.
-    pub home: Option<PathBuf>,
+    /// Real paths of the person's home folders: the one of the environment first, then the account's. A
+    /// folder around one of them is never written.
+    pub homes: Vec<PathBuf>,
 }
-
-/// Names directly below a root that nobody but the person may create or change: whoever writes them
-/// makes an editor, a shell, git or an agent run commands or change its own fence.
-pub const PROTECTED: [&str; 12] = [
-    ".git",
-    ".ropewalk",
-    ".vscode",
-    ".idea",
-    ".zed",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    ".agents",
-    ".mcp.json",
-    ".envrc",
-];
-
-/// The same below the home folder, where they are read when the person logs in, opens a shell or a
-/// program. In other folders most of them are part of a project.
-pub const PROTECTED_IN_HOME: [&str; 27] = [
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_aliases",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".zlogout",
-    ".inputrc",
-    ".xprofile",
-    ".xsessionrc",
-    ".xinitrc",
-    ".pam_environment",
-    ".gitconfig",
-    ".vimrc",
-    ".tmux.conf",
-    ".npmrc",
-    ".ssh",
-    ".config",
-    ".local",
-    ".cargo",
-    ".vim",
-    ".chimera",
-    ".gnupg",
-];
-
-/// Those of them that start something wherever a shell or git is told to read them.
-pub(crate) const PROTECTED_ANYWHERE: [&str; 11] = [
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".gitconfig",
-    ".ssh",
-];
-
-/// Inside `.git` of a repository only these are protected; commits must work.
-/// `commondir` names another folder whose hooks and settings count instead.
-pub const PROTECTED_IN_GIT: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
 impl Policy {
     /// Judges a path that has no link left in it.
@@ -199,54 +134,15 @@ impl Policy {
 
     /// Whether a folder contains the home folder: then it is too much to be a workspace.
     pub(crate) fn is_around_home(&self, root: &Path) -> bool {
-        self.home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
+        self.homes.iter().any(|home| home != root && home.starts_with(root))
     }
 
     fn is_start_file(&self, real: &Path) -> bool {
-        let below = self.home.as_ref().and_then(|home| real.strip_prefix(home).ok());
-        let first = below.and_then(|below| below.components().next());
         // A project may lie in such a folder; then only its root is given, and not the folder.
-        let whole = self.roots.iter().any(|root| Some(root) == self.home.as_ref());
-        whole
-            && first.is_some_and(|name| {
-                PROTECTED_IN_HOME.contains(&plain(&name.as_os_str().to_string_lossy()).as_str())
-            })
+        let whole = self.homes.iter().filter(|home| self.roots.contains(home));
+        let mut first = whole.filter_map(|home| real.strip_prefix(home).ok()?.components().next());
+        first.any(|name| PROTECTED_IN_HOME.contains(&plain(&name.as_os_str().to_string_lossy()).as_str()))
     }
-}
-
-/// Whether a path below a root is one that only the person may change.
-pub fn is_protected(below_root: &Path) -> bool {
-    let mut names = below_root.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(plain(&name.to_string_lossy())),
-        _ => None,
-    });
-    let Some(first) = names.next() else { return false };
-    if first != ".git" {
-        return PROTECTED.contains(&first.as_str()) || PROTECTED_ANYWHERE.contains(&first.as_str());
-    }
-    let inner: Vec<_> = names.collect();
-    match inner.first().map(String::as_str) {
-        // The folder itself: to replace it is to replace its hooks.
-        None => true,
-        // Each linked working tree says where the repository is, and may have settings of its own.
-        Some("worktrees") => {
-            inner.iter().any(|name| ["commondir", "gitdir", "config.worktree"].contains(&name.as_str()))
-        }
-        // A submodule's repository has hooks and a config of its own, at any depth.
-        Some("modules") => inner.iter().any(|name| PROTECTED_IN_GIT.contains(&name.as_str())),
-        Some(name) => PROTECTED_IN_GIT.contains(&name),
-    }
-}
-
-/// A name as a careless file system or a careless reader takes it: without case, without what cannot
-/// be seen, without what Windows drops.
-fn plain(name: &str) -> String {
-    let ignorable = |c: &char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    let seen: String = name.chars().filter(|c| !ignorable(c)).flat_map(char::to_lowercase).collect();
-    let trimmed = seen.trim_end_matches(['.', ' ']);
-    // A stream of a file is the file, and the short name of `.git` is `.git`.
-    let base = trimmed.split(':').next().unwrap_or(trimmed);
-    if base == "git~1" { ".git".into() } else { base.into() }
 }
 
 #[cfg(test)]
@@ -267,7 +163,7 @@ mod tests {
         let policy = |root: &str| Policy {
             mode: Mode::WorkspaceWrite,
             roots: vec![root.into()],
-            home: Some("/home/me".into()),
+            homes: vec!["/home/me".into()],
             ..Policy::default()
         };
         for (root, path, expected) in [
@@ -289,17 +185,20 @@ mod tests {
             roots: vec!["/home/work".into(), "/more".into()],
             hidden: vec!["/home/me/.ssh".into(), "/home/work/state".into()],
             locked: vec!["/more/tools/hooks".into()],
-            home: Some("/home/me".into()),
+            homes: vec!["/home/me".into()],
         };
         let judge = |mode, want, path: &str| policy(mode).judge(want, Path::new(path));
         use Broken::{Hidden, Outside, Protected, ReadOnly};
         for (path, expected) in [
             ("/home/work/a", Ok(())),
-            ("/more/a/.git/hooks/x", Ok(())),
+            ("/more/a/.git/hooks/x", Err(Protected)),
+            ("/more/a/.ropewalk/config.toml", Err(Protected)),
+            ("/more/a/HEAD", Err(Protected)),
             ("/home/workshop/a", Err(Outside)),
             ("/home/work/state/sessions.db", Err(Hidden)),
             ("/home/work/.git", Err(Protected)),
-            ("/home/work/.git/index", Ok(())),
+            // A file tool has no business in there.
+            ("/home/work/.git/index", Err(Protected)),
             ("/home/work/.git/hooks/pre-commit", Err(Protected)),
             ("/home/work/.git/config", Err(Protected)),
             ("/home/work/.git/commondir", Err(Protected)),

@@ -61,7 +61,7 @@ impl Spec {
         writer.list(&self.policy.roots, |writer, path| writer.path(path));
         writer.list(&self.policy.hidden, |writer, path| writer.path(path));
         writer.list(&self.policy.locked, |writer, path| writer.path(path));
-        writer.list(self.policy.home.as_slice(), |writer, path| writer.path(path));
+        writer.list(&self.policy.homes, |writer, path| writer.path(path));
         writer.list(&self.arguments, |writer, argument| writer.text(argument.as_bytes()));
         writer.path(&self.cwd);
         writer.list(&self.environment, |writer, (key, value)| {
@@ -87,7 +87,7 @@ impl Spec {
             roots: reader.list(Reader::path)?,
             hidden: reader.list(Reader::path)?,
             locked: reader.list(Reader::path)?,
-            home: reader.list(Reader::path)?.pop(),
+            homes: reader.list(Reader::path)?,
         };
         Ok(Self {
             policy,
@@ -119,7 +119,7 @@ mod tests {
                 roots: vec!["/a b".into()],
                 hidden: vec!["/c".into(), "/d\n".into()],
                 locked: vec!["/e".into()],
-                home: Some("/f".into()),
+                homes: vec!["/f".into(), "/g".into()],
             },
             arguments: vec!["sh".into(), "".into()],
             cwd: "/".into(),

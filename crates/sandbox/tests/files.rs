@@ -105,9 +105,20 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("work/state/db", "Hidden", "Hidden"),
     ("work/dir/../state", "Hidden", "Hidden"),
     ("work/.git", "BASE/work/.git", "Protected"),
-    ("work/.git/index", "BASE/work/.git/index", "BASE/work/.git/index"),
+    ("work/.git/index", "BASE/work/.git/index", "Protected"),
+    ("work/.git/rebase-merge/git-rebase-todo", "BASE/work/.git/rebase-merge/git-rebase-todo", "Protected"),
+    ("work/lib2/.git/HEAD", "BASE/work/lib2/.git/HEAD", "Protected"),
+    ("work/lib2/.git", "BASE/work/lib2/.git", "Protected"),
+    ("work/dir/new/HEAD", "BASE/work/dir/new/HEAD", "Protected"),
+    ("work/bare/config", "BASE/work/bare/config", "Protected"),
+    ("work/bare/info/attributes", "BASE/work/bare/info/attributes", "Protected"),
+    ("work/to-bare/config", "BASE/work/bare/config", "Protected"),
+    ("work/dir/.ropewalk/config.toml", "BASE/work/dir/.ropewalk/config.toml", "Protected"),
+    ("work/dir-in/.RopeWalk/config.toml", "BASE/work/dir/.RopeWalk/config.toml", "Protected"),
+    ("work/dir/deep/x.code-workspace", "BASE/work/dir/deep/x.code-workspace", "Protected"),
+    ("more/x/opencode.json", "BASE/more/x/opencode.json", "Protected"),
     ("work/.git/hooks/x", "BASE/work/.git/hooks/x", "Protected"),
-    ("work/.git/link/x", "BASE/work/dir/x", "BASE/work/dir/x"),
+    ("work/.git/link/x", "BASE/work/dir/x", "Protected"),
     ("work/dir-in/../.git/config", "BASE/work/.git/config", "Protected"),
     ("work/.GIT/config", "BASE/work/.GIT/config", "Protected"),
     ("work/.git./config", "BASE/work/.git./config", "Protected"),
@@ -133,7 +144,11 @@ fn every_way_out_of_the_roots_is_refused_and_every_way_inside_works() {
     symlink("/proc/self/root", work.join("magic")).unwrap();
     symlink(work, house.base.join("way-in")).unwrap();
     symlink("../dir", work.join(".git/link")).unwrap();
-    std::fs::create_dir(work.join("conf")).unwrap();
+    for folder in ["conf", "bare/objects", "bare/refs"] {
+        std::fs::create_dir_all(work.join(folder)).unwrap();
+    }
+    std::fs::write(work.join("bare/HEAD"), "ref: refs/heads/main").unwrap();
+    symlink("bare", work.join("to-bare")).unwrap();
     symlink("conf", work.join(".vscode")).unwrap();
     let base = house.base.to_str().unwrap();
     let files = house.files(Mode::WorkspaceWrite);

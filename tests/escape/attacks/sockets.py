@@ -186,6 +186,28 @@ def editor(w):
         link.sendto(w.token(66), w["sockets"]["66"])
 
 
+def paired(kind, path, data):
+    """One end of a pair, turned away from the other: by a new connection, or by an address with the data."""
+    near, far = socket.socketpair(socket.AF_UNIX, kind)
+    with near, far:
+        return all_refused([lambda: near.sendto(data, path), lambda: (near.connect(path), near.send(data))])
+
+
+@attempt("66b", "an editor's socket, by a pair of datagram sockets")
+def editor_by_pair(w):
+    flags = [0, socket.SOCK_CLOEXEC, socket.SOCK_NONBLOCK]
+    kinds = [kind | flag for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW) for flag in flags]
+    path, data = w["sockets"]["66"], w.token("66b")
+    return all_refused([lambda kind=kind: paired(kind, path, data) for kind in kinds])
+
+
+@attempt("66c", "an editor's socket, by a pair of connected sockets")
+def editor_by_connected_pair(w):
+    kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
+    path, data = w["sockets"]["66"], w.token("66c")
+    return all_refused([lambda kind=kind: paired(kind, path, data) for kind in kinds])
+
+
 @attempt(88, "TCP by a shell's own means (there is no proxy to deceive yet)")
 def shell_tcp(w):
     token = w.token(88).decode()

@@ -116,8 +116,9 @@ fn a_projects_command_goes_before_the_persons_and_a_persons_skill_before_the_pro
     let (dir, person) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write(person.path(), "commands/ship.md", "Ship mine.");
     write(person.path(), "commands/own.md", "Own.");
-    write(dir.path(), ".claude/commands/ship.md", "Ship theirs.");
-    write(dir.path(), ".ropewalk/commands/ship.md", "Ship ours.");
+    write(dir.path(), ".ropewalk/commands/ship.md", "Ship theirs.");
+    write(dir.path(), ".claude/commands/test.md", "Test theirs.");
+    write(dir.path(), ".ropewalk/commands/test.md", "Test ours.");
     write(dir.path(), ".opencode/command/open.md", "Open.");
     let skill = |text: &str| format!("---\nname: pdf\ndescription: {text}\n---\nHow to.");
     write(person.path(), "skills/pdf/SKILL.md", &skill("Mine"));
@@ -127,7 +128,7 @@ fn a_projects_command_goes_before_the_persons_and_a_persons_skill_before_the_pro
     let knowledge = Knowledge::read(dir.path(), &shared);
     let commands: Vec<_> =
         knowledge.commands.iter().map(|c| format!("{} {}", c.name, c.filled_in(""))).collect();
-    assert_eq!(commands, ["own Own.", "ship Ship ours.", "open Open."]);
+    assert_eq!(commands, ["own Own.", "ship Ship mine.", "test Test ours.", "open Open."]);
     let skills: Vec<_> = knowledge.skills.iter().map(|s| (s.name.as_ref(), s.description.as_ref())).collect();
     assert_eq!(skills, [("pdf", "Mine")]);
     assert_eq!(knowledge.skills[0].body(&[]).as_deref(), Some("How to."));

@@ -115,6 +115,11 @@ impl Arguments {
             environment.retain(|(name, _)| !ours(name));
             environment.extend(TERMINAL_VARIABLES.map(|(name, value)| (name.into(), value.into())));
         }
+        if job.only_looks {
+            let switched_off = sandbox::git_looks_only();
+            environment.retain(|(name, _)| !switched_off.iter().any(|(known, _)| name == known));
+            environment.extend(switched_off);
+        }
         Ok(Command {
             program: Program::Shell(self.command.clone()),
             cwd: job.place.folder().to_owned(),

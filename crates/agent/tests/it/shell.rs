@@ -213,3 +213,65 @@ async fn waiting_for_a_job_ends_with_it() {
     );
     tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap();
 }
+
+/// A repository without a commit, whose settings are these.
+fn repository(house: &House, settings: &str) {
+    for (file, text) in [
+        ("HEAD", "ref: refs/heads/main\n"),
+        ("objects/info/kept", ""),
+        ("refs/heads/kept/kept", ""),
+        ("config", settings),
+    ] {
+        house.write(&format!(".git/{file}"), text);
+    }
+    std::fs::remove_dir_all(house.dir.join(".git/refs/heads/kept")).unwrap();
+    house.write("a.txt", "text\n");
+}
+
+async fn commands(settings: &str, lines: &[&str]) -> (House, String) {
+    let shell = |line: &&str| vec![call("shell", serde_json::json!({ "command": line }).to_string())];
+    let mut house = House::with(Script::new(lines.iter().map(shell).chain([vec![say("Done.")]]))).await;
+    repository(&house, settings);
+    let events = house.prompt("go").await;
+    let notices = events.iter().filter_map(|event| match &event.body {
+        Body::Notice { text, .. } => Some(format!("notice: {text}\n")),
+        _ => None,
+    });
+    let lines = house.lines(&events) + &notices.collect::<String>();
+    (house, lines)
+}
+
+/// Git runs programs that a repository's settings name. A command that is run unasked must not.
+#[tokio::test]
+async fn git_that_only_looks_runs_nothing_of_the_repository() {
+    let seen = "test -e ran && echo loud || echo quiet";
+    let settings = "[core]\n\tfsmonitor = \"touch ran; false\"\n\thooksPath = ./hooks\n";
+    let lines = ["git add a.txt; rm -f ran", "git status --short", seen, "git status --short > out", seen];
+    let (_house, said) = commands(settings, &lines).await;
+    assert!(!said.contains("asks Execute Medium git status --short\n"), "{said}");
+    assert!(said.contains("2 Stdout: A  a.txt"), "{said}");
+    assert!(said.contains("3 Stdout: quiet"), "{said}");
+    // One that was asked for is git as the person has it.
+    assert!(said.contains("5 Stdout: loud"), "{said}");
+}
+
+#[tokio::test]
+async fn git_in_a_repository_that_names_programs_of_its_own_is_asked_for() {
+    for settings in [
+        "[diff \"x\"]\n\ttextconv = ./run\n",
+        "[diff]\n\texternal = ./run\n",
+        "[filter \"x\"]\n\tclean = ./run\n",
+    ] {
+        let (_house, said) = commands(settings, &["git status --short", "ls"]).await;
+        assert!(said.contains("asks Execute Medium git status --short\n"), "{settings} {said}");
+        assert!(!said.contains("asks Execute Medium ls\n"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_leaves_what_runs_something_later_is_told() {
+    let line = "mkdir -p lib2/.git/hooks a/.vscode b/src";
+    let (_house, said) = commands("", &[line, "mkdir c", "ls"]).await;
+    assert_eq!(said.matches("notice: ").count(), 1, "{said}");
+    assert!(said.contains("run something: a/.vscode, lib2/.git (a nested repository); look at it"), "{said}");
+}

@@ -8,6 +8,7 @@ mod join;
 mod turn;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::{
@@ -365,7 +366,8 @@ impl Seat {
     /// How risky a wish is: as those of our own agent are judged.
     fn judge(&self, request: &mut engine::AskRequest) {
         let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
-        let place = Workplace { cwd: &self.spec.cwd, roots: &policy.roots, home: policy.home.as_deref() };
+        let home = policy.homes.first().map(PathBuf::as_path);
+        let place = Workplace { cwd: &self.spec.cwd, roots: &policy.roots, home };
         // A tool of a server has a name, not a line of shell.
         let line = (request.kind == ToolKind::Execute).then(|| request.subject.to_string());
         let deed = Deed { class: request.class, line: line.as_deref(), path: request.path.as_deref() };

@@ -16,7 +16,7 @@ use crate::cli::AgentsListOptions;
 use crate::external::{self, Entry};
 use crate::terminal::{self, cut, one_line};
 use crate::trouble::Trouble;
-use crate::{config, guards, paths};
+use crate::{config, guards, hidden, paths};
 
 /// Whoever wants to know which agents there are does not wait for a slow one.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
@@ -61,11 +61,12 @@ async fn look(entry: Entry) -> Row {
 /// What the program says its version is, asked behind a fence: it needs nothing for that but its own things.
 async fn version(program: &Path, entry: &Entry) -> Option<String> {
     let own = external::own_folders(entry).into_iter().filter(|folder| folder.is_dir());
+    let homes = hidden::homes().ok()?;
     let policy = Policy {
         mode: Mode::WorkspaceWrite,
         roots: own.filter_map(|folder| folder.canonicalize().ok()).collect(),
-        hidden: guards::hidden(),
-        home: guards::home(),
+        hidden: hidden::paths(&homes),
+        homes,
         ..Policy::default()
     };
     let command = Command {

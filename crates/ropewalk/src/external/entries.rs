@@ -30,6 +30,8 @@ pub struct Entry {
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<String>,
+    /// Files with its credentials that lie elsewhere.
+    pub secret_files: Vec<String>,
     /// It can work with the files of its client.
     pub files: bool,
     pub sandbox: Option<Mode>,
@@ -97,6 +99,7 @@ impl From<Manifest> for Entry {
             environment,
             pass: ours.pass,
             own_folders: ours.own_folders,
+            secret_files: ours.secret_files,
             files: !ours.own_files,
             sandbox: None,
             install: ours.install,
@@ -121,6 +124,7 @@ impl From<&AgentEntry> for Entry {
             environment: yours.environment.clone(),
             pass: yours.pass.clone(),
             own_folders: yours.own_folders.clone(),
+            secret_files: Vec::new(),
             files: true,
             sandbox: yours.sandbox,
             install: yours.command.iter().map(|command| your_program(command)).collect(),

@@ -72,6 +72,9 @@ pub struct Ours {
     /// Folders that it writes besides where it works.
     #[serde(default)]
     pub own_folders: Vec<String>,
+    /// Files with its credentials that lie elsewhere, which it reads.
+    #[serde(default)]
+    pub secret_files: Vec<String>,
     /// It stumbles over a client that offers it files, so it is not offered any.
     #[serde(default)]
     pub own_files: bool,

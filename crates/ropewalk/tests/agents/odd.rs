@@ -17,10 +17,14 @@ fn odd() -> (World, Client, String) {
 }
 
 fn odd_with(options: &[&str], can: Value) -> (World, Client, String) {
+    odd_with_settings("", options, can)
+}
+
+fn odd_with_settings(settings: &str, options: &[&str], can: Value) -> (World, Client, String) {
     let world = World::new();
     fs::copy(SCRIPT, world.path("bin/odd.py")).unwrap();
     let script = world.path("bin/odd.py").display().to_string();
-    world.settings(&format!("[agents.odd]\ncommand = \"python3\"\nargs = [{script:?}]\n"));
+    world.settings(&format!("{settings}[agents.odd]\ncommand = \"python3\"\nargs = [{script:?}]\n"));
     let mut client = world.serve_editor(&[&["--agent", "odd"], options].concat(), can);
     let opened = client.call("session/new", world.folder());
     let session = opened["sessionId"].as_str().unwrap().to_owned();
@@ -158,11 +162,25 @@ fn what_a_command_says_in_a_terminal_of_ours_can_be_seen() {
     assert!(shown.contains("said in a terminal"), "{shown}");
 }
 
+/// What runs in an editor's terminal runs outside the fence, so it takes a setting of the person's.
+#[test]
+fn a_command_of_an_agent_stays_behind_the_fence_although_the_editor_offers_a_terminal() {
+    let (world, mut client, session) = odd_with(&["--approval", "full"], json!({ "terminal": true }));
+    let id = client.prompt(&session, "in_a_terminal");
+    let frames = client.frames_to(id);
+    assert_eq!(frames.last().unwrap()["result"]["stopReason"], "end_turn", "{frames:?}");
+    assert!(frames.iter().all(|frame| frame["method"] != "terminal/create"), "{frames:?}");
+    client.finish();
+    let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
+    assert!(shown.contains("said in a terminal"), "{shown}");
+}
+
 /// Somebody who waits for a command keeps nobody from ending it.
 #[test]
 fn a_terminal_of_the_editor_is_given_back_when_the_agent_ends() {
     let can = json!({ "terminal": true });
-    let (_world, mut client, session) = odd_with(&["--approval", "full"], can);
+    let settings = "terminal = \"editor\"\n";
+    let (_world, mut client, session) = odd_with_settings(settings, &["--approval", "full"], can);
     let id = client.prompt(&session, "leave_a_terminal");
     let (mut asked, mut answered) = (Vec::new(), false);
     while !(answered && asked.iter().any(|method| method == "terminal/release")) {
@@ -173,7 +191,14 @@ fn a_terminal_of_the_editor_is_given_back_when_the_agent_ends() {
             continue;
         }
         if method != "terminal/wait_for_exit" {
-            let result = if method == "terminal/create" { json!({ "terminalId": "t" }) } else { json!({}) };
+            let result = match method.as_str() {
+                "terminal/create" => json!({ "terminalId": "t" }),
+                "session/request_permission" => {
+                    let option = &next["params"]["options"][0]["optionId"];
+                    json!({ "outcome": { "outcome": "selected", "optionId": option } })
+                }
+                _ => json!({}),
+            };
             client.write(&json!({ "jsonrpc": "2.0", "id": next["id"], "result": result }));
         }
         asked.push(method);

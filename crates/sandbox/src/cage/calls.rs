@@ -35,6 +35,8 @@ pub(super) enum Shape {
     /// A file that is open already.
     File(Op),
     Socket,
+    /// Two sockets that are connected with each other.
+    Pair,
     Clone {
         flags: u32,
     },
@@ -121,6 +123,7 @@ pub(super) const CALLS: &[Call] = &[
     Call { number: libc::SYS_ioctl, shape: Shape::Ioctl },
     Call { number: libc::SYS_kill, shape: Shape::Kill },
     Call { number: libc::SYS_socket, shape: Shape::Socket },
+    Call { number: libc::SYS_socketpair, shape: Shape::Pair },
     #[cfg(target_arch = "x86_64")]
     open(libc::SYS_creat, path(0), Flags::Fixed(libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC)),
     new(libc::SYS_mkdirat, Op::Create, at(0, 1)),

@@ -25,6 +25,9 @@ pub(super) const NEW_NAMESPACE: u32 = 0x7e02_0080;
 /// The same for `clone`, where the lowest bits are a signal.
 pub(super) const NEW_NAMESPACE_IN_CLONE: u32 = 0x7e02_0000;
 
+/// The part of a socket's type that is not flags.
+pub(super) const SOCKET_KIND: u32 = 0xf;
+
 /// Where the kernel keeps the number, the architecture and the arguments.
 const NUMBER: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
@@ -84,10 +87,18 @@ fn judged(shape: &Shape, reads: bool) -> Vec<sock_filter> {
             program
         }
         // A process signals its own group, or everything it may, without saying whom.
-        Shape::Kill => vec![
+        Shape::Kill => {
+            vec![load(argument(0)), mask(0x8000_0000), jump(BPF_JEQ, 0, 0, 1), verdict(SEEN), verdict(PASSES)]
+        }
+        // A stream stays connected to its other end. A datagram socket can be connected again, to any
+        // Unix socket of the machine.
+        Shape::Pair => vec![
             load(argument(0)),
-            sock_filter { code: (BPF_ALU | BPF_AND | BPF_K) as u16, jt: 0, jf: 0, k: 0x8000_0000 },
-            jump(BPF_JEQ, 0, 0, 1),
+            jump(BPF_JEQ, libc::AF_UNIX as u32, 0, 4),
+            load(argument(1)),
+            mask(SOCKET_KIND),
+            jump(BPF_JEQ, libc::SOCK_STREAM as u32, 2, 0),
+            jump(BPF_JEQ, libc::SOCK_SEQPACKET as u32, 1, 0),
             verdict(SEEN),
             verdict(PASSES),
         ],
@@ -97,6 +108,10 @@ fn judged(shape: &Shape, reads: bool) -> Vec<sock_filter> {
 
 fn load(offset: u32) -> sock_filter {
     sock_filter { code: (BPF_LD | BPF_W | BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+fn mask(bits: u32) -> sock_filter {
+    sock_filter { code: (BPF_ALU | BPF_AND | BPF_K) as u16, jt: 0, jf: 0, k: bits }
 }
 
 fn jump(kind: u32, value: u32, if_so: u8, if_not: u8) -> sock_filter {

@@ -16,7 +16,9 @@ use rustix::io::Errno;
 use super::Trouble;
 use super::placeholder::{Found, Kind, Placeholder, claim};
 use crate::git::{self, real_path};
-use crate::policy::{PROTECTED, PROTECTED_ANYWHERE, PROTECTED_IN_GIT, PROTECTED_IN_HOME};
+use crate::protected::{
+    PROTECTED, PROTECTED_ANYWHERE, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Protected, held_of, protected_below,
+};
 
 /// How deep and how many repositories of submodules are looked for.
 const MODULE_DEPTH_MAX: usize = 8;
@@ -64,12 +66,14 @@ pub(super) struct Guard {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Free {
     Leave,
+    /// Neither is what a link with that name leads to taken.
+    Never,
     Take(Kind),
 }
 
 pub(super) struct Guards<'a> {
     roots: &'a [Root],
-    home: Option<&'a Path>,
+    homes: &'a [PathBuf],
     list: Vec<Guard>,
     /// Where in the list an entry is.
     known: BTreeMap<PathBuf, usize>,
@@ -77,9 +81,9 @@ pub(super) struct Guards<'a> {
 }
 
 /// Finds what to guard. On trouble no placeholder is left.
-pub(super) fn find(roots: &[Root], home: Option<&Path>) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
+pub(super) fn find(roots: &[Root], homes: &[PathBuf]) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
     let mut guards =
-        Guards { roots, home, list: Vec::new(), known: BTreeMap::new(), placeholders: Vec::new() };
+        Guards { roots, homes, list: Vec::new(), known: BTreeMap::new(), placeholders: Vec::new() };
     match (0..roots.len()).try_for_each(|root| guards.root(root)) {
         Ok(()) => Ok((guards.list, guards.placeholders)),
         Err(trouble) => {
@@ -108,12 +112,18 @@ impl Guards<'_> {
             // Where it is not the home they start nothing, and an empty file would get into a commit.
             self.guard(root, Path::new(name), Free::Leave)?;
         }
-        if self.home.is_some_and(|home| home == self.roots[root].path) {
+        if self.homes.contains(&self.roots[root].path) {
             for name in PROTECTED_IN_HOME {
                 let kind = if HOME_FOLDERS.contains(&name) { Kind::Folder } else { Kind::File("") };
                 self.guard(root, Path::new(name), Free::Take(kind))?;
             }
         }
+        self.top_repository(root)?;
+        self.deeper(root)
+    }
+
+    /// The repository of the root itself, there or not.
+    fn top_repository(&mut self, root: usize) -> Result<(), Trouble> {
         if git::is_repository(&self.roots[root].path) {
             return self.inside_repository(root, Path::new(""), 0);
         }
@@ -126,6 +136,34 @@ impl Guards<'_> {
                 self.guard(root, git, Free::Take(Kind::Folder))
             }
         }
+    }
+
+    /// What is protected further below, as far as it is there. Names that are free stay free: to hold each of
+    /// them in each folder would litter the project.
+    fn deeper(&mut self, root: usize) -> Result<(), Trouble> {
+        for (below, what) in protected_below(&self.roots[root].path) {
+            let top = below.components().nth(1).is_none();
+            match (what, held_of(&below)) {
+                (Protected::Repository, _) if top && below == Path::new(".git") => {}
+                (Protected::Repository, _) => self.deeper_repository(root, &below)?,
+                (Protected::Settings, None) => {}
+                (Protected::Settings, Some([])) => self.guard(root, &below, Free::Never)?,
+                (Protected::Settings, Some(held)) => {
+                    held.iter().try_for_each(|name| self.guard(root, &below.join(name), Free::Never))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn deeper_repository(&mut self, root: usize, folder: &Path) -> Result<(), Trouble> {
+        for name in PROTECTED_IN_GIT {
+            self.guard(root, &folder.join(name), Free::Never)?;
+        }
+        let top = self.roots[root].path.clone();
+        let tree = top.join(folder.parent().unwrap_or(Path::new("")));
+        let named = git::named_paths(&top.join(folder).join("config"), &tree);
+        named.iter().try_for_each(|named| self.guard_named(named, Free::Never))
     }
 
     /// The folder of a repository: written by every commit, except for what makes git run something.
@@ -146,7 +184,7 @@ impl Guards<'_> {
         }
         let tree = self.roots[root].path.clone();
         for named in git::named_paths(&tree.join(folder).join("config"), &tree) {
-            self.guard_named(&named)?;
+            self.guard_named(&named, Free::Take(Kind::Folder))?;
         }
         self.worktrees(root, &folder.join("worktrees"))?;
         self.modules(root, &folder.join("modules"), depth + 1)
@@ -189,14 +227,14 @@ impl Guards<'_> {
     }
 
     /// A path that the repository's settings name, wherever it is.
-    fn guard_named(&mut self, named: &Path) -> Result<(), Trouble> {
+    fn guard_named(&mut self, named: &Path, free: Free) -> Result<(), Trouble> {
         let real = real_path(named);
         let inside = (0..self.roots.len()).find_map(|root| {
             let below = real.strip_prefix(&self.roots[root].path).ok()?;
             (!below.as_os_str().is_empty()).then(|| (root, below.to_owned()))
         });
         match inside {
-            Some((root, below)) => self.guard(root, &below, Free::Take(Kind::Folder)),
+            Some((root, below)) => self.guard(root, &below, free),
             // Outside nothing is written anyway.
             None => Ok(()),
         }
@@ -210,7 +248,7 @@ impl Guards<'_> {
         for step in ancestors {
             let last = step == below;
             match self.kind(root, step) {
-                None if free == Free::Leave => return Ok(()),
+                None if matches!(free, Free::Leave | Free::Never) => return Ok(()),
                 None => {
                     let kind = match free {
                         Free::Take(kind) if last => kind,
@@ -222,7 +260,8 @@ impl Guards<'_> {
                     // The link stays as it is, and so does what it leads to.
                     self.hold(root, step, Hold::ReadOnly);
                     let rest = below.strip_prefix(step).unwrap_or(Path::new(""));
-                    return self.guard_named(&self.roots[root].path.join(step).join(rest));
+                    let free = if free == Free::Never { free } else { Free::Take(Kind::Folder) };
+                    return self.guard_named(&self.roots[root].path.join(step).join(rest), free);
                 }
                 Some(_) if last => {
                     if let Free::Take(kind) = free {

@@ -103,6 +103,11 @@ impl<'a> Judge<'a> {
             Shape::Clone { .. } => refuse(Op::Namespace, "making a namespace"),
             Shape::Ioctl => refuse(Op::Terminal, "typing into the terminal"),
             Shape::Socket => self.socket(waiting),
+            // Only what is no stream comes here.
+            Shape::Pair => {
+                let words = "a pair of sockets that can reach other programs on this machine";
+                (Some(libc::EACCES), Some(Refusal::words(Op::Network, words)))
+            }
             Shape::Kill => (None, self.kill(waiting)),
             Shape::Open { at, flags } => (None, self.open(waiting, *at, flags)),
             Shape::One { op, at, target, links } => (None, self.one(waiting, *op, *at, *target, *links)),

@@ -15,6 +15,7 @@ mod init;
 mod judge;
 mod landlock;
 mod launch;
+mod lent;
 mod mounts;
 mod placeholder;
 mod resolve;

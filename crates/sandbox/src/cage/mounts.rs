@@ -62,6 +62,10 @@ pub(super) fn build(scene: &Scene) -> Result<(), Trouble> {
         let tree = step("keeping a part of /run", own_tree(path, false))?;
         parts.push(Part { path: path.clone(), tree, folder: path.is_dir(), rank: 1, create: true });
     }
+    for path in &scene.lent {
+        let tree = step("keeping a program in a private place", own_tree(path, false))?;
+        parts.push(Part { path: path.clone(), tree, folder: path.is_dir(), rank: 1, create: true });
+    }
     for name in DEVICES {
         let path = Path::new("/dev").join(name);
         let tree = step("opening the devices", device_tree(&path))?;

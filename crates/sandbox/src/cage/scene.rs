@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Trouble;
 use super::guards::{self, Guard, Hold, Root};
+use super::lent;
 use super::placeholder::Placeholder;
 use crate::policy::{Broken, Mode, Policy, Want};
 use crate::spec::Spec;
@@ -33,6 +34,8 @@ pub(super) struct Scene {
     /// Private places that are only empty.
     pub(super) emptied: Vec<PathBuf>,
     pub(super) kept: Vec<PathBuf>,
+    /// Programs in private places, which are there to be read.
+    pub(super) lent: Vec<PathBuf>,
     /// Hidden entries that exist.
     pub(super) hidden: Vec<Hidden>,
     pub(super) guards: Vec<Guard>,
@@ -65,7 +68,7 @@ impl Scene {
         }
         let writable: Vec<_> = shown.iter().filter(|root| is_writable(policy, root)).cloned().collect();
         let roots: Vec<Root> = writable.iter().map(|root| Root::open(root)).collect::<Result<_, _>>()?;
-        let (mut guards, placeholders) = guards::find(&roots, policy.home.as_deref())?;
+        let (mut guards, placeholders) = guards::find(&roots, &policy.homes)?;
         let under_hidden = |guard: &Guard| {
             let path = writable[guard.root].join(&guard.below);
             hidden.iter().any(|hidden| path.starts_with(&hidden.path))
@@ -75,9 +78,14 @@ impl Scene {
         let runtime = spec.variable("XDG_RUNTIME_DIR").map(Path::new).filter(|path| path.is_absolute());
         let mut emptied = real_folders(std::iter::once(Path::new(RUN)).chain(runtime));
         emptied.retain(|path| !scratch.contains(path) && path != Path::new("/"));
+        let private: Vec<_> =
+            scratch.iter().chain(&emptied).cloned().chain([PathBuf::from(SHARED_MEMORY)]).collect();
+        let seen = |path: &Path| shown.iter().any(|root| path.starts_with(root)) || is_below(&hidden, path);
+        let lent = lent::find(spec, &private, seen);
         let scene = Self {
             mode: policy.mode,
             kept: kept(&emptied, policy.mode),
+            lent,
             shown,
             writable,
             scratch,
@@ -110,7 +118,8 @@ impl Scene {
     }
 
     fn is_scratch(&self, path: &Path) -> bool {
-        path.starts_with(SHARED_MEMORY) || self.scratch.iter().any(|scratch| path.starts_with(scratch))
+        (path.starts_with(SHARED_MEMORY) || self.scratch.iter().any(|scratch| path.starts_with(scratch)))
+            && !self.lent.iter().any(|lent| path.starts_with(lent))
     }
 
     fn is_guarded(&self, path: &Path) -> bool {

@@ -81,8 +81,10 @@ async fn nothing_outside_is_written_and_each_try_is_reported_exactly() {
     ];
     for mode in WRITING {
         for (line, op, name) in tries {
-            let space = Workspace::new();
-            let outcome = run_in(&space, mode, &line.replace('@', outside.to_str().unwrap())).await;
+            let mut space = Workspace::new();
+            space.path.push(outside.clone());
+            let outside_quoted = format!("'{}'", outside.display());
+            let outcome = run_in(&space, mode, &line.replace('@', &outside_quoted)).await;
             let expected = (op, Some(outside.join(name)), Some(Broken::Outside));
             assert!(outcome.refused().contains(&expected), "{mode} {line}: {:?}", outcome.violations);
             let data = fs::metadata(outside.join("file")).unwrap();
@@ -274,6 +276,97 @@ async fn temporary_places_are_private_and_the_workspace_may_lie_in_one() {
     }
 }
 
+/// A person may keep an agent or a tool in a place that commands get an empty one of.
+#[tokio::test]
+async fn a_program_in_a_private_place_is_there_to_be_run_and_not_to_be_written() {
+    for place in ["/tmp", "/var/tmp"] {
+        let folder = tempfile::Builder::new().prefix("x y ü").tempdir_in(place).unwrap();
+        let beside = tempfile::NamedTempFile::new_in(place).unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        fs::create_dir(folder.join("bin")).unwrap();
+        fs::write(folder.join("data"), "data").unwrap();
+        let tool = folder.join("bin/the-tool");
+        fs::write(&tool, "#!/bin/sh\necho ran $(cat \"$(dirname \"$0\")/../data\") \"$@\"\n").unwrap();
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+        let tool = tool.to_str().unwrap();
+        let written = format!("echo x > '{}/new'; ls '{}'", folder.display(), beside.path().display());
+        for mode in MODES {
+            let mut space = Workspace::new();
+            let by_path = space.exec(mode, tool, &["a"]).await.unwrap();
+            assert_eq!(by_path.stdout, "ran data a\n", "{mode} {place} {}", by_path.stderr);
+            let by_argument = space.exec(mode, "/bin/sh", &[tool, "b"]).await.unwrap();
+            assert_eq!(by_argument.stdout, "ran data b\n", "{mode} {place} {}", by_argument.stderr);
+            let by_line = run_in(&space, mode, &format!("'{tool}' c")).await;
+            assert_eq!(by_line.stdout, "ran data c\n", "{mode} {place} {}", by_line.stderr);
+            space.path.push(folder.join("bin"));
+            let by_name = run_in(&space, mode, &format!("the-tool d; {written}")).await;
+            assert_eq!(by_name.stdout, "ran data d\n", "{mode} {place} {}", by_name.stderr);
+            let expected = if mode.writes() { Broken::Outside } else { Broken::ReadOnly };
+            let refused = (Op::Create, Some(folder.join("new")), Some(expected));
+            assert_eq!(by_name.refused(), [refused], "{mode} {place}");
+            assert!(!folder.join("new").exists());
+            space.assert_clean();
+        }
+    }
+}
+
+/// Folders below the workspace are opened too, and git looks into repositories inside of others.
+#[tokio::test]
+async fn protected_names_further_below_stay_as_they_are() {
+    let space = Workspace::new();
+    space.git();
+    let nested = Workspace::at(space.root().join("lib/nested").to_str().unwrap());
+    fs::create_dir_all(nested.root()).unwrap();
+    nested.git();
+    for folder in [
+        "a/b/.vscode",
+        "a/.devcontainer",
+        "node_modules/x/.vscode",
+        "c/.hg",
+        "bare.git/objects",
+        "bare.git/refs",
+    ] {
+        fs::create_dir_all(space.root().join(folder)).unwrap();
+    }
+    for (file, text) in [
+        ("a/mise.toml", "mine"),
+        ("a/.gitmodules", "mine"),
+        ("w.code-workspace", "mine"),
+        ("c/.hg/hgrc", "mine"),
+        ("bare.git/HEAD", "ref: refs/heads/main"),
+        ("bare.git/config", "[core]"),
+    ] {
+        fs::write(space.root().join(file), text).unwrap();
+    }
+    for line in [
+        "echo evil > lib/nested/.git/hooks/pre-commit",
+        "echo evil >> lib/nested/.git/config",
+        "mv lib/nested/.git lib/nested/old",
+        "mv lib other",
+        "echo evil > a/b/.vscode/tasks.json",
+        "mv a/b c",
+        "rm -r a/.devcontainer",
+        "echo evil > a/mise.toml",
+        "rm -f w.code-workspace",
+        "echo evil >> c/.hg/hgrc",
+        "echo evil >> bare.git/config",
+    ] {
+        let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
+        assert_ne!(outcome.ended.code, Some(0), "{line}");
+        let broken = outcome.violations.first().map(|seen| seen.broken);
+        assert_eq!(broken, Some(Some(Broken::Protected)), "{line}");
+    }
+    let free = "echo x > lib/nested/.git/index && echo x > a/b/new && echo x > c/.hg/dirstate \
+                && echo x > a/.gitmodules && rm -r node_modules";
+    let outcome = run_in(&space, Mode::WorkspaceWrite, free).await;
+    assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);
+    space.assert_clean_but(&[".git"]);
+    for (folder, left) in [("lib/nested/.git", 7), ("a/b", 2), ("a", 4)] {
+        let count = fs::read_dir(space.root().join(folder)).unwrap().count();
+        assert_eq!(count, left, "no name is held further below: {folder}");
+    }
+}
+
 #[tokio::test]
 async fn a_workspace_that_cannot_be_fenced_is_refused() {
     for root in ["/", "/proc", "/dev", "/sys/kernel"] {
@@ -321,6 +414,51 @@ a, b = socket.socketpair(); a.send(b'x'); assert b.recv(1) == b'x'";
         let refused = outcome.violations.iter().filter(|seen| seen.op == Op::Network).count();
         assert_eq!(refused, if mode.network() { 3 } else { 6 }, "{mode} {:?}", outcome.violations);
     }
+}
+
+/// A datagram socket of a pair can be connected again, to any Unix socket of the machine.
+#[tokio::test]
+async fn a_pair_of_sockets_reaches_nobody_else() {
+    let outside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // The address of a Unix socket is short, so it is bound and reached by a relative path.
+    let script = "import os, socket, sys
+os.chdir(sys.argv[1])
+kinds = {kind | flag for kind in range(1, 16) for flag in (0, socket.SOCK_CLOEXEC, socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)}
+for kind in sorted(kinds):
+    for family in (socket.AF_UNIX, socket.AF_INET, 30, 40):
+        try: near, far = socket.socketpair(family, kind)
+        except OSError: continue
+        near.setblocking(True); far.setblocking(True)
+        near.send(b'x'); assert far.recv(1) == b'x'
+        print(int(family), int(near.type))
+        for say in (lambda: near.sendto(b'heard', 's'), lambda: (near.connect('s'), near.send(b'heard'))):
+            try: say()
+            except OSError: pass";
+    let path = outside.path().join("s");
+    let listener = socket_at(&path);
+    listener.set_nonblocking(true).unwrap();
+    let space = Workspace::new();
+    for mode in MODES {
+        let place = outside.path().to_str().unwrap();
+        let outcome = space.exec(mode, "python3", &["-c", script, place]).await.unwrap();
+        assert_eq!(outcome.ended.code, Some(0), "{mode} {}", outcome.stderr);
+        let worked: std::collections::BTreeSet<_> = outcome.stdout.lines().collect();
+        assert_eq!(worked.into_iter().collect::<Vec<_>>(), ["1 1", "1 5"], "{mode}");
+        assert!(outcome.violations.iter().any(|seen| seen.op == Op::Network), "{mode}");
+        let heard = listener.recv(&mut [0; 16]);
+        assert_eq!(heard.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "{mode}");
+    }
+}
+
+/// A datagram socket at a path that may be longer than an address.
+fn socket_at(path: &Path) -> std::os::unix::net::UnixDatagram {
+    let folder = fs::File::open(path.parent().unwrap()).unwrap();
+    let short = format!(
+        "/proc/self/fd/{}/{}",
+        std::os::fd::AsRawFd::as_raw_fd(&folder),
+        path.file_name().unwrap().display()
+    );
+    std::os::unix::net::UnixDatagram::bind(short).unwrap()
 }
 
 #[tokio::test]

@@ -16,6 +16,8 @@ pub struct Workspace {
     folder: Option<TempDir>,
     root: PathBuf,
     hidden: Vec<PathBuf>,
+    /// More folders on the command's `PATH`. They are seen also where they lie in a private place.
+    pub path: Vec<PathBuf>,
     pub limits: Limits,
     pub helper: Helper,
 }
@@ -47,7 +49,14 @@ impl Workspace {
 
     pub fn at(root: &str) -> Self {
         let helper = Helper { program: env!("CARGO_BIN_EXE_fence-helper").into(), arguments: vec![] };
-        Self { folder: None, root: root.into(), hidden: vec![], limits: Limits::default(), helper }
+        Self {
+            folder: None,
+            root: root.into(),
+            hidden: vec![],
+            path: vec![],
+            limits: Limits::default(),
+            helper,
+        }
     }
 
     pub fn root(&self) -> &Path {
@@ -71,13 +80,15 @@ impl Workspace {
     pub fn command(&self, mode: Mode, program: &str, arguments: &[&str]) -> Command {
         let policy =
             Policy { mode, roots: vec![self.root.clone()], hidden: self.hidden.clone(), ..Policy::default() };
+        let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
+        let path = std::env::join_paths(self.path.iter().chain(&usual)).unwrap();
         Command {
             program: Program::Exec {
                 program: program.into(),
                 arguments: arguments.iter().map(Into::into).collect(),
             },
             cwd: self.root.clone(),
-            environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+            environment: vec![("PATH".into(), path)],
             limits: self.limits,
             fence: Some(Fence { policy, helper: self.helper.clone() }),
         }

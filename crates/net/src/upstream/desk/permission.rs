@@ -136,18 +136,33 @@ impl Shared {
         }
     }
 
-    async fn assess(self: &Arc<Self>, wish: &Wish) -> Result<Assessment, Unserved> {
+    pub(super) async fn assess(self: &Arc<Self>, wish: &Wish) -> Result<Assessment, Unserved> {
         let (desk, class, usual) = (Arc::clone(self), wish.class, wish.usual);
         let (line, path) = (wish.lines.first().cloned(), wish.real().map(Path::to_owned));
         let long = line.as_ref().is_some_and(|line| line.len() > LINE_BYTES_JUDGED_AT_ONCE);
         let assess = move || {
             let policy = desk.policy();
-            let place = Workplace { cwd: &desk.spec.cwd, roots: &policy.roots, home: policy.home.as_deref() };
+            let home = policy.homes.first().map(PathBuf::as_path);
+            let place = Workplace { cwd: &desk.spec.cwd, roots: &policy.roots, home };
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
-            assess_deed(deed, Assessment { risk: usual.0, reason: usual.1.into() }, &place)
+            let assessed = assess_deed(deed, Assessment { risk: usual.0, reason: usual.1.into() }, &place);
+            with_settings(assessed, line.as_deref(), &policy.roots)
         };
+        let long = long || wish.lines.first().is_some_and(|line| line.contains("git"));
         // Some microseconds for what people write; what is made to be hard takes longer.
         if long { self.blocking(move || Ok(assess())).await } else { Ok(assess()) }
+    }
+}
+
+/// Git that only shows something runs programs that a repository's settings name; then it does more.
+fn with_settings(assessed: Assessment, line: Option<&str>, roots: &[PathBuf]) -> Assessment {
+    let git = line.is_some_and(|line| line.contains("git")) && assessed.risk == Risk::Low;
+    match git.then(|| sandbox::git_program(roots)).flatten() {
+        Some((config, key)) => {
+            let reason = format!("makes git run a program: {key} in {}", config.display());
+            Assessment { risk: Risk::Medium, reason }
+        }
+        None => assessed,
     }
 }
 

@@ -107,6 +107,7 @@ pub(super) async fn create(
         preview: Vec::new(),
     };
     let place = desk.terminals.promise()?;
+    let only_looks = desk.assess(&wish).await?.risk == Risk::Low;
     desk.permit(turn, wish).await?;
     if let Some(lent) = lent(desk, turn, &new).await? {
         let id = lent.id.clone();
@@ -114,7 +115,12 @@ pub(super) async fn create(
         return Ok(id);
     }
     let output_bytes_max = new.output_bytes_max.min(OUTPUT_BYTES_MAX);
-    let command = command(desk, spot.real(), new)?;
+    let mut command = command(desk, spot.real(), new)?;
+    if only_looks {
+        let switched_off = sandbox::git_looks_only();
+        command.environment.retain(|(name, _)| !switched_off.iter().any(|(known, _)| name == known));
+        command.environment.extend(switched_off);
+    }
     let running = Running::start(command, output_bytes_max, &desk.tasks);
     let id = place.id.clone();
     desk.terminals.put(place, id.clone(), Terminal::Ours(running))?;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Body, Content, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput, first_words,
+    Body, Content, NoticeLevel, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput,
+    first_words,
 };
+use sandbox::ProtectedEntries;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use wire::upstream;
@@ -25,11 +27,26 @@ enum Came {
 }
 
 impl Seat {
+    /// A turn, and what it left that can make another program run something.
     pub(super) async fn work(
         self: &Arc<Self>,
         input: TurnInput,
         context: TurnContext,
     ) -> Result<Stop, TurnError> {
+        let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
+        let look = move || policy.mode.writes().then(|| ProtectedEntries::look(&policy.roots));
+        let before = tokio::task::spawn_blocking(look).await.ok().flatten();
+        let stop = self.take_turn(input, context.clone()).await;
+        if let Some(before) = before
+            && let Some(text) = tokio::task::spawn_blocking(move || before.notice()).await.ok().flatten()
+        {
+            // A session that is gone needs to be told nothing.
+            context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await.ok();
+        }
+        stop
+    }
+
+    async fn take_turn(self: &Arc<Self>, input: TurnInput, context: TurnContext) -> Result<Stop, TurnError> {
         self.must_be_here(&context)?;
         let joined = tokio::select! {
             biased;

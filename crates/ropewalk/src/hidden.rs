@@ -1,0 +1,221 @@
+//! What no tool and no command may see: the person's keys and credentials, what they typed into shells, their
+//! browsers and their mail, and what this program keeps.
+//!
+//! Secrets lie below the home folder. Which folder that is, the environment says, and so does the system's
+//! user database; both count, because the first may be missing or another one's. Where neither is known,
+//! nothing could be hidden, so no agent is started.
+
+use std::path::{Path, PathBuf};
+
+use crate::paths;
+use crate::trouble::Trouble;
+
+/// Below the home folder.
+const SECRETS: &str = "
+    .ssh .gnupg .putty .pki .rhosts .Xauthority .ICEauthority .age .config/age .config/sops .config/putty
+    .password-store .local/share/keyrings .local/share/kwalletd .config/kwalletrc .config/op .config/1Password
+    .config/Bitwarden .config/keepassxc .cache/keepassxc .config/KeePass .config/lpass .local/share/lpass .lpass
+    .config/gopass .local/share/gopass .config/rbw .local/share/rbw .config/enpass .config/Dashlane .config/Proton
+
+    .aws .azure .config/gcloud .oci .aliyun .bluemix .tccli .config/hcloud .config/linode-cli .linode-cli .config/scw
+    .config/exoscale .config/openstack .config/doctl .config/digitalocean .s3cfg .boto .mc .config/rclone .rclone.conf
+    .config/b2 .b2_account_info .config/vultr-cli.yaml .config/upctl.yaml .ovh.conf .config/scaleway
+    .docker .config/containers/auth.json .kube .minikube/profiles .config/helm .config/argocd .argocd
+    .terraform.d .terraformrc .tofurc .pulumi/credentials.json .vault-token .config/doppler .doppler .infisical .config/infisical
+    .fly/config.yml .config/heroku .local/share/heroku .config/netlify .netlify .local/share/com.vercel.cli .config/com.vercel.cli
+    .vercel .config/.wrangler .wrangler .config/stripe .config/ngrok .ngrok2 .config/configstore/firebase-tools.json .config/firebase
+    .railway/config.json .config/supabase .supabase/access-token .config/planetscale .config/turso .config/sentry .sentryclirc .cloudflared
+    .config/tailscale .databrickscfg .snowsql .snowflake .kaggle .config/kaggle .cometml.config .modal.toml
+
+    .config/gh .config/hub .config/glab-cli .config/tea .config/jira .config/acli .config/git/credentials
+    .git-credentials .netrc .authinfo .authinfo.gpg .npmrc .yarnrc .yarnrc.yml .pypirc .pip .config/pip .config/uv/credentials
+    .local/share/uv/credentials .gem/credentials .local/share/gem/credentials .bundle/config .config/composer/auth.json
+    .composer/auth.json .m2/settings.xml .m2/settings-security.xml .gradle/gradle.properties .sbt/.credentials .ivy2/.credentials
+    .nuget/NuGet .config/NuGet .cargo/credentials .cargo/credentials.toml .hex/hex.config .config/hex .pub-cache/credentials.json
+    .config/dart/pub-credentials.json .conan/.conan.db .conan2/credentials.json .jfrog .artifactory
+
+    .pgpass .my.cnf .mylogin.cnf .mongorc.js .config/mongodb .cassandra/credentials .config/pgcli .config/mycli
+    .msmtprc .config/msmtp .fetchmailrc .mbsyncrc .config/isyncrc .offlineimaprc .muttrc .mutt .config/mutt .config/neomutt
+    .davfs2 .smbcredentials .config/filezilla .config/remmina .local/share/remmina .config/weechat .irssi .config/hexchat
+    .thunderbird .local/share/evolution .config/evolution .config/Signal .config/Slack .config/discord .config/Element
+    .local/share/TelegramDesktop .config/teams .config/Microsoft .config/zoomus.conf .purple
+    .electrum .bitcoin .ethereum .config/solana .bitmonero
+
+    .mozilla .librewolf .waterfox .config/chromium .config/google-chrome .config/google-chrome-beta .config/google-chrome-unstable
+    .config/BraveSoftware .config/vivaldi .config/vivaldi-snapshot .config/microsoft-edge .config/microsoft-edge-beta
+    .config/microsoft-edge-dev .config/opera .config/opera-beta .config/yandex-browser .config/falkon .config/epiphany
+    .local/share/epiphany .local/share/qutebrowser .config/Thorium .tor-browser .local/share/torbrowser .config/arc
+    .config/google-chrome-for-testing .cache/mozilla .cache/chromium .cache/google-chrome
+    snap/firefox snap/chromium snap/brave snap/opera snap/vivaldi snap/thunderbird snap/bitwarden snap/1password
+    .var/app/org.mozilla.firefox .var/app/org.mozilla.Thunderbird .var/app/org.chromium.Chromium .var/app/com.google.Chrome
+    .var/app/com.brave.Browser .var/app/com.vivaldi.Vivaldi .var/app/com.microsoft.Edge .var/app/com.opera.Opera
+    .var/app/io.gitlab.librewolf-community .var/app/org.signal.Signal .var/app/com.bitwarden.desktop
+    .var/app/com.onepassword.OnePassword .var/app/com.slack.Slack .var/app/com.discordapp.Discord .var/app/im.riot.Riot
+
+    .bash_history .bash_sessions .zsh_history .zhistory .zsh_sessions .histfile .history .sh_history .ksh_history .ash_history
+    .local/share/fish/fish_history .local/share/atuin .config/nushell/history.txt .config/nushell/history.sqlite3 .local/share/xonsh
+    .local/state/bash .local/state/zsh .python_history .node_repl_history .psql_history .mysql_history .mariadb_history
+    .sqlite_history .duckdb_history .lesshst .local/state/less .rediscli_history .dbshell .mongodb .irb_history .pry_history
+    .julia/logs .octave_hist .Rhistory .scala_history .erlang_history .ghc/ghci_history .gdb_history .lldb .php_history
+    .ipython/profile_default/history.sqlite .viminfo .wget-hsts .local/share/recently-used.xbel
+
+    .cache/huggingface/token .cache/huggingface/stored_tokens .huggingface .config/ropewalk .chimera/permissions.json
+";
+
+/// The same of other agents. Who works with one of them lets it see its own.
+const AGENTS: &str = "
+    .claude/.credentials.json .claude/history.jsonl .claude.json .claude.json.backup .config/Claude .config/claude
+    .codex/auth.json .codex/history.jsonl .codex/.env
+    .gemini/oauth_creds.json .gemini/google_accounts.json .gemini/.env .gemini/mcp-oauth-tokens.json
+    .gemini/mcp-oauth-tokens-v2.json .gemini/gemini-credentials.json .gemini/tmp
+    .qwen .kimi .kimi-code .config/goose .local/share/goose .config/github-copilot .copilot .cline .vibe .fast-agent
+    .config/fast-agent .pi .local/share/opencode/auth.json .local/share/opencode/mcp-auth.json
+    .config/cursor .config/Cursor .cursor/mcp.json .config/Code/User/globalStorage
+    .config/Code\\040-\\040Insiders/User/globalStorage .config/VSCodium/User/globalStorage .config/Windsurf .codeium
+    .windsurf .config/amp .local/share/amp .factory .augment .continue .local/share/amazon-q .kiro
+    .local/share/crush .config/crush .openhands .config/aider .aider .aider.conf.yml .grok .forge .roo .kilocode
+    .openai .anthropic .config/openai .config/anthropic .config/io.datasette.llm .config/aichat .config/mods .config/fabric
+";
+
+/// Variables that move such a place elsewhere, and what counts below it; nothing: the place itself.
+const MOVED: &[(&str, &[&str])] = &[
+    ("AWS_CONFIG_FILE", &[]),
+    ("AWS_SHARED_CREDENTIALS_FILE", &[]),
+    ("AZURE_CONFIG_DIR", &[]),
+    ("CARGO_HOME", &["credentials", "credentials.toml"]),
+    ("CLAUDE_CONFIG_DIR", &[".credentials.json", ".claude.json"]),
+    ("CLOUDSDK_CONFIG", &[]),
+    ("CODEX_HOME", &["auth.json", "history.jsonl"]),
+    ("COMPOSER_HOME", &["auth.json"]),
+    ("DOCKER_CONFIG", &[]),
+    ("GH_CONFIG_DIR", &[]),
+    ("GNUPGHOME", &[]),
+    ("GOOGLE_APPLICATION_CREDENTIALS", &[]),
+    ("GRADLE_USER_HOME", &["gradle.properties"]),
+    ("HF_HOME", &["token", "stored_tokens"]),
+    ("HF_TOKEN_PATH", &[]),
+    ("HISTFILE", &[]),
+    ("NETRC", &[]),
+    ("NPM_CONFIG_USERCONFIG", &[]),
+    ("PASSWORD_STORE_DIR", &[]),
+    ("PGPASSFILE", &[]),
+    ("PIP_CONFIG_FILE", &[]),
+    ("RCLONE_CONFIG", &[]),
+    ("REGISTRY_AUTH_FILE", &[]),
+    ("SOPS_AGE_KEY_FILE", &[]),
+    ("TF_CLI_CONFIG_FILE", &[]),
+];
+
+/// Folders that the desktop's rules let people move.
+const BASES: [(&str, &str); 4] = [
+    (".config/", "XDG_CONFIG_HOME"),
+    (".local/share/", "XDG_DATA_HOME"),
+    (".local/state/", "XDG_STATE_HOME"),
+    (".cache/", "XDG_CACHE_HOME"),
+];
+
+/// The person's home folders by their real paths: the one that the environment names first, which is what
+/// shells mean by `~`, then the account's. Refused where neither is known.
+pub fn homes() -> Result<Vec<PathBuf>, Trouble> {
+    let accounts = sandbox::account_homes();
+    let named = paths::variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    if accounts.is_empty() && !named.as_ref().is_some_and(|home| home.is_dir()) {
+        return Err(Trouble::failed("your home folder is not known, so its secrets cannot be hidden")
+            .because("HOME names no folder, and the system's user database has no entry for this user")
+            .fix("set HOME to your home folder, or go without with --sandbox off"));
+    }
+    let mut homes: Vec<PathBuf> = Vec::new();
+    for home in named.into_iter().chain(accounts) {
+        let home = home.canonicalize().unwrap_or(home);
+        if !homes.contains(&home) {
+            homes.push(home);
+        }
+    }
+    Ok(homes)
+}
+
+/// What holds the person's secrets, and what this program keeps.
+pub fn paths(homes: &[PathBuf]) -> Vec<PathBuf> {
+    let rules = paths::rules().ok().map(|paths| [Some(paths.user), paths.zeph, paths.chimera]);
+    let kept = [paths::state().ok(), paths::config_folder().ok(), paths::audit_key().ok()];
+    let moved = MOVED.iter().flat_map(|(name, below)| moved(name, below, homes));
+    let all = below(homes, SECRETS).into_iter().chain(of_agents(homes)).chain(moved);
+    let ours = kept.into_iter().flatten().chain(rules.into_iter().flatten().flatten());
+    let mut hidden: Vec<_> = all.chain(ours).map(|path| path.canonicalize().unwrap_or(path)).collect();
+    hidden.sort();
+    hidden.dedup();
+    hidden
+}
+
+/// The part of it that belongs to other agents.
+pub fn of_agents(homes: &[PathBuf]) -> Vec<PathBuf> {
+    let paths = below(homes, AGENTS).into_iter();
+    paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
+}
+
+fn below(homes: &[PathBuf], table: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for name in table.split_whitespace() {
+        // A space in a name is written as in the table of mounts.
+        let name = name.replace("\\040", " ");
+        found.extend(homes.iter().map(|home| home.join(&name)));
+        for (base, variable) in BASES {
+            let elsewhere = paths::variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+            found.extend(elsewhere.and_then(|folder| Some(folder.join(name.strip_prefix(base)?))));
+        }
+    }
+    found
+}
+
+/// Where a variable says that something lies; several places have colons between them.
+fn moved(variable: &str, below: &[&str], homes: &[PathBuf]) -> Vec<PathBuf> {
+    let Some(value) = paths::variable(variable) else { return Vec::new() };
+    let places = std::env::split_paths(&value).filter(|place| place.is_absolute());
+    let named = places.flat_map(|place| match below {
+        [] => vec![place],
+        below => below.iter().map(|name| place.join(name)).collect(),
+    });
+    named.filter_map(|path| path.canonicalize().ok()).filter(|path| can_be_hidden(path, homes)).collect()
+}
+
+/// People switch such a place off with `/dev/null`, and a folder around a home is not one.
+fn can_be_hidden(path: &Path, homes: &[PathBuf]) -> bool {
+    (path.is_file() || path.is_dir()) && !homes.iter().any(|home| home.starts_with(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_of_the_table_lies_below_the_home_and_stands_there_once() {
+        let homes = [PathBuf::from("/home/me")];
+        for table in [SECRETS, AGENTS] {
+            let mut known = BTreeSet::new();
+            for name in table.split_whitespace() {
+                assert!(!name.starts_with('/') && !name.contains(".."), "{name}");
+                assert!(known.insert(name), "{name} stands there twice");
+                // Folders that many programs share hold more than secrets.
+                let shared = [".config", ".local", ".local/share", ".local/state", ".cache", ".cargo", ".m2"];
+                assert!(!shared.contains(&name), "{name}");
+            }
+        }
+        let hidden = below(&homes, AGENTS);
+        assert!(hidden.contains(&"/home/me/.config/Code - Insiders/User/globalStorage".into()));
+        assert!(hidden.contains(&"/home/me/.codex/auth.json".into()));
+    }
+
+    #[test]
+    fn a_place_that_is_switched_off_or_is_too_much_is_not_hidden() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("home");
+        let homes = [home.clone()];
+        std::fs::create_dir_all(home.join(".keys")).unwrap();
+        assert!(can_be_hidden(&home.join(".keys"), &homes));
+        for bad in [Path::new("/dev/null"), Path::new("/"), folder.path(), &home] {
+            assert!(!can_be_hidden(bad, &homes), "{}", bad.display());
+        }
+    }
+}

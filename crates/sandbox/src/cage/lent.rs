@@ -1,0 +1,116 @@
+//! Programs in places that a command gets empty ones of: `/tmp` and its like.
+//!
+//! A person may keep an agent or a tool there. What the command is, names, or finds on its `PATH` is put
+//! back, to be read and run and never to be written.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::spec::Spec;
+
+/// How much of a script is read to find who runs it.
+const FIRST_LINE_BYTES_MAX: u64 = 512;
+/// What a command can have put back.
+const LENT_MAX: usize = 64;
+
+/// The folders, or single files, to put back. `private` are the places that are emptied, `seen` what is there
+/// anyway.
+pub(super) fn find(spec: &Spec, private: &[PathBuf], seen: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut lent = Lent { private, found: Vec::new() };
+    if let Some(program) = spec.arguments.first().filter(|program| program.as_bytes().contains(&b'/')) {
+        lent.file(&spec.cwd.join(program));
+    }
+    for argument in spec.arguments.iter().skip(1) {
+        lent.argument(argument);
+    }
+    if let Some(path) = spec.variable("PATH") {
+        std::env::split_paths(path)
+            .filter(|folder| folder.is_absolute())
+            .for_each(|folder| lent.folder(&folder));
+    }
+    lent.found.retain(|path| !seen(path));
+    lent.found.sort();
+    lent.found.dedup();
+    lent.found.truncate(LENT_MAX);
+    lent.found
+}
+
+struct Lent<'a> {
+    private: &'a [PathBuf],
+    found: Vec<PathBuf>,
+}
+
+impl Lent<'_> {
+    /// A path, or a line of shell that may name programs by theirs.
+    fn argument(&mut self, argument: &OsString) {
+        let whole = Path::new(argument);
+        if whole.is_absolute() && whole.exists() {
+            return if whole.is_dir() { self.folder(whole) } else { self.file(whole) };
+        }
+        let ends = |byte: &u8| byte.is_ascii_whitespace() || b";|&()<>'\"`$={}".contains(byte);
+        let quote = |byte: &u8| b"'\"".contains(byte);
+        let line = argument.as_bytes();
+        for word in line.split(ends).chain(line.split(quote)) {
+            let path = Path::new(OsStr::from_bytes(word));
+            let runs = |path: &Path| {
+                path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+            };
+            if path.is_absolute() && runs(path) {
+                self.file(path);
+            }
+        }
+    }
+
+    /// A program with the folder around it, where the rest of it is. Where it is a link, both ends of it.
+    fn file(&mut self, path: &Path) {
+        self.single(path);
+        if let Ok(real) = path.canonicalize() {
+            if let Some(interpreter) = interpreter(&real) {
+                self.single(&interpreter);
+            }
+            self.single(&real);
+        }
+    }
+
+    fn single(&mut self, path: &Path) {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
+        let Ok(folder) = folder.canonicalize() else { return };
+        if self.private.contains(&folder) {
+            let file = folder.join(name);
+            // A link cannot be put back; what it leads to has a folder of its own.
+            self.found.extend(
+                file.metadata()
+                    .is_ok_and(|data| data.is_file())
+                    .then(|| file.canonicalize())
+                    .and_then(Result::ok),
+            );
+        } else {
+            self.folder(&folder);
+        }
+    }
+
+    fn folder(&mut self, folder: &Path) {
+        let Ok(folder) = folder.canonicalize() else { return };
+        let inside = |folder: &Path| {
+            folder.is_dir()
+                && self.private.iter().any(|private| folder.starts_with(private) && folder != private)
+        };
+        let whole = folder.parent().filter(|parent| folder.ends_with("bin") && inside(parent));
+        let place = whole.unwrap_or(&folder);
+        if inside(place) {
+            self.found.push(place.to_owned());
+        }
+    }
+}
+
+/// Who runs a script.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    let mut first = Vec::new();
+    std::fs::File::open(script).ok()?.take(FIRST_LINE_BYTES_MAX).read_to_end(&mut first).ok()?;
+    let line = first.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
+    Some(PathBuf::from(OsStr::from_bytes(word))).filter(|path| path.is_absolute())
+}

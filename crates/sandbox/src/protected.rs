@@ -1,0 +1,455 @@
+//! Names that only the person may create or change, because they make an editor, a shell, git, an agent or a
+//! manager of tools run something when a folder is opened or used.
+//!
+//! They count at every depth: a folder below the workspace is opened like any other, and git looks into
+//! repositories that lie in another one. File tools are refused by the path alone. A command is held off by
+//! mounts, which need an entry to stand on, so what exists below the workspace is looked for before it runs,
+//! and what is new is looked for afterwards.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::FileType;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use crate::git::is_repository;
+
+/// Names that are also held where they do not exist, directly below a root, while a command runs.
+pub const PROTECTED: [&str; 12] = [
+    ".git",
+    ".ropewalk",
+    ".vscode",
+    ".idea",
+    ".zed",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".agents",
+    ".mcp.json",
+    ".envrc",
+];
+
+/// More names that neither file tools nor commands change.
+const MORE: [&str; 42] = [
+    ".aider.conf.yml",
+    ".continue",
+    ".cline",
+    ".devcontainer",
+    ".devcontainer.json",
+    ".dir-locals-2.el",
+    ".dir-locals.el",
+    ".direnv",
+    ".env.enter",
+    ".exrc",
+    ".fleet",
+    ".gdbinit",
+    ".goose",
+    ".gvimrc",
+    ".hg",
+    ".husky",
+    ".jj",
+    ".kilocode",
+    ".kimi",
+    ".kiro",
+    ".lldbinit",
+    ".lvimrc",
+    ".mise",
+    ".mise.local.toml",
+    ".mise.toml",
+    ".nova",
+    ".nvim.lua",
+    ".nvimrc",
+    ".opencode",
+    ".qwen",
+    ".roo",
+    ".rtx.toml",
+    ".theia",
+    ".vimrc",
+    ".vs",
+    ".windsurf",
+    "mise.local.toml",
+    "mise.toml",
+    "opencode.json",
+    "opencode.jsonc",
+    ".opencode.json",
+    ".svn",
+];
+
+/// Names that file tools do not change. Git itself changes them when it switches branches, so a command may.
+const TOOLS_ONLY: [&str; 8] = [
+    ".gitmodules",
+    ".overcommit.yml",
+    ".pre-commit-config.yaml",
+    ".pre-commit-config.yml",
+    ".simple-git-hooks.cjs",
+    ".simple-git-hooks.js",
+    ".simple-git-hooks.json",
+    "simple-git-hooks.json",
+];
+/// The same with any ending: `lefthook.yml`, `.lefthook-local.toml`.
+const TOOLS_ONLY_STEMS: [&str; 4] = ["lefthook", ".lefthook", "lefthook-local", ".lefthook-local"];
+const HOOK_ENDINGS: [&str; 5] = ["yml", "yaml", "toml", "json", "jsonc"];
+
+/// A folder of another program's, in which a command must be able to work: only these of it are held.
+const SETTINGS_IN: [(&str, &[&str]); 3] = [
+    (".hg", &["hgrc", "hgrc-not-shared"]),
+    (".jj", &["repo/config.toml", "workspace-config.toml"]),
+    (".svn", &[]),
+];
+
+/// What lies directly below the home folder, where it is read when the person logs in, opens a shell or a
+/// program. In other folders most of it is part of a project.
+pub(crate) const PROTECTED_IN_HOME: [&str; 27] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".inputrc",
+    ".xprofile",
+    ".xsessionrc",
+    ".xinitrc",
+    ".pam_environment",
+    ".gitconfig",
+    ".vimrc",
+    ".tmux.conf",
+    ".npmrc",
+    ".ssh",
+    ".config",
+    ".local",
+    ".cargo",
+    ".vim",
+    ".chimera",
+    ".gnupg",
+];
+
+/// Those of them that start something wherever a shell or git is told to read them: directly below a root.
+pub(crate) const PROTECTED_ANYWHERE: [&str; 11] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".gitconfig",
+    ".ssh",
+];
+
+/// Inside `.git` of a repository a command finds only these protected; commits must work.
+/// `commondir` names another folder whose hooks and settings count instead.
+pub(crate) const PROTECTED_IN_GIT: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
+
+/// Folders that programs fill with what they fetched or built. Nobody opens them, they are removed as a whole,
+/// and they can be large.
+const NOT_LOOKED_INTO: [&str; 32] = [
+    "node_modules",
+    "bower_components",
+    "target",
+    "build",
+    "dist",
+    "out",
+    "_build",
+    "_deps",
+    "dist-newstyle",
+    ".stack-work",
+    ".venv",
+    "venv",
+    ".tox",
+    ".nox",
+    ".eggs",
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".cache",
+    ".gradle",
+    ".next",
+    ".nuxt",
+    ".yarn",
+    ".pnpm-store",
+    ".terraform",
+    "pods",
+    "deriveddata",
+    "zig-cache",
+    ".zig-cache",
+    "elm-stuff",
+    "coverage",
+];
+
+/// How much of a tree is looked at, nearest first.
+const FOLDERS_MAX: usize = 3000;
+const DEPTH_MAX: usize = 12;
+const FOUND_MAX: usize = 200;
+/// New entries that are told one by one.
+const SHOWN_MAX: usize = 5;
+
+/// Whether a path below a root is one that only the person may change, whoever reaches it by a file tool.
+pub(crate) fn is_protected(below_root: &Path) -> bool {
+    let names = below_root.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(plain(&name.to_string_lossy())),
+        _ => None,
+    });
+    // A folder with a HEAD is what git takes for a repository, with settings of its own.
+    let is_head = below_root.file_name().is_some_and(|name| name == "HEAD");
+    let deep = below_root.components().count() > 1;
+    is_head && deep
+        || names.enumerate().any(|(depth, name)| {
+            is_name(&name)
+                || is_tools_only(&name)
+                || depth == 0 && PROTECTED_ANYWHERE.contains(&name.as_str())
+        })
+}
+
+/// What a protected entry below a root is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protected {
+    /// The folder of a repository: `.git`, or one without a working tree.
+    Repository,
+    /// Whatever else has such a name.
+    Settings,
+}
+
+/// Looks for protected entries below a folder, by their paths from it. Follows no link.
+pub fn protected_below(root: &Path) -> Vec<(PathBuf, Protected)> {
+    let mut found = Vec::new();
+    let mut ahead = VecDeque::from([(PathBuf::new(), 0)]);
+    let mut folders = 0;
+    while let Some((folder, depth)) = ahead.pop_front() {
+        if folders >= FOLDERS_MAX || found.len() >= FOUND_MAX {
+            break;
+        }
+        folders += 1;
+        let Ok(entries) = std::fs::read_dir(root.join(&folder)) else { continue };
+        let mut entries: Vec<_> = entries
+            .filter_map(Result::ok)
+            .filter_map(|entry| Some((entry.file_name(), entry.file_type().ok()?)))
+            .collect();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        let has = |wanted: &str| entries.iter().any(|(name, _)| name == wanted);
+        if depth > 0 && has("HEAD") && is_repository(&root.join(&folder)) {
+            found.push((folder, Protected::Repository));
+            continue;
+        }
+        for (name, kind) in entries {
+            let (name_seen, path) = (plain(&name.to_string_lossy()), folder.join(&name));
+            match kind_of(&name_seen, kind) {
+                Some(what) => found.push((path, what)),
+                None if kind.is_dir()
+                    && depth < DEPTH_MAX
+                    && !NOT_LOOKED_INTO.contains(&name_seen.as_str()) =>
+                {
+                    ahead.push_back((path, depth + 1));
+                }
+                None => {}
+            }
+        }
+    }
+    found
+}
+
+/// The protected entries of a workspace at one time, to tell which came afterwards.
+pub struct ProtectedEntries {
+    roots: Vec<PathBuf>,
+    known: BTreeSet<PathBuf>,
+}
+
+impl ProtectedEntries {
+    /// Touches the disk.
+    pub fn look(roots: &[PathBuf]) -> Self {
+        Self { roots: roots.to_vec(), known: paths_below(roots) }
+    }
+
+    /// What is there by now and was not, as a sentence for people.
+    pub fn notice(&self) -> Option<String> {
+        let added: Vec<_> = paths_below(&self.roots).difference(&self.known).cloned().collect();
+        let shown = added.iter().take(SHOWN_MAX).map(|path| self.named(path)).collect::<Vec<_>>().join(", ");
+        let more = added.len().checked_sub(SHOWN_MAX + 1).map(|more| format!(" and {} more", more + 1));
+        (!added.is_empty()).then(|| {
+            format!(
+                "new in the workspace, and able to make git, an editor or another program run something: {shown}{}; \
+                 look at it before you open or use that folder",
+                more.unwrap_or_default()
+            )
+        })
+    }
+
+    fn named(&self, path: &Path) -> String {
+        let below = self.roots.iter().find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path);
+        let nested = path.file_name().is_some_and(|name| name == ".git") || is_repository(path);
+        let what = if nested { " (a nested repository)" } else { "" };
+        format!("{}{what}", below.display())
+    }
+}
+
+fn paths_below(roots: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let below = |root: &PathBuf| {
+        let root = root.clone();
+        protected_below(&root).into_iter().map(move |(path, _)| root.join(path))
+    };
+    // A name that is held while another command runs is marked so.
+    let held =
+        |path: &PathBuf| path.symlink_metadata().is_ok_and(|data| data.permissions().mode() & 0o1000 != 0);
+    roots.iter().flat_map(below).filter(|path| !held(path)).collect()
+}
+
+fn kind_of(name: &str, kind: FileType) -> Option<Protected> {
+    if name == ".git" && kind.is_dir() {
+        return Some(Protected::Repository);
+    }
+    (is_name(name) || is_tools_only(name)).then_some(Protected::Settings)
+}
+
+/// What of a protected entry a command must not change, by paths from it; empty: all of it. `None`: it may
+/// change all of it.
+pub(crate) fn held_of(path: &Path) -> Option<&'static [&'static str]> {
+    let name = plain(&path.file_name()?.to_string_lossy());
+    if is_tools_only(&name) {
+        return None;
+    }
+    match SETTINGS_IN.iter().find(|(folder, _)| *folder == name) {
+        Some((_, [])) => None,
+        Some((_, held)) => Some(held),
+        None => Some(&[]),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    PROTECTED.contains(&name) || MORE.contains(&name) || name.ends_with(".code-workspace")
+}
+
+fn is_tools_only(name: &str) -> bool {
+    let hook =
+        |(stem, ending): (&str, &str)| TOOLS_ONLY_STEMS.contains(&stem) && HOOK_ENDINGS.contains(&ending);
+    TOOLS_ONLY.contains(&name) || name.rsplit_once('.').is_some_and(hook)
+}
+
+/// A name as a careless file system or a careless reader takes it: without case, without what cannot
+/// be seen, without what Windows drops.
+pub(crate) fn plain(name: &str) -> String {
+    let ignorable = |c: &char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let seen: String = name.chars().filter(|c| !ignorable(c)).flat_map(char::to_lowercase).collect();
+    let trimmed = seen.trim_end_matches(['.', ' ']);
+    // A stream of a file is the file, and the short name of `.git` is `.git`.
+    let base = trimmed.split(':').next().unwrap_or(trimmed);
+    if base == "git~1" { ".git".into() } else { base.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protected_names_count_at_every_depth() {
+        for name in [
+            ".git",
+            ".git/HEAD",
+            ".git/index",
+            ".git/rebase-merge/git-rebase-todo",
+            ".git/info/attributes",
+            ".git/modules/a/b/hooks/x",
+            ".ropewalk/config.toml",
+            ".RopeWalk/config.toml",
+            ".opencode/command/x.md",
+            "opencode.json",
+            ".devcontainer/devcontainer.json",
+            ".nvim.lua",
+            ".exrc",
+            "my.code-workspace",
+            "MISE.toml",
+            ".envrc",
+            ".mcp.json",
+            ".husky/pre-commit",
+            "lefthook.yml",
+            ".lefthook-local.toml",
+            ".gitmodules",
+            ".pre-commit-config.yaml",
+            ".hg/hgrc",
+        ] {
+            for folder in ["", "sub", "a/b/c/d", "node_modules/x"] {
+                let path = Path::new(folder).join(name);
+                assert!(is_protected(&path), "{}", path.display());
+            }
+        }
+        assert!(is_protected(Path::new("sub/HEAD")) && is_protected(Path::new("x.git/HEAD")));
+        assert!(is_protected(Path::new(".bashrc")));
+        for free in [
+            "src/main.rs",
+            ".gitignore",
+            ".gitattributes",
+            ".github/workflows/ci.yml",
+            "dotfiles/.bashrc",
+            "src/head/mod.rs",
+            "lefthook.md",
+            ".env",
+            ".tool-versions",
+            "a/mise.md",
+        ] {
+            assert!(!is_protected(Path::new(free)), "{free}");
+        }
+    }
+
+    #[test]
+    fn what_is_new_is_told_and_names_that_are_held_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("a/.vscode")).unwrap();
+        let before = ProtectedEntries::look(std::slice::from_ref(&root));
+        std::fs::create_dir_all(root.join(".idea")).unwrap();
+        std::fs::set_permissions(root.join(".idea"), std::fs::Permissions::from_mode(0o1755)).unwrap();
+        assert_eq!(before.notice(), None);
+        std::fs::create_dir_all(root.join("lib2/.git")).unwrap();
+        std::fs::create_dir_all(root.join("a/.ropewalk")).unwrap();
+        let said = before.notice().unwrap();
+        assert!(said.contains(": a/.ropewalk, lib2/.git (a nested repository); look at it"), "{said}");
+    }
+
+    #[test]
+    fn what_is_there_is_found_nearest_first_and_through_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for path in [
+            "a/b/.vscode",
+            "a/.git/hooks",
+            "node_modules/x/.vscode",
+            "bare.git/objects",
+            "bare.git/refs",
+            "s/.hg",
+            "elsewhere/.idea",
+        ] {
+            std::fs::create_dir_all(root.join(path)).unwrap();
+        }
+        std::fs::write(root.join("bare.git/HEAD"), "ref: refs/heads/main").unwrap();
+        std::fs::write(root.join("mise.toml"), "").unwrap();
+        std::fs::create_dir(root.join("w")).unwrap();
+        std::fs::write(root.join("w/.git"), "gitdir: /x").unwrap();
+        std::os::unix::fs::symlink("elsewhere", root.join("link")).unwrap();
+        let found = protected_below(root);
+        let shown: Vec<_> = found.iter().map(|(path, kind)| format!("{} {kind:?}", path.display())).collect();
+        assert_eq!(
+            shown,
+            [
+                "mise.toml Settings",
+                "a/.git Repository",
+                "bare.git Repository",
+                "elsewhere/.idea Settings",
+                "s/.hg Settings",
+                "w/.git Settings",
+                "a/b/.vscode Settings"
+            ]
+        );
+        assert_eq!(held_of(Path::new("s/.hg")), Some(&["hgrc", "hgrc-not-shared"][..]));
+        assert_eq!(
+            (held_of(Path::new("a/.gitmodules")), held_of(Path::new("a/.idea"))),
+            (None, Some(&[][..]))
+        );
+    }
+}
