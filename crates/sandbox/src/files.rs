@@ -12,11 +12,11 @@
 //! [`Spot`].
 
 mod beneath;
+mod place;
 mod resolve;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -126,6 +126,8 @@ impl Files {
             path.clone_from(&root.path);
             roots.push(Arc::new(root));
         }
+        #[cfg(target_os = "linux")]
+        policy.roots.iter().for_each(|root| crate::cage::free_names(root));
         policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
         for hidden in &mut policy.hidden {
             // What is not there yet is hidden under the name it was given.
@@ -173,8 +175,8 @@ impl Files {
         read().map_err(|error| spot.unusable(error.into()))
     }
 
-    /// Puts a file in place, with the folders it needs. `draft` is a name that nobody else uses: the
-    /// file has it, beside its place, until it is whole. Keeps the permissions of what it replaces.
+    /// Puts a file in place, with the folders it needs. `draft` is a name that nobody else uses: where a
+    /// file is replaced, the new one has it for a moment. Keeps the permissions of what it replaces.
     pub fn replace(&self, spot: &Spot, bytes: &[u8], draft: &str) -> Result<(), FileError> {
         self.replace_with(spot, bytes, draft, None)
     }
@@ -196,13 +198,7 @@ impl Files {
         }
         let put = || -> Result<(), Unfit> {
             let folder = spot.root.handle.make_folders(parent)?;
-            let file = create_draft(&folder, draft, name, permissions)?;
-            let placed =
-                fill(file, bytes).and_then(|()| Ok(rustix::fs::renameat(&folder, draft, &folder, name)?));
-            if placed.is_err() {
-                rustix::fs::unlinkat(&folder, draft, AtFlags::empty()).ok();
-            }
-            placed
+            place::put(&folder, name, bytes, draft, permissions)
         };
         put().map_err(|reason| spot.unusable(reason))
     }
@@ -368,35 +364,6 @@ fn read_entries(mut folder: Dir) -> Result<Vec<Entry>, Errno> {
         entries.push(Entry { name: OsString::from_vec(name.to_bytes().to_vec()), kind: kind(file_type) });
     }
     Ok(entries)
-}
-
-/// An empty file beside its place, with the permissions that are wanted or of what it replaces.
-fn create_draft(folder: &OwnedFd, draft: &str, target: &OsStr, wanted: Option<u32>) -> Result<File, Unfit> {
-    let replaced = match rustix::fs::statat(folder, target, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => {
-            regular(FileType::from_raw_mode(stat.st_mode))?;
-            Some(Bits::from_raw_mode(stat.st_mode) & PERMISSIONS)
-        }
-        Err(Errno::NOENT) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let wanted = wanted.and_then(|bits| u16::try_from(bits & 0o777).ok());
-    let wanted = wanted.map(|bits| Bits::from_bits_truncate(bits.into()));
-    let replaced = wanted.or(replaced);
-    // What replaces a private file must not be readable for others before it has its permissions.
-    let first = if replaced.is_some() { 0o600 } else { 0o666 };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(folder, draft, flags, Bits::from_raw_mode(first))?;
-    if let Some(bits) = replaced {
-        // A file system without permissions has none to keep.
-        rustix::fs::fchmod(&fd, bits).ok();
-    }
-    Ok(File::from(fd))
-}
-
-fn fill(mut file: File, bytes: &[u8]) -> Result<(), Unfit> {
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.map_err(|error| unfit(&error))
 }
 
 #[cfg(test)]

@@ -301,6 +301,28 @@ fn a_failed_write_leaves_no_draft_and_takes_none_away() {
 }
 
 #[test]
+fn drafts_that_a_killed_process_left_are_removed_with_the_next_write() {
+    let house = house();
+    let files = house.files(Mode::WorkspaceWrite);
+    let name = |letter: &str| format!(".ropewalk-{}.tmp", letter.repeat(32));
+    let (old, new, other) = (name("a"), name("b"), ".ropewalk-notes.tmp".to_owned());
+    for left in [&old, &new, &other] {
+        std::fs::write(house.work.join(left), "left").unwrap();
+    }
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    for left in [&old, &other] {
+        let file = std::fs::File::options().write(true).open(house.work.join(left)).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+    let spot = files.find(&house.work.join("a"), Want::Write).unwrap();
+    files.replace(&spot, b"x", &name("c")).unwrap();
+    assert!(!house.work.join(&old).exists());
+    assert!(house.work.join(&new).exists(), "somebody may still write it");
+    assert!(house.work.join(&other).exists(), "it is not named as ours are");
+    assert!(!house.work.join(name("c")).exists());
+}
+
+#[test]
 fn what_is_no_regular_file_is_never_waited_for() {
     let house = house();
     let files = house.files(Mode::WorkspaceWrite);

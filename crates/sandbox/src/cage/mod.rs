@@ -57,6 +57,11 @@ fn step<T>(what: &str, result: io::Result<T>) -> Result<T, Trouble> {
     result.map_err(|error| Trouble::NoFence(format!("{what}: {error}")))
 }
 
+/// Frees the names of a workspace that a killed helper left taken.
+pub(crate) fn free_names(root: &std::path::Path) {
+    placeholder::sweep(root);
+}
+
 /// The version of Landlock in this kernel.
 pub(crate) fn landlock_version() -> io::Result<u32> {
     sys::landlock_version()

@@ -18,6 +18,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::protected::PROTECTED;
+
 /// Marks an entry as a placeholder.
 pub(super) const MARK: u32 = 0o1000;
 /// How often another helper may take an entry away right after it was found. Each time it is gone for
@@ -70,6 +72,33 @@ pub(super) fn claim(parent: &OwnedFd, name: &Path, kind: Kind) -> io::Result<Fou
         }
     }
     Err(io::Error::other("the name is taken and freed again all the time"))
+}
+
+/// Frees the names of a workspace that a killed helper left taken, unless a command needs them.
+pub(crate) fn sweep(root: &Path) {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(top) = openat(rustix::fs::CWD, root, flags, Mode::empty()) else { return };
+    let names = PROTECTED.into_iter().chain(["HEAD"]).map(|name| (name, Kind::Folder));
+    names.for_each(|(name, kind)| free(&top, name, kind));
+    let Ok(git) = openat(&top, ".git", flags, Mode::empty()) else { return };
+    for (name, kind) in [
+        ("hooks", Kind::Folder),
+        ("config", Kind::File("")),
+        ("config.worktree", Kind::File("")),
+        ("commondir", Kind::File(".\n")),
+    ] {
+        free(&git, name, kind);
+    }
+}
+
+/// Frees a name if it is marked as a placeholder's. What cannot be freed is left for the next command.
+fn free(parent: &OwnedFd, name: &str, kind: Kind) {
+    let marked = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| is_marked(&stat, kind));
+    let entry = marked.then(|| openat(parent, name, flags(kind), Mode::empty()).ok()).flatten();
+    let parent = rustix::io::fcntl_dupfd_cloexec(parent, 3);
+    if let (Some(entry), Ok(parent)) = (entry, parent) {
+        Placeholder { parent, name: name.into(), kind, entry }.remove().ok();
+    }
 }
 
 impl Placeholder {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use sandbox::{Cause, Command, Mode, Output, run};
+use sandbox::{Cause, Command, Files, Mode, Output, Policy, run};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -162,7 +162,14 @@ async fn a_killed_helper_takes_everything_with_it() {
         assert_eq!(running.await.signal.as_deref(), Some("SIGKILL"));
         until(|| living(&word).is_empty()).await;
     }
-    // What it could not tidy up, the next one does.
+    // What it could not tidy up, whoever next opens the workspace does.
+    let left = |name: &str| space.root().join(name).exists();
+    assert!(left(".vscode") && left(".git"), "a killed helper leaves names taken");
+    let policy = Policy { mode: Mode::WorkspaceWrite, roots: vec![space.root().into()], ..Policy::default() };
+    drop(Files::open(policy).unwrap());
+    assert!(!left("HEAD"));
+    space.assert_clean();
+    // So does the next command.
     assert_eq!(run_in(&space, Mode::WorkspaceWrite, "true").await.ended.code, Some(0));
     space.assert_clean();
 }
