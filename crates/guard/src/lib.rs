@@ -5,6 +5,7 @@
 
 #[doc(hidden)]
 pub mod fuzz;
+mod launch;
 mod redact;
 mod risk;
 mod rules;

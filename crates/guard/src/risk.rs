@@ -25,8 +25,11 @@ mod scope;
 mod targets;
 mod wrappers;
 
+pub(crate) use dangers::interprets;
 pub use deed::{Deed, assess_deed};
+pub(crate) use git::{setting_runs as git_setting_runs, subcommand as git_subcommand};
 pub use paths::{Want, assess_path};
+pub(crate) use readers::reads_with_known_options;
 pub(crate) use scope::covered;
 pub use scope::{Scope, covers, scope_of_always};
 
@@ -36,6 +39,8 @@ const NESTING_MAX: usize = 8;
 const SCRIPTS_MAX: usize = 256;
 /// In a longer line commands are not compared with each other: that takes the square of the time.
 const COMPARED_MAX: usize = 256;
+/// Programs behind launchers that are looked at; where each option may have a value there are many.
+const LAUNCHED_MAX: usize = 512;
 const QUOTE_CHARS_MAX: usize = 80;
 
 /// What a person is told of a wish.
@@ -57,8 +62,14 @@ pub struct Workplace<'a> {
 
 /// Judges a whole line of shell.
 pub fn assess_command(line: &str, place: &Workplace) -> Assessment {
-    let mut judge =
-        Judge { place, worst: Finding::low("only reads", line), nesting: 0, scripts: 0, moved: false };
+    let mut judge = Judge {
+        place,
+        worst: Finding::low("only reads", line),
+        nesting: 0,
+        scripts: 0,
+        launched: 0,
+        moved: false,
+    };
     judge.line(line);
     let Finding { risk, what, quote } = judge.worst;
     Assessment { risk, reason: format!("{what}: {}", shown(&quote)) }
@@ -118,6 +129,7 @@ struct Judge<'a> {
     worst: Finding,
     nesting: usize,
     scripts: usize,
+    launched: usize,
     /// What [`Around::moved`] is for the scripts inside the command that is looked at.
     moved: bool,
 }

@@ -17,6 +17,7 @@ mod kept;
 mod line;
 mod rule;
 mod salvage;
+mod starts;
 mod store;
 #[cfg(test)]
 mod tests;

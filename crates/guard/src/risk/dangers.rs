@@ -17,8 +17,9 @@ pub(super) fn finding(name: &str, words: &[Word], arguments: &[Word], around: Ar
         "dd" if texts(arguments).any(|text| text.starts_with("of=/dev/") && text != "of=/dev/null") => {
             found(Risk::Critical, "overwrites a device")
         }
-        "mkswap" | "wipefs" | "fdisk" | "sfdisk" | "parted" | "blkdiscard" | "cryptsetup" | "diskutil"
-        | "format" => found(Risk::Critical, "changes disks"),
+        "mkswap" | "wipefs" | "fdisk" | "sfdisk" | "parted" | "blkdiscard" | "cryptsetup" | "diskutil" => {
+            found(Risk::Critical, "changes disks")
+        }
         _ if name == "mkfs" || name.starts_with("mkfs.") => found(Risk::Critical, "overwrites a disk"),
         "shred" | "srm" => found(Risk::High, "destroys files for good"),
         "kill" | "killall" | "pkill" => Some(ending(words, arguments)),
@@ -307,7 +308,7 @@ fn same_pipe(other: &Simple, around: Around) -> bool {
 }
 
 /// Programs that run code which they are given.
-pub(super) fn interprets(name: &str) -> bool {
+pub(crate) fn interprets(name: &str) -> bool {
     let base = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     matches!(
         base,
@@ -388,8 +389,19 @@ fn code(name: &str, words: &[Word], arguments: &[Word], around: Around) -> Optio
         "File.delete",
         "rm_rf",
     ];
+    // What only some of them have.
+    let own: &[&str] = match name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
+        "perl" | "ruby" | "php" => &["`", "exec ", "qx"],
+        "ed" | "ex" | "vi" | "vim" | "nvim" => &["!"],
+        "awk" | "gawk" | "mawk" | "nawk" => &["| \"", "|\""],
+        "expect" | "tclsh" => &["spawn ", "exec "],
+        "emacs" => &["shell-command", "call-process", "start-process"],
+        "lua" | "luajit" => &["os.execute"],
+        _ => &[],
+    };
     DEEDS
         .iter()
+        .chain(own)
         .any(|deed| text.contains(deed))
         .then(|| Finding::new(Risk::High, "its code removes files or starts programs", words))
 }

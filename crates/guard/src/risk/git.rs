@@ -11,7 +11,7 @@ mod reading;
 pub(super) use reading::only_reads;
 
 /// The subcommand and what follows it, behind options for git itself.
-pub(super) fn subcommand(arguments: &[Word]) -> Option<(&str, &[Word])> {
+pub(crate) fn subcommand(arguments: &[Word]) -> Option<(&str, &[Word])> {
     let mut rest = arguments;
     loop {
         let (first, after) = rest.split_first()?;
@@ -109,6 +109,11 @@ fn runs_settings(arguments: &[Word]) -> bool {
             || text.starts_with("--open-files-in-pager")
             || text.starts_with("ext::")
     })
+}
+
+/// Whether git runs what this setting says.
+pub(crate) fn setting_runs(key: &str) -> bool {
+    steers(key)
 }
 
 fn steers(setting: &str) -> bool {

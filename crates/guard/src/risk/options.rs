@@ -80,6 +80,11 @@ impl Harmless {
         operands <= self.operands_max
     }
 
+    /// Whether every option that can be read is on the list, whatever the operands are.
+    pub(super) fn admits_options(&self, arguments: &[Word]) -> bool {
+        options(arguments).all(|text| self.admits_option(text))
+    }
+
     /// Whether the next word may be the value of this option.
     fn may_take_next(&self, text: &str) -> bool {
         match text.strip_prefix("--") {

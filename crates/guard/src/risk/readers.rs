@@ -56,6 +56,16 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
     }
 }
 
+/// Whether a program is one that reads, and no option is one that is not known: it starts nothing,
+/// whatever files it is given.
+pub(crate) fn reads_with_known_options(name: &str, arguments: &[Word]) -> bool {
+    match name {
+        "test" | "[" | "cd" | "command" | "type" => true,
+        "find" | "sed" => false,
+        _ => harmless(name).is_some_and(|options| options.admits_options(arguments)),
+    }
+}
+
 fn listed(name: &str, arguments: &[Word]) -> bool {
     harmless(name).is_some_and(|options| options.admits(arguments))
 }

@@ -11,6 +11,7 @@ use engine::Risk;
 
 use super::wrappers::{is_assignment, is_shell};
 use super::{Workplace, assess_command, dangers, git, plain_name};
+use crate::launch;
 use crate::shell::{self, Simple, Way, Word};
 
 /// What "always" may mean for a command.
@@ -131,10 +132,17 @@ fn runs_others(program: &str, words: &[Word]) -> bool {
 fn prefix(command: &Simple) -> Option<Vec<String>> {
     let words = unwrapped(&command.argv)?;
     let program = words.first()?.literal().and_then(plain_name)?;
-    if is_shell(program) || never_by_name(program) {
+    if is_shell(program) || never_by_name(program) || launch::starts_anything(program) {
         return None;
     }
     let arguments: Vec<&str> = words[1..].iter().map_while(Word::literal).collect();
+    // `bundle exec rspec` and `uv run pytest` are kinds of commands, `uv run bash` is any command.
+    let runs_another = arguments.first().is_some_and(|verb| launch::is_starting_verb(program, verb));
+    let another = arguments.get(1).copied().unwrap_or_default();
+    if runs_another && (is_shell(another) || dangers::interprets(another) || launch::starts_anything(another))
+    {
+        return None;
+    }
     let mut scope = vec![program.to_owned()];
     if dangers::interprets(program) {
         let ["-m", module, ..] = arguments.as_slice() else { return None };
@@ -203,6 +211,7 @@ fn never_by_name(program: &str) -> bool {
 fn arity(program: &str, arguments: &[&str]) -> usize {
     match (program, arguments.first().copied()) {
         ("npm" | "pnpm" | "yarn" | "bun" | "uv" | "poetry", Some("run")) => 3,
+        (program, Some(verb)) if launch::is_starting_verb(program, verb) => 3,
         ("git", Some("remote" | "stash" | "worktree" | "submodule" | "config" | "bisect")) => {
             arguments.len().min(2) + 1
         }

@@ -3,8 +3,10 @@
 use engine::Risk;
 
 use super::options::texts;
-use super::{Around, Finding, Judge, dangers, targets};
-use crate::shell::{Way, Word};
+use super::{Around, Finding, Judge, LAUNCHED_MAX, dangers, targets};
+use crate::launch;
+pub(super) use crate::launch::is_assignment;
+use crate::shell::{Simple, Way, Word};
 
 const SHELLS: [&str; 13] =
     ["sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "rbash", "mksh", "csh", "tcsh", "yash", "elvish"];
@@ -49,7 +51,6 @@ fn valued(name: &str) -> &'static [&'static str] {
         "strace" | "ltrace" => &["-o", "-e", "-p", "-s", "-u", "-E"],
         "parallel" => &["-j", "--jobs", "-a", "--arg-file", "-I", "-n", "-N", "--delay", "--timeout"],
         "ionice" => &["-c", "-n", "-p"],
-        "taskset" | "chrt" | "chroot" | "flock" => &[],
         "su" | "runuser" => &["-s", "-g", "-G"],
         "docker" | "podman" => &["-e", "-u", "-w", "--env", "--user", "--workdir", "--env-file", "--index"],
         "ssh" => &["-p", "-i", "-l", "-o", "-F", "-L", "-R", "-D", "-J", "-b", "-c", "-m", "-W", "-E", "-S"],
@@ -94,14 +95,6 @@ pub(super) fn behind(words: &[Word]) -> &[Word] {
     rest
 }
 
-pub(super) fn is_assignment(text: &str) -> bool {
-    text.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty()
-            && !name.starts_with(|c: char| c.is_ascii_digit())
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    })
-}
-
 impl Judge<'_> {
     /// Judges what a wrapper runs. Says whether this is one and everything was said of it.
     pub(super) fn wrapper(&mut self, name: &str, words: &[Word], arguments: &[Word], around: Around) -> bool {
@@ -117,11 +110,6 @@ impl Judge<'_> {
             "exec" if rest.is_empty() => self.found(floor(Risk::Medium, "changes the shell itself")),
             "nice" | "timeout" | "gtimeout" | "command" | "builtin" | "time" => {
                 self.plain(name, words, arguments, rest, around)
-            }
-            "exec" | "setsid" | "nohup" | "stdbuf" | "ionice" | "caffeinate" | "taskset" | "chrt"
-            | "unbuffer" | "strace" | "ltrace" | "watch" | "parallel" | "flock" | "script" | "rtk" => {
-                self.found(floor(Risk::Medium, "runs another program"));
-                self.words(after_numbers(name, rest), around);
             }
             "env" => self.environment(words, arguments, rest, around),
             "xargs" => {
@@ -146,7 +134,14 @@ impl Judge<'_> {
                     self.line(text);
                 }
             }
-            "ssh" | "mosh" => self.remote(words, rest, around),
+            "ssh" | "mosh" => {
+                self.remote(words, rest, around);
+                self.launcher(name, words, arguments, around);
+            }
+            "source" | "." => {
+                self.printed_inside(around);
+                return false;
+            }
             "docker" | "podman" | "kubectl" | "docker-compose" | "nerdctl" => {
                 return self.container(name, arguments, around);
             }
@@ -157,9 +152,32 @@ impl Judge<'_> {
                 }
                 self.shell(words, arguments, around);
             }
-            _ => return false,
+            _ => {
+                self.launcher(name, words, arguments, around);
+                return false;
+            }
         }
         true
+    }
+
+    /// Judges whatever another launcher may start, besides the launcher itself.
+    fn launcher(&mut self, name: &str, words: &[Word], arguments: &[Word], around: Around) {
+        let Some(launched) = launch::launched(name, arguments) else { return };
+        self.launched += launched.programs.len() + launched.lines.len();
+        if self.launched > LAUNCHED_MAX {
+            return self.found(Finding::new(
+                Risk::High,
+                "starts more programs than can be looked through",
+                words,
+            ));
+        }
+        self.found(Finding::new(Risk::Medium, "runs another program", words));
+        for program in &launched.programs {
+            if launched.open { self.fed(words, program, around) } else { self.words(program, around) }
+        }
+        for line in &launched.lines {
+            self.line(line);
+        }
     }
 
     /// Wrappers that leave a harmless command harmless.
@@ -206,6 +224,10 @@ impl Judge<'_> {
         let name = first.text().rsplit('/').next().unwrap_or_default();
         if matches!(name, "rm" | "unlink" | "shred") {
             self.found(Finding::new(Risk::High, "removes whatever its input names", words));
+        }
+        let given = rest.iter().any(|word| word.text().contains("{}") || word.text().contains('$'));
+        if is_shell(name) && given {
+            self.input(words, around);
         }
         if is_shell(name) && around.others().any(|other| dangers::is_source(other, around)) {
             self.found(Finding::new(Risk::Critical, "runs what another machine sends", words));
@@ -267,6 +289,7 @@ impl Judge<'_> {
             return;
         }
         self.found(Finding::new(Risk::Medium, "runs a script", words));
+        self.printed_inside(around);
         if super::options::operands(arguments).next().is_none_or(|first| first.text() == "-")
             || super::options::has(arguments, "s", &[])
         {
@@ -294,14 +317,25 @@ impl Judge<'_> {
             ));
         }
         self.found(Finding::new(Risk::High, "runs what another command prints", words));
-        // What is only printed can be read here.
         for other in around.others().filter(before) {
-            if let [name, printed @ ..] = other.argv.as_slice()
-                && matches!(name.text(), "echo" | "printf")
-            {
-                let text: Vec<&str> = texts(printed).collect();
-                self.line(&text.join(" "));
-            }
+            self.printed(other);
+        }
+    }
+
+    /// What commands inside the words of this one print, where that is run: `source <(echo ls)`.
+    fn printed_inside(&mut self, around: Around) {
+        for other in around.others().filter(|other| super::inside(other, around.index)) {
+            self.printed(other);
+        }
+    }
+
+    /// What is only printed can be read here.
+    fn printed(&mut self, other: &Simple) {
+        if let [name, printed @ ..] = other.argv.as_slice()
+            && matches!(name.text(), "echo" | "printf")
+        {
+            let text: Vec<&str> = texts(printed).collect();
+            self.line(&text.join(" "));
         }
     }
 
@@ -336,6 +370,7 @@ impl Judge<'_> {
             _ => after_options("docker", rest).get(1..).unwrap_or_default(),
         };
         self.words(inner, around);
+        self.launcher(name, arguments, arguments, around);
         false
     }
 
@@ -375,13 +410,5 @@ impl Judge<'_> {
             }
         }
         acts
-    }
-}
-
-/// `flock file cmd`, `taskset mask cmd`, `chrt prio cmd`: one word before the program.
-fn after_numbers<'w>(name: &str, rest: &'w [Word]) -> &'w [Word] {
-    match name {
-        "taskset" | "chrt" | "flock" => rest.get(1..).unwrap_or_default(),
-        _ => rest,
     }
 }

@@ -137,8 +137,11 @@ impl ChimeraFile {
             return self.last(wish, None);
         }
         let line = wish.line();
-        let worst = line.starts.iter().map(|start| start.joined.as_str()).chain([line.text.as_str()]);
-        let narrowing = worst.filter_map(|text| self.last(wish, Some(text)));
+        let started = line.starts.iter().filter_map(|start| {
+            let (effect, text) = self.last(wish, Some(&start.joined))?;
+            Some((start.weakened(effect), text))
+        });
+        let narrowing = started.chain(self.last(wish, Some(&line.text)));
         let worst =
             narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
         if worst.is_some() {

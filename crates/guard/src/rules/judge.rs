@@ -93,21 +93,29 @@ impl View {
     fn unsure(&self, wish: &Wish) -> Option<RuleHit> {
         let looks = |held: &&Held| held.effect != RuleEffect::Allow && held.rule.looks_into(wish);
         let held = self.rules.iter().find(looks)?;
-        wish.line().opaque.then(|| RuleHit {
-            effect: RuleEffect::Ask,
-            rule: Arc::clone(&held.rule.text),
-            source: format!("{}; whether it applies cannot be told", held.source).into(),
-            exact: false,
-        })
+        wish.line().opaque.then(|| held.possible())
     }
 }
 
 impl Held {
+    /// A person has to say whether it applies.
+    fn possible(&self) -> RuleHit {
+        RuleHit {
+            effect: RuleEffect::Ask,
+            rule: Arc::clone(&self.rule.text),
+            source: format!("{}; whether it applies cannot be told", self.source).into(),
+            exact: false,
+        }
+    }
+
     fn hit(&self, wish: &Wish) -> Option<RuleHit> {
         let matched = match self.effect {
             RuleEffect::Allow => self.rule.covers(wish, &self.base),
             RuleEffect::Ask | RuleEffect::Deny => self.rule.touches(wish, &self.base),
         }?;
+        if matched == Match::Possible {
+            return Some(self.possible());
+        }
         Some(RuleHit {
             effect: self.effect,
             rule: Arc::clone(&self.rule.text),

@@ -5,86 +5,10 @@
 //! not be talked around, so it sees everything that any part of the line could start: behind wrappers,
 //! in substitutions, in the text that a shell is handed.
 
-use std::collections::HashSet;
-
-use crate::shell::{self, Simple, Unread, Word};
-
-/// Deeper `bash -c "bash -c .."` is not followed, and said so.
-const NESTING_MAX: usize = 4;
-/// More starts than this are not looked at, and said so.
-const STARTS_MAX: usize = 1024;
-
-/// Programs that start what they are given as arguments.
-const WRAPPERS: [&str; 46] = [
-    "sudo",
-    "doas",
-    "su",
-    "env",
-    "command",
-    "exec",
-    "builtin",
-    "nice",
-    "nohup",
-    "time",
-    "timeout",
-    "stdbuf",
-    "setsid",
-    "ionice",
-    "chrt",
-    "taskset",
-    "chroot",
-    "unshare",
-    "nsenter",
-    "flock",
-    "script",
-    "strace",
-    "ltrace",
-    "gdb",
-    "xargs",
-    "parallel",
-    "find",
-    "fd",
-    "watch",
-    "entr",
-    "busybox",
-    "toybox",
-    "ssh",
-    "runuser",
-    "pkexec",
-    "systemd-run",
-    "trap",
-    "unbuffer",
-    "setpriv",
-    "prlimit",
-    "catchsegv",
-    "eatmydata",
-    "fakeroot",
-    "proot",
-    "firejail",
-    "bwrap",
-];
-/// Programs that take commands as text.
-const SHELLS: [&str; 11] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "eval"];
-/// Programs whose arguments are programs of their own.
-const INTERPRETERS: [&str; 17] = [
-    "python",
-    "python2",
-    "python3",
-    "node",
-    "nodejs",
-    "deno",
-    "bun",
-    "ruby",
-    "perl",
-    "php",
-    "lua",
-    "awk",
-    "gawk",
-    "mawk",
-    "osascript",
-    "pwsh",
-    "powershell",
-];
+use super::starts::{Finder, Start};
+use crate::launch;
+use crate::risk::interprets;
+use crate::shell::{self, Simple, Word};
 
 pub(super) struct Line {
     pub(super) text: String,
@@ -96,19 +20,13 @@ pub(super) struct Line {
     pub(super) opaque: bool,
 }
 
-#[derive(PartialEq, Eq, Hash, Clone)]
-pub(super) struct Start {
-    pub(super) words: Vec<String>,
-    pub(super) joined: String,
-}
-
 impl Line {
     pub(super) fn new(text: &str) -> Self {
         let text = text.trim();
         let script = shell::read(text);
         let sure = script.doubts.is_empty() && !script.commands.is_empty();
-        let mut finder = Finder { starts: Vec::new(), known: HashSet::new(), opaque: false };
-        finder.script(&script, 0);
+        let mut finder = Finder::default();
+        finder.script(&script, 0, true);
         Self {
             text: text.to_owned(),
             commands: sure.then_some(script.commands),
@@ -121,10 +39,10 @@ impl Line {
 /// Whether allowing this program would allow any program.
 pub(super) fn is_interpreter(program: &str) -> bool {
     let name = base(program);
-    let versionless = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    [name, versionless]
-        .iter()
-        .any(|name| SHELLS.contains(name) || INTERPRETERS.contains(name) || WRAPPERS.contains(name))
+    super::starts::is_shell(name)
+        || interprets(name)
+        || launch::starts_anything(name)
+        || matches!(name, "find" | "fd")
 }
 
 /// The words of a command whose every effect is in its words.
@@ -137,128 +55,101 @@ pub(super) fn known_words(simple: &Simple) -> Option<Vec<&str>> {
     simple.argv.iter().map(Word::literal).collect()
 }
 
-struct Finder {
-    starts: Vec<Start>,
-    known: HashSet<Start>,
-    opaque: bool,
-}
-
-impl Finder {
-    fn line(&mut self, text: &str, depth: usize) {
-        if depth > NESTING_MAX {
-            self.opaque = true;
-            return;
-        }
-        self.script(&shell::read(text), depth);
-    }
-
-    fn script(&mut self, script: &shell::Script, depth: usize) {
-        let unreadable = |reason| matches!(reason, Unread::TooLong | Unread::TooDeep | Unread::Malformed);
-        self.opaque |= script.doubts.iter().any(|doubt| unreadable(doubt.reason));
-        for command in &script.commands {
-            if command.argv.is_empty() {
-                continue;
-            }
-            self.start(&command.argv, depth);
-            let first = base(command.argv[0].text());
-            if WRAPPERS.contains(&first) {
-                for from in 1..command.argv.len() {
-                    self.start(&command.argv[from..], depth);
-                }
-            }
-        }
-    }
-
-    /// One program with its arguments, and what its arguments would start.
-    fn start(&mut self, words: &[Word], depth: usize) {
-        let Some((first, arguments)) = words.split_first() else { return };
-        if self.starts.len() >= STARTS_MAX {
-            self.opaque = true;
-            return;
-        }
-        let Some(program) = first.literal().map(base) else {
-            self.opaque = true;
-            return;
-        };
-        let mut texts: Vec<String> = words.iter().map(|word| word.text().to_owned()).collect();
-        texts[0] = program.to_owned();
-        let start = Start { joined: texts.join(" "), words: texts };
-        if self.known.insert(start.clone()) {
-            self.starts.push(start);
-        }
-        let is_shell = SHELLS.contains(&program);
-        if !is_shell && !WRAPPERS.contains(&program) {
-            return;
-        }
-        for argument in arguments {
-            match argument.literal() {
-                None => self.opaque |= is_shell,
-                Some(text) if text.starts_with('-') => {}
-                Some(text) if is_shell || text.contains(char::is_whitespace) => self.line(text, depth + 1),
-                Some(_) => {}
-            }
-        }
-        if program == "eval" {
-            let joined = arguments.iter().map(Word::text).collect::<Vec<_>>().join(" ");
-            self.line(&joined, depth + 1);
-        }
-        // `curl x | sh`: what it would run is not in the line.
-        self.opaque |= is_shell && !arguments.iter().any(|word| !word.text().starts_with('-'));
-    }
-}
-
 /// The name of a program without its folders.
 pub(super) fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Whether a command begins with these words, however they are written: options may stand between
-/// them, and letters of options in any order.
-pub(super) fn begins(words: &[String], prefix: &[String]) -> bool {
-    let (Some((program, words)), Some((wanted, prefix))) = (words.split_first(), prefix.split_first()) else {
-        return false;
-    };
-    if program != base(wanted) {
-        return false;
-    }
-    let mut rest = words;
-    for token in prefix {
-        if let Some(letters) = short(token) {
-            let has = |letter| words.iter().filter_map(|word| short(word)).any(|word| word.contains(letter));
-            if !letters.chars().all(has) {
-                return false;
-            }
-        } else if token.starts_with("--") {
-            let same = |word: &String| {
-                word == token || word.strip_prefix(token.as_str()).is_some_and(|v| v.starts_with('='))
-            };
-            if !words.iter().any(same) {
-                return false;
-            }
-        } else {
-            match after_options(rest, token) {
-                Some(after) => rest = after,
-                None => return false,
-            }
-        }
-    }
-    true
+/// Whether a command is what a rule names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Touch {
+    No,
+    /// A part of it is computed, comes from elsewhere, or may not be a command at all.
+    Maybe,
+    Yes,
 }
 
-/// What follows this word, if nothing but options and their values stands before it.
-fn after_options<'a>(words: &'a [String], wanted: &str) -> Option<&'a [String]> {
+/// Whether a command begins with these words, however they are written: options may stand between
+/// them, letters of options in any order, and long options abbreviated.
+pub(super) fn begins(start: &Start, prefix: &[String]) -> Touch {
+    let Some((wanted, prefix)) = prefix.split_first() else { return Touch::No };
+    if start.words.first().is_none_or(|program| program != base(wanted)) {
+        return Touch::No;
+    }
+    let mut touch = Touch::Yes;
+    let mut next = 1;
+    for token in prefix {
+        let found = if token.starts_with('-') && token.len() > 1 {
+            has_option(start, token)
+        } else {
+            let (found, after) = after_options(start, next, token);
+            next = after;
+            found
+        };
+        touch = touch.min(found);
+    }
+    touch
+}
+
+fn has_option(start: &Start, token: &str) -> Touch {
+    let words = || start.words.iter().skip(1);
+    let found = match short(token) {
+        Some(letters) => {
+            let has = |letter| words().filter_map(|word| short(word)).any(|word| word.contains(letter));
+            letters.chars().all(has)
+        }
+        None => words().any(|word| {
+            let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+            name == token || (name.len() > 2 && name.starts_with("--") && token.starts_with(name))
+        }),
+    };
+    // What is computed may be an option if it does not begin with something else.
+    let may_be = |(word, computed): (&String, &bool)| {
+        *computed && word.starts_with(['$', '`', '"', '\'', '*', '?', '[', '{', '-', '\\'])
+    };
+    match found {
+        true => Touch::Yes,
+        false if start.open || start.words.iter().zip(&start.computed).skip(1).any(may_be) => Touch::Maybe,
+        false => Touch::No,
+    }
+}
+
+/// Whether this word comes next, behind nothing but options and their values, and what follows it.
+fn after_options(start: &Start, from: usize, wanted: &str) -> (Touch, usize) {
     let mut may_be_value = false;
-    for (at, word) in words.iter().enumerate() {
+    for at in from..start.words.len() {
+        let word = &start.words[at];
+        if start.computed.get(at) == Some(&true) {
+            return (Touch::Maybe, at);
+        }
         if word == wanted {
-            return Some(&words[at + 1..]);
+            return (Touch::Yes, at + 1);
         }
         let is_option = word.starts_with('-');
         if !is_option && !may_be_value {
-            return None;
+            return (Touch::No, at);
         }
         may_be_value = is_option;
     }
-    None
+    (if start.open { Touch::Maybe } else { Touch::No }, start.words.len())
+}
+
+/// Whether a command is exactly these words.
+pub(super) fn is_same(start: &Start, words: &[String]) -> Touch {
+    let known = start.computed.iter().position(|computed| *computed).unwrap_or(start.words.len());
+    let same = |nth: usize| {
+        let (Some(one), Some(other)) = (start.words.get(nth), words.get(nth)) else { return false };
+        if nth == 0 { one == base(other) } else { one == other }
+    };
+    let is_open = start.open || known < start.words.len();
+    if !(0..known.min(words.len())).all(same) || known > words.len() {
+        return Touch::No;
+    }
+    match known == words.len() && start.words.len() == words.len() {
+        true => Touch::Yes,
+        false if is_open => Touch::Maybe,
+        false => Touch::No,
+    }
 }
 
 /// The letters of `-rf`.
@@ -322,7 +213,7 @@ mod tests {
                 drop(Line::new(&line));
             }
             assert_eq!(starts(&format!("rm '{c}' {c}x")), [format!("rm {c} {c}x")]);
-            assert_eq!(starts(&format!("{c}=1 rm x")), [format!("{c}=1 rm x")], "not an assignment");
+            assert_eq!(starts(&format!("{c}=1 rm x"))[0], format!("{c}=1 rm x"), "not an assignment");
         }
     }
 
@@ -373,9 +264,10 @@ mod tests {
             ("rm x -rvf", "rm -rf"),
             ("git push --force", "git push --force"),
             ("git push origin --force=x", "git push --force"),
+            ("git push --forc", "git push --force"),
             ("npm run build", "npm run build"),
         ] {
-            assert!(begins(&words(line), &words(prefix)), "{line} / {prefix}");
+            assert_eq!(begins(&Start::plain(&words(line)), &words(prefix)), Touch::Yes, "{line} / {prefix}");
         }
         for (line, prefix) in [
             ("git commit -m push", "git push"),
@@ -385,7 +277,7 @@ mod tests {
             ("npm run test", "npm run build"),
             ("git", "git push"),
         ] {
-            assert!(!begins(&words(line), &words(prefix)), "{line} / {prefix}");
+            assert_eq!(begins(&Start::plain(&words(line)), &words(prefix)), Touch::No, "{line} / {prefix}");
         }
     }
 }

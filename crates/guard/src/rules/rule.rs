@@ -11,7 +11,8 @@ use std::sync::Arc;
 use engine::RuleEffect;
 
 use super::glob::{self, Glob, Kind};
-use super::line::{self, Line};
+use super::line::{self, Line, Touch};
+use super::starts::Start;
 use super::tool::{Tool, Tools};
 use super::wish::Wish;
 use crate::risk::covered;
@@ -89,6 +90,8 @@ pub(super) enum Match {
     /// The rule names this very wish.
     Exact,
     Family,
+    /// Whether the rule is about it cannot be told.
+    Possible,
 }
 
 impl Rule {
@@ -347,15 +350,27 @@ impl Pattern {
         if self.is_exactly(line).is_some() {
             return Some(Match::Exact);
         }
-        let touched = match self {
-            Self::Exact(_, None) => false,
-            Self::Exact(_, Some(words)) => line.starts.iter().any(|start| same_words(&start.words, words)),
-            Self::Prefix(prefix) => line.starts.iter().any(|start| line::begins(&start.words, prefix)),
-            Self::Glob(glob) => {
-                glob.matches(&line.text) || line.starts.iter().any(|start| glob.matches(&start.joined))
-            }
+        if matches!(self, Self::Glob(glob) if glob.matches(&line.text)) {
+            return Some(Match::Family);
+        }
+        let touches = |start: &Start| {
+            let touch = match self {
+                Self::Exact(_, None) => Touch::No,
+                Self::Exact(_, Some(words)) => line::is_same(start, words),
+                Self::Prefix(prefix) => line::begins(start, prefix),
+                Self::Glob(glob) if glob.matches(&start.joined) => Touch::Yes,
+                Self::Glob(glob) if start.is_partly_known() && glob.may_begin(&start.words[0]) => {
+                    Touch::Maybe
+                }
+                Self::Glob(_) => Touch::No,
+            };
+            if start.sure { touch } else { touch.min(Touch::Maybe) }
         };
-        touched.then_some(Match::Family)
+        match line.starts.iter().map(touches).max() {
+            Some(Touch::Yes) => Some(Match::Family),
+            Some(Touch::Maybe) => Some(Match::Possible),
+            Some(Touch::No) | None => None,
+        }
     }
 
     fn is_exactly(&self, line: &Line) -> Option<Match> {
@@ -375,15 +390,6 @@ impl Pattern {
             }
         }
     }
-}
-
-fn same_words(start: &[String], words: &[String]) -> bool {
-    start.len() == words.len()
-        && start
-            .iter()
-            .zip(words)
-            .enumerate()
-            .all(|(nth, (one, other))| if nth == 0 { one == line::base(other) } else { one == other })
 }
 
 impl PathPattern {

@@ -164,7 +164,10 @@ impl Answers {
             let effect = self.programs.get(base(program)).copied()?;
             Some((effect, format!("tools.{}.patterns.{}", self.name, base(program))))
         };
-        let narrowing = line.starts.iter().filter_map(|start| named(start.words.first()?));
+        let narrowing = line.starts.iter().filter_map(|start| {
+            let (effect, text) = named(start.words.first()?)?;
+            Some((start.weakened(effect), text))
+        });
         let worst =
             narrowing.filter(|(effect, _)| *effect != RuleEffect::Allow).max_by_key(|(effect, _)| *effect);
         if worst.is_some() {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::Risk;
+use engine::{Risk, RuleEffect};
 use guard::{Assessment, Workplace, assess_command};
 
 pub(crate) fn assess(line: &str) -> Assessment {
@@ -46,4 +46,20 @@ pub(crate) fn low_commands() -> Vec<String> {
 
 pub(crate) fn bypasses() -> Vec<String> {
     lines("bypasses.txt").iter().map(|line| unpictured(line)).collect()
+}
+
+/// Every way to have a command run, with what a rule that denies the command does there.
+pub(crate) fn launchers() -> Vec<(RuleEffect, String)> {
+    let effect = |word: &str| match word {
+        "deny" => RuleEffect::Deny,
+        "ask" => RuleEffect::Ask,
+        other => panic!("no such effect: {other}"),
+    };
+    lines("launchers.txt")
+        .iter()
+        .map(|line| {
+            let (word, command) = line.split_once(' ').unwrap();
+            (effect(word), unpictured(command))
+        })
+        .collect()
 }

@@ -1,0 +1,328 @@
+//! Everything that a line could start: behind launchers, in substitutions, in texts that a shell or an
+//! interpreter is handed, in what is printed into a shell.
+//!
+//! A rule that denies must not be talked around. So more is found here than a shell would start, and
+//! what may be none is marked as not sure: then the rule asks instead of denying.
+
+use std::collections::HashSet;
+
+use engine::RuleEffect;
+
+use super::line::base;
+use crate::launch::{self, Launched};
+use crate::risk::interprets;
+use crate::shell::{self, Simple, Unread, Way, Within, Word};
+
+/// Deeper `bash -c "bash -c .."` is not followed, and said so.
+const NESTING_MAX: usize = 4;
+/// More starts than this are not looked at, and said so.
+const STARTS_MAX: usize = 1024;
+/// Of a longer command only so many words are tried as the beginning of another, and it is said so.
+const WORDS_MAX: usize = 256;
+/// Words that follow the program in what is found inside of code.
+const CODE_WORDS_MAX: usize = 64;
+
+/// Programs that take commands as text.
+const SHELLS: &str = "sh bash dash zsh ksh mksh ash fish csh tcsh rbash yash elvish nu xonsh eval source .";
+/// Programs that run what their words say in a language of their own.
+const EDITORS: &str = "vim vi nvim view ex ed emacs gdb lldb expect tclsh wish dc bc sqlite3 psql mysql m4 gnuplot \
+    octave maxima gp irb ghci scala jshell R Rscript julia erl elixir iex clisp sbcl guile racket swipl";
+/// What code says when it starts programs.
+const RUNNING: [&str; 22] = [
+    "system",
+    "exec",
+    "spawn",
+    "popen",
+    "subprocess",
+    "child_process",
+    "qx",
+    "getline",
+    "command::",
+    "process::",
+    "fork",
+    "eval",
+    "pty",
+    "`",
+    "|",
+    ":!",
+    "!",
+    "shell",
+    "run(",
+    "sh(",
+    "open3",
+    "backtick",
+];
+
+/// One program with its words, as far as they are known.
+#[derive(PartialEq, Eq, Hash, Clone, Debug)]
+pub(super) struct Start {
+    /// The name of the program without folders, and its words as they are written.
+    pub(super) words: Vec<String>,
+    /// Which of them the shell computes: each may be any number of words.
+    pub(super) computed: Vec<bool>,
+    pub(super) joined: String,
+    /// It is started if the line runs as it stands; otherwise it may only be a text that looks so.
+    pub(super) sure: bool,
+    /// More words follow that are not in the line.
+    pub(super) open: bool,
+}
+
+impl Start {
+    fn new(program: &str, arguments: &[Word], sure: bool, open: bool) -> Self {
+        let texts = arguments.iter().map(|word| word.text().to_owned());
+        let words: Vec<String> = std::iter::once(program.to_owned()).chain(texts).collect();
+        let placeholder = |word: &Word| open && word.text().contains("{}");
+        let computed = std::iter::once(false)
+            .chain(arguments.iter().map(|word| word.literal().is_none() || placeholder(word)))
+            .collect();
+        Self { joined: words.join(" "), words, computed, sure, open }
+    }
+
+    pub(super) fn is_partly_known(&self) -> bool {
+        self.open || self.computed.contains(&true)
+    }
+
+    /// The effect of a rule about this: where it may not be started at all, a person has to say.
+    pub(super) fn weakened(&self, effect: RuleEffect) -> RuleEffect {
+        if self.sure { effect } else { effect.min(RuleEffect::Ask) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn plain(words: &[String]) -> Self {
+        let words: Vec<Word> = words.iter().cloned().map(Word::Literal).collect();
+        Self::new(words[0].text(), &words[1..], true, false)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Finder {
+    pub(super) starts: Vec<Start>,
+    known: HashSet<Start>,
+    /// Lines that were looked at, at which depth.
+    lines: HashSet<(String, usize, bool)>,
+    /// Something could be started that cannot be named.
+    pub(super) opaque: bool,
+}
+
+impl Finder {
+    fn line(&mut self, text: &str, depth: usize, sure: bool) {
+        if depth > NESTING_MAX || self.starts.len() >= STARTS_MAX {
+            self.opaque |= sure;
+            return;
+        }
+        if self.lines.insert((text.to_owned(), depth, sure)) {
+            self.script(&shell::read(text), depth, sure);
+        }
+    }
+
+    pub(super) fn script(&mut self, script: &shell::Script, depth: usize, sure: bool) {
+        let unreadable = |reason| matches!(reason, Unread::TooLong | Unread::TooDeep | Unread::Malformed);
+        self.opaque |= sure && script.doubts.iter().any(|doubt| unreadable(doubt.reason));
+        let runs_input = script.commands.iter().any(runs_its_input);
+        for command in &script.commands {
+            for (name, value) in &command.assignments {
+                self.assignment(name, value.text(), depth, sure);
+            }
+            if runs_input {
+                self.printed(command, depth, sure);
+            }
+            if !command.argv.is_empty() {
+                self.command(&command.argv, depth, sure);
+            }
+        }
+    }
+
+    /// A variable that something else runs.
+    fn assignment(&mut self, name: &str, value: &str, depth: usize, sure: bool) {
+        if launch::is_run_by_others(name) {
+            self.line(value.trim_start_matches(['|', '!']), depth + 1, sure);
+        }
+    }
+
+    /// What a command prints, or has as its input, where a shell or its like reads that.
+    fn printed(&mut self, command: &Simple, depth: usize, sure: bool) {
+        for redirect in command.redirects.iter().filter(|redirect| redirect.way == Way::Here) {
+            for line in
+                redirect.target.text().lines().filter(|line| line.trim_start().starts_with(['!', ':']))
+            {
+                self.line(line.trim_start_matches([':', '!', ' ']), depth + 1, sure);
+            }
+            self.line(redirect.target.text(), depth + 1, sure);
+        }
+        if let [name, printed @ ..] = command.argv.as_slice()
+            && matches!(base(name.text()), "echo" | "printf")
+        {
+            let texts: Vec<&str> =
+                printed.iter().map(Word::text).skip_while(|text| text.starts_with('-')).collect();
+            let text = texts.join(" ").replace("\\n", "\n");
+            self.line(&text, depth + 1, sure);
+            // A line for cron has five fields before its command.
+            if text.starts_with(|c: char| c == '*' || c.is_ascii_digit()) {
+                let command: Vec<&str> = text.split_whitespace().skip(5).collect();
+                self.line(&command.join(" "), depth + 1, sure);
+            }
+        }
+    }
+
+    /// A command with whatever its words may start.
+    fn command(&mut self, words: &[Word], depth: usize, sure: bool) {
+        let Some((first, arguments)) = words.split_first() else { return };
+        self.start(words, depth, sure, false);
+        let Some(name) = first.literal().map(base) else { return };
+        if words.len() > WORDS_MAX && !launch::starts_nothing(name, arguments) {
+            self.opaque |= sure;
+            return self.command(&words[..WORDS_MAX], depth, sure);
+        }
+        let rest = |from: usize| &words[from..];
+        if let Some(launched) = launch::launched(name, arguments) {
+            self.candidates(&launched, depth, sure);
+            if launched.anywhere {
+                for from in (1..words.len()).filter(|from| words[*from].literal().is_some()) {
+                    self.start(rest(from), depth, sure, launched.open);
+                }
+            }
+        } else if !is_shell(name) && !is_coded(name) && !launch::starts_nothing(name, arguments) {
+            for from in (1..words.len()).filter(|from| words[*from].literal().is_some()) {
+                self.start(rest(from), depth, false, false);
+            }
+            for text in
+                arguments.iter().filter_map(Word::literal).filter(|text| text.contains(char::is_whitespace))
+            {
+                self.line(text.rsplit_once('=').map_or(text, |(_, value)| value), depth + 1, false);
+            }
+        }
+    }
+
+    fn candidates(&mut self, launched: &Launched<'_>, depth: usize, sure: bool) {
+        for program in launched.programs.iter().filter(|program| !program.is_empty()) {
+            self.start(program, depth, sure, launched.open);
+        }
+    }
+
+    /// One program with its arguments, and what its arguments say that is no program by itself.
+    fn start(&mut self, words: &[Word], depth: usize, sure: bool, open: bool) {
+        let Some((first, arguments)) = words.split_first() else { return };
+        if self.starts.len() >= STARTS_MAX {
+            self.opaque = true;
+            return;
+        }
+        let Some(program) = first.literal().map(base) else {
+            self.opaque |= sure;
+            return;
+        };
+        let start = Start::new(program, arguments, sure, open);
+        if !self.known.insert(start.clone()) {
+            return;
+        }
+        self.starts.push(start);
+        for text in arguments.iter().map(Word::text) {
+            if let Some((name, value)) = text.split_once('=') {
+                self.assignment(name, value, depth, sure);
+            }
+        }
+        match program {
+            // What a name means is changed, for whatever follows.
+            "alias" | "hash" | "enable" if !arguments.is_empty() => {
+                self.renames(program, arguments, depth, sure)
+            }
+            _ if is_shell(program) => self.shell(program, arguments, depth, sure),
+            _ if is_coded(program) => self.code(arguments, depth, sure),
+            _ => {}
+        }
+        if let Some(launched) = launch::launched(program, arguments) {
+            for line in &launched.lines {
+                self.line(line, depth + 1, sure);
+            }
+            if !launched.anywhere {
+                self.candidates(&launched, depth + 1, sure);
+            }
+        }
+    }
+
+    fn renames(&mut self, program: &str, arguments: &[Word], depth: usize, sure: bool) {
+        self.opaque |= sure;
+        for text in arguments.iter().map(Word::text).filter(|_| program == "alias") {
+            self.line(text.split_once('=').map_or("", |(_, value)| value), depth + 1, sure);
+        }
+    }
+
+    fn shell(&mut self, program: &str, arguments: &[Word], depth: usize, sure: bool) {
+        let is_file = matches!(program, "source" | ".");
+        for argument in arguments {
+            match argument.literal() {
+                None => self.opaque |= sure,
+                Some(text) if text.starts_with('-') || is_file => {}
+                Some(text) => self.line(text, depth + 1, sure),
+            }
+        }
+        if program == "eval" {
+            let joined = arguments.iter().map(Word::text).collect::<Vec<_>>().join(" ");
+            self.line(&joined, depth + 1, sure);
+        }
+        // `curl x | sh`: what it would run is not in the line.
+        self.opaque |= sure && !arguments.iter().any(|word| !word.text().starts_with('-'));
+    }
+
+    /// A program in another language: every word of it may be the name of a program.
+    fn code(&mut self, arguments: &[Word], depth: usize, sure: bool) {
+        for text in arguments.iter().map(Word::text).filter(|text| text.contains(|c: char| !is_word(c))) {
+            let lower = text.replace("||", " ").to_lowercase();
+            let runs = RUNNING.iter().any(|word| lower.contains(word));
+            self.opaque |= sure && runs;
+            let words: Vec<Word> = text
+                .split(|c: char| !is_word(c))
+                .filter(|word| !word.is_empty())
+                .map(|word| Word::Literal(word.to_owned()))
+                .collect();
+            for from in 0..words.len() {
+                let end = words.len().min(from + CODE_WORDS_MAX);
+                let start = Start::new(base(words[from].text()), &words[from + 1..end], sure && runs, false);
+                if self.starts.len() < STARTS_MAX && self.known.insert(start.clone()) {
+                    self.starts.push(start);
+                }
+            }
+            if depth < NESTING_MAX {
+                self.quoted(text, depth, sure && runs);
+            }
+        }
+    }
+
+    /// The strings of a program in another language.
+    fn quoted(&mut self, text: &str, depth: usize, sure: bool) {
+        for quote in ['"', '\'', '`'] {
+            for part in text.split(quote).skip(1).step_by(2).filter(|part| part.contains(char::is_whitespace))
+            {
+                let before = self.opaque;
+                self.line(part, depth + 1, sure);
+                // A text that is no line of shell is nothing to worry about here.
+                self.opaque = before;
+            }
+        }
+    }
+}
+
+pub(super) fn is_shell(name: &str) -> bool {
+    launch::is_listed(SHELLS, name)
+}
+
+fn is_coded(name: &str) -> bool {
+    interprets(name) || launch::is_listed(EDITORS, name)
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || "_-./=@%+".contains(c)
+}
+
+/// Whether a command runs what another one of the line prints, or what it has as its input.
+fn runs_its_input(command: &Simple) -> bool {
+    const READERS: &str = "at batch crontab parallel xargs ssh tmux";
+    let fed = command.place.pipe.is_some_and(|pipe| pipe.stage > 0)
+        || command.redirects.iter().any(|redirect| redirect.way == Way::Here)
+        || command.argv.iter().any(|word| word.literal().is_none() && word.text().contains('('))
+        || matches!(command.place.within, Within::Substitution(_));
+    let runs = |word: &Word| {
+        let name = base(word.text());
+        is_shell(name) || is_coded(name) || launch::is_listed(READERS, name)
+    };
+    fed && command.argv.iter().any(runs)
+}
