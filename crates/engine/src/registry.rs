@@ -21,13 +21,12 @@ use crate::backend::{Abilities, Backend, BoxFuture, ForeignError, Offer, Session
 use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::{Birth, SessionHandle};
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
-use crate::memory::MemoryStore;
 use crate::redactor::Redactor;
 use crate::rules::{MemoryRules, Rules};
 use crate::servers::ToolServer;
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::APPROVAL;
-use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError};
+use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreFault};
 use crate::task::{Task, TaskParts};
 
 /// How often idle sessions are looked for.
@@ -67,6 +66,8 @@ pub struct RegistryParts {
     pub followers: Vec<Arc<dyn Follower>>,
     /// What the approval of a new session is, if not the usual.
     pub approval: Option<Arc<str>>,
+    /// The store lasts as long as the process does, and every new session says so.
+    pub ephemeral: bool,
 }
 
 impl RegistryParts {
@@ -80,6 +81,7 @@ impl RegistryParts {
             redactor: None,
             followers: Vec::new(),
             approval: None,
+            ephemeral: false,
         }
     }
 }
@@ -101,8 +103,7 @@ pub trait Follower: Send + Sync + 'static {
 
 pub struct Registry {
     store: Arc<dyn Store>,
-    /// Where sessions live when the store cannot be used.
-    fallback: Arc<dyn Store>,
+    ephemeral: bool,
     backend: Arc<dyn Backend>,
     approval: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
@@ -219,7 +220,7 @@ impl Registry {
         Arc::new(Self {
             approval: parts.approval,
             store: parts.store,
-            fallback: Arc::new(MemoryStore::default()),
+            ephemeral: parts.ephemeral,
             backend: parts.backend,
             clock: parts.clock,
             limits: parts.limits,
@@ -283,25 +284,14 @@ impl Registry {
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
-        let created = match self.store.create(session.clone()).await {
-            Ok(claim) => self.start(seat, claim, Arc::clone(&self.store), Start::created(servers)).await,
-            Err(StoreError::Unavailable { reason }) => {
-                let claim = self.fallback.create(session).await.map_err(OpenError::Store)?;
-                let text =
-                    format!("this session is not saved and will be gone when the server stops: {reason}");
-                let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
-                let record = Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() };
-                let start = Start { effects: vec![record], ..Start::created(servers) };
-                self.start(seat, claim, Arc::clone(&self.fallback), start).await
-            }
-            Err(error) => return Err(OpenError::Store(error)),
-        };
+        let claim = self.store.create(session).await.map_err(OpenError::Store)?;
+        let effects = self.ephemeral.then(not_saved).into_iter().collect();
+        let start = Start { effects, ..Start::created(servers) };
+        let created = self.start(seat, claim, start).await;
         if let Err(OpenError::Agent(_)) = &created {
             // A session whose agent never was there is nothing to come back to.
             self.end(&session_id).await;
-            for store in [&self.store, &self.fallback] {
-                store.delete(&session_id).await.ok();
-            }
+            self.store.delete(&session_id).await.ok();
         }
         created
     }
@@ -316,24 +306,24 @@ impl Registry {
         if let Some(handle) = self.find_live(owner, id)? {
             return Ok(handle);
         }
-        let (row, store) = self.find(owner, id).await?;
+        let row = self.find(owner, id).await?;
         self.end(id).await;
         let seat = self.make_room().await?;
-        let claim = store.claim(&row.id).await.map_err(OpenError::Store)?;
+        let claim = self.store.claim(&row.id).await.map_err(OpenError::Store)?;
         let effects = if claim.leaves_gap() { vec![events_missing()] } else { Vec::new() };
-        self.start(seat, claim, store, Start { effects, ..Start::default() }).await
+        self.start(seat, claim, Start { effects, ..Start::default() }).await
     }
 
     /// A new session that begins with everything the source has written so far.
     pub async fn fork(&self, source: &SessionId, mut wish: Wish) -> Result<SessionHandle, OpenError> {
         let servers = std::mem::take(&mut wish.servers);
-        let (row, store) = self.find(&wish.owner, source).await?;
+        let row = self.find(&wish.owner, source).await?;
         let session = self.new_session(wish, Some(row.id.clone()), row.title);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
-        let claim = store.fork(&row.id, session).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, store, Start::fresh(servers)).await
+        let claim = self.store.fork(&row.id, session).await.map_err(OpenError::Store)?;
+        self.start(seat, claim, Start::fresh(servers)).await
     }
 
     /// A new session with these events, renumbered from 1.
@@ -368,7 +358,7 @@ impl Registry {
             self.store.append(batch).await.map_err(OpenError::Store)?;
         }
         claim.next_seq = numbered.last().map_or(claim.next_seq, |last| last.seq.next());
-        self.start(seat, claim, Arc::clone(&self.store), Start::fresh(Vec::new())).await
+        self.start(seat, claim, Start::fresh(Vec::new())).await
     }
 
     /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
@@ -387,17 +377,17 @@ impl Registry {
     pub async fn delete(&self, owner: &Principal, id: &SessionId) -> Result<bool, OpenError> {
         let gate = self.gate(id);
         let _held = gate.lock().await;
-        let (row, store) = match self.find(owner, id).await {
-            Ok(found) => found,
+        let row = match self.find(owner, id).await {
+            Ok(row) => row,
             Err(OpenError::NotFound(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
         self.end(id).await;
         let followers = self.lock_followers().clone();
         for follower in &followers {
-            follower.leaving(&row, &store).await;
+            follower.leaving(&row, &self.store).await;
         }
-        let deleted = store.delete(&row.id).await.map_err(OpenError::Store)?;
+        let deleted = self.store.delete(&row.id).await.map_err(OpenError::Store)?;
         if deleted {
             for follower in &followers {
                 follower.deleted(&row.id).await;
@@ -419,13 +409,13 @@ impl Registry {
         {
             return Ok(());
         }
-        let (row, store) = self.find(owner, id).await?;
+        let row = self.find(owner, id).await?;
         let title = self.title_without_secrets(title.into());
-        store.rename(&row.id, &title).await.map_err(OpenError::Store)
+        self.store.rename(&row.id, &title).await.map_err(OpenError::Store)
     }
 
     pub async fn row(&self, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
-        self.find(owner, id).await.map(|(row, _)| row)
+        self.find(owner, id).await
     }
 
     /// Stored events, without opening the session.
@@ -436,24 +426,26 @@ impl Registry {
         after: Seq,
         page: Page,
     ) -> Result<Vec<Arc<Event>>, OpenError> {
-        let (row, store) = self.find(owner, id).await?;
-        store.read(&row.id, after, page).await.map_err(OpenError::Store)
+        let row = self.find(owner, id).await?;
+        self.store.read(&row.id, after, page).await.map_err(OpenError::Store)
     }
 
-    /// Newest activity first, stored and unsaved sessions together.
+    /// Newest activity first.
     pub async fn list(&self, query: ListQuery) -> Result<Vec<Listed>, OpenError> {
-        let limit = query.limit;
-        let mut rows = match self.store.list(query.clone()).await {
-            Ok(rows) => rows,
-            Err(StoreError::Unavailable { .. }) => Vec::new(),
-            Err(error) => return Err(OpenError::Store(error)),
-        };
-        rows.extend(self.fallback.list(query).await.map_err(OpenError::Store)?);
-        rows.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
-        rows.truncate(limit);
+        let rows = self.store.list(query).await.map_err(OpenError::Store)?;
         let rooms = self.lock_rooms();
         let live = |id: &SessionId| rooms.live.get(id).is_some_and(|live| !live.handle.is_closed());
         Ok(rows.into_iter().map(|row| Listed { live: live(&row.id), row }).collect())
+    }
+
+    /// Nothing is saved, as whoever started the process wants it.
+    pub fn is_ephemeral(&self) -> bool {
+        self.ephemeral
+    }
+
+    /// Whether sessions can be kept at this moment, and if not, why.
+    pub async fn check_store(&self) -> Result<(), StoreFault> {
+        self.store.check().await
     }
 
     /// Changes whenever a session is opened or deleted.
@@ -541,7 +533,6 @@ impl Registry {
         &self,
         seat: Seat<'_>,
         claim: Claim,
-        store: Arc<dyn Store>,
         Start { fresh, awaited, mut effects, servers }: Start,
     ) -> Result<SessionHandle, OpenError> {
         let mut row = claim.row;
@@ -558,7 +549,7 @@ impl Registry {
         let Offer { settings, commands, free_modes } = self.offer_read(row.cwd.clone()).await;
         let mut session = Session::new(settings.into(), row.cwd.clone(), row.title.clone(), unattended);
         session.free_modes(free_modes);
-        let replay_from = observe_all(&mut session, store.as_ref(), &row.id).await?;
+        let replay_from = observe_all(&mut session, self.store.as_ref(), &row.id).await?;
         effects.extend(session.recover());
         effects.extend(session.align(&row.cwd, row.title.as_ref()));
         effects.extend(session.leave_lost_mode());
@@ -575,7 +566,7 @@ impl Registry {
             updated_at: row.updated_at,
             session,
             commands: commands.into(),
-            store,
+            store: Arc::clone(&self.store),
             backend: {
                 let backend = Arc::clone(&self.backend);
                 Box::new(move |context| backend.open(spec, context))
@@ -634,16 +625,9 @@ impl Registry {
         }
     }
 
-    async fn find(
-        &self,
-        owner: &Principal,
-        id: &SessionId,
-    ) -> Result<(SessionRow, Arc<dyn Store>), OpenError> {
-        if let Ok(row) = self.fallback.find(id).await {
-            return self.owned(row, owner, id).map(|row| (row, Arc::clone(&self.fallback)));
-        }
+    async fn find(&self, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
         match self.store.find(id).await {
-            Ok(row) => self.owned(row, owner, id).map(|row| (row, Arc::clone(&self.store))),
+            Ok(row) => self.owned(row, owner, id),
             Err(StoreError::NotFound) => Err(OpenError::NotFound(id.clone())),
             Err(error) => Err(OpenError::Store(error)),
         }
@@ -751,6 +735,13 @@ impl Live {
 fn events_missing() -> Effect {
     let text = "the machine or its disk stopped without warning; what happened here in the last moments \
                 before that may be missing";
+    let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+    Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() }
+}
+
+/// What a session begins with where nothing is saved.
+fn not_saved() -> Effect {
+    let text = "this session is not saved: the server keeps everything in memory, and it is gone when the server stops";
     let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
     Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() }
 }

@@ -49,6 +49,43 @@ pub trait Store: Send + Sync + 'static {
 
     /// Sets the title of a session nobody has open.
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()>;
+
+    /// Whether sessions can be kept at this moment. A store that could not be used tries again here, but
+    /// not more often than makes sense. A store that has nothing to fail is always well.
+    fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Why a store cannot be used, in parts: whoever may ask about readiness need not know where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreFault {
+    pub path: Option<PathBuf>,
+    pub cause: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+impl StoreFault {
+    /// The fault without the place where the store is.
+    pub fn brief(&self) -> String {
+        format!("{}; {}", self.cause, self.fix)
+    }
+}
+
+impl std::fmt::Display for StoreFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", path.display())?;
+        }
+        write!(f, "{}; {}", self.cause, self.fix)
+    }
+}
+
+impl From<StoreFault> for StoreError {
+    fn from(fault: StoreFault) -> Self {
+        Self::Unavailable { reason: fault.to_string() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Sessions come, go, come back, and are never mixed up.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Limits, Stop};
@@ -342,8 +343,8 @@ async fn two_sessions_know_nothing_of_each_other() {
 
 /// C20.
 #[tokio::test]
-async fn without_a_store_a_session_works_and_says_once_that_it_is_not_saved() {
-    let setup = Setup { keep: Keep::Nowhere, ..Setup::offline() };
+async fn an_ephemeral_session_works_and_says_once_that_it_is_not_saved() {
+    let setup = Setup { keep: Keep::Ephemeral(Arc::default()), ..Setup::offline() };
     check(setup, async |_, mut client| {
         let id = client.new_session().await;
         assert_eq!(client.prompt(&id, "hello").await, "end_turn");
@@ -355,13 +356,34 @@ async fn without_a_store_a_session_works_and_says_once_that_it_is_not_saved() {
         assert_eq!(ids(&list(&mut client, json!({})).await), [&id]);
     })
     .await;
-    let setup = Setup { keep: Keep::Nowhere, ..Setup::offline() };
+    let setup = Setup { keep: Keep::Ephemeral(Arc::default()), ..Setup::offline() };
     run(setup, async |server| {
         let mut client = server.connect();
         let abilities = json!({ "session": { "notices": {} } });
         client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": abilities })).await;
         client.new_session().await;
         assert_eq!(client.next_update_of("notice").await["severity"], "warning");
+    })
+    .await;
+}
+
+/// Nothing may look saved that is not: without a store nothing is opened, created or listed.
+#[tokio::test]
+async fn without_a_store_requests_are_refused_with_the_reason() {
+    let setup = Setup { keep: Keep::Nowhere, ..Setup::offline() };
+    run(setup, async |server| {
+        let mut client = server.client().await;
+        let cwd = server.workspace();
+        for (method, params) in [
+            ("session/new", json!({ "cwd": cwd, "mcpServers": [] })),
+            ("session/list", json!({})),
+            ("session/load", json!({ "sessionId": "s", "cwd": cwd, "mcpServers": [] })),
+            ("session/prompt", json!({ "sessionId": "s", "prompt": [{ "type": "text", "text": "hi" }] })),
+        ] {
+            let message = client.refused(method, params).await.message;
+            assert!(message.contains("the session store cannot be used"), "{method}: {message}");
+            assert!(message.contains("sessions.db") && message.contains("--ephemeral"), "{method}: {message}");
+        }
     })
     .await;
 }

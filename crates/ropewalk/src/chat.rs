@@ -107,6 +107,7 @@ fn has_own_guards(guard: &GuardOptions) -> bool {
         || !guard.add_dir.is_empty()
         || guard.allowed_tools.is_some()
         || guard.no_rules
+        || guard.ephemeral
         || guard.os_sandbox != OsSandbox::Auto
         || guard.permission_mode.is_some()
         || guard.full_auto

@@ -264,6 +264,10 @@ pub struct GuardOptions {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = OsSandbox::Auto)]
     pub os_sandbox: OsSandbox,
 
+    /// Keep everything in memory: nothing is saved or audited, and sessions are gone when this program ends
+    #[arg(long)]
+    pub ephemeral: bool,
+
     #[arg(long, value_name = "PRESET", hide = true)]
     pub permission_mode: Option<String>,
     #[arg(long, hide = true)]

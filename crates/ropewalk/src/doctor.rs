@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use engine::Store;
 use guard::{RuleDamage, Rulebook};
 use sandbox::Ability;
 use serde_json::{Value, json};
+use store::SqliteStore;
 
 use crate::cli::{DoctorOptions, GuardOptions};
 use crate::guards::{self, Guards};
@@ -34,6 +36,7 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 
 async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
     let mut findings = kept();
+    findings.push(session_store().await);
     let ability = ability().await?;
     findings.extend(enforced(&ability));
     let well = findings.iter().all(|finding| finding.outcome.is_ok() || finding.optional);
@@ -94,6 +97,22 @@ fn rules() -> Result<Vec<RuleDamage>, Trouble> {
     let book = Rulebook::new(paths::rules()?);
     drop(book.sources(&run::folder(None)?));
     Ok(book.damage())
+}
+
+/// Whether sessions can be kept. A store that is not there yet is not made for this.
+async fn session_store() -> Finding {
+    let look = async {
+        let path = paths::sessions().map_err(|trouble| trouble.text())?;
+        let there = path.try_exists().map_err(|error| format!("{}: {error}", path.display()))?;
+        if !there {
+            return Ok(format!("{} is made with the first session", path.display()));
+        }
+        let store = SqliteStore::open(path.clone(), store::Options { warm: true, ..store::Options::default() });
+        store.check().await.map_err(|fault| fault.to_string())?;
+        Ok(path.display().to_string())
+    };
+    let fix = "no session can be opened or made until then; --ephemeral works without saving";
+    Finding { name: "session store", outcome: look.await, fix, optional: false }
 }
 
 fn enforced(ability: &Ability) -> Vec<Finding> {

@@ -27,6 +27,8 @@ pub struct Guards {
     pub approval_once: Option<Arc<str>>,
     /// The project's instruction files are left alone.
     pub no_rules: bool,
+    /// Nothing is kept: sessions last as long as the process does.
+    pub ephemeral: bool,
     /// No other tools, if there is a list.
     pub allowed_tools: Option<Vec<Arc<str>>>,
     pub config: Config,
@@ -62,6 +64,7 @@ impl Guards {
             },
             approval_once: None,
             no_rules: options.no_rules,
+            ephemeral: options.ephemeral,
             allowed_tools: options.allowed_tools.as_deref().map(agent::tools_named).transpose().map_err(
                 |wrong| {
                     Trouble::usage(wrong).fix("name some of them after --allowed-tools, with commas between")
@@ -111,6 +114,7 @@ impl Guards {
             approval: None,
             approval_once: None,
             no_rules: false,
+            ephemeral: false,
             allowed_tools: None,
             config: Config::default(),
             models: Models::offline(),

@@ -61,6 +61,10 @@ async fn in_registry(
     content: Vec<Content>,
 ) -> Result<ExitCode, Trouble> {
     let mut stop = Stops::new()?;
+    if options.guard.ephemeral && again(options).is_some() {
+        return Err(Trouble::usage("--ephemeral keeps no session to go on with")
+            .fix("leave --ephemeral out, or --resume and --continue"));
+    }
     let mut guards = Guards::of_one_run(&options.guard)?;
     guards.must_hold_here(&options.guard).await?;
     choose_agent(&mut guards, options)?;

@@ -21,7 +21,7 @@ use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::shelf::Shelf;
 use crate::trouble::Trouble;
-use crate::{audit, mcp, paths, secrets};
+use crate::{audit, mcp, paths, secrets, terminal};
 
 /// A registry for looking at sessions; nothing that happens in it is audited. `warm` for servers, whose
 /// first session should not wait for the disk.
@@ -34,7 +34,8 @@ pub fn registry(limits: Limits, warm: bool, guards: &Guards) -> Result<Arc<Regis
 pub fn passing(limits: Limits, guards: &Guards) -> Result<Arc<Registry>, Trouble> {
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     let parts = parts(limits, false, guards, &rules)?;
-    Ok(Registry::new(RegistryParts { store: Arc::new(MemoryStore::default()), ..parts }))
+    let store = Arc::new(MemoryStore::default());
+    Ok(Registry::new(RegistryParts { store, ephemeral: false, ..parts }))
 }
 
 /// A registry and what audits it.
@@ -62,8 +63,6 @@ fn watched(
     meters: Option<&Meters>,
     pushes: Option<Arc<dyn Follower>>,
 ) -> Result<Audited, Trouble> {
-    let folder = paths::audit()?;
-    let key = Key::load_or_create(&paths::audit_key()?, &folder);
     let rules = Arc::new(Rulebook::new(paths::rules()?));
     let mut parts = parts(limits, warm, guards, &rules)?;
     if let Some(meters) = meters {
@@ -71,19 +70,26 @@ fn watched(
         parts.store = meters.metrics.timed(parts.store);
     }
     parts.followers.extend(pushes);
+    if guards.ephemeral {
+        let text = "nothing is saved or audited (--ephemeral): sessions are gone when this program ends";
+        terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
+        return Ok((Registry::new(parts), None));
+    }
     parts.followers.push(Arc::new(ForgetsUndo { folder: paths::undo()? }));
-    let key = match key {
-        // Where nothing can be kept, neither can sessions: they last as long as the process does.
+    let (folder, key_path) = (paths::audit()?, paths::audit_key()?);
+    let key = match Key::load_or_create(&key_path, &folder) {
+        // Where no key can be made, no session can be kept either, so nothing happens that is not audited.
+        // When the disk has room again, both can.
         Err(error @ KeyError::Unmade(..)) if !paths::names_audit_key() => {
-            let error = Trouble::key(error);
-            error.warn("nothing is audited");
-            return Ok((Registry::new(parts), None));
+            Trouble::key(error).warn("the audit cannot be written");
+            None
         }
-        key => key.map_err(Trouble::key)?,
+        key => Some(key.map_err(Trouble::key)?),
     };
     let audit = Audit::start(AuditParts {
         folder,
         key,
+        key_path,
         store: Arc::clone(&parts.store),
         clock: Arc::clone(&parts.clock),
         settings: first_settings(&parts),
@@ -152,8 +158,12 @@ fn parts(
     guards: &Guards,
     rules: &Arc<Rulebook>,
 ) -> Result<RegistryParts, Trouble> {
-    let options = store::Options { warm, ..store::Options::default() };
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(paths::sessions()?, options));
+    let store: Arc<dyn Store> = if guards.ephemeral {
+        Arc::new(MemoryStore::default())
+    } else {
+        let options = store::Options { warm, ..store::Options::default() };
+        Arc::new(SqliteStore::open(paths::sessions()?, options))
+    };
     let backend: Arc<dyn Backend> = match &guards.outside {
         Some(outside) => outside.backend(),
         None => Arc::new(own_agent(guards, rules)?),
@@ -164,6 +174,7 @@ fn parts(
         rules: Arc::clone(rules) as Arc<dyn engine::Rules>,
         approval: guards.approval.clone(),
         redactor: Some(secrets::redactor()?),
+        ephemeral: guards.ephemeral,
         ..RegistryParts::new(store, backend, clock)
     })
 }
@@ -179,7 +190,7 @@ fn own_agent(guards: &Guards, rules: &Arc<Rulebook>) -> Result<Agent, Trouble> {
         config.shell.wall = Duration::from_secs(seconds);
     }
     config.rules = Some(Arc::clone(rules));
-    config.undo = Some(paths::undo()?);
+    config.undo = if guards.ephemeral { None } else { Some(paths::undo()?) };
     config.knowledge = paths::knowledge(guards.no_rules);
     config.allowed_tools = guards.allowed_tools.clone();
     config.titles_by_model = true;

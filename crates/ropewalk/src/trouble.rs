@@ -96,10 +96,8 @@ impl Trouble {
                     .because("only one program at a time may write to a session")
                     .fix("wait until that turn ends, or go on in a copy: ropewalk sessions fork ID")
             }
-            OpenError::Store(error @ StoreError::Unavailable { .. }) => {
-                Self::failed("the sessions cannot be read")
-                    .because(error)
-                    .fix("check that you may write to that folder, or choose another with ROPEWALK_HOME")
+            OpenError::Store(StoreError::Unavailable { reason }) => {
+                Self::failed("the session store cannot be used").because(reason).fix("ropewalk doctor")
             }
             OpenError::Store(error) => Self::failed("the session cannot be used").because(error),
             OpenError::Stopping | OpenError::LimitReached(_) => Self::failed(error.to_string()),

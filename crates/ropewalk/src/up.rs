@@ -130,7 +130,9 @@ fn welcome(link: &str, shared: &Shared, open: &Open, (who, thinks): &(&str, Stri
     let mut line = |name: &str, said: &str| text.push_str(&format!("  {name:9} {said}\n"));
     line("folder", &shared.rules.home_dir.to_string_lossy());
     line(who, thinks);
-    if let Ok(sessions) = paths::sessions() {
+    if shared.registry.is_ephemeral() {
+        line("sessions", "in memory only, gone when this ends (--ephemeral)");
+    } else if let Ok(sessions) = paths::sessions() {
         line("sessions", &sessions.to_string_lossy());
     }
     line("link", "ropewalk link prints another");

@@ -47,7 +47,10 @@ const QUEUE_MAX: usize = 256;
 pub struct AuditParts {
     /// The folder of the chain.
     pub folder: PathBuf,
-    pub key: Key,
+    /// None if it could not be made yet. It is tried again when there is something to write.
+    pub key: Option<Key>,
+    /// Where the key is, or is to be.
+    pub key_path: PathBuf,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
     /// What a session starts with, if its log does not say otherwise.
@@ -90,6 +93,7 @@ impl Audit {
         let writer = Writer {
             folder: parts.folder,
             key: parts.key,
+            key_path: parts.key_path,
             clock: Arc::clone(&parts.clock),
             retention_days: parts.retention_days,
             trouble: Arc::clone(&trouble),

@@ -3,7 +3,7 @@
 //! Two threads do all the work. The writer owns the only connection that writes and commits whatever
 //! is queued as one group; the reader has a read-only connection of its own, so a long read never
 //! delays a commit. Opening returns at once: the file is opened on the writer's thread, and if that
-//! fails, every call says why.
+//! fails, every call says why, and the calls that come later try again.
 //!
 //! **Invariant:** a call is answered after its transaction is committed, never before.
 //! **Invariant:** several processes may share the file; what one may append is fenced by the epoch in
@@ -11,6 +11,7 @@
 
 mod append;
 mod blob;
+mod condition;
 mod owner;
 mod reader;
 mod recent;
@@ -27,11 +28,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use engine::{
-    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store, StoreError,
-    StoreResult,
+    Batch, BoxFuture, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store,
+    StoreError, StoreFault, StoreResult,
 };
 use tokio::sync::{mpsc, oneshot};
 
+use self::condition::Condition;
 use self::reader::Reader;
 use self::request::{Answer, Read, Write};
 use self::writer::Writer;
@@ -64,6 +66,7 @@ pub struct SqliteStore {
     reads: Option<mpsc::Sender<Read>>,
     writer: Option<JoinHandle<()>>,
     reader: Option<JoinHandle<()>>,
+    condition: Arc<Condition>,
 }
 
 impl SqliteStore {
@@ -71,11 +74,12 @@ impl SqliteStore {
     pub fn open(path: PathBuf, options: Options) -> Self {
         let (writes, write_queue) = mpsc::channel(QUEUE_MAX);
         let (reads, read_queue) = mpsc::channel(QUEUE_MAX);
-        let (opened, when_opened) = std::sync::mpsc::sync_channel(1);
-        let reader_path = path.clone();
-        let writer = spawn("store-writer", move || Writer::run(path, options, write_queue, opened));
-        let reader = spawn("store-reader", move || Reader::run(reader_path, read_queue, when_opened));
-        Self { writes: Some(writes), reads: Some(reads), writer, reader }
+        let condition = Arc::<Condition>::default();
+        let (reader_path, shared) = (path.clone(), Arc::clone(&condition));
+        let writer = spawn("store-writer", move || Writer::run(path, options, write_queue, shared));
+        let shared = Arc::clone(&condition);
+        let reader = spawn("store-reader", move || Reader::run(reader_path, read_queue, &shared));
+        Self { writes: Some(writes), reads: Some(reads), writer, reader, condition }
     }
 
     fn write<T: Send + 'static>(&self, make: impl FnOnce(Answer<T>) -> Write) -> StoreResult<'static, T> {
@@ -85,7 +89,17 @@ impl SqliteStore {
 
     fn read<T: Send + 'static>(&self, make: impl FnOnce(Answer<T>) -> Read) -> StoreResult<'static, T> {
         let (answer, answered) = oneshot::channel();
-        ask(self.reads.clone(), make(answer), answered)
+        let read = ask(self.reads.clone(), make(answer), answered);
+        if self.condition.is_readable() {
+            return read;
+        }
+        // The writer opens the file, and tries again if it could not.
+        let opened = self.write(|answer| Write::Check { answer });
+        let condition = Arc::clone(&self.condition);
+        Box::pin(async move {
+            let outcome = opened.await;
+            if condition.is_readable() { read.await } else { Err(outcome.err().unwrap_or_else(gone)) }
+        })
     }
 }
 
@@ -118,12 +132,15 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<
     }
 }
 
+fn gone() -> StoreError {
+    StoreError::Unavailable { reason: "its thread has ended".to_owned() }
+}
+
 fn ask<R: Send + 'static, T: Send + 'static>(
     queue: Option<mpsc::Sender<R>>,
     request: R,
     answered: oneshot::Receiver<Result<T, StoreError>>,
 ) -> StoreResult<'static, T> {
-    let gone = || StoreError::Unavailable { reason: "its thread has ended".to_owned() };
     Box::pin(async move {
         let queue = queue.ok_or_else(gone)?;
         queue.send(request).await.map_err(|_| gone())?;
@@ -170,5 +187,20 @@ impl Store for SqliteStore {
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
         self.write(|answer| Write::Rename { id: id.clone(), title: title.to_owned(), answer })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
+        Box::pin(async move {
+            let outcome = self.write(|answer| Write::Check { answer }).await;
+            match (outcome, self.condition.fault()) {
+                (Ok(()), _) => Ok(()),
+                (Err(_), Some(fault)) => Err(fault),
+                (Err(error), None) => Err(StoreFault {
+                    path: None,
+                    cause: error.to_string(),
+                    fix: "start ropewalk again".to_owned(),
+                }),
+            }
+        })
     }
 }

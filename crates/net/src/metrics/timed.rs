@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Batch, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store, StoreResult,
+    Batch, BoxFuture, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store,
+    StoreFault, StoreResult,
 };
 
 use super::Metrics;
@@ -59,5 +60,9 @@ impl Store for Timed {
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {
         self.store.rename(id, title)
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
+        self.store.check()
     }
 }

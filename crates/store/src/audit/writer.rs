@@ -49,7 +49,8 @@ pub(super) enum Job {
 
 pub(super) struct Writer {
     pub folder: PathBuf,
-    pub key: Key,
+    pub key: Option<Key>,
+    pub key_path: PathBuf,
     pub clock: Arc<dyn Clock>,
     pub retention_days: u32,
     pub trouble: Arc<Mutex<Option<String>>>,
@@ -134,8 +135,12 @@ impl Desk {
 
     fn chain(&mut self) -> io::Result<&mut Chain> {
         if self.chain.is_none() {
-            let Writer { folder, key, retention_days, .. } = &self.writer;
-            self.chain = Some(Chain::open(folder, key.clone(), *retention_days)?);
+            let Writer { folder, key, key_path, retention_days, .. } = &mut self.writer;
+            let key = match key {
+                Some(key) => key.clone(),
+                None => key.insert(Key::load_or_create(key_path, folder).map_err(io::Error::other)?).clone(),
+            };
+            self.chain = Some(Chain::open(folder, key, *retention_days)?);
         }
         self.chain.as_mut().ok_or_else(|| io::Error::other("the chain is not open"))
     }

@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, Timestamp, TurnId};
+use engine::{
+    Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp, TurnId,
+};
 use rusqlite::{Connection, OptionalExtension, Row};
 use tokio::sync::mpsc::Receiver;
 use wire::record;
 
 use super::blob::Fetcher;
+use super::condition::{self, Condition};
 use super::owner::Owners;
 use super::recent::Recent;
 use super::request::{Read, damaged, reply};
@@ -23,20 +26,20 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Serves the queue until nobody can write to it any more. The file is the writer's to create, so
-    /// it is opened when the writer has opened it.
-    pub(super) fn run(
-        path: PathBuf,
-        mut queue: Receiver<Read>,
-        opened: std::sync::mpsc::Receiver<Result<(), String>>,
-    ) {
+    /// it is opened when the writer has opened it, and again when the writer did so again.
+    pub(super) fn run(path: PathBuf, mut queue: Receiver<Read>, condition: &Condition) {
         let mut reader = None;
-        let ready = opened.recv().unwrap_or_else(|_| Err("its thread has ended".to_owned()));
+        let mut opened = 0;
         while let Some(request) = queue.blocking_recv() {
+            if condition.opened() != opened {
+                reader = None;
+                opened = condition.opened();
+            }
             if reader.is_none() {
-                match ready.clone().and_then(|()| Self::open(&path)) {
+                match Self::open(&path) {
                     Ok(opened) => reader = Some(opened),
-                    Err(reason) => {
-                        request.refuse(StoreError::Unavailable { reason });
+                    Err(fault) => {
+                        request.refuse(fault.into());
                         continue;
                     }
                 }
@@ -47,11 +50,11 @@ impl Reader {
         }
     }
 
-    fn open(path: &Path) -> Result<Self, String> {
+    fn open(path: &Path) -> Result<Self, StoreFault> {
         let connection = schema::open_for_reading(path);
         connection
             .map(|connection| Self { connection, owners: Owners::beside(path), recent: Recent::default() })
-            .map_err(|error| format!("{}: {error}", path.display()))
+            .map_err(|error| condition::of_sqlite(path, &error))
     }
 
     fn serve(&mut self, request: Read) {

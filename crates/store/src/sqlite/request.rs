@@ -17,6 +17,8 @@ pub(super) enum Write {
     Fork { source: SessionId, session: NewSession, answer: Answer<Claim> },
     Delete { id: SessionId, answer: Answer<bool> },
     Rename { id: SessionId, title: String, answer: Answer<()> },
+    /// Looks whether anything can be written.
+    Check { answer: Answer<()> },
 }
 
 impl Write {
@@ -25,10 +27,18 @@ impl Write {
             Self::Create { answer, .. } | Self::Claim { answer, .. } | Self::Fork { answer, .. } => {
                 reply(answer, Err(error));
             }
-            Self::Release { answer, .. } | Self::Append { answer, .. } | Self::Rename { answer, .. } => {
-                reply(answer, Err(error));
-            }
+            Self::Release { answer, .. }
+            | Self::Append { answer, .. }
+            | Self::Rename { answer, .. }
+            | Self::Check { answer } => reply(answer, Err(error)),
             Self::Delete { answer, .. } => reply(answer, Err(error)),
+        }
+    }
+
+    /// Answers a check.
+    pub(super) fn approve(self) {
+        if let Self::Check { answer } = self {
+            reply(answer, Ok(()));
         }
     }
 
@@ -41,7 +51,8 @@ impl Write {
             | Self::Release { .. }
             | Self::Fork { .. }
             | Self::Delete { .. }
-            | Self::Rename { .. } => 1,
+            | Self::Rename { .. }
+            | Self::Check { .. } => 1,
         }
     }
 }
@@ -77,6 +88,8 @@ pub(super) enum Failure {
 
 pub(super) struct Loss {
     pub(super) reason: String,
+    /// What SQLite said, where it was SQLite.
+    pub(super) error: Option<rusqlite::Error>,
     /// The disk itself failed: what it holds is not known any more, and trying again would only
     /// hide that.
     pub(super) disk: bool,
@@ -97,7 +110,7 @@ impl From<rusqlite::Error> for Failure {
 impl From<rusqlite::Error> for Loss {
     fn from(error: rusqlite::Error) -> Self {
         let disk = error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure);
-        Self { reason: error.to_string(), disk }
+        Self { reason: error.to_string(), error: Some(error), disk }
     }
 }
 

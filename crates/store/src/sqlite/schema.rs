@@ -8,7 +8,10 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use engine::StoreFault;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::condition;
 
 /// Another process may hold the write lock for a group, a checkpoint or the copy of a long session.
 /// A session whose write is given up ends, so patience is cheaper.
@@ -87,22 +90,39 @@ const STEPS: [&str; 3] = [
 
 const LAYOUT: usize = STEPS.len();
 
-/// Opens the file for the writer. The error is a phrase that names the path.
-pub(super) fn open_for_writing(path: &Path) -> Result<Connection, String> {
-    let named = |cause: &dyn std::fmt::Display| format!("{}: {cause}", path.display());
-    prepare_file(path).map_err(|error| named(&error))?;
-    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| named(&error))?;
-    patiently(|| set_up(&connection)).map_err(|error| named(&error))?;
-    let found = layout_of(&connection).map_err(|error| named(&error))?;
+/// Opens the file for the writer. `make`: a file that is not there is made.
+pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, StoreFault> {
+    let failed = |error| condition::of_sqlite(path, &error);
+    if make {
+        prepare_file(path).map_err(|error| condition::of_io(path, &error))?;
+    } else if !path.try_exists().map_err(|error| condition::of_io(path, &error))? {
+        return Err(condition::gone(path));
+    }
+    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    patiently(|| set_up(&connection)).map_err(failed)?;
+    let found = layout_of(&connection).map_err(failed)?;
     if found > LAYOUT {
-        return Err(named(&format_args!(
-            "the file has layout {found}, written by a newer version; this version knows layouts up to {LAYOUT}"
-        )));
+        return Err(condition::newer(path, found, LAYOUT));
     }
     if found < LAYOUT {
-        migrate(&mut connection).map_err(|error| named(&error))?;
+        migrate(&mut connection).map_err(failed)?;
     }
     Ok(connection)
+}
+
+/// Makes a file whole of which some writes failed: everything in the log goes into the database, synced,
+/// and the log begins anew. Otherwise a part of the log that never reached the disk, though it can still be
+/// read from memory, would make everything after it worthless after a power cut.
+pub(super) fn renew(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("PRAGMA synchronous = FULL")?;
+    let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if busy != 0 {
+        return Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY),
+            Some("the log cannot be written back while others use it".into()),
+        ));
+    }
+    warm(connection)
 }
 
 /// Tries again while another process makes the same file: to change the journal's mode needs the file
@@ -141,7 +161,8 @@ fn prepare_file(path: &Path) -> std::io::Result<()> {
     let mut directory = DirBuilder::new();
     let mut file = OpenOptions::new();
     directory.recursive(true);
-    file.write(true).create(true).truncate(false);
+    // A file that is there is not opened: to close it again would end the locks that SQLite holds on it.
+    file.write(true).create_new(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -151,7 +172,10 @@ fn prepare_file(path: &Path) -> std::io::Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         directory.create(parent)?;
     }
-    file.open(path).map(drop)
+    match file.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {

@@ -5,16 +5,28 @@
 //! yet; otherwise it is written but not synced, which survives the death of the process. A request
 //! that is refused (a fenced writer, an unknown session) has written nothing and costs the others in
 //! its group nothing. If the transaction itself fails, the whole group fails and nothing is retried.
+//!
+//! A file that cannot be opened refuses every request, and is tried again with those that come later. A
+//! file that is no longer at its path takes nothing: what went into it would not be found again. After a
+//! failure of the disk the file is opened anew and made whole before it is written again.
+//!
+//! **Invariant:** what is answered with success was in the file at its path after the commit.
+//! **Invariant:** a session that was claimed before the file was opened anew must be claimed again: what it
+//! wrote last may not be there.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::mpsc::SyncSender;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use engine::StoreError;
-use rusqlite::Connection;
+use engine::{SessionId, StoreError, StoreFault};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 use super::Options;
 use super::append::{Reservations, Scratch, append};
+use super::condition::{self, Condition, Files, Place};
 use super::owner::Owners;
 use super::request::{Answer, Failure, Loss, Write, reply};
 use super::schema;
@@ -25,9 +37,14 @@ use super::uptime;
 /// A group is closed at so many requests or events: whoever came first should not wait for ever.
 const GROUP_REQUESTS_MAX: usize = 256;
 const GROUP_EVENTS_MAX: usize = 16 * 1024;
+/// How soon a file that could not be used is tried again, at the earliest.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Writer {
     connection: Connection,
+    path: PathBuf,
+    files: Files,
+    condition: Arc<Condition>,
     options: Options,
     /// Names the boot and the mount in which nothing that was written is lost.
     uptime: Option<String>,
@@ -37,8 +54,123 @@ pub(super) struct Writer {
     sweeps: Sweeps,
     /// Whether commits are being synced at present.
     syncing: bool,
-    /// The disk failed. What it holds is unknown, so nothing more is written.
-    failed: Option<String>,
+    /// The file must be opened anew: the disk failed, so what it holds is not known, or another file is there.
+    lost: Option<Lost>,
+    /// The file was not at its path at the last look.
+    misplaced: bool,
+    /// When something was last written for nothing but to see whether it can be.
+    probed: Option<Instant>,
+    /// Sessions that were claimed since the file was opened, and those from before.
+    claimed: HashSet<SessionId>,
+    outdated: HashSet<SessionId>,
+}
+
+/// Why the file is opened anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Disk,
+    Replaced,
+}
+
+/// How serving ended.
+enum Ended {
+    /// Nobody can ask any more.
+    Asked,
+    Lost(Lost),
+}
+
+/// Opens the file, again if need be.
+struct Opening {
+    path: PathBuf,
+    options: Options,
+    condition: Arc<Condition>,
+    /// The last attempt.
+    tried: Option<Instant>,
+    /// It was open once in this process. From then on it is not made: where it was moved away, a new
+    /// and empty one would only hide that.
+    was_open: bool,
+    disk_failed: bool,
+    outdated: HashSet<SessionId>,
+}
+
+impl Opening {
+    fn open(&mut self) -> Result<Writer, StoreFault> {
+        self.tried = Some(Instant::now());
+        let opened = schema::open_for_writing(&self.path, !self.was_open).and_then(|connection| {
+            if self.disk_failed {
+                schema::renew(&connection).map_err(|error| condition::of_sqlite(&self.path, &error))?;
+            }
+            Ok(connection)
+        });
+        let connection = opened.inspect_err(|fault| {
+            let readable = self.disk_failed && self.condition.is_readable();
+            self.condition.note_fault(fault.clone(), readable);
+        })?;
+        // Whatever was opened anew may lack what was written last, as after a power cut.
+        let uptime = if self.was_open { None } else { self.uptime() };
+        (self.was_open, self.disk_failed) = (true, false);
+        self.condition.note_opened();
+        Ok(Writer {
+            connection,
+            uptime,
+            files: Files::of(&self.path),
+            condition: Arc::clone(&self.condition),
+            options: self.options.clone(),
+            owners: Owners::beside(&self.path),
+            path: self.path.clone(),
+            reservations: Reservations::default(),
+            scratch: Scratch::default(),
+            sweeps: Sweeps::default(),
+            syncing: false,
+            lost: None,
+            misplaced: false,
+            probed: None,
+            claimed: HashSet::new(),
+            outdated: std::mem::take(&mut self.outdated),
+        })
+    }
+
+    fn uptime(&self) -> Option<String> {
+        let mount = self.options.mount.as_deref().map(str::to_owned).or_else(|| uptime::mount_of(&self.path));
+        uptime::name(self.options.boot.as_deref(), mount.as_deref())
+    }
+
+    fn take_back(&mut self, mut writer: Writer, lost: Lost) {
+        self.outdated = std::mem::take(&mut writer.outdated);
+        self.outdated.extend(writer.claimed.drain());
+        self.disk_failed = lost == Lost::Disk;
+        // Another file is there already; a disk needs a moment.
+        self.tried = self.disk_failed.then(Instant::now);
+    }
+
+    /// Refuses what comes until it is time to try again; then the request that is to be tried with.
+    fn refuse_until_due(&self, queue: &mut Receiver<Write>) -> Option<Write> {
+        while let Some(request) = queue.blocking_recv() {
+            if self.tried.is_none_or(|tried| tried.elapsed() >= RETRY_AFTER) {
+                return Some(request);
+            }
+            let fault = self.condition.fault().unwrap_or_else(|| condition::gone(&self.path));
+            request.refuse(fault.into());
+        }
+        None
+    }
+}
+
+/// The log beside a file that is not ours any more must not be removed with the last connection.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let ours = match self.files.place() {
+            Place::Kept => true,
+            Place::Gone | Place::Replaced => false,
+            Place::LogGone => !condition::with_end(&self.path, "-wal").exists(),
+        };
+        if !ours {
+            let kept = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            if let Err(error) = kept {
+                tracing::warn!(%error, "the log beside the session store may be removed");
+            }
+        }
+    }
 }
 
 /// Answers a request; told an error if its group was lost.
@@ -56,57 +188,59 @@ impl Writer {
         path: PathBuf,
         options: Options,
         mut queue: Receiver<Write>,
-        opened: SyncSender<Result<(), String>>,
+        condition: Arc<Condition>,
     ) {
-        let connection = match schema::open_for_writing(&path) {
-            Ok(connection) => connection,
-            Err(reason) => {
-                tracing::error!(reason, "the session store cannot be opened");
-                drop(opened.send(Err(reason.clone())));
-                while let Some(request) = queue.blocking_recv() {
-                    request.refuse(StoreError::Unavailable { reason: reason.clone() });
+        let outdated = HashSet::new();
+        let mut opening =
+            Opening { path, options, condition, tried: None, was_open: false, disk_failed: false, outdated };
+        let mut first = None;
+        loop {
+            match opening.open() {
+                Ok(mut writer) => match writer.serve(first.take(), &mut queue) {
+                    Ended::Asked => return,
+                    Ended::Lost(lost) => opening.take_back(writer, lost),
+                },
+                Err(fault) => {
+                    if let Some(request) = first.take() {
+                        request.refuse(fault.into());
+                    }
                 }
+            }
+            first = opening.refuse_until_due(&mut queue);
+            if first.is_none() {
                 return;
             }
-        };
-        drop(opened.send(Ok(())));
-        let mount = options.mount.as_deref().map(str::to_owned).or_else(|| uptime::mount_of(&path));
-        let mut writer = Self {
-            connection,
-            uptime: uptime::name(options.boot.as_deref(), mount.as_deref()),
-            options,
-            owners: Owners::beside(&path),
-            reservations: Reservations::default(),
-            scratch: Scratch::default(),
-            sweeps: Sweeps::default(),
-            syncing: false,
-            failed: None,
-        };
-        writer.serve(&mut queue);
+        }
     }
 
-    fn serve(&mut self, queue: &mut Receiver<Write>) {
+    fn serve(&mut self, first: Option<Write>, queue: &mut Receiver<Write>) -> Ended {
         let mut settled = false;
         if self.options.warm
             && let Err(error) = schema::warm(&self.connection)
         {
-            tracing::warn!(%error, "the session store cannot be written");
+            self.note_loss(error.into());
         }
-        while let Some(first) = queue.blocking_recv() {
+        let mut next = first.or_else(|| queue.blocking_recv());
+        while let Some(first) = next {
             self.commit(group_after(first, queue));
-            if !settled {
+            if !settled && self.lost.is_none() {
                 settled = true;
                 self.take_up_leftovers();
             }
-            while !self.sweeps.is_empty() {
+            while !self.sweeps.is_empty() && self.lost.is_none() {
                 self.sweep();
                 match queue.try_recv() {
                     Ok(first) => self.commit(group_after(first, queue)),
                     Err(TryRecvError::Empty) => {}
-                    Err(TryRecvError::Disconnected) => return,
+                    Err(TryRecvError::Disconnected) => return Ended::Asked,
                 }
             }
+            if let Some(lost) = self.lost {
+                return Ended::Lost(lost);
+            }
+            next = queue.blocking_recv();
         }
+        Ended::Asked
     }
 
     /// What dead processes left behind. Done after the first group, so that no start waits for it.
@@ -126,26 +260,35 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, group: Vec<Write>) {
-        if let Some(reason) = &self.failed {
-            for request in group {
-                request.refuse(StoreError::Write { reason: reason.clone() });
+    fn commit(&mut self, mut group: Vec<Write>) {
+        if let Err(fault) = self.look() {
+            group.into_iter().for_each(|request| request.refuse(fault.clone().into()));
+            return;
+        }
+        for check in group.extract_if(.., |request| matches!(request, Write::Check { .. })) {
+            match self.probe() {
+                Ok(()) => check.approve(),
+                Err(fault) => check.refuse(fault.into()),
             }
+        }
+        if group.is_empty() {
             return;
         }
         let mut requests = group.into_iter();
         let mut finishes = Vec::with_capacity(requests.len());
         let outcome = self.transact(&mut requests, &mut finishes);
         let error = match outcome {
-            Ok(()) => None,
+            // What was written into a file that is not at its path is not kept.
+            Ok(()) => self.look().err().map(StoreError::from),
             Err(loss) => {
                 drop(self.connection.execute_batch("ROLLBACK"));
                 tracing::error!(reason = loss.reason, "a group of writes is lost");
-                let error = StoreError::Write { reason: loss.reason.clone() };
-                self.note_loss(loss);
-                Some(error)
+                Some(StoreError::Write { reason: self.note_loss(loss) })
             }
         };
+        if error.is_none() {
+            self.condition.note_well();
+        }
         for finish in finishes {
             match (finish, &error) {
                 (Finish::Tell(tell), error) => tell(error.as_ref()),
@@ -158,11 +301,58 @@ impl Writer {
         }
     }
 
-    fn note_loss(&mut self, loss: Loss) {
+    /// Whether the file is still at its path.
+    fn look(&mut self) -> Result<(), StoreFault> {
+        let fault = match self.files.place() {
+            Place::Kept => {
+                if std::mem::take(&mut self.misplaced) {
+                    self.condition.note_well();
+                }
+                return Ok(());
+            }
+            Place::Gone => condition::gone(&self.path),
+            Place::LogGone => condition::log_gone(&self.path),
+            Place::Replaced => {
+                self.lost = Some(Lost::Replaced);
+                condition::replaced(&self.path)
+            }
+        };
+        self.misplaced = true;
+        self.reservations.forget_all();
+        self.condition.note_fault(fault.clone(), false);
+        Err(fault)
+    }
+
+    /// Where the last write failed, whether another one does.
+    fn probe(&mut self) -> Result<(), StoreFault> {
+        let Some(fault) = self.condition.fault() else { return Ok(()) };
+        if self.lost.is_some() || self.probed.is_some_and(|probed| probed.elapsed() < RETRY_AFTER) {
+            return Err(fault);
+        }
+        self.probed = Some(Instant::now());
+        match self.set_syncing(true).and_then(|()| schema::warm(&self.connection)) {
+            Ok(()) => {
+                self.condition.note_well();
+                Ok(())
+            }
+            Err(error) => {
+                self.note_loss(error.into());
+                Err(self.condition.fault().unwrap_or(fault))
+            }
+        }
+    }
+
+    /// Notes what a failure means for what comes after it, and answers what to tell.
+    fn note_loss(&mut self, loss: Loss) -> String {
         self.reservations.forget_all();
         if loss.disk {
-            self.failed = Some(format!("an earlier write failed: {}", loss.reason));
+            self.lost = Some(Lost::Disk);
         }
+        let Some(error) = loss.error.filter(is_of_the_store) else { return loss.reason };
+        let fault = condition::of_sqlite(&self.path, &error);
+        let told = fault.to_string();
+        self.condition.note_fault(fault, true);
+        told
     }
 
     fn transact(
@@ -187,7 +377,7 @@ impl Writer {
             Write::Append { batch, .. } => batch.sync || !self.reservations.cover(batch),
             // A lost creation takes its id along, and the first append after a claim is synced, and the
             // claim with it.
-            Write::Create { .. } | Write::Claim { .. } => false,
+            Write::Create { .. } | Write::Claim { .. } | Write::Check { .. } => false,
             Write::Release { .. } | Write::Fork { .. } | Write::Delete { .. } | Write::Rename { .. } => true,
         }
     }
@@ -207,12 +397,25 @@ impl Writer {
         match request {
             Write::Create { session, answer } => {
                 let created = session::create(connection, identity, &session);
+                self.claimed.insert(session.id);
                 settle(answer, created.inspect(|claim| self.reservations.note_new(claim)))
             }
-            Write::Claim { id, answer } => settle(answer, session::claim(connection, identity, &id)),
+            Write::Claim { id, answer } => {
+                let claimed = session::claim(connection, identity, &id);
+                if claimed.is_ok() {
+                    self.outdated.remove(&id);
+                    self.claimed.insert(id);
+                }
+                settle(answer, claimed)
+            }
             Write::Release { id, epoch, answer } => {
                 self.reservations.forget(&id);
+                self.claimed.remove(&id);
                 settle(answer, session::release(connection, &id, epoch))
+            }
+            Write::Append { batch, answer } if self.outdated.contains(&batch.session) => {
+                let reason = "the session store was opened anew; open the session again".to_owned();
+                settle(answer, Err(StoreError::Write { reason }.into()))
             }
             Write::Append { batch, answer } => {
                 let appended = append(connection, &batch, sync, &mut self.scratch);
@@ -222,6 +425,7 @@ impl Writer {
             }
             Write::Fork { source, session, answer } => {
                 let forked = session::fork(connection, identity, &source, &session);
+                self.claimed.insert(session.id);
                 settle(answer, forked.inspect(|claim| self.reservations.note_new(claim)))
             }
             Write::Delete { id, answer } => {
@@ -233,8 +437,17 @@ impl Writer {
                 }
             }
             Write::Rename { id, title, answer } => settle(answer, session::rename(connection, &id, &title)),
+            Write::Check { answer } => settle(answer, Ok(())),
         }
     }
+}
+
+/// Whether the store is to blame, not what it was asked to write.
+fn is_of_the_store(error: &rusqlite::Error) -> bool {
+    !matches!(
+        error.sqlite_error_code(),
+        None | Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch)
+    )
 }
 
 fn group_after(first: Write, queue: &mut Receiver<Write>) -> Vec<Write> {

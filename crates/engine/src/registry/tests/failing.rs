@@ -7,13 +7,13 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::{House, end_of, in_time, me, run, start, wish};
-use crate::event::{Body, Event, NoticeLevel, Stop};
+use crate::event::{Body, Event, Stop};
 use crate::handle::SessionHandle;
 use crate::ids::Seq;
 use crate::log::Taken;
 use crate::registry::Limits;
 use crate::session::{Answer, Input};
-use crate::store::{ListQuery, Page};
+use crate::store::Page;
 use crate::testing::{brief, prompt, sender, until};
 
 /// Reads a log to its end, and why it ended.
@@ -184,27 +184,14 @@ async fn an_ask_waits_for_its_time_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_can_be_saved_the_session_works_and_says_so_once() {
+async fn where_nothing_can_be_saved_no_session_is_made_until_it_can() {
     let house = House::new(Limits { sessions_max: 1, ..Limits::default() });
     house.store.unavailable.store(true, Ordering::SeqCst);
-    let session = house.create().await;
-    assert_eq!(run(&session, "say hello").await, Stop::EndTurn);
-    // It leaves memory for another one, and comes back with its history.
-    house.create().await;
-    assert!(session.is_closed());
-    let again = house.open(&session).await;
-    assert_eq!(run(&again, "say back").await, Stop::EndTurn);
-    let (seen, _) = {
-        again.close().await;
-        to_the_end(&again).await
-    };
-    let warning = |event: &&Arc<Event>| matches!(&event.body, Body::Notice { level: NoticeLevel::Warning, text } if text.contains("not saved"));
-    assert_eq!(seen.iter().filter(warning).count(), 1, "{}", brief(&seen));
-    assert_eq!(house.registry.list(ListQuery::all(me())).await.unwrap().len(), 2);
+    let refused = house.registry.create(wish()).await.err().unwrap();
+    assert_eq!(refused.to_string(), "the session store cannot be used: the disk is on fire");
+    assert_eq!(house.registry.live_count(), 0);
     house.store.unavailable.store(false, Ordering::SeqCst);
     let saved = house.registry.create(wish()).await.unwrap();
     run(&saved, "say saved").await;
     assert_eq!(house.stored(&saved).await.len(), 4);
-    assert!(house.registry.delete(&me(), again.id()).await.unwrap());
-    assert!(house.registry.open(&me(), again.id()).await.is_err());
 }

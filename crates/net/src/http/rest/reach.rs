@@ -254,6 +254,9 @@ pub(super) fn not_opened(error: OpenError) -> Refusal {
         OpenError::Agent(error) => {
             Refusal::new(StatusCode::BAD_GATEWAY, "agent_unavailable", error.to_string())
         }
+        OpenError::Store(error @ (StoreError::Unavailable { .. } | StoreError::Write { .. })) => {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", error.to_string())
+        }
         OpenError::Store(error) => {
             tracing::warn!(%error, "a request met trouble with the store");
             let message = "the session store could not be used; the server's log says why";

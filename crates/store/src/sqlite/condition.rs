@@ -1,0 +1,211 @@
+//! Whether the file can be used at this moment, and what people are told when it cannot.
+//!
+//! The writer notes every change here; the reader, the doors and readiness look. A fault has a cause in
+//! ordinary words and says what to do, because SQLite's own words ("disk I/O error") say neither.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use engine::StoreFault;
+use rusqlite::ErrorCode;
+
+/// What a person can do who cannot repair the store now.
+const WITHOUT: &str = "or use --ephemeral to work without saving";
+const EXAMINE: &str = "ropewalk doctor --store says what is wrong";
+
+#[derive(Default)]
+pub(super) struct Condition(Mutex<Current>);
+
+#[derive(Default)]
+struct Current {
+    /// How often the file was opened.
+    opened: u64,
+    readable: bool,
+    fault: Option<StoreFault>,
+}
+
+impl Condition {
+    /// Reads may be tried. A file that cannot be written may still be read.
+    pub(super) fn is_readable(&self) -> bool {
+        self.lock().readable
+    }
+
+    /// Changes when the file was opened anew: connections to the one before are of no use.
+    pub(super) fn opened(&self) -> u64 {
+        self.lock().opened
+    }
+
+    pub(super) fn fault(&self) -> Option<StoreFault> {
+        self.lock().fault.clone()
+    }
+
+    pub(super) fn note_opened(&self) {
+        let mut current = self.lock();
+        current.opened += 1;
+        current.readable = true;
+        if current.fault.take().is_some() {
+            tracing::warn!("the session store can be used again");
+        }
+    }
+
+    /// Something was written, or the file is at its place again.
+    pub(super) fn note_well(&self) {
+        let mut current = self.lock();
+        current.readable = true;
+        if current.fault.take().is_some() {
+            tracing::warn!("the session store can be used again");
+        }
+    }
+
+    /// Nothing can be written. `readable`: what is there can still be read.
+    pub(super) fn note_fault(&self, fault: StoreFault, readable: bool) {
+        let mut current = self.lock();
+        current.readable = readable;
+        if current.fault.as_ref() != Some(&fault) {
+            tracing::error!(%fault, "the session store cannot be used");
+            current.fault = Some(fault);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The files of an open database, as they were when it was opened. A path that leads to another file, or
+/// to none, means that what is written is not found again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Files {
+    path: PathBuf,
+    database: Option<(u64, u64)>,
+    /// The log and its index, which stay as long as somebody has the database open.
+    beside: [Option<(u64, u64)>; 2],
+}
+
+/// What became of the files of an open database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Kept,
+    /// There is no database at its path.
+    Gone,
+    /// Another database is there.
+    Replaced,
+    /// The log beside the database is gone or another one.
+    LogGone,
+}
+
+impl Files {
+    pub(super) fn of(path: &Path) -> Self {
+        let beside = ["-wal", "-shm"].map(|end| identity(&with_end(path, end)));
+        Self { path: path.to_owned(), database: identity(path), beside }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let now = Self::of(&self.path);
+        let log_kept = self.beside.iter().zip(&now.beside).all(|(then, now)| then.is_none() || then == now);
+        match now.database {
+            None => Place::Gone,
+            database if database != self.database => Place::Replaced,
+            _ if log_kept => Place::Kept,
+            _ => Place::LogGone,
+        }
+    }
+}
+
+/// The files are only looked at: to open and close one here would end the locks that SQLite holds on it
+/// in this process.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+pub(super) fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+pub(super) fn gone(path: &Path) -> StoreFault {
+    StoreFault {
+        path: Some(path.to_owned()),
+        cause: "it was removed or moved away while in use, so nothing can be saved".into(),
+        fix: "move it back to go on, or start ropewalk again to begin a new store".into(),
+    }
+}
+
+pub(super) fn log_gone(path: &Path) -> StoreFault {
+    StoreFault {
+        path: Some(path.to_owned()),
+        cause: "its -wal or -shm file was removed or replaced while in use".into(),
+        fix: "stop every ropewalk that uses it, and start again".into(),
+    }
+}
+
+pub(super) fn replaced(path: &Path) -> StoreFault {
+    StoreFault {
+        path: Some(path.to_owned()),
+        cause: "another file took its place while it was in use".into(),
+        fix: "it is opened with the next request".into(),
+    }
+}
+
+pub(super) fn newer(path: &Path, found: usize, known: usize) -> StoreFault {
+    StoreFault {
+        path: Some(path.to_owned()),
+        cause: format!("the file has layout {found}, written by a newer version; this version knows layouts up to {known}"),
+        fix: format!("use a ropewalk that knows layout {found}, {WITHOUT}"),
+    }
+}
+
+/// A file could not be made or looked at.
+pub(super) fn of_io(path: &Path, error: &io::Error) -> StoreFault {
+    let fix = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!("free some space, {WITHOUT}"),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            format!("make its folder writable for you, choose another with ROPEWALK_HOME, {WITHOUT}")
+        }
+        _ if out_of_descriptors().is_some() => "raise the limit of open files (ulimit -n)".into(),
+        _ => format!("repair that, choose another folder with ROPEWALK_HOME, {WITHOUT}"),
+    };
+    StoreFault { path: Some(path.to_owned()), cause: error.to_string(), fix }
+}
+
+/// SQLite failed. Its message alone does not tell a full disk from a broken one.
+pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
+    let fault = |cause: String, fix: String| StoreFault { path: Some(path.to_owned()), cause, fix };
+    if let Some(cause) = out_of_descriptors() {
+        return fault(cause, "raise the limit of open files (ulimit -n), or close sessions".into());
+    }
+    let full = || is_full(path).then(|| fault("the disk is full".into(), format!("free some space, {WITHOUT}")));
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => fault("the disk is full".into(), format!("free some space, {WITHOUT}")),
+        Some(ErrorCode::SystemIoFailure) => full().unwrap_or_else(|| {
+            fault(error.to_string(), "check the disk; it is tried again with every request".into())
+        }),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => fault(
+            error.to_string(),
+            format!("make the file and its folder writable for you, choose another with ROPEWALK_HOME, {WITHOUT}"),
+        ),
+        Some(ErrorCode::CannotOpen) => full().unwrap_or_else(|| {
+            fault(error.to_string(), format!("make the file and its folder readable and writable for you, {WITHOUT}"))
+        }),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            fault(error.to_string(), format!("{EXAMINE}; move the file aside to begin a new store, {WITHOUT}"))
+        }
+        _ => fault(error.to_string(), format!("{EXAMINE}; it is tried again with every request")),
+    }
+}
+
+/// Whether this process may open no further file, which SQLite tells as anything but that.
+fn out_of_descriptors() -> Option<String> {
+    let error = File::open("/dev/null").err()?;
+    // ENFILE and EMFILE: of the system, and of this process.
+    matches!(error.raw_os_error(), Some(23 | 24)).then(|| error.to_string())
+}
+
+fn is_full(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    rustix::fs::statvfs(folder).is_ok_and(|found| found.f_bavail == 0)
+}
