@@ -343,7 +343,7 @@ async fn two_sessions_know_nothing_of_each_other() {
 
 /// C20.
 #[tokio::test]
-async fn an_ephemeral_session_works_and_says_once_that_it_is_not_saved() {
+async fn without_a_store_a_session_works_and_says_once_that_it_is_not_saved() {
     let setup = Setup { keep: Keep::Ephemeral(Arc::default()), ..Setup::offline() };
     check(setup, async |_, mut client| {
         let id = client.new_session().await;
@@ -382,7 +382,10 @@ async fn without_a_store_requests_are_refused_with_the_reason() {
         ] {
             let message = client.refused(method, params).await.message;
             assert!(message.contains("the session store cannot be used"), "{method}: {message}");
-            assert!(message.contains("sessions.db") && message.contains("--ephemeral"), "{method}: {message}");
+            assert!(
+                message.contains("sessions.db") && message.contains("--ephemeral"),
+                "{method}: {message}"
+            );
         }
     })
     .await;

@@ -38,6 +38,7 @@ pub fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
         AuditCommand::Show(options) => (options.json, show::latest(&options).map_err(Failed::from)),
         AuditCommand::Query(options) => (options.json, show::query(&options).map_err(Failed::from)),
         AuditCommand::Verify(options) => (options.json, verify::verify(&options)),
+        AuditCommand::Acknowledge(options) => (false, verify::acknowledge(&options)),
         AuditCommand::Seal(options) => (false, verify::seal(&options)),
         AuditCommand::Export(options) => (false, export::run(&options).map_err(Failed::from)),
         AuditCommand::Archive(options) => (options.json, archive(&options).map_err(Failed::from)),

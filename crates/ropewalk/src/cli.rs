@@ -32,8 +32,8 @@ pub use agents::{
     AgentsModesOptions, AgentsReplayOptions,
 };
 pub use audit::{
-    AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat, AuditQueryOptions, AuditSealOptions,
-    AuditShowOptions, AuditVerifyOptions,
+    AuditAcknowledgeOptions, AuditArchiveOptions, AuditCommand, AuditExportOptions, AuditFormat,
+    AuditQueryOptions, AuditSealOptions, AuditShowOptions, AuditVerifyOptions,
 };
 pub use bridge::{AlsoBridge, BridgeOptions};
 pub use chat::{AttachOptions, ChatOptions};

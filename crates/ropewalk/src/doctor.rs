@@ -107,7 +107,8 @@ async fn session_store() -> Finding {
         if !there {
             return Ok(format!("{} is made with the first session", path.display()));
         }
-        let store = SqliteStore::open(path.clone(), store::Options { warm: true, ..store::Options::default() });
+        let store =
+            SqliteStore::open(path.clone(), store::Options { warm: true, ..store::Options::default() });
         store.check().await.map_err(|fault| fault.to_string())?;
         Ok(path.display().to_string())
     };

@@ -84,6 +84,7 @@ fn watched(
             Trouble::key(error).warn("the audit cannot be written");
             None
         }
+        key if paths::names_audit_key() => Some(key.map_err(Trouble::key)?.given()),
         key => Some(key.map_err(Trouble::key)?),
     };
     let audit = Audit::start(AuditParts {

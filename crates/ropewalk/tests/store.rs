@@ -126,7 +126,8 @@ impl Server {
             let frame: Value = serde_json::from_str(&line).expect("every line is JSON");
             if frame["id"] == id && frame.get("method").is_none() {
                 let message = frame["error"]["message"].as_str();
-                return message.map_or_else(|| Ok(frame["result"].clone()), |message| Err(message.to_owned()));
+                return message
+                    .map_or_else(|| Ok(frame["result"].clone()), |message| Err(message.to_owned()));
             }
         }
     }

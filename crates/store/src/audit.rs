@@ -23,7 +23,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -31,6 +32,7 @@ use engine::{BoxFuture, Clock, ListQuery, Principal, Settings, Store, Timestamp}
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 
+use self::chain::Chain;
 pub use self::head::{Head, HeadError};
 pub use self::key::{Key, KeyError};
 pub use self::read::{Placed, archive, rows};
@@ -168,6 +170,13 @@ impl Shared {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
         queue.ok_or(AuditError::Ended)?.send(job).await.map_err(|_| AuditError::Ended)
     }
+}
+
+/// Writes a row that says that somebody knows why the chain was cut. What is missing at this moment is
+/// told by a row before it.
+pub fn acknowledge(folder: &Path, key: &Key, now: Timestamp, reason: &str) -> io::Result<()> {
+    Chain::open(folder, key.clone(), RETENTION_DAYS)?
+        .append(now, &[chain::acknowledgement(now, "local", reason)])
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 use store::audit::{Broken, Cut, Key, KeyError, Report, Torn, VerifyError};
 
 use super::Failed;
-use crate::cli::{AuditSealOptions, AuditVerifyOptions};
+use crate::cli::{AuditAcknowledgeOptions, AuditSealOptions, AuditVerifyOptions};
 use crate::sessions::export::write_file;
 use crate::trouble::Trouble;
 use crate::{paths, terminal};
@@ -41,6 +42,24 @@ pub fn verify(options: &AuditVerifyOptions) -> Result<ExitCode, Failed> {
     } else {
         tell(&report)?;
     }
+    Ok(exit_code(&report))
+}
+
+/// Writes into the chain that it is known why it was cut. What is missing at this moment is told in the
+/// chain first.
+pub fn acknowledge(options: &AuditAcknowledgeOptions) -> Result<ExitCode, Failed> {
+    let folder = paths::audit()?;
+    let key = load_key(&folder)?;
+    let unread = |error: VerifyError| Trouble::failed("the audit cannot be read").because(chain_of(&error));
+    let report = store::audit::verify(&folder, &key, None).map_err(unread)?;
+    if report.broken.is_some() || report.is_whole() {
+        tell(&report)?;
+        return Ok(exit_code(&report));
+    }
+    store::audit::acknowledge(&folder, &key, SystemClock.now(), &options.reason)
+        .map_err(|error| Trouble::failed("the audit cannot be written").because(error))?;
+    let report = store::audit::verify(&folder, &key, None).map_err(unread)?;
+    tell(&report)?;
     Ok(exit_code(&report))
 }
 
@@ -100,11 +119,16 @@ fn tell(report: &Report) -> Result<(), Trouble> {
         let text = format!("a row of {file} was cut off after {bytes} bytes by a crash; {then}");
         terminal::say(&format!("{} {}", paint.warn("note:"), terminal::one_line(&text)));
     }
-    for Cut { witness, expected_rows, found_rows } in &report.cut {
-        let text = format!(
-            "the record was cut: {witness} tells of {expected_rows} rows, and there were {found_rows}"
-        );
-        terminal::say(&format!("{} {}", paint.bad("error:"), terminal::one_line(&text)));
+    for cut in &report.acknowledged {
+        let text = format!("{}; this was acknowledged", cut_text(cut));
+        terminal::say(&format!("{} {}", paint.warn("note:"), terminal::one_line(&text)));
+    }
+    for cut in &report.cut {
+        terminal::say(&format!("{} {}", paint.bad("error:"), terminal::one_line(&cut_text(cut))));
+    }
+    if !report.cut.is_empty() {
+        let fix = "compare with a backup; if you know why, ropewalk audit acknowledge REASON";
+        terminal::say(&format!("{} {fix}", paint.quiet("try:")));
     }
     if let Some(Broken { file, line, what }) = &report.broken {
         let place = if *line > 0 { format!("{file}:{line}") } else { file.clone() };
@@ -116,6 +140,13 @@ fn tell(report: &Report) -> Result<(), Trouble> {
         terminal::put(&format!("The audit is whole: {} rows in {files}.\n", report.rows))?;
     }
     Ok(())
+}
+
+fn cut_text(Cut { witness, expected_rows, found_rows }: &Cut) -> String {
+    if *expected_rows == 0 && *found_rows == 0 {
+        return format!("the record was removed and begun anew with the key of the one before: {witness}");
+    }
+    format!("the record was cut: {witness} tells of {expected_rows} rows, and there were {found_rows}")
 }
 
 fn as_json(report: &Report) -> Value {
@@ -133,6 +164,7 @@ fn as_json_text(report: &Report, ok: bool) -> Value {
         "hmac": report.head.hmac,
         "broken": report.broken.as_ref().map(broken),
         "cut": report.cut.iter().map(cut).collect::<Vec<_>>(),
+        "acknowledged": report.acknowledged.iter().map(cut).collect::<Vec<_>>(),
         "torn": report.torn.iter().map(torn).collect::<Vec<_>>(),
     })
 }

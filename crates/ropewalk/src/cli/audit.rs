@@ -14,6 +14,9 @@ pub enum AuditCommand {
     Verify(AuditVerifyOptions),
     /// Find rows
     Query(AuditQueryOptions),
+    /// Say that it is known why rows are missing, so that verify is content with the rest
+    #[command(alias = "ack")]
+    Acknowledge(AuditAcknowledgeOptions),
     /// Write down how far the record goes, to be kept where nobody here can change it
     Seal(AuditSealOptions),
     /// Write all rows to a file
@@ -45,6 +48,16 @@ pub struct AuditVerifyOptions {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "What was cut stays in the record, and so does this; verify shows both as notes and ends with 0.\nA row that was changed cannot be acknowledged."
+)]
+pub struct AuditAcknowledgeOptions {
+    /// Why the rows are missing, as in \"restored from the backup of Monday\"
+    #[arg(value_name = "REASON")]
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -6,11 +6,14 @@
 //! twice: what has no row yet is read from the session's log again.
 //!
 //! What a crash left of a row is put aside and told of in a row of its own; so is a chain that is
-//! shorter than its head says.
+//! shorter than its head says, or than the mark beside its key does.
+//!
+//! A folder that was removed or moved is not made again under a running process: a record without its
+//! key, or without its beginning, would stand in the way of the next start.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use engine::Timestamp;
@@ -37,6 +40,7 @@ pub(super) const SESSION: &str = "session";
 pub(super) const STARTED: &str = "audit.started";
 pub(super) const SEALED_TEAR: &str = "audit.torn";
 pub(super) const REWOUND: &str = "audit.rewound";
+pub(super) const ACKNOWLEDGED: &str = "audit.acknowledged";
 pub(super) const DELETED: &str = "session.deleted";
 
 /// When an entry becomes a row.
@@ -60,6 +64,8 @@ pub(super) struct Draft {
 
 pub(super) struct Chain {
     folder: PathBuf,
+    /// Which folder it is, whatever its path leads to later.
+    identity: (u64, u64),
     key: Key,
     lock: File,
     /// The last row that was read or written; none before the first look.
@@ -75,10 +81,12 @@ pub(super) struct Chain {
 
 impl Chain {
     pub fn open(folder: &Path, key: Key, retention_days: u32) -> io::Result<Self> {
+        key.must_be_there()?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let lock = lock_file(folder)?;
         Ok(Self {
             folder: folder.to_owned(),
+            identity: identity(folder)?,
             key,
             lock,
             at: None,
@@ -130,7 +138,22 @@ impl Chain {
         }
     }
 
+    /// Whether the folder is still the one that was opened.
+    pub fn is_in_place(&self) -> io::Result<()> {
+        self.key.must_be_there()?;
+        match identity(&self.folder) {
+            Ok(found) if found == self.identity => Ok(()),
+            Ok(_) => Err(io::Error::other("its folder was replaced while in use; it is opened anew")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "its folder was removed or moved away while in use; move it back, or start ropewalk again",
+            )),
+            Err(error) => Err(error),
+        }
+    }
+
     fn locked<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+        self.is_in_place()?;
         self.lock.lock()?;
         let done = work(self);
         // Where this fails the lock ends with the process.
@@ -163,11 +186,13 @@ impl Chain {
     fn look(&mut self, now: Timestamp) -> io::Result<Vec<Entry>> {
         let segments = segment::all(&self.folder)?;
         let (stated, headless) = self.stated_head()?;
+        let (mark, forged) = self.mark()?;
         if segments.is_empty() && stated.is_none() && self.at.is_none() {
-            return self.begin(now);
+            return self.begin(now, mark, forged);
         }
+        let headless = headless || forged;
         let (from, lost) = self.start(&segments)?;
-        let expected = [stated.clone(), lost].into_iter().flatten().max_by_key(|head| head.rows);
+        let expected = [stated.clone(), lost, mark].into_iter().flatten().max_by_key(|head| head.rows);
         let mut walk = Walk {
             found: Vec::new(),
             fits: expected.as_ref().is_none_or(|head| head.rows <= from.rows),
@@ -203,14 +228,37 @@ impl Chain {
         }
     }
 
+    /// The mark beside the key, and whether there is one that is not genuine.
+    fn mark(&self) -> io::Result<(Option<Head>, bool)> {
+        match head::load_mark(&self.key) {
+            Ok(mark) => Ok((mark, false)),
+            Err(head::HeadError::Io(error)) => Err(error),
+            Err(error @ head::HeadError::Forged) => {
+                tracing::error!(%error, "the mark beside the audit's key is not genuine");
+                Ok((None, true))
+            }
+        }
+    }
+
     /// The first look at a folder with nothing in it. The head comes before the first row, so that a
-    /// chain without a head is never the work of a crash.
-    fn begin(&mut self, now: Timestamp) -> io::Result<Vec<Entry>> {
+    /// chain without a head is never the work of a crash. Where the mark tells of rows, or the key is older
+    /// than its mark, there was a chain before, which was removed.
+    fn begin(&mut self, now: Timestamp, mark: Option<Head>, forged: bool) -> io::Result<Vec<Entry>> {
         let at = Head::default();
         head::save(&self.key, &self.folder, HEAD, &at, None)?;
         head::sync_folder(&self.folder)?;
-        self.at = Some(at);
-        Ok(vec![about_the_chain(STARTED, now, json!({ "format": 1, "key": self.key.id() }))])
+        self.at = Some(at.clone());
+        let started = about_the_chain(STARTED, now, json!({ "format": 1, "key": self.key.id() }));
+        let removed = match &mark {
+            Some(mark) => mark.rows > 0,
+            None => forged || !self.key.may_begin(),
+        };
+        if !removed {
+            return Ok(vec![started]);
+        }
+        let mut walk = Walk { at, expected: mark, fits: false, found: vec![started], now };
+        walk.report_rewound();
+        Ok(walk.found)
     }
 
     /// The last place up to which all rows are counted, and one that should be there and is not. Then
@@ -327,6 +375,10 @@ impl Chain {
     fn save_head(&mut self) -> io::Result<()> {
         let Some(at) = &self.at else { return Ok(()) };
         head::save(&self.key, &self.folder, HEAD, at, None)?;
+        if let Err(error) = head::save_mark(&self.key, at) {
+            // A key that lies where nothing can be written has none.
+            tracing::debug!(%error, "the mark beside the audit's key could not be written");
+        }
         self.head_is_current = true;
         if self.unsaved >= CURSORS_EVERY {
             head::save(&self.key, &self.folder, CURSORS, at, Some(&self.cursors))?;
@@ -378,6 +430,16 @@ impl Walk {
         });
         self.found.push(about_the_chain(REWOUND, self.now, details));
     }
+}
+
+/// Somebody has seen that the chain was cut, and says so in it.
+pub(super) fn acknowledgement(now: Timestamp, actor: &str, reason: &str) -> Draft {
+    let entry = about_the_chain(ACKNOWLEDGED, now, json!({ "reason": reason }));
+    Draft { entry: Entry { actor: actor.into(), ..entry }.bounded(), when: When::Always }
+}
+
+fn identity(folder: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(folder).map(|found| (found.dev(), found.ino()))
 }
 
 pub(super) fn lock_file(folder: &Path) -> io::Result<File> {

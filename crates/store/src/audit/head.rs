@@ -1,9 +1,10 @@
 //! How far the chain has come, kept beside it: a chain that was cut at its end still fits together,
 //! only its head tells.
 //!
-//! The same form serves three files: the head, renewed with every batch; the cursors, a head with the
-//! place of every session, renewed now and then so that a start need not read the whole chain; and a
-//! seal, a head that is kept elsewhere.
+//! The same form serves four files: the head, renewed with every batch; the cursors, a head with the
+//! place of every session, renewed now and then so that a start need not read the whole chain; the mark,
+//! a head beside the key, which tells when all of the folder was removed or put back; and a seal, a head
+//! that is kept elsewhere.
 //!
 //! **Invariant:** rows are on the disk before a head that counts them.
 
@@ -22,6 +23,8 @@ use super::row::GENESIS;
 
 pub(super) const HEAD: &str = "head.json";
 pub(super) const CURSORS: &str = "cursors.json";
+/// The kind of the head that is kept beside the key.
+pub(super) const MARK: &str = "mark";
 
 /// A place in the chain: after so many rows, the last of which has this signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +103,20 @@ pub(super) fn load(
     }
 }
 
+/// How far the chain had come, as the file beside the key says; none if there is no such file.
+pub(super) fn load_mark(key: &Key) -> Result<Option<Head>, HeadError> {
+    let Some(path) = key.mark() else { return Ok(None) };
+    match fs::read(path) {
+        Ok(bytes) => parse(key, MARK, &bytes).map(|(head, _)| Some(head)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) fn save_mark(key: &Key, head: &Head) -> io::Result<()> {
+    key.mark().map_or(Ok(()), |path| replace(path, text(key, MARK, head, None).as_bytes()))
+}
+
 /// Replaces the file, whole or not at all.
 pub(super) fn save(
     key: &Key,
@@ -111,7 +128,7 @@ pub(super) fn save(
     replace(&folder.join(name), text(key, name, head, sessions).as_bytes())
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("part");
     // Left by somebody who was killed here; the caller holds the chain's lock.
     let mut file =

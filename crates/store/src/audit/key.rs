@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use super::hex;
+use super::{head, hex, segment};
 
 const KEY_BYTES: usize = 32;
 const KEY_CHARS: usize = 2 * KEY_BYTES;
@@ -28,6 +28,11 @@ const ID_CHARS: usize = 16;
 pub struct Key {
     keyed: Hmac<Sha256>,
     id: String,
+    /// Where it is kept, if in a file, and the file beside it that says how far the chain has come.
+    file: Option<PathBuf>,
+    mark: Option<PathBuf>,
+    /// Somebody else made it, so it may well be older than the first row.
+    given: bool,
 }
 
 impl fmt::Debug for Key {
@@ -58,8 +63,7 @@ pub enum KeyError {
 
 /// Whether something was ever signed for this folder.
 fn has_rows(log: &Path) -> bool {
-    let files = std::fs::read_dir(log).into_iter().flatten().filter_map(Result::ok);
-    files.map(|file| file.path()).any(|path| path.extension().is_some_and(|kind| kind == "jsonl"))
+    log.join(head::HEAD).exists() || segment::all(log).is_ok_and(|found| !found.is_empty())
 }
 
 impl KeyError {
@@ -109,7 +113,28 @@ impl Key {
         if text.len() != KEY_CHARS || !text.iter().all(u8::is_ascii_hexdigit) {
             return Err(KeyError::Malformed(path.to_owned()));
         }
-        Self::of(text).ok_or_else(|| KeyError::Malformed(path.to_owned()))
+        let key = Self::of(text).ok_or_else(|| KeyError::Malformed(path.to_owned()))?;
+        Ok(key.kept_at(path, log))
+    }
+
+    /// The mark lies outside the chain's folder, so that whoever may write there cannot put it back with the
+    /// chain. It is named after the key and the folder: a key that is made anew has its own, and so has
+    /// each of several records that are signed with one key.
+    fn kept_at(self, path: &Path, log: &Path) -> Self {
+        let log = std::path::absolute(log).unwrap_or_else(|_| log.to_owned());
+        let mut id = hex(&Sha256::new()
+            .chain_update(&self.id)
+            .chain_update(log.as_os_str().as_encoded_bytes())
+            .finalize());
+        id.truncate(ID_CHARS);
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{id}.mark"));
+        Self { mark: Some(path.with_file_name(name)), file: Some(path.to_owned()), ..self }
+    }
+
+    /// The same key, made by somebody else: that it is older than the record means nothing.
+    pub fn given(self) -> Self {
+        Self { given: true, ..self }
     }
 
     /// The key in this file; a new one if there is no such file.
@@ -118,7 +143,7 @@ impl Key {
             // A new key would make everything that was signed with the old one look forged.
             Err(KeyError::Missing(_)) if has_rows(log) => Err(KeyError::Lost(path.to_owned())),
             Err(KeyError::Missing(_)) => {
-                create(path).map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
+                create(path, log).map_err(|error| KeyError::Unmade(path.to_owned(), error))?;
                 Self::load(path, log)
             }
             loaded => loaded,
@@ -130,7 +155,33 @@ impl Key {
         let keyed = Hmac::new_from_slice(text).ok()?;
         let mut id = hex(&Sha256::digest(text));
         id.truncate(ID_CHARS);
-        Some(Self { keyed, id })
+        Some(Self { keyed, id, file: None, mark: None, given: false })
+    }
+
+    /// The file beside the key that says how far the chain has come.
+    pub(super) fn mark(&self) -> Option<&Path> {
+        self.mark.as_deref()
+    }
+
+    /// The mark of a chain that has not begun, and where it goes.
+    fn first_mark(self) -> Option<(PathBuf, Vec<u8>)> {
+        let mark = self.mark.clone()?;
+        Some((mark, head::text(&self, head::MARK, &head::Head::default(), None).into_bytes()))
+    }
+
+    /// Whether a record that was never begun is what one expects of this key.
+    pub(super) fn may_begin(&self) -> bool {
+        self.given || self.file.is_none()
+    }
+
+    /// Rows that are signed with a key which is gone from the disk could never be verified.
+    pub(super) fn must_be_there(&self) -> io::Result<()> {
+        let gone = |file: &PathBuf| {
+            let what =
+                format!("the audit key {} was removed or moved while in use; put it back", file.display());
+            io::Error::new(io::ErrorKind::NotFound, what)
+        };
+        self.file.as_ref().filter(|file| !file.exists()).map_or(Ok(()), |file| Err(gone(file)))
     }
 
     /// Tells keys apart without giving them away.
@@ -156,15 +207,23 @@ fn lies_in(path: &Path, log: &Path) -> bool {
 
 /// The file appears whole or not at all, so that whoever starts at the same moment never reads half a
 /// key; and only one of them makes it.
-fn create(path: &Path) -> io::Result<()> {
+fn create(path: &Path, log: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     let unfinished = folder.join(format!(".audit.key.{}", uuid::Uuid::new_v4()));
+    let text = hex(&bytes);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-    let written = file.write_all(hex(&bytes).as_bytes()).and_then(|()| file.sync_all());
-    let linked = written.and_then(|()| fs::hard_link(&unfinished, path));
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    // Before the key: a key without its mark is one whose record was removed.
+    let mark = Key::of(text.as_bytes()).and_then(|key| key.kept_at(path, log).first_mark());
+    let marked =
+        written.and_then(|()| mark.as_ref().map_or(Ok(()), |(mark, text)| head::replace(mark, text)));
+    let linked = marked.and_then(|()| fs::hard_link(&unfinished, path));
+    if let (Err(_), Some((mark, _))) = (&linked, &mark) {
+        drop(fs::remove_file(mark));
+    }
     fs::remove_file(&unfinished)?;
     match linked {
         // Somebody else's is as good as ours.
@@ -188,7 +247,8 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.len(), KEY_CHARS);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        assert_eq!(fs::read_dir(home.path().join("deep")).unwrap().count(), 1);
+        // The key, and the mark of a chain that has not begun.
+        assert_eq!(fs::read_dir(home.path().join("deep")).unwrap().count(), 2);
         assert_eq!(Key::load_or_create(&path, &log).unwrap().id(), first.id());
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }

@@ -7,7 +7,7 @@
 use std::io;
 use std::path::Path;
 
-use super::chain::{REWOUND, SEALED_TEAR, lock_file};
+use super::chain::{ACKNOWLEDGED, REWOUND, SEALED_TEAR, lock_file};
 use super::head::{self, HEAD, Head, HeadError};
 use super::key::Key;
 use super::row::{self, Flaw, GENESIS, Row};
@@ -24,6 +24,8 @@ pub struct Report {
     pub head: Head,
     pub broken: Option<Broken>,
     pub cut: Vec<Cut>,
+    /// What was cut once, and somebody said that it is known.
+    pub acknowledged: Vec<Cut>,
     pub torn: Vec<Torn>,
 }
 
@@ -94,6 +96,16 @@ pub fn verify(folder: &Path, key: &Key, anchor: Option<&[u8]>) -> Result<Report,
         Err(HeadError::Io(error)) => return Err(VerifyError::Unreadable(HEAD.to_owned(), error)),
         Err(error @ HeadError::Forged) => {
             report.broken = Some(Broken { file: HEAD.to_owned(), line: 0, what: error.to_string() });
+        }
+    }
+    match head::load_mark(key) {
+        Ok(mark) => expected.extend(mark.map(|mark| ("the mark beside the key".to_owned(), mark))),
+        Err(HeadError::Io(error)) => {
+            return Err(VerifyError::Unreadable("the mark beside the key".to_owned(), error));
+        }
+        Err(error @ HeadError::Forged) => {
+            let file = "the mark beside the key".to_owned();
+            report.broken.get_or_insert(Broken { file, line: 0, what: error.to_string() });
         }
     }
     let has_head = stated.is_some() || report.broken.is_some();
@@ -222,6 +234,9 @@ fn note(row: &Row, file: &str, progress: &Progress, report: &mut Report) {
             expected_rows: number("expected_rows"),
             found_rows: number("found_rows"),
         });
+    } else if row.event_type == ACKNOWLEDGED {
+        // Up to here only rows have told of a cut: what head, mark and anchor say comes at the end.
+        report.acknowledged.append(&mut report.cut);
     } else if row.event_type == SEALED_TEAR {
         let of = row.details.get("file").and_then(serde_json::Value::as_str).unwrap_or(file);
         report.torn.push(Torn { file: of.to_owned(), bytes: number("bytes"), sealed: true });

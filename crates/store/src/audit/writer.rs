@@ -134,6 +134,12 @@ impl Desk {
     }
 
     fn chain(&mut self) -> io::Result<&mut Chain> {
+        // Where another folder is by now, that one is opened; where there is none, none is made.
+        if self.chain.as_ref().is_some_and(|chain| chain.is_in_place().is_err())
+            && self.writer.folder.exists()
+        {
+            self.chain = None;
+        }
         if self.chain.is_none() {
             let Writer { folder, key, key_path, retention_days, .. } = &mut self.writer;
             let key = match key {

@@ -154,7 +154,9 @@ pub(super) fn replaced(path: &Path) -> StoreFault {
 pub(super) fn newer(path: &Path, found: usize, known: usize) -> StoreFault {
     StoreFault {
         path: Some(path.to_owned()),
-        cause: format!("the file has layout {found}, written by a newer version; this version knows layouts up to {known}"),
+        cause: format!(
+            "the file has layout {found}, written by a newer version; this version knows layouts up to {known}"
+        ),
         fix: format!("use a ropewalk that knows layout {found}, {WITHOUT}"),
     }
 }
@@ -178,7 +180,8 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
     if let Some(cause) = out_of_descriptors() {
         return fault(cause, "raise the limit of open files (ulimit -n), or close sessions".into());
     }
-    let full = || is_full(path).then(|| fault("the disk is full".into(), format!("free some space, {WITHOUT}")));
+    let full =
+        || is_full(path).then(|| fault("the disk is full".into(), format!("free some space, {WITHOUT}")));
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => fault("the disk is full".into(), format!("free some space, {WITHOUT}")),
         Some(ErrorCode::SystemIoFailure) => full().unwrap_or_else(|| {
@@ -186,14 +189,20 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
         }),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => fault(
             error.to_string(),
-            format!("make the file and its folder writable for you, choose another with ROPEWALK_HOME, {WITHOUT}"),
+            format!(
+                "make the file and its folder writable for you, choose another with ROPEWALK_HOME, {WITHOUT}"
+            ),
         ),
         Some(ErrorCode::CannotOpen) => full().unwrap_or_else(|| {
-            fault(error.to_string(), format!("make the file and its folder readable and writable for you, {WITHOUT}"))
+            fault(
+                error.to_string(),
+                format!("make the file and its folder readable and writable for you, {WITHOUT}"),
+            )
         }),
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            fault(error.to_string(), format!("{EXAMINE}; move the file aside to begin a new store, {WITHOUT}"))
-        }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => fault(
+            error.to_string(),
+            format!("{EXAMINE}; move the file aside to begin a new store, {WITHOUT}"),
+        ),
         _ => fault(error.to_string(), format!("{EXAMINE}; it is tried again with every request")),
     }
 }

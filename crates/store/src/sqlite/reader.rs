@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{
-    Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp, TurnId,
-};
+use engine::{Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp, TurnId};
 use rusqlite::{Connection, OptionalExtension, Row};
 use tokio::sync::mpsc::Receiver;
 use wire::record;

@@ -10,15 +10,41 @@ use tokio::sync::oneshot;
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(super) enum Write {
-    Create { session: NewSession, answer: Answer<Claim> },
-    Claim { id: SessionId, answer: Answer<Claim> },
-    Release { id: SessionId, epoch: Epoch, answer: Answer<()> },
-    Append { batch: Batch, answer: Answer<()> },
-    Fork { source: SessionId, session: NewSession, answer: Answer<Claim> },
-    Delete { id: SessionId, answer: Answer<bool> },
-    Rename { id: SessionId, title: String, answer: Answer<()> },
+    Create {
+        session: NewSession,
+        answer: Answer<Claim>,
+    },
+    Claim {
+        id: SessionId,
+        answer: Answer<Claim>,
+    },
+    Release {
+        id: SessionId,
+        epoch: Epoch,
+        answer: Answer<()>,
+    },
+    Append {
+        batch: Batch,
+        answer: Answer<()>,
+    },
+    Fork {
+        source: SessionId,
+        session: NewSession,
+        answer: Answer<Claim>,
+    },
+    Delete {
+        id: SessionId,
+        answer: Answer<bool>,
+    },
+    Rename {
+        id: SessionId,
+        title: String,
+        answer: Answer<()>,
+    },
     /// Looks whether anything can be written.
-    Check { answer: Answer<()> },
+    Check {
+        answer: Answer<()>,
+    },
 }
 
 impl Write {

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::fs::OpenOptions;
+use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::audit::row::{self, GENESIS, Row};
 use crate::audit::verify::{Progress, check, seal};
-use crate::audit::{VerifyError, segment};
+use crate::audit::{KeyError, VerifyError, acknowledge, segment};
 
 const ROWS: u64 = 10_000;
 
@@ -289,4 +290,127 @@ fn junk_at_the_end_is_put_aside_and_told_of() {
     assert!(report.is_whole() && report.torn[0].sealed && report.rows == 5, "{report:?}");
     let kept: Vec<_> = fs::read_dir(world.folder().join("torn")).unwrap().collect();
     assert_eq!(fs::read(kept[0].as_ref().unwrap().path()).unwrap(), b"{\"actor\": \"age");
+}
+
+/// A world whose key lies in a file, with its mark beside it.
+fn kept() -> World {
+    let mut world = World::new();
+    world.key = Key::load_or_create(&world.home.path().join("audit.key"), &world.folder()).unwrap();
+    world
+}
+
+fn cut(world: &World) -> Vec<(u64, u64)> {
+    world.verify().cut.iter().map(|cut| (cut.expected_rows, cut.found_rows)).collect()
+}
+
+/// The key and its mark are outside the folder, so whoever can do anything in the folder is found out.
+#[test]
+fn a_chain_that_was_removed_truncated_or_put_back_is_told_of_until_that_is_acknowledged() {
+    type Attack = fn(&World);
+    let attacks: [(&str, Attack); 4] = [
+        ("removed", |world| fs::remove_dir_all(world.folder()).unwrap()),
+        ("emptied", |world| {
+            fs::remove_dir_all(world.folder()).unwrap();
+            fs::create_dir(world.folder()).unwrap();
+        }),
+        ("last day and head removed", |world| {
+            fs::remove_file(world.file(1)).unwrap();
+            fs::remove_file(world.folder().join("head.json")).unwrap();
+        }),
+        ("put back", |world| {
+            let older = world.home.path().join("older");
+            fs::remove_dir_all(world.folder()).unwrap();
+            fs::rename(older, world.folder()).unwrap();
+        }),
+    ];
+    for (name, attack) in attacks {
+        let world = kept();
+        let first: Vec<_> = (1..=5).map(|seq| at(seq, "one")).collect();
+        world.chain().append(after_days(0), &first).unwrap();
+        let older = world.home.path().join("older");
+        fs::create_dir(&older).unwrap();
+        for entry in fs::read_dir(world.folder()).unwrap().map(Result::unwrap) {
+            fs::copy(entry.path(), older.join(entry.file_name())).unwrap();
+        }
+        world.chain().append(after_days(1), &[at(6, "one"), at(7, "one")]).unwrap();
+        world.check_whole(8);
+        attack(&world);
+        assert!(!world.verify().is_whole(), "{name}");
+        // The chain goes on and tells of it, once.
+        world.chain().append(after_days(2), &[at(8, "one")]).unwrap();
+        world.chain().append(after_days(2), &[at(9, "one")]).unwrap();
+        assert_eq!(cut(&world).iter().map(|cut| cut.0).collect::<Vec<_>>(), [8], "{name}");
+        acknowledge(&world.folder(), &world.key, after_days(2), "it was me").unwrap();
+        let report = world.verify();
+        assert!(report.is_whole() && report.acknowledged.len() == 1, "{name}: {report:?}");
+        // What is cut afterwards is another matter.
+        fs::remove_dir_all(world.folder()).unwrap();
+        world.chain().append(after_days(2), &[at(10, "one")]).unwrap();
+        assert!(!world.verify().is_whole(), "{name}");
+    }
+}
+
+#[test]
+fn a_key_whose_mark_is_gone_with_the_chain_begins_no_record_unnoticed() {
+    let world = kept();
+    world.chain().append(START, &[at(1, "one")]).unwrap();
+    fs::remove_dir_all(world.folder()).unwrap();
+    fs::remove_file(world.key.mark().unwrap()).unwrap();
+    world.chain().append(START, &[at(2, "one")]).unwrap();
+    assert_eq!(cut(&world), [(0, 0)]);
+    // A key that somebody made may well be older than the record.
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("given.key");
+    fs::write(&path, "7".repeat(64)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let folder = home.path().join("audit");
+    let key = Key::load(&path, &folder).unwrap().given();
+    Chain::open(&folder, key.clone(), 90).unwrap().append(START, &[at(1, "one")]).unwrap();
+    assert!(verify(&folder, &key, None).unwrap().is_whole());
+    // From then on it has a mark like any other.
+    fs::remove_dir_all(&folder).unwrap();
+    Chain::open(&folder, key.clone(), 90).unwrap().append(START, &[at(1, "one")]).unwrap();
+    assert!(!verify(&folder, &key, None).unwrap().is_whole());
+}
+
+#[test]
+fn a_chain_of_before_there_were_marks_gets_one() {
+    let world = kept();
+    world.chain().append(START, &[at(1, "one")]).unwrap();
+    fs::remove_file(world.key.mark().unwrap()).unwrap();
+    world.chain().append(START, &[at(2, "one")]).unwrap();
+    world.check_whole(3);
+    assert!(world.key.mark().unwrap().exists());
+}
+
+#[test]
+fn a_key_that_is_gone_begins_no_other_whatever_is_left_of_the_chain() {
+    let world = kept();
+    world.chain().append(START, &[at(1, "one")]).unwrap();
+    let path = world.home.path().join("audit.key");
+    fs::remove_file(&path).unwrap();
+    fs::remove_file(world.file(0)).unwrap();
+    assert!(matches!(Key::load_or_create(&path, &world.folder()), Err(KeyError::Lost(_))));
+}
+
+/// A record without its key would stand in the way of the next start.
+#[test]
+fn a_folder_that_is_removed_while_in_use_is_not_made_again() {
+    let world = kept();
+    let mut chain = world.chain();
+    chain.append(START, &[at(1, "one")]).unwrap();
+    let away = world.home.path().join("away");
+    fs::rename(world.folder(), &away).unwrap();
+    let refused = chain.append(START, &[at(2, "one")]).unwrap_err();
+    assert!(refused.to_string().contains("removed or moved away"), "{refused}");
+    assert!(!world.folder().exists());
+    fs::rename(&away, world.folder()).unwrap();
+    chain.append(START, &[at(2, "one")]).unwrap();
+    world.check_whole(3);
+    fs::remove_file(world.home.path().join("audit.key")).unwrap();
+    let refused = chain.append(START, &[at(3, "one")]).unwrap_err();
+    assert!(refused.to_string().contains("audit.key"), "{refused}");
+    fs::remove_dir_all(world.folder()).unwrap();
+    assert!(Chain::open(&world.folder(), world.key.clone(), 90).is_err());
+    assert!(!world.folder().exists());
 }
