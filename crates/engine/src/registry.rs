@@ -448,6 +448,12 @@ impl Registry {
         self.store.check().await
     }
 
+    /// What is wrong with the rules for what agents may do, if something is. Until it is repaired, everything is
+    /// asked.
+    pub fn rules_damage(&self) -> Option<String> {
+        self.rules.damage()
+    }
+
     /// Changes whenever a session is opened or deleted.
     pub fn openings(&self) -> watch::Receiver<u64> {
         self.opened.subscribe()

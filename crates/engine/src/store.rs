@@ -191,6 +191,9 @@ pub enum StoreError {
     Fenced,
     #[error("the session is in the middle of a turn in another process")]
     BusyElsewhere,
+    /// Another process holds the store's lock. Nothing was written, and it can be tried again.
+    #[error("the session store is busy: {reason}")]
+    Busy { reason: String },
     #[error("the session log could not be written: {reason}")]
     Write { reason: String },
     #[error("the stored session cannot be read: {reason}")]

@@ -53,7 +53,7 @@ const MESSAGES_PER_TURN: u64 = 1 << 20;
 enum Wake {
     Command(Envelope),
     Reports,
-    Stored(Result<Vec<String>, StoreError>),
+    Stored(Stored),
     Deadline,
 }
 
@@ -120,10 +120,21 @@ pub(crate) struct Task {
 
 struct Writing {
     events: Vec<Arc<Event>>,
+    sync: bool,
+    /// Since when it waits for somebody else's lock, and whose.
+    blocked: Option<(Instant, String)>,
+    /// Why rules could not be saved, as far as it was tried.
+    unsaved: Vec<String>,
     /// The session as it is after exactly these events.
     snapshot: Snapshot,
-    /// Answers with why rules could not be saved.
-    done: BoxFuture<'static, Result<Vec<String>, StoreError>>,
+    done: BoxFuture<'static, Stored>,
+}
+
+/// How writing ended.
+struct Stored {
+    /// Why rules could not be saved.
+    unsaved: Vec<String>,
+    outcome: Result<(), StoreError>,
 }
 
 enum AfterWrite {
@@ -231,8 +242,13 @@ impl Task {
                     drop(reply.send(outcome));
                 }
                 Wake::Reports => self.take_reports(),
-                Wake::Stored(Ok(unsaved)) => self.written(unsaved),
-                Wake::Stored(Err(error)) => return self.give_up(&error).await,
+                Wake::Stored(Stored { unsaved, outcome: Ok(()) }) => self.written(unsaved),
+                Wake::Stored(Stored { unsaved, outcome: Err(StoreError::Busy { reason }) })
+                    if self.must_not_be_lost() =>
+                {
+                    self.write_again(reason, unsaved);
+                }
+                Wake::Stored(Stored { outcome: Err(error), .. }) => return self.give_up(&error).await,
                 Wake::Deadline => self.deadline(),
             }
             self.flush();
@@ -476,23 +492,64 @@ impl Task {
         if self.writing.is_none() && self.log.has_pending() {
             let events = self.log.take_pending();
             let sync = events.iter().any(|event| event.body.must_sync());
-            let batch = Batch { session: self.id.clone(), epoch: self.epoch, events: events.clone(), sync };
-            let store = Arc::clone(&self.store);
             let rules = std::mem::take(&mut self.unwritten_rules);
-            let done = Box::pin(async move {
-                // Whoever sees an answer for good can rely on its rule, also after a crash. One that is
-                // written for an answer that nobody saw does what the person wanted.
-                let unsaved = save(rules).await;
-                store.append(batch).await.map(|()| unsaved)
-            });
-            self.writing = Some(Writing { events, snapshot: self.take_snapshot(), done });
+            let done = self.append_to_store(rules, events.clone(), sync);
+            let (blocked, unsaved) = (None, Vec::new());
+            self.writing =
+                Some(Writing { events, sync, blocked, unsaved, snapshot: self.take_snapshot(), done });
         }
     }
 
+    fn append_to_store(
+        &self,
+        rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>,
+        events: Vec<Arc<Event>>,
+        sync: bool,
+    ) -> BoxFuture<'static, Stored> {
+        let batch = Batch { session: self.id.clone(), epoch: self.epoch, events, sync };
+        let store = Arc::clone(&self.store);
+        Box::pin(async move {
+            // Whoever sees an answer for good can rely on its rule, also after a crash. One that is
+            // written for an answer that nobody saw does what the person wanted.
+            let unsaved = save(rules).await;
+            Stored { unsaved, outcome: store.append(batch).await }
+        })
+    }
+
+    /// Whether what waits to be written happened already: an agent said or did it. A prompt that did not
+    /// become a turn is nothing yet, and whoever sent it is told.
+    fn must_not_be_lost(&self) -> bool {
+        let happened = |event: &Arc<Event>| {
+            event.origin == Origin::Agent
+                || matches!(event.body, Body::TurnEnded { .. } | Body::Resolved { .. })
+        };
+        self.turn.is_some() || self.writing.iter().flat_map(|writing| &writing.events).any(happened)
+    }
+
+    /// The store's lock is somebody else's: the same events are tried again, for as long as it takes.
+    fn write_again(&mut self, reason: String, unsaved: Vec<String>) {
+        let Some(mut writing) = self.writing.take() else { return };
+        writing.unsaved.extend(unsaved);
+        if writing.blocked.is_none() {
+            tracing::warn!(session = %self.id, reason, "a turn waits for the session store");
+        }
+        let since = writing.blocked.take().map_or_else(Instant::now, |(since, _)| since);
+        let done = self.append_to_store(Vec::new(), writing.events.clone(), writing.sync);
+        self.writing = Some(Writing { blocked: Some((since, reason)), done, ..writing });
+    }
+
     fn written(&mut self, unsaved: Vec<String>) {
-        let Some(Writing { events, snapshot, .. }) = self.writing.take() else {
+        let Some(Writing { events, snapshot, blocked, unsaved: before, .. }) = self.writing.take() else {
             return;
         };
+        if let Some((since, reason)) = blocked {
+            let text = format!(
+                "the turn waited {} s more for the session store: {reason}",
+                since.elapsed().as_secs()
+            );
+            let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+            self.record(Origin::Engine, self.session.running(), notice);
+        }
         self.publish_snapshot(snapshot);
         self.log.publish(&events);
         let reached = events.last().map_or(Seq::START, |event| event.seq);
@@ -504,7 +561,7 @@ impl Task {
                 None => {}
             }
         }
-        for reason in unsaved {
+        for reason in before.into_iter().chain(unsaved) {
             let text = format!(
                 "the answer counts only until this server stops, because its rule could not be saved: \
                  {reason}"
@@ -675,7 +732,7 @@ async fn save(rules: Vec<BoxFuture<'static, Result<Arc<str>, String>>>) -> Vec<S
     unsaved
 }
 
-async fn stored(writing: &mut Option<Writing>) -> Result<Vec<String>, StoreError> {
+async fn stored(writing: &mut Option<Writing>) -> Stored {
     match writing {
         Some(writing) => writing.done.as_mut().await,
         None => std::future::pending().await,

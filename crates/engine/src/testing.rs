@@ -33,12 +33,25 @@ pub(crate) struct Switched {
     /// The append with this number fails, counted from 1.
     pub fail_append: AtomicUsize,
     pub appends: AtomicUsize,
+    /// Appends and claims are refused after a while as long as this is set: another process has the lock.
+    pub locked: AtomicBool,
     /// Appends wait while this is set.
     pub stuck: AtomicBool,
     /// What was appended since the last sync.
     pub unsynced: Mutex<Vec<Arc<Event>>>,
     /// Done once, after a read has found what it answers and before it does.
     pub during_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Switched {
+    async fn wait_for_lock(&self) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        if self.locked.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            return Err(StoreError::Busy { reason: "locked by process 123".into() });
+        }
+        Ok(())
+    }
 }
 
 impl Store for Switched {
@@ -51,7 +64,11 @@ impl Store for Switched {
     }
 
     fn claim(&self, id: &SessionId) -> StoreResult<'_, Claim> {
-        slow(self.inner.claim(id))
+        let id = id.clone();
+        Box::pin(async move {
+            self.wait_for_lock().await?;
+            self.inner.claim(&id).await
+        })
     }
 
     fn release(&self, id: &SessionId, epoch: Epoch) -> StoreResult<'_, ()> {
@@ -63,6 +80,7 @@ impl Store for Switched {
             while self.stuck.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
+            self.wait_for_lock().await?;
             let number = self.appends.fetch_add(1, Ordering::SeqCst) + 1;
             if number == self.fail_append.load(Ordering::SeqCst) {
                 return Err(StoreError::Write { reason: "the disk is full".into() });

@@ -378,7 +378,6 @@ async fn without_a_store_requests_are_refused_with_the_reason() {
             ("session/new", json!({ "cwd": cwd, "mcpServers": [] })),
             ("session/list", json!({})),
             ("session/load", json!({ "sessionId": "s", "cwd": cwd, "mcpServers": [] })),
-            ("session/prompt", json!({ "sessionId": "s", "prompt": [{ "type": "text", "text": "hi" }] })),
         ] {
             let message = client.refused(method, params).await.message;
             assert!(message.contains("the session store cannot be used"), "{method}: {message}");

@@ -96,6 +96,9 @@ impl Trouble {
                     .because("only one program at a time may write to a session")
                     .fix("wait until that turn ends, or go on in a copy: ropewalk sessions fork ID")
             }
+            OpenError::Store(StoreError::Busy { reason }) => {
+                Self::new(Kind::Busy, "the session store is busy").because(reason)
+            }
             OpenError::Store(StoreError::Unavailable { reason }) => {
                 Self::failed("the session store cannot be used").because(reason).fix("ropewalk doctor")
             }

@@ -110,7 +110,7 @@ impl Server {
         let (address, folder) = (address.expect("an address"), home.0.path().to_owned());
         let mut server = Self { child, input, output, address, folder, last_id: 0 };
         server.until("/health", 200);
-        server.call("initialize", json!({ "protocolVersion": 1 }));
+        server.call("initialize", json!({ "protocolVersion": 1 })).unwrap();
         server
     }
 

@@ -12,6 +12,7 @@
 mod append;
 mod blob;
 mod condition;
+mod lock_holder;
 mod owner;
 mod reader;
 mod recent;

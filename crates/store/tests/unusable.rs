@@ -1,5 +1,4 @@
 //! A file that cannot be used refuses every request and says why, and heals without a restart.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::Path;

@@ -46,6 +46,9 @@ async fn ready(State(doors): State<Arc<Doors>>) -> Response {
         return (status, Json(json!({ "status": word }))).into_response();
     }
     match tokio::time::timeout(CHECK_WAIT, doors.registry.check_store()).await {
+        Ok(Ok(())) if doors.registry.rules_damage().is_some() => not_ready(
+            "a file of permission rules cannot be read, so everything is asked; ropewalk doctor says which and why",
+        ),
         Ok(Ok(())) => (status, Json(json!({ "status": word }))).into_response(),
         Ok(Err(fault)) => not_ready(&format!("the session store cannot be used: {}", fault.brief())),
         Err(_) => not_ready("the session store does not answer; the server's log says more"),

@@ -31,12 +31,14 @@ pub(super) struct Table {
     visitor: Arc<Visitor>,
     frames: mpsc::Sender<Frame>,
     told: HashMap<String, Card>,
+    /// The first page was told.
+    listed: bool,
     version: u64,
 }
 
 impl Table {
     pub fn new(desk: Arc<Desk>, visitor: Arc<Visitor>, frames: mpsc::Sender<Frame>) -> Self {
-        Self { desk, visitor, frames, told: HashMap::new(), version: 0 }
+        Self { desk, visitor, frames, told: HashMap::new(), listed: false, version: 0 }
     }
 
     /// Tells the newest page, then whatever changes, until the client is gone.
@@ -45,8 +47,7 @@ impl Table {
         let mut openings = self.desk.registry.openings();
         self.version = *changes.borrow_and_update();
         openings.mark_unchanged();
-        let (cards, older) = page(&self.desk, &self.visitor, None).await.unwrap_or_default();
-        if self.tell(cards, Vec::new(), Some(older)).await.is_err() {
+        if self.all().await.is_err() {
             return;
         }
         loop {
@@ -72,16 +73,21 @@ impl Table {
     }
 
     async fn changed(&mut self, version: u64) -> Result<(), Gone> {
+        if !self.listed {
+            return self.all().await;
+        }
         let (cards, gone) = self.desk.board.changed(&self.visitor.principal, self.version);
         self.version = version;
         self.tell(cards, gone, None).await
     }
 
     async fn all(&mut self) -> Result<(), Gone> {
-        // What cannot be listed at the moment is listed the next time.
+        // What cannot be listed at the moment is listed the next time. Until then nothing is told: an empty
+        // page would say that there are no sessions.
         let Ok((cards, older)) = page(&self.desk, &self.visitor, None).await else { return Ok(()) };
         let gone = self.missing(&cards, older.is_some()).await;
-        self.tell(cards, gone, None).await
+        let first = (!std::mem::replace(&mut self.listed, true)).then_some(older);
+        self.tell(cards, gone, first).await
     }
 
     /// Sessions that should be on the page and are not: another process may have deleted them.

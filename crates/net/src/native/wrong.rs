@@ -31,6 +31,7 @@ pub(super) fn not_opened(error: OpenError) -> Wrong {
             busy("the session is in the middle of a turn in another ropewalk; wait, or cancel it there")
         }
         OpenError::Agent(error) => failed(error.to_string()),
+        OpenError::Store(error @ StoreError::Busy { .. }) => busy(error.to_string()),
         OpenError::Store(error @ (StoreError::Unavailable { .. } | StoreError::Write { .. })) => {
             failed(error.to_string())
         }

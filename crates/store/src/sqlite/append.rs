@@ -93,7 +93,7 @@ pub(super) fn append(
     if last.seq.0 > reserved {
         if !sync {
             let reason = "positions are about to be used that are not reserved".to_owned();
-            return Err(Failure::Lost(Loss { reason, error: None, disk: false }));
+            return Err(Failure::Lost(Loss { reason, error: None, busy: false, disk: false }));
         }
         reserved = last.seq.0 + BLOCK;
     }
@@ -168,7 +168,7 @@ fn insert(connection: &Connection, key: i64, batch: &Batch, scratch: &mut Scratc
 
 /// Part of the batch may be written already: the transaction has to go.
 fn lost(error: record::RecordError) -> Failure {
-    Failure::Lost(Loss { reason: error.to_string(), error: None, disk: false })
+    Failure::Lost(Loss { reason: error.to_string(), error: None, busy: false, disk: false })
 }
 
 /// Keeps the listing's columns in step with what was appended.

@@ -12,6 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use engine::StoreFault;
 use rusqlite::ErrorCode;
 
+use super::lock_holder::Holder;
+
 /// What a person can do who cannot repair the store now.
 const WITHOUT: &str = "or use --ephemeral to work without saving";
 const EXAMINE: &str = "ropewalk doctor --store says what is wrong";
@@ -161,6 +163,15 @@ pub(super) fn newer(path: &Path, found: usize, known: usize) -> StoreFault {
     }
 }
 
+/// Another process holds the lock.
+pub(super) fn busy(path: &Path) -> StoreFault {
+    let (cause, fix) = Holder::of(path).map_or_else(
+        || ("the database is locked by another process".into(), "wait until it is done, or end it".into()),
+        |holder| holder.told(),
+    );
+    StoreFault { path: Some(path.to_owned()), cause, fix }
+}
+
 /// A file could not be made or looked at.
 pub(super) fn of_io(path: &Path, error: &io::Error) -> StoreFault {
     let fix = match error.kind() {
@@ -183,6 +194,7 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
     let full =
         || is_full(path).then(|| fault("the disk is full".into(), format!("free some space, {WITHOUT}")));
     match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => busy(path),
         Some(ErrorCode::DiskFull) => fault("the disk is full".into(), format!("free some space, {WITHOUT}")),
         Some(ErrorCode::SystemIoFailure) => full().unwrap_or_else(|| {
             fault(error.to_string(), "check the disk; it is tried again with every request".into())

@@ -116,6 +116,8 @@ pub(super) struct Loss {
     pub(super) reason: String,
     /// What SQLite said, where it was SQLite.
     pub(super) error: Option<rusqlite::Error>,
+    /// Another process holds the lock, and nothing was begun.
+    pub(super) busy: bool,
     /// The disk itself failed: what it holds is not known any more, and trying again would only
     /// hide that.
     pub(super) disk: bool,
@@ -136,7 +138,8 @@ impl From<rusqlite::Error> for Failure {
 impl From<rusqlite::Error> for Loss {
     fn from(error: rusqlite::Error) -> Self {
         let disk = error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure);
-        Self { reason: error.to_string(), error: Some(error), disk }
+        let busy = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);
+        Self { reason: error.to_string(), error: Some(error), busy, disk }
     }
 }
 

@@ -13,9 +13,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::condition;
 
-/// Another process may hold the write lock for a group, a checkpoint or the copy of a long session.
-/// A session whose write is given up ends, so patience is cheaper.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Another process may hold the write lock for a group, a checkpoint or the copy of a long session. Who waits
+/// longer is told who holds it.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long two processes that make the same file at once wait for each other.
 const MAKING_MAX: Duration = Duration::from_secs(10);
 const MAKING_PAUSE: Duration = Duration::from_millis(5);

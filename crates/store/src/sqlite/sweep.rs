@@ -55,6 +55,14 @@ impl Sweeps {
             }
             Err(error) => {
                 let loss = Loss::from(error);
+                if loss.busy {
+                    // The session is out of sight; the rest goes when the lock is free.
+                    self.waiting.push_back((key, None));
+                    if let Some(answer) = answer {
+                        reply(answer, Ok(true));
+                    }
+                    return Err(loss);
+                }
                 if let Some(answer) = answer {
                     reply(answer, Err(StoreError::Write { reason: loss.reason.clone() }));
                 }

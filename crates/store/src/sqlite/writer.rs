@@ -10,6 +10,9 @@
 //! file that is no longer at its path takes nothing: what went into it would not be found again. After a
 //! failure of the disk the file is opened anew and made whole before it is written again.
 //!
+//! A lock that another process holds is waited for, not for long: then the group is refused with the name of
+//! that process, nothing of it is written, and whoever has something that must not be lost asks again.
+//!
 //! **Invariant:** what is answered with success was in the file at its path after the commit.
 //! **Invariant:** a session that was claimed before the file was opened anew must be claimed again: what it
 //! wrote last may not be there.
@@ -39,6 +42,8 @@ const GROUP_REQUESTS_MAX: usize = 256;
 const GROUP_EVENTS_MAX: usize = 16 * 1024;
 /// How soon a file that could not be used is tried again, at the earliest.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long a lock is waited for that was waited for in vain just before.
+const BLOCKED_TIMEOUT: Duration = Duration::from_millis(200);
 
 pub(super) struct Writer {
     connection: Connection,
@@ -56,6 +61,8 @@ pub(super) struct Writer {
     syncing: bool,
     /// The file must be opened anew: the disk failed, so what it holds is not known, or another file is there.
     lost: Option<Lost>,
+    /// The last wait for the lock was in vain.
+    blocked: bool,
     /// The file was not at its path at the last look.
     misplaced: bool,
     /// When something was last written for nothing but to see whether it can be.
@@ -123,6 +130,7 @@ impl Opening {
             sweeps: Sweeps::default(),
             syncing: false,
             lost: None,
+            blocked: false,
             misplaced: false,
             probed: None,
             claimed: HashSet::new(),
@@ -215,10 +223,12 @@ impl Writer {
 
     fn serve(&mut self, first: Option<Write>, queue: &mut Receiver<Write>) -> Ended {
         let mut settled = false;
-        if self.options.warm
-            && let Err(error) = schema::warm(&self.connection)
-        {
-            self.note_loss(error.into());
+        if self.options.warm {
+            // The first request need not wait for a lock that this would wait for.
+            let warmed = self.wait_for_locks(Duration::ZERO).and_then(|()| schema::warm(&self.connection));
+            if let Err(error) = warmed {
+                self.note_loss(error.into());
+            }
         }
         let mut next = first.or_else(|| queue.blocking_recv());
         while let Some(first) = next {
@@ -252,9 +262,15 @@ impl Writer {
     }
 
     fn sweep(&mut self) {
-        let swept =
-            self.set_syncing(false).map_err(Loss::from).and_then(|()| self.sweeps.step(&self.connection));
+        let waited = if self.blocked { BLOCKED_TIMEOUT } else { schema::BUSY_TIMEOUT };
+        let ready = self.wait_for_locks(waited).and_then(|()| self.set_syncing(false));
+        let swept = ready.map_err(Loss::from).and_then(|()| self.sweeps.step(&self.connection));
         if let Err(loss) = swept {
+            if loss.busy {
+                // What is left is in the queue again.
+                drop(self.lose(loss));
+                return;
+            }
             tracing::warn!(reason = loss.reason, "cannot remove what is left of a deleted session");
             self.note_loss(loss);
         }
@@ -282,11 +298,11 @@ impl Writer {
             Ok(()) => self.look().err().map(StoreError::from),
             Err(loss) => {
                 drop(self.connection.execute_batch("ROLLBACK"));
-                tracing::error!(reason = loss.reason, "a group of writes is lost");
-                Some(StoreError::Write { reason: self.note_loss(loss) })
+                Some(self.lose(loss))
             }
         };
         if error.is_none() {
+            self.blocked = false;
             self.condition.note_well();
         }
         for finish in finishes {
@@ -299,6 +315,22 @@ impl Writer {
         if let Some(error) = error {
             requests.for_each(|request| request.refuse(error.clone()));
         }
+    }
+
+    fn lose(&mut self, loss: Loss) -> StoreError {
+        if loss.busy {
+            let fault = condition::busy(&self.path);
+            let reason = fault.brief();
+            self.blocked = true;
+            self.condition.note_fault(fault, true);
+            return StoreError::Busy { reason };
+        }
+        tracing::error!(reason = loss.reason, "a group of writes is lost");
+        StoreError::Write { reason: self.note_loss(loss) }
+    }
+
+    fn wait_for_locks(&self, at_most: Duration) -> rusqlite::Result<()> {
+        self.connection.busy_timeout(at_most)
     }
 
     /// Whether the file is still at its path.
@@ -330,8 +362,10 @@ impl Writer {
             return Err(fault);
         }
         self.probed = Some(Instant::now());
-        match self.set_syncing(true).and_then(|()| schema::warm(&self.connection)) {
+        let written = self.wait_for_locks(BLOCKED_TIMEOUT).and_then(|()| self.set_syncing(true));
+        match written.and_then(|()| schema::warm(&self.connection)) {
             Ok(()) => {
+                self.blocked = false;
                 self.condition.note_well();
                 Ok(())
             }
@@ -362,6 +396,7 @@ impl Writer {
     ) -> Result<(), Loss> {
         let sync = requests.as_slice().iter().any(|request| self.needs_sync(request));
         self.set_syncing(sync)?;
+        self.wait_for_locks(if self.blocked { BLOCKED_TIMEOUT } else { schema::BUSY_TIMEOUT })?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         for request in requests.by_ref() {
             let (finish, loss) = self.perform(request, sync);

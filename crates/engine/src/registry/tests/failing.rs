@@ -195,3 +195,40 @@ async fn where_nothing_can_be_saved_no_session_is_made_until_it_can() {
     run(&saved, "say saved").await;
     assert_eq!(house.stored(&saved).await.len(), 4);
 }
+
+/// What a model said is not dropped because another process holds the lock for a while.
+#[tokio::test(start_paused = true)]
+async fn a_turn_waits_for_a_locked_store_and_goes_on_when_it_is_free() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    start(&session, "say one; sleep 1; say two; sleep 1; say three").await;
+    until(&session, |event| matches!(&event.body, Body::Text { text, .. } if **text == *"one")).await;
+    house.store.locked.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!session.is_closed());
+    house.store.locked.store(false, Ordering::SeqCst);
+    let seen = until(&session, |event| matches!(event.body, Body::Notice { .. })).await;
+    let shown = brief(&seen);
+    assert!(shown.contains("text one\n1 text two\n"), "{shown}");
+    assert!(shown.contains("text three") && shown.contains("ended EndTurn"), "{shown}");
+    assert!(shown.contains("Warning: the turn waited") && shown.contains("process 123"), "{shown}");
+    assert_eq!(run(&session, "say four").await, Stop::EndTurn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_cannot_be_written_is_refused_and_its_session_is_there_again_later() {
+    let house = House::new(Limits::default());
+    let session = house.create().await;
+    assert_eq!(run(&session, "say one").await, Stop::EndTurn);
+    house.store.locked.store(true, Ordering::SeqCst);
+    session.send(prompt("say lost")).await.unwrap();
+    let (_, trouble) = to_the_end(&session).await;
+    assert_eq!(trouble.as_deref(), Some("the session store is busy: locked by process 123"));
+    let refused = house.registry.open(&me(), session.id()).await.err().unwrap();
+    assert!(refused.to_string().contains("process 123"), "{refused}");
+    house.store.locked.store(false, Ordering::SeqCst);
+    let again = house.open(&session).await;
+    assert_eq!(run(&again, "say two").await, Stop::EndTurn);
+    let shown = house.stored_brief(&again).await;
+    assert!(shown.contains("text one") && shown.contains("text two") && !shown.contains("lost"), "{shown}");
+}

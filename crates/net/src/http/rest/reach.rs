@@ -254,6 +254,9 @@ pub(super) fn not_opened(error: OpenError) -> Refusal {
         OpenError::Agent(error) => {
             Refusal::new(StatusCode::BAD_GATEWAY, "agent_unavailable", error.to_string())
         }
+        OpenError::Store(error @ StoreError::Busy { .. }) => {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_busy", error.to_string())
+        }
         OpenError::Store(error @ (StoreError::Unavailable { .. } | StoreError::Write { .. })) => {
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", error.to_string())
         }

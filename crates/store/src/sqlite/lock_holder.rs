@@ -1,0 +1,99 @@
+//! Who holds the lock that a write waits for: the kernel lists every lock with its process.
+//!
+//! SQLite locks bytes of the `-shm` file. The files are only looked at, never opened: to close one of them
+//! here would end the locks that this process holds on it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::condition::with_end;
+
+/// The bytes of the index that writers, and those who recover the log, lock
+/// (<https://sqlite.org/walformat.html#the_wal_index_file_format>).
+const WRITE_BYTE: u64 = 120;
+const RECOVER_BYTE: u64 = 122;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) pid: u32,
+    pub(super) program: Option<String>,
+    pub(super) stopped: bool,
+}
+
+impl Holder {
+    /// The process that keeps others from writing to this database, if the system tells.
+    pub(super) fn of(database: &Path) -> Option<Self> {
+        let inode = fs::metadata(with_end(database, "-shm")).ok()?.ino();
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        let pid = [WRITE_BYTE, RECOVER_BYTE].into_iter().find_map(|byte| holder_of(&locks, inode, byte))?;
+        let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned());
+        let stopped = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| is_stopped(&stat));
+        Some(Self { pid, program, stopped })
+    }
+
+    /// What holds the lock, and what to do about it.
+    pub(super) fn told(&self) -> (String, String) {
+        let Self { pid, program, stopped } = self;
+        if *pid == std::process::id() {
+            return ("the database is locked by another part of this process".into(), "try again".into());
+        }
+        let program = program.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
+        match stopped {
+            true => (
+                format!("the database is locked by process {pid}{program}, which is stopped"),
+                format!("continue it with kill -CONT {pid}, or end it"),
+            ),
+            false => (
+                format!("the database is locked by process {pid}{program}"),
+                "wait until it is done, or end it".into(),
+            ),
+        }
+    }
+}
+
+/// A line is `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120`; one with an arrow waits for the lock. The
+/// device is not compared: some file systems show another one here than for the file itself.
+fn holder_of(locks: &str, inode: u64, byte: u64) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, _, _, "WRITE", pid, file, start, end] = fields.as_slice() else { return None };
+        let its = file.rsplit(':').next()?.parse::<u64>().ok()?;
+        let start: u64 = start.parse().ok()?;
+        let end = end.parse().unwrap_or(u64::MAX);
+        // A process that cannot be seen from here has the number 0.
+        let pid = pid.parse().ok().filter(|pid| *pid != 0)?;
+        (its == inode && start <= byte && byte <= end).then_some(pid)
+    })
+}
+
+/// The state stands after the name, which may have anything in it.
+fn is_stopped(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    matches!(state, Some("T" | "t"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCKS: &str = "1: POSIX  ADVISORY  READ 77 fd:01:5 123 123\n\
+        1: -> POSIX  ADVISORY  WRITE 78 fd:01:5 120 120\n\
+        2: FLOCK  ADVISORY  WRITE 79 fd:01:6 0 EOF\n\
+        3: POSIX  ADVISORY  WRITE 80 fd:01:5 120 120\n\
+        4: POSIX  ADVISORY  WRITE 0 fd:01:9 120 120\n";
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_by_file_and_byte() {
+        assert_eq!(holder_of(LOCKS, 5, 120), Some(80));
+        assert_eq!(holder_of(LOCKS, 5, 123), None);
+        assert_eq!(holder_of(LOCKS, 6, 120), Some(79));
+        assert_eq!(holder_of(LOCKS, 9, 120), None);
+    }
+
+    #[test]
+    fn a_stopped_process_is_known_by_its_state_whatever_it_is_called() {
+        assert!(is_stopped("80 (a) T b) T 1 80"));
+        assert!(!is_stopped("80 (a) T b) S 1 80"));
+    }
+}
