@@ -11,7 +11,7 @@ use engine::{Clock, RuleEffect, SystemClock, Timestamp};
 use guard::RuleChange;
 use net::hall::Happened;
 use serde_json::{Map, Value, json};
-use store::audit::{Entry, KeyError};
+use store::audit::{Audit, Entry, KeyError};
 use wire::Hello;
 
 use crate::cli::{AuditArchiveOptions, AuditCommand};
@@ -51,6 +51,19 @@ pub fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
         }
         Failed::Other(trouble) => trouble.report(as_json),
     }))
+}
+
+/// Says what is wrong with the record, for those whose log is not read.
+pub fn warn(audit: &Audit) {
+    let say = |text: &str| {
+        terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), terminal::one_line(text)));
+    };
+    if let Some(trouble) = audit.trouble() {
+        say(&format!("the audit cannot be written: {trouble}"));
+    }
+    if audit.was_rewound() {
+        say("rows of the audit are missing: it was removed, cut or put back; see ropewalk audit verify");
+    }
 }
 
 /// The row for a client that says who it is.

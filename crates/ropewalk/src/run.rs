@@ -88,9 +88,8 @@ async fn in_registry(
     if let Some(outside) = &guards.outside {
         outside.end().await;
     }
-    if let Some(trouble) = audit.and_then(|audit| audit.trouble()) {
-        let paint = terminal::stderr_paint();
-        terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
+    if let Some(audit) = audit {
+        crate::audit::warn(&audit);
     }
     match outcome {
         // That nothing was asked is what was wanted.

@@ -579,3 +579,23 @@ fn old_days_are_compressed_and_stay_verifiable() {
     let rows = world.rows();
     assert_eq!(rows[0]["file"], "archive/2001-01-01.jsonl.gz");
 }
+
+/// The key is kept, the record is not: that is no beginning.
+#[test]
+fn a_record_that_was_removed_is_said_and_told_of_until_it_is_acknowledged() {
+    let world = World::new();
+    world.run(&["run", "hello"]).with(0);
+    world.run(&["audit", "verify"]).with(0);
+    fs::remove_dir_all(world.folder()).unwrap();
+    let run = world.run(&["run", "hello"]).with(0);
+    assert!(run.err.contains("rows of the audit are missing"), "{}", run.err);
+    assert!(!world.run(&["run", "hello"]).with(0).err.contains("are missing"));
+    let cut = world.run(&["audit", "verify"]).with(2);
+    assert!(cut.err.contains("audit acknowledge"), "{}", cut.err);
+    assert_eq!(world.rows_of("audit.rewound").len(), 1);
+    world.run(&["audit", "acknowledge", "a test removed it"]).with(0);
+    let known = world.run(&["audit", "verify"]).with(0);
+    assert!(known.err.contains("this was acknowledged"), "{}", known.err);
+    let known = world.run(&["audit", "verify", "--json"]).with(0).json();
+    assert_eq!((&known["ok"], known["acknowledged"].as_array().map(Vec::len)), (&json!(true), Some(1)));
+}

@@ -25,6 +25,7 @@ mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -73,6 +74,7 @@ struct Shared {
     /// Taken when the audit ends.
     queue: Mutex<Option<mpsc::Sender<Job>>>,
     trouble: Arc<Mutex<Option<String>>>,
+    rewound: Arc<AtomicBool>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     settings: Settings,
@@ -91,7 +93,7 @@ impl Audit {
     /// Returns at once; the chain is opened in the background.
     pub fn start(parts: AuditParts) -> Arc<Self> {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
-        let trouble = Arc::default();
+        let (trouble, rewound) = (Arc::default(), Arc::<AtomicBool>::default());
         let writer = Writer {
             folder: parts.folder,
             key: parts.key,
@@ -99,6 +101,7 @@ impl Audit {
             clock: Arc::clone(&parts.clock),
             retention_days: parts.retention_days,
             trouble: Arc::clone(&trouble),
+            rewound: Arc::clone(&rewound),
         };
         let thread = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(jobs));
         if let Err(error) = &thread {
@@ -107,6 +110,7 @@ impl Audit {
         let shared = Shared {
             queue: Mutex::new(Some(queue)),
             trouble,
+            rewound,
             store: parts.store,
             clock: parts.clock,
             settings: parts.settings,
@@ -138,6 +142,11 @@ impl Audit {
     /// Why the audit cannot be written at present.
     pub fn trouble(&self) -> Option<String> {
         self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this process found that rows are missing.
+    pub fn was_rewound(&self) -> bool {
+        self.shared.rewound.load(Ordering::Relaxed)
     }
 
     /// Reads what a process that was killed left unread in any session's log. What goes on, or went on

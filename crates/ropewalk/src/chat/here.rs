@@ -20,7 +20,7 @@ use crate::external::{self, OnlyOurs, Outside};
 use crate::guards::Guards;
 use crate::models::Models;
 use crate::trouble::Trouble;
-use crate::{run, server, terminal};
+use crate::{run, server};
 
 /// How long lines may take to end.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -108,9 +108,8 @@ impl Here {
         if tokio::time::timeout(END_WAIT, self.tasks.wait()).await.is_err() {
             tracing::warn!("the client's line did not end");
         }
-        if let Some(trouble) = self.audit.and_then(|audit| audit.trouble()) {
-            let paint = terminal::stderr_paint();
-            terminal::say(&format!("{} the audit cannot be written: {trouble}", paint.warn("warning:")));
+        if let Some(audit) = self.audit {
+            crate::audit::warn(&audit);
         }
     }
 }

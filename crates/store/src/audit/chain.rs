@@ -74,6 +74,8 @@ pub(super) struct Chain {
     /// Rows since the cursors were written down.
     unsaved: u64,
     head_is_current: bool,
+    /// Rows were found to be missing.
+    rewound: bool,
     /// The day of the last look at what can be archived.
     tidied: String,
     retention_days: u32,
@@ -93,6 +95,7 @@ impl Chain {
             cursors: Cursors::new(),
             unsaved: 0,
             head_is_current: false,
+            rewound: false,
             tidied: String::new(),
             retention_days,
         })
@@ -136,6 +139,11 @@ impl Chain {
             // The chain itself has them.
             Err(error) => tracing::debug!(%error, "the audit's cursors could not be written"),
         }
+    }
+
+    /// Whether rows were found to be missing since the chain was opened.
+    pub fn was_rewound(&self) -> bool {
+        self.rewound
     }
 
     /// Whether the folder is still the one that was opened.
@@ -209,6 +217,7 @@ impl Chain {
         }
         if !walk.fits || headless {
             walk.report_rewound();
+            self.rewound = true;
         }
         self.at = Some(walk.at);
         self.head_is_current = stated == self.at;
@@ -258,6 +267,7 @@ impl Chain {
         }
         let mut walk = Walk { at, expected: mark, fits: false, found: vec![started], now };
         walk.report_rewound();
+        self.rewound = true;
         Ok(walk.found)
     }
 

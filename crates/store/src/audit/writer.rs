@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,8 @@ pub(super) struct Writer {
     pub clock: Arc<dyn Clock>,
     pub retention_days: u32,
     pub trouble: Arc<Mutex<Option<String>>>,
+    /// Rows were found to be missing since this process began.
+    pub rewound: Arc<AtomicBool>,
 }
 
 /// The thread's state between two batches.
@@ -130,7 +133,15 @@ impl Desk {
 
     fn append(&mut self, drafts: &[Draft]) -> io::Result<()> {
         let now = self.writer.clock.now();
-        self.chain()?.append(now, drafts)
+        self.chain()?.append(now, drafts)?;
+        self.note_rewound();
+        Ok(())
+    }
+
+    fn note_rewound(&self) {
+        if self.chain.as_ref().is_some_and(Chain::was_rewound) {
+            self.writer.rewound.store(true, Ordering::Relaxed);
+        }
     }
 
     fn chain(&mut self) -> io::Result<&mut Chain> {
@@ -164,6 +175,7 @@ impl Desk {
             Job::Cursor { session, answer } => {
                 let now = self.writer.clock.now();
                 let found = self.chain().and_then(|chain| chain.cursor(now, &session));
+                self.note_rewound();
                 self.tell(found.as_ref().err());
                 drop(answer.send(found.map_err(|error| AuditError::Unwritable(error.to_string()))));
             }
