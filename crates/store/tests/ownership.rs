@@ -76,6 +76,22 @@ async fn after_a_remount_positions_go_on_past_everything_reserved() {
     assert_eq!(claim.next_seq, Seq(upto + engine::POSITIONS_RESERVED + 1));
 }
 
+/// A backup knows nothing of what came after it. Mirrors and clients may.
+#[tokio::test]
+async fn a_restored_session_goes_on_far_past_everything_reserved() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), "one");
+    let claim = turn_started(&store).await;
+    store.release(&session_id("s"), claim.epoch).await.unwrap();
+    drop(store);
+    let upto = reserved(directory.path());
+    let connection = Connection::open(directory.path().join("sessions.db")).unwrap();
+    connection.execute("UPDATE acp_sessions SET holder = 'restored', boot = NULL", []).unwrap();
+    drop(connection);
+    let claim = open(directory.path(), "one").claim(&session_id("s")).await.unwrap();
+    assert_eq!((claim.next_seq, claim.leaves_gap()), (Seq(upto + (1 << 28) + 1), true));
+}
+
 /// What a claim leaves out stays left out: whoever holds the session may go without having written.
 #[tokio::test]
 async fn a_gap_stays_also_if_nothing_is_written_after_it() {

@@ -110,6 +110,44 @@ async fn the_log_the_views_and_the_card_are_mirrored_and_go_on_after_a_cut() {
     .await;
 }
 
+/// After a power cut, or with the disk of a backup, the machine has less than its mirror. No position means two things,
+/// so the mirror keeps what it has and goes on.
+#[tokio::test]
+async fn a_machine_that_comes_back_with_an_older_disk_is_mirrored_on() {
+    run(Setup::offline().on_disk(), async |server| {
+        let (mut client, session) = opened(server).await;
+        client.message(&session, "list").await;
+        let disk = server.disk();
+        client.message(&session, "list").await;
+        client.take_updates();
+        let mut receiver = Receiver::start(Manner::mirror()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let mut mirror = Mirror::default();
+        socket.send(json!({ "ready": { "events": 0, "watched": true } })).await;
+        let before = log(server, &session).await;
+        mirror.until(&mut socket, before.last().unwrap().0).await;
+        world.close().await;
+        drop((client, socket));
+        server.power_cut(&disk).await;
+
+        let handle = server.handle(&session).await;
+        let head = handle.read(Seq::START).head().0;
+        assert!(head > mirror.end(), "{head} is after everything that anybody has seen");
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        mirror.views.clear();
+        socket.send(json!({ "ready": { "events": mirror.end(), "watched": true } })).await;
+        mirror.until(&mut socket, head).await;
+        let after = log(server, &session).await;
+        let new: Vec<_> = after.into_iter().filter(|(seq, _)| *seq > before.last().unwrap().0).collect();
+        assert!(new[0].1.to_string().contains("may be missing"), "{new:?}");
+        assert_eq!(mirror.events, [before, new].concat());
+        world.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn whoever_comes_to_look_gets_a_view_that_stands_for_itself() {
     run(Setup::offline(), async |server| {

@@ -101,7 +101,8 @@ pub(super) fn claim(
     let lost = !released && !up_since && reserved > row.last_seq.0;
     // Twice what may be lost: readers that number what they show can tell this gap from those of earlier
     // versions, which they have not counted.
-    let last = if lost { reserved + BLOCK } else { row.last_seq.0 };
+    let gap = if holder.as_deref() == Some(uptime::RESTORED) { uptime::RESTORED_GAP } else { BLOCK };
+    let last = if lost { reserved + gap } else { row.last_seq.0 };
     connection
         .prepare_cached(
             "UPDATE acp_sessions SET epoch = ?2, holder = ?3, boot = ?4, reserved_seq = ?5, last_seq = ?5

@@ -11,6 +11,12 @@
 
 use std::path::Path;
 
+/// The holder of a session that came from a backup. How many positions were given after the backup was
+/// made, nobody knows here.
+pub(super) const RESTORED: &str = "restored";
+/// Left out then: more than any session gets in the time between two backups.
+pub(super) const RESTORED_GAP: u64 = 1 << 28;
+
 /// Between the boot's name and the mount's, neither of which has a space in it.
 const BETWEEN: char = ' ';
 
