@@ -179,3 +179,36 @@ async fn a_transcript_is_given_in_three_forms_and_can_do_nothing_in_a_browser() 
     })
     .await;
 }
+
+/// D5: what is longer than the beginning of an answer comes as a stream, with everything in it.
+#[tokio::test]
+async fn a_long_session_is_streamed_whole() {
+    run(Setup::offline(), async |server| {
+        let wish = engine::Wish {
+            owner: engine::Principal::local(),
+            cwd: server.workspace(),
+            roots: Vec::new(),
+            servers: Vec::new(),
+            source: "import".into(),
+        };
+        let events = testkit::long_log(12_000, None);
+        let count = events.len();
+        let handle = server.registry().import(wish, None, events).await.unwrap();
+        let id = handle.id().to_string();
+        drop(handle);
+        let door = Door::open(server);
+        let answer = door.get(format!("/sessions/{id}/transcript?format=json")).answer().await;
+        assert_eq!(answer.status, StatusCode::OK);
+        assert!(answer.text.len() > 3 << 19 && !answer.headers.contains_key("content-length"));
+        let whole: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!(whole["events"].as_array().unwrap().len(), count);
+        let answer = door.get(format!("/sessions/{id}/messages")).answer().await;
+        let messages: Vec<serde_json::Value> = serde_json::from_str(&answer.text).unwrap();
+        let one = door.get(format!("/sessions/{id}")).answer().await.is(StatusCode::OK);
+        assert_eq!(one["message_count"], messages.len());
+        let page = door.get(format!("/sessions/{id}/transcript")).answer().await;
+        assert!(page.text.starts_with("<!doctype html>") && page.text.ends_with("</html>\n"));
+        door.close().await;
+    })
+    .await;
+}
