@@ -20,7 +20,7 @@ mod proxy;
 mod server;
 mod socket;
 mod view;
-mod web;
+pub mod web;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -2,6 +2,18 @@
 //! the other is killed, stopped, cut or stalled while somebody works.
 //!
 //! The test itself is `crates/ropewalk/tests/hubs/faults.rs`; CI runs its short form with the other tests.
+//!
+//! `cargo xtask faults --long`, or with any of `--kills N`, `--cuts N`, `--damage N`, `--full N`: one machine whose commands
+//! are killed, whose power is cut, whose files are damaged and whose disk is full ([`machine`]).
+
+mod cli;
+mod cuts;
+mod damage;
+mod full;
+mod machine;
+mod otter;
+mod rest;
+mod world;
 
 use anyhow::{Context, bail};
 
@@ -11,6 +23,9 @@ use crate::setup;
 const COUNT_DEFAULT: &str = "200";
 
 pub fn run(args: &[String]) -> anyhow::Result<()> {
+    if args.iter().any(|flag| machine::FLAGS.contains(&flag.as_str())) {
+        return machine::run(args);
+    }
     let (mut count, mut seed) = (COUNT_DEFAULT.to_owned(), "7".to_owned());
     let mut args = args.iter();
     while let Some(flag) = args.next() {

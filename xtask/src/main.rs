@@ -40,6 +40,7 @@ usage: cargo xtask <task>
   crash [..]     kill the server at random moments and check what comes back
   chaos [..]     cut, stall and reorder every client's connections and check what each has seen
   faults [..]    kill, stop and cut hubs, database, bus, machine and lines, and compare the logs
+  faults --long  kill every command and door of one machine, cut its power, damage its store, fill its disk
   escape [..]    try to leave the sandbox in every way that is known
   children [..]  have commands leave processes behind and check that none stays
   prices [..]    make the table of models and their prices anew

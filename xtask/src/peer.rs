@@ -178,7 +178,7 @@ impl Peer {
         }
     }
 
-    fn send(&mut self, method: &str, params: &Value) -> anyhow::Result<u64> {
+    pub fn send(&mut self, method: &str, params: &Value) -> anyhow::Result<u64> {
         self.last_id += 1;
         self.write(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}))?;
         Ok(self.last_id)
@@ -192,7 +192,7 @@ impl Peer {
     }
 
     /// Waits for the answer to `id`. What comes before it is of no interest here.
-    fn result(&mut self, id: u64, patience: Duration) -> anyhow::Result<Value> {
+    pub fn result(&mut self, id: u64, patience: Duration) -> anyhow::Result<Value> {
         let deadline = Instant::now() + patience;
         loop {
             match self.next(deadline)?.context("no answer in time")? {
