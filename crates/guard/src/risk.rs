@@ -22,6 +22,7 @@ mod paths;
 mod programs;
 mod readers;
 mod scope;
+mod searches;
 mod targets;
 mod wrappers;
 
@@ -264,6 +265,13 @@ impl<'a> Judge<'a> {
             let worst = dangers::finding(name, words, arguments, around);
             match worst {
                 Some(finding) => self.found(finding),
+                None if searches::may_show_secrets(name, arguments) => {
+                    self.found(Finding::new(
+                        Risk::High,
+                        "searches hidden or ignored files too, which may hold secrets",
+                        words,
+                    ));
+                }
                 None if readers::only_reads(name, arguments, around) => {}
                 None => self.found(programs::ordinary(name, words, arguments)),
             }

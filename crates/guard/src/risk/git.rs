@@ -39,6 +39,13 @@ pub(super) fn danger(words: &[Word], arguments: &[Word]) -> Option<Finding> {
         return found(Risk::High, "makes git run another program");
     }
     let (name, rest) = subcommand(arguments)?;
+    let connects = matches!(
+        name,
+        "push" | "fetch" | "pull" | "clone" | "ls-remote" | "archive" | "grep" | "difftool" | "mergetool"
+    );
+    if connects && crate::launch::launched("git", arguments).is_some() {
+        return found(Risk::High, "makes git run another program");
+    }
     let first = rest.first().map(Word::text).unwrap_or_default();
     match name {
         "push"

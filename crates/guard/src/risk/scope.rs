@@ -76,7 +76,7 @@ pub(crate) fn covered(tokens: &[String], command: &Simple) -> bool {
     {
         return false;
     }
-    quiet && dry && begins(tokens, program, words) && !runs_others(program, words)
+    quiet && dry && begins(tokens, program, words) && !runs_others(program, words, tokens)
 }
 
 /// Without the wrappers that an allowance may look through: those that change nothing.
@@ -107,25 +107,71 @@ fn begins(tokens: &[String], program: &str, words: &[Word]) -> bool {
     tokens.iter().all(|token| said.next() == Some(Some(token)))
 }
 
-/// Options that make an otherwise ordinary program run another one are never covered by its name.
-fn runs_others(program: &str, words: &[Word]) -> bool {
-    let text = |word: &Word| word.text().to_owned();
-    words.iter().skip(1).map(text).any(|text| match program {
-        "find" => {
-            matches!(text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir" | "-delete")
-                || text.starts_with("-fprint")
-                || text == "-fls"
-        }
-        "rg" => text.starts_with("--pre") || text.starts_with("--hostname-bin"),
-        "sort" => text.starts_with("-o") || text.starts_with("--o") || text.starts_with("--c"),
-        "git" => {
-            text.starts_with("--output")
-                || text == "--ext-diff"
-                || text == "--textconv"
-                || text.starts_with("--upload-pack")
-        }
-        _ => false,
-    })
+/// Options that make an otherwise ordinary program run another one, or write somewhere else, are never
+/// covered by its name. A rule that names the option itself says so.
+const NEVER_COVERED: &[(&str, &str)] = &[
+    ("find gfind", "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls"),
+    ("fd fdfind", "-x -X --exec --exec-batch"),
+    ("rg", "--pre --hostname-bin"),
+    ("sort gsort", "-o --output --compress-program"),
+    (
+        "git",
+        "--output --ext-diff --textconv --upload-pack --receive-pack --exec --open-files-in-pager --extcmd",
+    ),
+    ("tree", "-o --output"),
+    (
+        "tar bsdtar gtar",
+        "-I -F --to-command --checkpoint-action --use-compress-program --rsh-command --info-script --new-volume-script",
+    ),
+    ("rsync", "-e --rsh --rsync-path"),
+    ("scp sftp", "-S -o"),
+    ("split", "--filter"),
+    ("man", "-P -H --pager --html"),
+    ("less more", "-o -O --log-file --LOG-FILE"),
+    ("make gmake", "--eval"),
+    ("go", "-exec -toolexec -vettool -overlay"),
+    ("cargo", "--config -Z"),
+    ("npm pnpm yarn", "--script-shell --node-options"),
+    ("curl", "-o -O -K --output --output-dir --remote-name --config"),
+    ("wget", "-O -P --output-document --directory-prefix --use-askpass --config"),
+    ("date", "-s --set"),
+    ("sed gsed", "-i --in-place"),
+    ("yq", "-i --inplace"),
+    ("zip", "-TT --unzip-command"),
+    ("gcc g++ cc clang", "-wrapper -fplugin"),
+    ("xxd", "-r -revert"),
+    ("file", "-C --compile"),
+    ("journalctl", "--vacuum-size --vacuum-time --vacuum-files --rotate --flush"),
+    ("pytest", "-p --rootdir --confcutdir"),
+    ("eslint", "--rulesdir --resolve-plugins-relative-to"),
+    ("prettier", "--plugin --plugin-search-dir"),
+];
+
+fn runs_others(program: &str, words: &[Word], tokens: &[String]) -> bool {
+    let arguments = &words[1..];
+    let options = NEVER_COVERED.iter().filter(|(names, _)| launch::is_listed(names, program));
+    let is_one = |text: &str| {
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        options.clone().flat_map(|(_, options)| options.split_ascii_whitespace()).any(|known| {
+            match known.strip_prefix("--") {
+                // Long options may be abbreviated.
+                Some(_) => name.len() >= 3 && known.starts_with(name),
+                None if known.len() == 2 => {
+                    text.starts_with('-') && !text.starts_with("--") && text[1..].contains(&known[1..])
+                }
+                None => name == known,
+            }
+        })
+    };
+    let runs = arguments
+        .iter()
+        .map(Word::text)
+        .any(|text| !tokens.iter().any(|token| token == text) && is_one(text));
+    // Words of git that run what follows are in the rule itself if they are meant.
+    let meant = tokens.iter().any(|token| {
+        matches!(token.as_str(), "run" | "foreach" | "config" | "filter-branch" | "difftool" | "mergetool")
+    });
+    runs || (program == "git" && !meant && launch::launched("git", arguments).is_some())
 }
 
 /// The words that say what kind of command this is.

@@ -139,6 +139,39 @@ fn a_rule_covers_a_line_only_if_it_covers_all_of_it() {
     assert!(!covers(&tokens("rg"), "rg --pre ./evil x"));
     assert!(!covers(&tokens("sort"), "sort -o x y"));
     assert!(!covers(&tokens("git log"), "git log --output=x"));
+    for (rule, line) in [
+        ("git push", "git push --receive-pack=./x origin"),
+        ("git push", "git push --receive-pack ./x origin"),
+        ("git push", "git push --exec=./x origin"),
+        ("git push", "git push --exe ./x origin"),
+        ("git fetch", "git fetch --upload-pack=./x"),
+        ("git fetch", "git fetch --upl ./x"),
+        ("git clone", "git clone -u ./x y"),
+        ("git clone", "git clone -c core.sshCommand=./x y"),
+        ("git rebase", "git rebase -x ./x main"),
+        ("git rebase", "git rebase --exec ./x main"),
+        ("git log", "git log --outp=x"),
+        ("git log", "git log -p --ext-diff"),
+        ("git diff", "git diff --textc"),
+        ("git grep", "git grep -O./x y"),
+        ("sort", "sort --outp=x y"),
+        ("sort", "sort -no x y"),
+        ("tree", "tree -ao x"),
+        ("tar", "tar --to-command=./x -xf y"),
+        ("rsync", "rsync -e ./x a b:"),
+        ("go test", "go test -exec ./x ./..."),
+        ("cargo test", "cargo test --config ./x"),
+        ("curl", "curl -o x https://y"),
+        ("find", "find . -execdir ./x +"),
+        ("split", "split --filter=./x y"),
+    ] {
+        assert!(!covers(&tokens(rule), line), "{rule}: {line}");
+    }
+    // What is named in the rule itself is meant.
+    assert!(covers(&tokens("git push"), "git push origin main"));
+    assert!(covers(&tokens("git bisect run"), "git bisect run make"));
+    assert!(covers(&tokens("sort -o x"), "sort -o x y"));
+    assert!(covers(&tokens("cargo test"), "cargo test --release -p x"));
 }
 
 #[test]
