@@ -106,6 +106,7 @@ impl Agent {
 
 /// The same command behind a server, as a command.
 pub fn behind(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {
+    write_settings(place, "")?;
     let mut serve = serving(command, place, server)?;
     serve.arg("--").arg(command.get_program()).args(command.get_args());
     Ok(serve)
@@ -119,12 +120,18 @@ pub fn behind_as(name: &str, command: &Command, place: &Place, server: &Path) ->
     let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     let program = command.get_program().to_string_lossy();
     let settings = format!("[agents.{name}]\ncommand = {program:?}\nargs = {arguments:?}\n");
-    fs::create_dir_all(state(place))?;
-    fs::write(state(place).join("config.toml"), settings)?;
+    write_settings(place, &settings)?;
     let mut serve = serving(command, place, server)?;
     // What the agent asks is to reach the client, who is there to answer.
     serve.args(["--agent", &name, "--approval", "suggest"]);
     Ok(serve)
+}
+
+/// What is compared is an agent whose commands run in the editor's terminal, with and without a server between.
+fn write_settings(place: &Place, more: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(state(place))?;
+    fs::write(state(place).join("config.toml"), format!("terminal = \"editor\"\n{more}"))?;
+    Ok(())
 }
 
 fn serving(command: &Command, place: &Place, server: &Path) -> anyhow::Result<Command> {

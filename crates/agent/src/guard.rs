@@ -14,7 +14,7 @@ use engine::{
     AskRequest, Body, CallId, Content, Exit, Location, MODE, NoticeLevel, Opaque, Risk, SessionGone,
     ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
 };
-use sandbox::{ProtectedEntries, Spot, Want};
+use sandbox::{Mode, ProtectedEntries, Spot, Want};
 
 use crate::agent::AgentSession;
 use crate::model::Image;
@@ -223,7 +223,12 @@ impl Guard {
     async fn protected_entries(&self, changes: bool) -> Option<ProtectedEntries> {
         let place = self.place.clone();
         let look = move || place.policy().ok().map(|policy| ProtectedEntries::look(&policy.roots));
-        if changes && self.place.mode().writes() { tools::blocking(look).await.ok().flatten() } else { None }
+        let fenced = self.place.mode() != Mode::Off;
+        if changes && fenced && self.place.mode().writes() {
+            tools::blocking(look).await.ok().flatten()
+        } else {
+            None
+        }
     }
 
     /// A command can make what no fence holds: a nested repository, an editor's settings in a folder.

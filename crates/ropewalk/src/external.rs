@@ -121,14 +121,18 @@ impl Chosen {
         Self { environment, pass, own_folders, secret_files, files: entry.files, ..self }
     }
 
-    /// Those of the credentials that are hidden as other agents' which are this one's.
+    /// Those of the credentials that are hidden as other agents' which are this one's, also where a variable
+    /// moves them elsewhere.
     fn own_secrets(&self, homes: &[PathBuf]) -> Vec<PathBuf> {
-        let own = |path: &PathBuf| {
-            let real = |own: &PathBuf| own.canonicalize().unwrap_or_else(|_| own.clone());
-            self.secret_files.iter().any(|file| real(file) == *path)
-                || self.own_folders.iter().any(|folder| path.starts_with(real(folder)))
+        let own = |(name, path): &(PathBuf, PathBuf)| {
+            let lies_in = |own: &PathBuf| {
+                let real = own.canonicalize().unwrap_or_else(|_| own.clone());
+                let named = |home: &PathBuf| own.strip_prefix(home).is_ok_and(|own| name.starts_with(own));
+                path.starts_with(real) || homes.iter().any(named)
+            };
+            self.own_folders.iter().chain(&self.secret_files).any(lies_in)
         };
-        hidden::of_agents(homes).into_iter().filter(own).collect()
+        hidden::of_agents(homes).into_iter().filter(own).map(|(_, path)| path).collect()
     }
 
     /// What the command line and the settings say. Nothing: our own agent.
@@ -343,6 +347,29 @@ mod tests {
         assert_eq!(policy.hidden, [PathBuf::from("/secret")]);
         assert_eq!(policy.homes, [PathBuf::from("/home/me")]);
         assert_eq!(place(Path::new("/narrow"), &[]).mode, Mode::ReadOnly);
+    }
+
+    #[test]
+    fn an_agent_sees_its_own_credentials_and_no_other_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        let agent = |own: &[&str], files: &[&str]| {
+            let below = |names: &[&str]| names.iter().map(|name| home.join(name)).collect::<Vec<_>>();
+            let chosen = Chosen::command(&split("/bin/sh").unwrap()).unwrap();
+            let chosen = Chosen { own_folders: below(own), secret_files: below(files), ..chosen };
+            chosen.own_secrets(std::slice::from_ref(&home))
+        };
+        let own = agent(&[".codex"], &[]);
+        assert!(own.contains(&home.join(".codex/auth.json")) && !own.contains(&home.join(".claude.json")));
+        let own = agent(&[".claude"], &[".claude.json"]);
+        assert!(
+            own.contains(&home.join(".claude/.credentials.json")) && own.contains(&home.join(".claude.json"))
+        );
+        assert!(
+            own.iter().all(|path| path.starts_with(home.join(".claude")) || path.ends_with(".claude.json"))
+        );
+        assert_eq!(agent(&[".config/goose"], &[]), [home.join(".config/goose")]);
+        assert!(agent(&[".ssh", ".mine"], &[]).is_empty(), "what is not an agent's stays hidden");
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub fn paths(homes: &[PathBuf]) -> Vec<PathBuf> {
     let rules = paths::rules().ok().map(|paths| [Some(paths.user), paths.zeph, paths.chimera]);
     let kept = [paths::state().ok(), paths::config_folder().ok(), paths::audit_key().ok()];
     let moved = MOVED.iter().flat_map(|(name, below)| moved(name, below, homes));
-    let all = below(homes, SECRETS).into_iter().chain(of_agents(homes)).chain(moved);
+    let all = below(homes, SECRETS).into_iter().chain(of_agents(homes)).map(|(_, path)| path).chain(moved);
     let ours = kept.into_iter().flatten().chain(rules.into_iter().flatten().flatten());
     let mut hidden: Vec<_> = all.chain(ours).map(|path| path.canonicalize().unwrap_or(path)).collect();
     hidden.sort();
@@ -147,21 +147,31 @@ pub fn paths(homes: &[PathBuf]) -> Vec<PathBuf> {
     hidden
 }
 
-/// The part of it that belongs to other agents.
-pub fn of_agents(homes: &[PathBuf]) -> Vec<PathBuf> {
-    let paths = below(homes, AGENTS).into_iter();
-    paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
+/// The part of it that belongs to other agents: where it lies below a home, and where it really is.
+pub fn of_agents(homes: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
+    let moved = [("CLAUDE_CONFIG_DIR", ".claude"), ("CODEX_HOME", ".codex")].into_iter().flat_map(
+        |(variable, usual)| {
+            let names = MOVED.iter().find(|(name, _)| *name == variable).map_or(&[][..], |(_, names)| *names);
+            let place = move |name: &&str| {
+                Some((Path::new(usual).join(name), moved(variable, &[*name], homes).pop()?))
+            };
+            names.iter().filter_map(place)
+        },
+    );
+    let usual = below(homes, AGENTS).into_iter();
+    usual.chain(moved).map(|(name, path)| (name, path.canonicalize().unwrap_or(path))).collect()
 }
 
-fn below(homes: &[PathBuf], table: &str) -> Vec<PathBuf> {
+fn below(homes: &[PathBuf], table: &str) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for name in table.split_whitespace() {
         // A space in a name is written as in the table of mounts.
         let name = name.replace("\\040", " ");
-        found.extend(homes.iter().map(|home| home.join(&name)));
+        found.extend(homes.iter().map(|home| (PathBuf::from(&name), home.join(&name))));
         for (base, variable) in BASES {
             let elsewhere = paths::variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-            found.extend(elsewhere.and_then(|folder| Some(folder.join(name.strip_prefix(base)?))));
+            let place = elsewhere.and_then(|folder| Some(folder.join(name.strip_prefix(base)?)));
+            found.extend(place.map(|place| (PathBuf::from(&name), place)));
         }
     }
     found
@@ -202,7 +212,7 @@ mod tests {
                 assert!(!shared.contains(&name), "{name}");
             }
         }
-        let hidden = below(&homes, AGENTS);
+        let hidden: Vec<_> = below(&homes, AGENTS).into_iter().map(|(_, path)| path).collect();
         assert!(hidden.contains(&"/home/me/.config/Code - Insiders/User/globalStorage".into()));
         assert!(hidden.contains(&"/home/me/.codex/auth.json".into()));
     }

@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fs::FileType;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::git::is_repository;
 
@@ -189,6 +190,8 @@ const NOT_LOOKED_INTO: [&str; 32] = [
 const FOLDERS_MAX: usize = 3000;
 const DEPTH_MAX: usize = 12;
 const FOUND_MAX: usize = 200;
+/// Only a slow file system takes so long.
+const TIME_MAX: Duration = Duration::from_millis(500);
 /// New entries that are told one by one.
 const SHOWN_MAX: usize = 5;
 
@@ -220,58 +223,90 @@ pub enum Protected {
 
 /// Looks for protected entries below a folder, by their paths from it. Follows no link.
 pub fn protected_below(root: &Path) -> Vec<(PathBuf, Protected)> {
-    let mut found = Vec::new();
-    let mut ahead = VecDeque::from([(PathBuf::new(), 0)]);
-    let mut folders = 0;
-    while let Some((folder, depth)) = ahead.pop_front() {
-        if folders >= FOLDERS_MAX || found.len() >= FOUND_MAX {
-            break;
+    Look::at(root).found
+}
+
+/// What was seen of a tree.
+struct Look {
+    found: Vec<(PathBuf, Protected)>,
+    /// Folders that were looked into, and those that there was no time for.
+    seen: BTreeSet<PathBuf>,
+    ahead: VecDeque<(PathBuf, usize)>,
+}
+
+impl Look {
+    fn at(root: &Path) -> Self {
+        let began = Instant::now();
+        let ahead = VecDeque::from([(PathBuf::new(), 0)]);
+        let mut look = Self { found: Vec::new(), seen: BTreeSet::new(), ahead };
+        while look.seen.len() < FOLDERS_MAX && look.found.len() < FOUND_MAX && began.elapsed() < TIME_MAX {
+            let Some((folder, depth)) = look.ahead.pop_front() else { break };
+            look.folder(root, folder, depth);
         }
-        folders += 1;
-        let Ok(entries) = std::fs::read_dir(root.join(&folder)) else { continue };
-        let mut entries: Vec<_> = entries
-            .filter_map(Result::ok)
-            .filter_map(|entry| Some((entry.file_name(), entry.file_type().ok()?)))
-            .collect();
+        look
+    }
+
+    fn folder(&mut self, root: &Path, folder: PathBuf, depth: usize) {
+        let Ok(entries) = std::fs::read_dir(root.join(&folder)) else { return };
+        let entries = entries.filter_map(Result::ok);
+        let mut entries: Vec<_> =
+            entries.filter_map(|entry| Some((entry.file_name(), entry.file_type().ok()?))).collect();
         entries.sort_by(|a, b| a.0.cmp(&b.0));
-        let has = |wanted: &str| entries.iter().any(|(name, _)| name == wanted);
-        if depth > 0 && has("HEAD") && is_repository(&root.join(&folder)) {
-            found.push((folder, Protected::Repository));
-            continue;
+        let has_head = entries.iter().any(|(name, _)| name == "HEAD");
+        if depth > 0 && has_head && is_repository(&root.join(&folder)) {
+            self.found.push((folder, Protected::Repository));
+            return;
         }
         for (name, kind) in entries {
             let (name_seen, path) = (plain(&name.to_string_lossy()), folder.join(&name));
             match kind_of(&name_seen, kind) {
-                Some(what) => found.push((path, what)),
+                Some(what) => self.found.push((path, what)),
                 None if kind.is_dir()
                     && depth < DEPTH_MAX
                     && !NOT_LOOKED_INTO.contains(&name_seen.as_str()) =>
                 {
-                    ahead.push_back((path, depth + 1));
+                    self.ahead.push_back((path, depth + 1));
                 }
                 None => {}
             }
         }
+        self.seen.insert(folder);
     }
-    found
+
+    /// Whether a path was not there at the time of this look, as far as it went.
+    fn lacks(&self, path: &Path) -> bool {
+        let known = |path: &Path| self.found.iter().any(|(found, _)| found == path);
+        let Some(seen) = path.ancestors().skip(1).find(|folder| self.seen.contains(*folder)) else {
+            return false;
+        };
+        let next = path.ancestors().take_while(|folder| *folder != seen).last().unwrap_or(path);
+        !known(path) && !known(next) && !self.ahead.iter().any(|(ahead, _)| ahead == next)
+    }
 }
 
 /// The protected entries of a workspace at one time, to tell which came afterwards.
 pub struct ProtectedEntries {
-    roots: Vec<PathBuf>,
-    known: BTreeSet<PathBuf>,
+    before: Vec<(PathBuf, Look)>,
 }
 
 impl ProtectedEntries {
     /// Touches the disk.
     pub fn look(roots: &[PathBuf]) -> Self {
-        Self { roots: roots.to_vec(), known: paths_below(roots) }
+        Self { before: roots.iter().map(|root| (root.clone(), Look::at(root))).collect() }
     }
 
     /// What is there by now and was not, as a sentence for people.
     pub fn notice(&self) -> Option<String> {
-        let added: Vec<_> = paths_below(&self.roots).difference(&self.known).cloned().collect();
-        let shown = added.iter().take(SHOWN_MAX).map(|path| self.named(path)).collect::<Vec<_>>().join(", ");
+        let added = self.before.iter().flat_map(|(root, before)| {
+            let found = protected_below(root).into_iter().map(|(path, _)| path);
+            found
+                .filter(|path| before.lacks(path) && !is_held(&root.join(path)))
+                .map(|path| named(root, &path))
+        });
+        let mut added: Vec<_> = added.collect();
+        added.sort();
+        added.dedup();
+        let shown = added.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = added.len().checked_sub(SHOWN_MAX + 1).map(|more| format!(" and {} more", more + 1));
         (!added.is_empty()).then(|| {
             format!(
@@ -281,24 +316,17 @@ impl ProtectedEntries {
             )
         })
     }
-
-    fn named(&self, path: &Path) -> String {
-        let below = self.roots.iter().find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path);
-        let nested = path.file_name().is_some_and(|name| name == ".git") || is_repository(path);
-        let what = if nested { " (a nested repository)" } else { "" };
-        format!("{}{what}", below.display())
-    }
 }
 
-fn paths_below(roots: &[PathBuf]) -> BTreeSet<PathBuf> {
-    let below = |root: &PathBuf| {
-        let root = root.clone();
-        protected_below(&root).into_iter().map(move |(path, _)| root.join(path))
-    };
-    // A name that is held while another command runs is marked so.
-    let held =
-        |path: &PathBuf| path.symlink_metadata().is_ok_and(|data| data.permissions().mode() & 0o1000 != 0);
-    roots.iter().flat_map(below).filter(|path| !held(path)).collect()
+fn named(root: &Path, below: &Path) -> String {
+    let nested = below.file_name().is_some_and(|name| name == ".git") || is_repository(&root.join(below));
+    let what = if nested { " (a nested repository)" } else { "" };
+    format!("{}{what}", below.display())
+}
+
+/// A name that is held while another command runs is marked so.
+fn is_held(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|data| data.permissions().mode() & 0o1000 != 0)
 }
 
 fn kind_of(name: &str, kind: FileType) -> Option<Protected> {
@@ -410,6 +438,22 @@ mod tests {
         std::fs::create_dir_all(root.join("a/.ropewalk")).unwrap();
         let said = before.notice().unwrap();
         assert!(said.contains(": a/.ropewalk, lib2/.git (a nested repository); look at it"), "{said}");
+    }
+
+    /// A look that did not get everywhere says nothing of where it did not.
+    #[test]
+    fn what_was_only_not_looked_at_before_is_not_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("a/b/.vscode")).unwrap();
+        let mut look = Look::at(&root);
+        look.found.clear();
+        look.seen.remove(Path::new("a/b"));
+        look.ahead.push_back(("a/b".into(), 2));
+        let before = ProtectedEntries { before: vec![(root.clone(), look)] };
+        assert_eq!(before.notice(), None);
+        std::fs::create_dir_all(root.join("a/c/d/.vscode")).unwrap();
+        assert!(before.notice().is_some_and(|said| said.contains(": a/c/d/.vscode; look")));
     }
 
     #[test]

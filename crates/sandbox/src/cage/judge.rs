@@ -222,8 +222,12 @@ impl<'a> Judge<'a> {
         };
         let resolved = self.resolve(waiting, at, follow)?;
         match target {
-            // A name that we keep taken looks as if it were there.
-            Target::New if resolved.exists && !is_marked(&resolved.path) => None,
+            // A name that we keep taken looks as if it were there. Other folders are marked likewise.
+            Target::New if resolved.exists => {
+                let held = is_marked(&resolved.path);
+                let refusal = held.then(|| self.refused(op, resolved.path)).flatten();
+                refusal.filter(|refusal| refusal.broken == Some(Broken::Protected))
+            }
             Target::New => self.refused(op, resolved.path),
             Target::There => self.change(op, resolved),
         }

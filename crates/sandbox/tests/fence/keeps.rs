@@ -97,11 +97,18 @@ async fn nothing_outside_is_written_and_each_try_is_reported_exactly() {
 #[tokio::test]
 async fn what_is_allowed_is_not_reported() {
     let space = Workspace::new();
-    let line = "mkdir -p $PWD/a/b; rm -f /etc/nothing-there; cat /etc/passwd > copy; ls -l / /nowhere;
+    let line = "mkdir -p \"$PWD/a/b\"; rm -f /etc/nothing-there; cat /etc/passwd > copy; ls -l / /nowhere;
         echo x > /dev/null; echo x > /dev/stderr; echo x > /proc/self/fd/1; echo x > /tmp/x; id; rm -r a copy;
         kill -0 $$; true & wait; test -w /etc; sh -c 'exit 0'";
     for mode in WRITING {
         assert_eq!(run_in(&space, mode, line).await.violations, vec![], "{mode}");
+    }
+    // A folder that many share has the mark that we use.
+    let shared = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let space = Workspace::under(shared.path().to_str().unwrap());
+    for mode in WRITING {
+        assert_eq!(run_in(&space, mode, "mkdir -p \"$PWD/a/b\"").await.violations, vec![], "{mode}");
     }
 }
 

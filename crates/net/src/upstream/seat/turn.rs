@@ -7,7 +7,7 @@ use engine::{
     Body, Content, NoticeLevel, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput,
     first_words,
 };
-use sandbox::ProtectedEntries;
+use sandbox::{Mode, ProtectedEntries};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use wire::upstream;
@@ -34,7 +34,9 @@ impl Seat {
         context: TurnContext,
     ) -> Result<Stop, TurnError> {
         let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
-        let look = move || policy.mode.writes().then(|| ProtectedEntries::look(&policy.roots));
+        let look = move || {
+            (policy.mode.writes() && policy.mode != Mode::Off).then(|| ProtectedEntries::look(&policy.roots))
+        };
         let before = tokio::task::spawn_blocking(look).await.ok().flatten();
         let stop = self.take_turn(input, context.clone()).await;
         if let Some(before) = before
