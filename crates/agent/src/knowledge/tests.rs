@@ -112,7 +112,7 @@ fn nothing_is_read_through_a_link_out_of_the_project() {
 }
 
 #[test]
-fn a_projects_command_goes_before_the_persons_and_a_persons_skill_before_the_projects() {
+fn a_persons_command_and_skill_go_before_the_projects() {
     let (dir, person) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write(person.path(), "commands/ship.md", "Ship mine.");
     write(person.path(), "commands/own.md", "Own.");
