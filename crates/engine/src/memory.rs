@@ -158,6 +158,22 @@ impl Store for MemoryStore {
         ready(copied.and_then(|events| inner.create(session, events)))
     }
 
+    fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
+        let mut inner = self.lock();
+        let (cwd, title) = (session.cwd.clone(), session.title.clone());
+        let imported = inner.create(session, Vec::new()).and_then(|mut claim| {
+            let session = claim.row.id.clone();
+            inner.append(Batch { session, epoch: claim.epoch, events, sync: true })?;
+            let row = &mut inner.kept(&claim.row.id)?.row;
+            row.cwd = cwd;
+            row.title = title.or(row.title.take());
+            claim.row = row.clone();
+            claim.next_seq = claim.row.last_seq.next();
+            Ok(claim)
+        });
+        ready(imported)
+    }
+
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
         let mut inner = self.lock();
         let existed = inner.sessions.remove(id).is_some();

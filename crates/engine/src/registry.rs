@@ -26,15 +26,13 @@ use crate::rules::{MemoryRules, Rules};
 use crate::servers::ToolServer;
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::APPROVAL;
-use crate::store::{Batch, Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreFault};
+use crate::store::{Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreFault};
 use crate::task::{Task, TaskParts};
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
 /// How long a server that stops waits for its sessions: a little more than a turn's own grace.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
-/// Events written at a time when a session is imported.
-const IMPORT_BATCH: usize = 512;
 
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -326,7 +324,7 @@ impl Registry {
         self.start(seat, claim, Start::fresh(servers)).await
     }
 
-    /// A new session with these events, renumbered from 1.
+    /// A new session with these events, renumbered from 1: the whole of it or none.
     pub async fn import(
         &self,
         wish: Wish,
@@ -337,27 +335,17 @@ impl Registry {
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
-        let mut claim = self.store.create(session).await.map_err(OpenError::Store)?;
         // A time to come would keep the session on top of every list, and in memory for ever. One after
         // the import would pass for something that happened here.
-        let now = claim.row.created_at;
+        let now = session.created_at;
         // What somebody else allowed elsewhere is not allowed here.
         let is_grant =
             |event: &Event| matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL);
-        let numbered: Vec<_> = (claim.next_seq.0..)
+        let numbered = (Seq::START.next().0..)
             .zip(self.without_secrets(events).into_iter().filter(|event| !is_grant(event)))
             .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event }))
             .collect();
-        for part in numbered.chunks(IMPORT_BATCH) {
-            let batch = Batch {
-                session: claim.row.id.clone(),
-                epoch: claim.epoch,
-                events: part.to_vec(),
-                sync: true,
-            };
-            self.store.append(batch).await.map_err(OpenError::Store)?;
-        }
-        claim.next_seq = numbered.last().map_or(claim.next_seq, |last| last.seq.next());
+        let claim = self.store.import(session, numbered).await.map_err(OpenError::Store)?;
         self.start(seat, claim, Start::fresh(Vec::new())).await
     }
 

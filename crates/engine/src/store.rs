@@ -40,12 +40,23 @@ pub trait Store: Send + Sync + 'static {
     /// Newest activity first.
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>>;
 
-    /// Copies `source`'s events up to its head into a new session and claims it.
+    /// Copies `source`'s events up to its head into a new session and claims it: whole or not at all.
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim>;
+
+    /// Creates a session with these events, whose positions ascend from 1, and claims it. Whoever is killed when,
+    /// there is the whole session or none. Its folder is the one that is given, whatever the events say, and so is its
+    /// title if there is one.
+    fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim>;
 
     /// Removes a session and its events for good. Unknown ids are not an error: says what happened.
     /// Refused while a living owner elsewhere is in the middle of a turn.
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool>;
+
+    /// Names the history that this store has. A store that was restored from a backup has another one, because its
+    /// positions may be given a second time. Nothing where stores are not restored.
+    fn lineage(&self) -> StoreResult<'_, Option<Arc<str>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Sets the title of a session nobody has open.
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()>;

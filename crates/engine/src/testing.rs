@@ -117,6 +117,10 @@ impl Store for Switched {
         slow(self.inner.fork(source, session))
     }
 
+    fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
+        slow(self.inner.import(session, events))
+    }
+
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
         slow(self.inner.delete(id))
     }

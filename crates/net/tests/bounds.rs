@@ -69,6 +69,10 @@ impl Store for Counting {
         self.inner.fork(source, session)
     }
 
+    fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
+        self.inner.import(session, events)
+    }
+
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
         self.inner.delete(id)
     }

@@ -11,6 +11,7 @@ mod mcp;
 mod models;
 mod permissions;
 mod run;
+mod store;
 mod up;
 
 use std::ffi::OsString;
@@ -49,6 +50,7 @@ pub use permissions::{
     PermissionsWhyOptions, RulePlace, RuleWord,
 };
 pub use run::{RunFormat, RunOptions};
+pub use store::{BackupOptions, DoctorOptions, RestoreOptions, SalvageOptions};
 pub use up::{
     DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
     UpOptions,
@@ -132,8 +134,12 @@ pub enum Command {
     /// Show which models were found, and what is missing for others
     #[command(subcommand, alias = "model")]
     Models(ModelsCommand),
-    /// Say what this machine can enforce, and what is wrong
+    /// Say what this machine can enforce, what is wrong, and whether what is stored is damaged
     Doctor(DoctorOptions),
+    /// Write all sessions, the audit, rules, settings and devices to one file, also while servers run
+    Backup(BackupOptions),
+    /// Bring back what a backup has
+    Restore(RestoreOptions),
     /// Show, change and explain the rules for what the agent may do
     #[command(subcommand, alias = "permission")]
     Permissions(PermissionsCommand),
@@ -307,13 +313,6 @@ impl DialectChoice {
     }
 }
 
-#[derive(Debug, Clone, Args)]
-pub struct DoctorOptions {
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 #[derive(Debug, Clone, Subcommand)]
 pub enum SandboxCommand {
     /// Run a command in the sandbox as the agent would, in this folder
@@ -369,6 +368,8 @@ pub enum SessionsCommand {
     /// Remove sessions for good
     #[command(alias = "rm")]
     Delete(DeleteOptions),
+    /// Save what can be read of a damaged file into a new one
+    Salvage(SalvageOptions),
 }
 
 #[derive(Debug, Clone, Args)]

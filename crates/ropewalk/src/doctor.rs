@@ -1,5 +1,7 @@
 //! `ropewalk doctor`: what this machine can enforce, found out by trying, and what is wrong.
 
+mod stored;
+
 use std::process::ExitCode;
 
 use engine::Store;
@@ -36,6 +38,10 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 
 async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
     let mut findings = kept();
+    findings.extend(stored::findings(options.deep));
+    if options.store {
+        return tell_stored(&findings, options.json);
+    }
     findings.push(session_store().await);
     let ability = ability().await?;
     findings.extend(enforced(&ability));
@@ -46,6 +52,18 @@ async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
         terminal::put_json(&report)?;
     } else {
         terminal::put(&report(&findings, &ability))?;
+    }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was looked at is all there is to say: nothing was tried.
+fn tell_stored(findings: &[Finding], as_json_text: bool) -> Result<ExitCode, Trouble> {
+    let well = findings.iter().all(|finding| finding.outcome.is_ok() || finding.optional);
+    if as_json_text {
+        let all: Vec<_> = findings.iter().map(as_json).collect();
+        terminal::put_json(&json!({ "ok": well, "findings": all }))?;
+    } else {
+        terminal::put(&lines(findings))?;
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -158,6 +176,16 @@ fn secrets(ability: &Ability) -> Finding {
 }
 
 fn report(findings: &[Finding], ability: &Ability) -> String {
+    let mut text = lines(findings);
+    text.push_str(if ability.holds() {
+        "\nCommands run behind a fence that the kernel keeps.\n"
+    } else {
+        "\nThis machine cannot keep the fence, so commands are refused unless --sandbox off is given.\n"
+    });
+    text
+}
+
+fn lines(findings: &[Finding]) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
     let mut text = String::new();
     for Finding { name, outcome, fix, optional } in findings {
@@ -167,11 +195,6 @@ fn report(findings: &[Finding], ability: &Ability) -> String {
             Err(why) => text.push_str(&format!("{bad} {name:width$}  {why}\n     {:width$}  {fix}\n", "")),
         }
     }
-    text.push_str(if ability.holds() {
-        "\nCommands run behind a fence that the kernel keeps.\n"
-    } else {
-        "\nThis machine cannot keep the fence, so commands are refused unless --sandbox off is given.\n"
-    });
     text
 }
 

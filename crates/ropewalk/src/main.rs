@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod backends;
+mod backup;
 mod bridge;
 mod browser;
 mod chat;
@@ -93,6 +94,8 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Sessions(command) => sessions::run(command),
         Command::Models(command) => models::run(&command),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Backup(options) => Ok(backup::run(&options)),
+        Command::Restore(options) => Ok(backup::run_restore(&options)),
         Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Mcp(command) => Ok(mcp::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),

@@ -6,6 +6,7 @@ pub mod export;
 pub mod find;
 mod import;
 mod list;
+mod salvage;
 mod show;
 
 use std::process::ExitCode;
@@ -21,6 +22,10 @@ pub use wire::since::Since;
 
 pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let as_json = wants_json(&command);
+    if let SessionsCommand::Salvage(options) = &command {
+        // The store that it saves from may be beyond opening.
+        return Ok(salvage::run(options));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
         let limits = Limits { attended: false, ..Limits::default() };
@@ -49,6 +54,7 @@ fn wants_json(command: &SessionsCommand) -> bool {
         SessionsCommand::Fork(options) => options.json,
         SessionsCommand::Rename(options) => options.json,
         SessionsCommand::Delete(options) => options.json,
+        SessionsCommand::Salvage(options) => options.json,
     }
 }
 
@@ -57,7 +63,8 @@ fn changes(command: &SessionsCommand) -> bool {
         SessionsCommand::List(_)
         | SessionsCommand::Show(_)
         | SessionsCommand::Cost(_)
-        | SessionsCommand::Export(_) => false,
+        | SessionsCommand::Export(_)
+        | SessionsCommand::Salvage(_) => false,
         SessionsCommand::Import(_)
         | SessionsCommand::Fork(_)
         | SessionsCommand::Rename(_)
@@ -75,6 +82,8 @@ async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result
         SessionsCommand::Fork(options) => change::fork(registry, &options).await,
         SessionsCommand::Rename(options) => change::rename(registry, &options).await,
         SessionsCommand::Delete(options) => change::delete(registry, &options).await,
+        // Done without a registry.
+        SessionsCommand::Salvage(_) => Ok(()),
     }
 }
 

@@ -4,4 +4,7 @@ pub mod audit;
 pub mod sql;
 pub mod sqlite;
 
-pub use sqlite::{Options, SqliteStore};
+pub use sqlite::{
+    BackupFile, BackupReport, Depth, Examined, Options, Salvaged, SqliteStore, back_up, examine, is_in_use,
+    restore_backup, salvage, verify_backup,
+};

@@ -10,17 +10,24 @@
 //! the session's row, inside the same transaction as the append.
 
 mod append;
+mod backup;
 mod blob;
+mod checksum;
 mod condition;
+mod copy;
+mod events;
+mod examine;
 mod lock_holder;
 mod owner;
 mod reader;
 mod recent;
 mod request;
 pub(crate) mod row;
+mod salvage;
 mod schema;
 mod session;
 mod sweep;
+mod unfinished;
 mod uptime;
 mod writer;
 
@@ -33,6 +40,12 @@ use engine::{
     StoreError, StoreFault, StoreResult,
 };
 use tokio::sync::{mpsc, oneshot};
+
+pub use self::backup::{
+    BackupFile, BackupReport, back_up, is_in_use, restore as restore_backup, verify as verify_backup,
+};
+pub use self::examine::{Depth, Examined, examine};
+pub use self::salvage::{Salvaged, salvage};
 
 use self::condition::Condition;
 use self::reader::Reader;
@@ -179,11 +192,19 @@ impl Store for SqliteStore {
     }
 
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
-        self.write(|answer| Write::Fork { source: source.clone(), session, answer })
+        Box::pin(unfinished::fork(self.writes.clone(), source.clone(), session))
+    }
+
+    fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
+        Box::pin(unfinished::import(self.writes.clone(), session, events))
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
         self.write(|answer| Write::Delete { id: id.clone(), answer })
+    }
+
+    fn lineage(&self) -> StoreResult<'_, Option<Arc<str>>> {
+        self.read(|answer| Read::Lineage { answer })
     }
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {

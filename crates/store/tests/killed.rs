@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use engine::{Body, Seq, Store};
+use engine::{Body, ListQuery, Principal, Seq, SessionId, Store};
 use store::{Options, SqliteStore};
-use testkit::store_suite::{append, new_session, session_id, text, texts};
+use testkit::store_suite::{append, event, new_session, session_id, text, texts};
 
 /// Tells the copy of this program that [`victim`] starts where to write.
 const PATH: &str = "KILLED_STORE_PATH";
@@ -40,10 +40,88 @@ async fn append_until_killed() {
     }
 }
 
+/// Events of each session that is imported: several pieces.
+const IMPORTED: u64 = 1500;
+
+#[tokio::test]
+#[ignore = "the process that `an_import_that_is_killed_is_whole_or_not_there` starts and kills"]
+async fn import_until_killed() {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only way to tell this process from the one that started it"
+    )]
+    let Some(path) = std::env::var_os(PATH) else {
+        return;
+    };
+    let store = SqliteStore::open(PathBuf::from(path), Options::default());
+    let events: Vec<_> = (1..=IMPORTED).map(|seq| event(seq, text("imported"))).collect();
+    loop {
+        let id = SessionId::random();
+        store.import(new_session(id.as_str()), events.clone()).await.unwrap();
+        let id = SessionId::random();
+        let row = store.list(ListQuery::all(Principal::local())).await.unwrap().remove(0);
+        store.fork(&row.id, new_session(id.as_str())).await.unwrap();
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "written 2").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_import_that_is_killed_is_whole_or_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions.db");
+    for round in 0..ROUNDS {
+        let mut child = victim(&path, "import_until_killed");
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        // Killed at another moment in each round: after so many imports, and a part of the next.
+        for _ in 0..=round % 3 {
+            while !line.contains("written") {
+                line.clear();
+                assert!(output.read_line(&mut line).unwrap() > 0);
+            }
+            line.clear();
+        }
+        let piece = |count: i64| count % 512 == 0 && count % i64::try_from(IMPORTED).unwrap() != 0;
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let newest = "SELECT count(*) FROM acp_session_events WHERE session = (SELECT max(session) FROM acp_session_events)";
+        // At best in the middle of a session; a machine that is too slow to look there kills elsewhere.
+        for _ in 0..200 {
+            let count: i64 = connection.query_row(newest, [], |row| row.get(0)).unwrap();
+            if piece(count) {
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let store = SqliteStore::open(path.clone(), Options::default());
+    let rows = store.list(ListQuery::all(Principal::local())).await.unwrap();
+    assert!(rows.len() >= ROUNDS);
+    for row in rows {
+        assert_eq!(row.last_seq, Seq(IMPORTED));
+        let mut after = Seq::START;
+        while after < row.last_seq {
+            let page = store.read(&row.id, after, engine::Page::USUAL).await.unwrap();
+            assert!(page.iter().all(|event| event.body == text("imported")), "whole");
+            after = page.last().unwrap().seq;
+        }
+    }
+    // What was cut short is swept; a deletion is answered after that.
+    store.create(new_session("t")).await.unwrap();
+    store.delete(&session_id("t")).await.unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let orphans =
+        "SELECT count(*) FROM acp_session_events WHERE session NOT IN (SELECT key FROM acp_sessions)";
+    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!((count(orphans), count("SELECT count(*) FROM unfinished")), (0, 0));
+}
+
 #[expect(clippy::disallowed_methods, reason = "the child is this very test program")]
-fn victim(path: &Path) -> Child {
+fn victim(path: &Path, test: &str) -> Child {
     std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "append_until_killed"])
+        .args(["--ignored", "--exact", "--nocapture", test])
         .env(PATH, path)
         .stdout(Stdio::piped())
         .spawn()
@@ -56,7 +134,7 @@ async fn what_was_acknowledged_survives_a_kill() {
     let path = directory.path().join("sessions.db");
     let mut last = 0;
     for round in 1..=ROUNDS {
-        let mut child = victim(&path);
+        let mut child = victim(&path, "append_until_killed");
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut seen = 0;
         for line in output.lines() {

@@ -63,7 +63,7 @@ async fn a_listing_alone_finds_out_that_the_file_can_be_used_again() {
     let store = open(&path);
     let refused = reason(store.list(ListQuery::all(Principal::local())).await);
     assert!(refused.contains("layout 99") && refused.contains("use a ropewalk that knows"), "{refused}");
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
     let began = Instant::now();
     let listed = loop {
         match store.list(ListQuery::all(Principal::local())).await {

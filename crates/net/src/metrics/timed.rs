@@ -54,8 +54,22 @@ impl Store for Timed {
         self.store.fork(source, session)
     }
 
+    fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
+        let count = events.len();
+        Box::pin(async move {
+            let began = Instant::now();
+            let outcome = self.store.import(session, events).await;
+            self.metrics.appended(count, began.elapsed(), outcome.is_ok());
+            outcome
+        })
+    }
+
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
         self.store.delete(id)
+    }
+
+    fn lineage(&self) -> StoreResult<'_, Option<Arc<str>>> {
+        self.store.lineage()
     }
 
     fn rename(&self, id: &SessionId, title: &str) -> StoreResult<'_, ()> {

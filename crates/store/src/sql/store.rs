@@ -226,6 +226,27 @@ impl SqlStore {
         }
     }
 
+    /// In one transaction, so it is whole or not there.
+    async fn do_import(&self, session: NewSession, events: Vec<Arc<Event>>) -> Result<Claim, StoreError> {
+        let log = log_of(&session.id);
+        let mut work = vec![log::take(&log)];
+        let given = Statement::new(
+            "UPDATE log_sessions SET cwd = $2, title = coalesce($3, title) WHERE id = $1",
+            [
+                session.id.as_str().into(),
+                path_value(&session.cwd),
+                session.title.as_deref().map_or(Value::Null, clean),
+            ],
+        );
+        let batch = Batch { session: session.id.clone(), epoch: Epoch(1), events, sync: true };
+        if let Some(last) = batch.events.last() {
+            work.push(row_after(&batch, last));
+            work.extend(log::append_on(&log, 1, entries(&batch)?));
+            work.push(given.must_change(1));
+        }
+        self.create_row(session, work).await
+    }
+
     async fn do_fork(&self, source: &SessionId, session: NewSession) -> Result<Claim, StoreError> {
         let (from, to) = (log_of(source), log_of(&session.id));
         let head = Statement::new(
@@ -359,6 +380,10 @@ impl Store for SqlStore {
     fn fork(&self, source: &SessionId, session: NewSession) -> StoreResult<'_, Claim> {
         let source = source.clone();
         Box::pin(async move { self.do_fork(&source, session).await })
+    }
+
+    fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
+        Box::pin(self.do_import(session, events))
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {

@@ -5,6 +5,7 @@
 //! power cut, everything that can have been shown to anybody lies at or below the reserved position.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use engine::{Batch, Body, Claim, Epoch, Event, SessionId, StoreError};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -12,12 +13,14 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use wire::record;
 
 use super::blob::Keeper;
-use super::request::{Failure, Loss};
-use super::row::{path_value, signed, unsigned};
+use super::checksum::{EventColumns, StateColumns};
+use super::request::{Failure, Loss, damaged};
+use super::row::{Stored, path_value, sign_description, signed, unsigned};
 
 /// Positions reserved at once. A session that streams syncs once per so many events on this account,
 /// and a power cut skips at most twice as many positions.
 pub(super) const BLOCK: u64 = engine::POSITIONS_RESERVED;
+pub(super) const BLOCK_SIGNED: i64 = BLOCK as i64;
 
 /// Up to where this process has reserved positions, as committed. What is not in here is taken as
 /// not reserved, which at worst costs a sync.
@@ -62,12 +65,10 @@ pub(super) struct Scratch {
 const SCRATCH_BYTES_MAX: usize = 256 * 1024;
 
 struct Head {
-    key: i64,
-    epoch: u64,
+    state: StateColumns,
     held: bool,
-    last_seq: u64,
-    reserved_seq: u64,
-    busy: bool,
+    /// As [`StateColumns::checksum`] has to be; none in a row of an older layout.
+    checksum: Option<i64>,
 }
 
 /// Appends the batch and answers up to where positions are reserved. `sync` says whether the
@@ -79,17 +80,22 @@ pub(super) fn append(
     scratch: &mut Scratch,
 ) -> Result<u64, Failure> {
     let head = head_of(connection, &batch.session)?.ok_or(StoreError::NotFound)?;
-    if head.epoch != batch.epoch.0 || !head.held {
+    if head.checksum.is_some_and(|checksum| checksum != head.state.checksum()) {
+        let session = &batch.session;
+        return Err(damaged(&format_args!("the entry of session {session} is damaged; open it again")).into());
+    }
+    if unsigned(head.state.epoch) != batch.epoch.0 || !head.held {
         return Err(StoreError::Fenced.into());
     }
     let Some(last) = batch.events.last() else {
         if batch.sync {
-            write_something(connection, head.key)?;
+            write_something(connection, head.state.key)?;
         }
-        return Ok(head.reserved_seq);
+        return Ok(unsigned(head.state.reserved_seq));
     };
-    refuse_disorder(&head, batch)?;
-    let mut reserved = head.reserved_seq;
+    let last_seq = unsigned(head.state.last_seq);
+    refuse_disorder(last_seq, batch)?;
+    let mut reserved = unsigned(head.state.reserved_seq);
     if last.seq.0 > reserved {
         if !sync {
             let reason = "positions are about to be used that are not reserved".to_owned();
@@ -97,7 +103,8 @@ pub(super) fn append(
         }
         reserved = last.seq.0 + BLOCK;
     }
-    insert(connection, head.key, batch, scratch)?;
+    let written = unsigned(head.state.written_seq);
+    insert(connection, head.state.key, written, &batch.events, scratch)?;
     update_row(connection, &head, batch, last, reserved)?;
     if scratch.body.capacity() > SCRATCH_BYTES_MAX {
         scratch.body = Vec::new();
@@ -107,17 +114,22 @@ pub(super) fn append(
 
 fn head_of(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<Head>> {
     let mut select = connection.prepare_cached(
-        "SELECT key, epoch, holder IS NOT NULL, last_seq, reserved_seq, busy FROM acp_sessions WHERE id = ?1",
+        "SELECT key, epoch, holder IS NOT NULL, last_seq, reserved_seq, busy, updated_at, unchecked_seq, state_check,
+            written_seq
+         FROM acp_sessions WHERE id = ?1",
     )?;
     let head = |row: &Row<'_>| {
-        Ok(Head {
+        let state = StateColumns {
             key: row.get(0)?,
-            epoch: unsigned(row.get(1)?),
-            held: row.get(2)?,
-            last_seq: unsigned(row.get(3)?),
-            reserved_seq: unsigned(row.get(4)?),
+            updated_at: row.get(6)?,
             busy: row.get(5)?,
-        })
+            last_seq: row.get(3)?,
+            written_seq: row.get(9)?,
+            reserved_seq: row.get(4)?,
+            epoch: row.get(1)?,
+            unchecked_seq: row.get(7)?,
+        };
+        Ok(Head { state, held: row.get(2)?, checksum: row.get(8)? })
     };
     select.query_row([id.as_str()], head).optional()
 }
@@ -129,8 +141,8 @@ fn write_something(connection: &Connection, key: i64) -> rusqlite::Result<()> {
 }
 
 /// Checked before anything is written, so that one bad batch does not cost the others theirs.
-fn refuse_disorder(head: &Head, batch: &Batch) -> Result<(), StoreError> {
-    let mut before = head.last_seq;
+fn refuse_disorder(last_seq: u64, batch: &Batch) -> Result<(), StoreError> {
+    let mut before = last_seq;
     for event in &batch.events {
         if event.seq.0 <= before {
             let reason = format!("position {} was given before", event.seq);
@@ -141,29 +153,60 @@ fn refuse_disorder(head: &Head, batch: &Batch) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn insert(connection: &Connection, key: i64, batch: &Batch, scratch: &mut Scratch) -> Result<(), Failure> {
-    let mut insert = connection.prepare_cached(
-        "INSERT INTO acp_session_events (session, seq, at, turn, origin, kind, version, body)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    )?;
+/// Writes the rows of events that come after the position `before`.
+pub(super) fn insert(
+    connection: &Connection,
+    key: i64,
+    mut before: u64,
+    events: &[Arc<Event>],
+    scratch: &mut Scratch,
+) -> Result<(), Failure> {
     let mut keeper = Keeper::new(connection, key);
-    for event in &batch.events {
+    for event in events {
         scratch.body.clear();
         scratch.origin.clear();
         record::encode_event(event, &mut |text| keeper.keep(text), &mut scratch.body).map_err(lost)?;
         record::encode_origin(&event.origin, &mut scratch.origin).map_err(lost)?;
-        insert.execute((
-            key,
-            signed(event.seq.0),
-            event.at.0,
-            event.turn.map(|turn| signed(turn.0)),
-            Json(&scratch.origin),
-            record::kind(&event.body),
-            record::VERSION,
-            Json(&scratch.body),
-        ))?;
+        let columns = EventColumns {
+            session: key,
+            seq: signed(event.seq.0),
+            at: event.at.0,
+            turn: event.turn.map(|turn| signed(turn.0)),
+            origin: &scratch.origin,
+            kind: record::kind(&event.body).as_bytes(),
+            version: record::VERSION.into(),
+            body: &scratch.body,
+            skipped: signed(event.seq.0.saturating_sub(before + 1)),
+        };
+        insert_row(connection, &columns, Some(columns.checksum()))?;
+        before = event.seq.0;
     }
     Ok(keeper.finish()?)
+}
+
+pub(super) fn insert_row(
+    connection: &Connection,
+    columns: &EventColumns<'_>,
+    checksum: Option<i64>,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO acp_session_events (session, seq, at, turn, origin, kind, version, body, skipped, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute((
+            columns.session,
+            columns.seq,
+            columns.at,
+            columns.turn,
+            Json(columns.origin),
+            Json(columns.kind),
+            columns.version,
+            Json(columns.body),
+            columns.skipped,
+            checksum,
+        ))?;
+    Ok(())
 }
 
 /// Part of the batch may be written already: the transaction has to go.
@@ -178,8 +221,8 @@ fn update_row(
     batch: &Batch,
     last: &Event,
     reserved: u64,
-) -> rusqlite::Result<()> {
-    let (mut busy, mut title, mut cwd) = (head.busy, None, None);
+) -> Result<(), Failure> {
+    let (mut busy, mut title, mut cwd) = (head.state.busy, None, None);
     for event in &batch.events {
         if let Body::Title { title: given } = &event.body {
             title = Some(&**given);
@@ -191,12 +234,60 @@ fn update_row(
             busy = false;
         }
     }
+    let state = StateColumns {
+        updated_at: last.at.0,
+        busy,
+        last_seq: signed(last.seq.0),
+        written_seq: signed(last.seq.0),
+        reserved_seq: signed(reserved),
+        ..head.state
+    };
+    write_state(connection, &state)?;
+    if title.is_some() || cwd.is_some() {
+        describe(connection, &batch.session, state.key, title, cwd)?;
+    }
+    Ok(())
+}
+
+pub(super) fn write_state(connection: &Connection, state: &StateColumns) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "UPDATE acp_sessions SET updated_at = ?2, last_seq = ?3, reserved_seq = ?4, busy = ?5,
-                title = coalesce(?6, title), cwd = coalesce(?7, cwd) WHERE key = ?1",
+            "UPDATE acp_sessions SET updated_at = ?2, last_seq = ?3, reserved_seq = ?4, busy = ?5, epoch = ?6,
+                unchecked_seq = ?7, state_check = ?8, written_seq = ?9 WHERE key = ?1",
         )?
-        .execute((head.key, last.at.0, signed(last.seq.0), signed(reserved), busy, title, cwd))?;
+        .execute((
+            state.key,
+            state.updated_at,
+            state.last_seq,
+            state.reserved_seq,
+            state.busy,
+            state.epoch,
+            state.unchecked_seq,
+            state.checksum(),
+            state.written_seq,
+        ))?;
+    Ok(())
+}
+
+/// Changes the title or the folder. A description that was damaged stays so: a new checksum would vouch for
+/// what else it says.
+pub(super) fn describe(
+    connection: &Connection,
+    id: &SessionId,
+    key: i64,
+    title: Option<&str>,
+    cwd: Option<ToSqlOutput<'_>>,
+) -> Result<(), Failure> {
+    let sound = Stored::find(connection, id)?.is_some_and(|stored| !stored.described.is_damaged());
+    connection
+        .prepare_cached(
+            "UPDATE acp_sessions SET title = coalesce(?2, title), cwd = coalesce(?3, cwd),
+                row_check = ~coalesce(row_check, 0) WHERE key = ?1",
+        )?
+        .execute((key, title, cwd))?;
+    if sound {
+        sign_description(connection, key)?;
+    }
     Ok(())
 }
 

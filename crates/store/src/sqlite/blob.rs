@@ -77,7 +77,7 @@ impl<'c> Fetcher<'c> {
         if let Some(text) = self.known.borrow().get(hash) {
             return Some(Arc::clone(text));
         }
-        let text = self.load(hash)?;
+        let text = self.load(hash).filter(|text| is_named(hash, text))?;
         self.known.borrow_mut().insert(hash.to_owned(), Arc::clone(&text));
         Some(text)
     }
@@ -92,6 +92,15 @@ impl<'c> Fetcher<'c> {
             None
         })
     }
+}
+
+/// Whether a text is the one that was kept under this name.
+pub(super) fn is_named(hash: &str, text: &str) -> bool {
+    let sound = hash_of(text) == hash;
+    if !sound {
+        tracing::error!(hash, "stored content is damaged: it is not what its name says");
+    }
+    sound
 }
 
 fn hash_of(text: &str) -> String {

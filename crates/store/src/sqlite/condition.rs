@@ -17,6 +17,8 @@ use super::lock_holder::Holder;
 /// What a person can do who cannot repair the store now.
 const WITHOUT: &str = "or use --ephemeral to work without saving";
 const EXAMINE: &str = "ropewalk doctor --store says what is wrong";
+const SAVE: &str =
+    "ropewalk sessions salvage saves what can be read, ropewalk restore FILE brings back a backup";
 
 #[derive(Default)]
 pub(super) struct Condition(Mutex<Current>);
@@ -163,6 +165,12 @@ pub(super) fn newer(path: &Path, found: usize, known: usize) -> StoreFault {
     }
 }
 
+/// The file is of an older layout, and stays as it is.
+pub(super) fn not_copied(path: &Path, cause: String) -> StoreFault {
+    let fix = format!("free some space, or make its folder writable for you, {WITHOUT}");
+    StoreFault { path: Some(path.to_owned()), cause, fix }
+}
+
 /// Another process holds the lock.
 pub(super) fn busy(path: &Path) -> StoreFault {
     let (cause, fix) = Holder::of(path).map_or_else(
@@ -213,7 +221,7 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreFault {
         }),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => fault(
             error.to_string(),
-            format!("{EXAMINE}; move the file aside to begin a new store, {WITHOUT}"),
+            format!("{EXAMINE}; {SAVE}; move the file aside to begin a new store, {WITHOUT}"),
         ),
         _ => fault(error.to_string(), format!("{EXAMINE}; it is tried again with every request")),
     }

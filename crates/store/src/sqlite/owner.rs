@@ -37,6 +37,11 @@ impl Owners {
         name != self.name && is_plain(name) && !remove_if_dead(&self.directory.join(name))
     }
 
+    /// Whether the owner is this store.
+    pub(super) fn is_own(&self, name: &str) -> bool {
+        name == self.name
+    }
+
     /// Removes the files of all dead owners.
     pub(super) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else {

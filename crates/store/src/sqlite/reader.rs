@@ -1,25 +1,30 @@
 //! The thread that reads, on a connection of its own that cannot write.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp, TurnId};
-use rusqlite::{Connection, OptionalExtension, Row};
+use engine::{Event, ListQuery, Page, Seq, SessionId, SessionRow, StoreError, StoreFault, Timestamp};
+use rusqlite::Connection;
 use tokio::sync::mpsc::Receiver;
-use wire::record;
 
-use super::blob::Fetcher;
 use super::condition::{self, Condition};
+use super::events::{Item, Log, notice_of_damage, read_page};
 use super::owner::Owners;
 use super::recent::Recent;
 use super::request::{Read, damaged, reply};
-use super::row::{HOLDER_COLUMN, SESSION_COLUMNS, session_row, signed, unsigned};
+use super::row::{SESSION_COLUMNS, Stored};
 use super::schema;
+
+/// Keys that are tried one by one where nothing else can be trusted.
+const KEYS_MAX: i64 = 1 << 20;
 
 pub(super) struct Reader {
     connection: Connection,
     owners: Owners,
     recent: Recent,
+    /// Whether the indexes of the sessions agree with their rows.
+    sound_indexes: OnceCell<bool>,
 }
 
 impl Reader {
@@ -51,7 +56,12 @@ impl Reader {
     fn open(path: &Path) -> Result<Self, StoreFault> {
         let connection = schema::open_for_reading(path);
         connection
-            .map(|connection| Self { connection, owners: Owners::beside(path), recent: Recent::default() })
+            .map(|connection| Self {
+                connection,
+                owners: Owners::beside(path),
+                recent: Recent::default(),
+                sound_indexes: OnceCell::new(),
+            })
             .map_err(|error| condition::of_sqlite(path, &error))
     }
 
@@ -60,69 +70,88 @@ impl Reader {
             Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
             Read::Session { id, answer } => reply(answer, self.session(&id)),
             Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
+            Read::Lineage { answer } => reply(answer, self.lineage()),
         }
     }
 
     fn events(&mut self, id: &SessionId, after: Seq, page: Page) -> Result<Vec<Arc<Event>>, StoreError> {
-        let key: Option<i64> = self
-            .connection
-            .prepare_cached("SELECT key FROM acp_sessions WHERE id = ?1")
-            .and_then(|mut select| select.query_row([id.as_str()], |row| row.get(0)).optional())
-            .map_err(|error| damaged(&error))?;
-        let key = key.ok_or(StoreError::NotFound)?;
+        // The row and the events are of one moment, or an event would seem to be missing that is only newer.
+        let moment = self.connection.unchecked_transaction().map_err(|error| damaged(&error))?;
+        let stored = self.find(id)?;
+        let key = stored.state.key;
         if let Some(events) = self.recent.find(key, id.as_str(), after, page) {
             return Ok(events);
         }
-        let mut select = self
-            .connection
-            .prepare_cached(
-                "SELECT seq, at, turn, origin, kind, version, body FROM acp_session_events
-                 WHERE session = ?1 AND seq > ?2
-                 AND NOT (?4 AND kind IN ('text', 'thought', 'tool_output')) ORDER BY seq LIMIT ?3",
-            )
-            .map_err(|error| damaged(&error))?;
-        let limit = i64::try_from(page.count_max).unwrap_or(i64::MAX);
-        let mut rows =
-            select.query((key, signed(after.0), limit, page.outline)).map_err(|error| damaged(&error))?;
-        let fetcher = Fetcher::new(&self.connection);
-        let mut events = Vec::new();
-        let mut bytes = 0;
-        while let Some(row) = rows.next().map_err(|error| damaged(&error))? {
-            let event = event_of(row, &fetcher)?;
-            bytes += event.weight();
+        let items = read_page(&self.connection, Log::of(&stored.state), after.0, page);
+        let items = items.map_err(|error| damaged(&error))?;
+        drop(moment);
+        let mut at = stored.row.created_at;
+        let mut events = Vec::with_capacity(items.len());
+        for item in items {
+            let event = match item {
+                Item::Event(event) => event,
+                Item::Damaged { from, upto, reason } => notice_of_damage(id, (from, upto), &reason, at),
+            };
+            at = event.at;
             events.push(Arc::new(event));
-            if bytes >= page.bytes_max {
-                break;
-            }
         }
         self.recent.keep(key, id.as_str(), after, page, &events);
         Ok(events)
     }
 
+    fn lineage(&self) -> Result<Option<Arc<str>>, StoreError> {
+        let select = "SELECT value FROM meta WHERE name = 'lineage'";
+        let value = self.connection.query_row(select, [], |row| row.get::<_, String>(0));
+        value.map(|value| Some(value.into())).map_err(|error| damaged(&error))
+    }
+
     fn session(&self, id: &SessionId) -> Result<SessionRow, StoreError> {
-        let select = format!("SELECT {SESSION_COLUMNS}, holder FROM acp_sessions WHERE id = ?1");
-        let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
-        let mut rows = select.query([id.as_str()]).map_err(|error| damaged(&error))?;
-        match rows.next().map_err(|error| damaged(&error))? {
-            Some(row) => self.shown(row),
-            None => Err(StoreError::NotFound),
-        }
+        self.find(id).map(|stored| self.shown(stored))
+    }
+
+    fn find(&self, id: &SessionId) -> Result<Stored, StoreError> {
+        let found = match Stored::find(&self.connection, id) {
+            Ok(Some(stored)) => return Ok(stored),
+            found => found,
+        };
+        // The index of ids may be damaged where the row is not.
+        let searched = if self.indexes_are_sound() { None } else { Stored::search(&self.connection, id)? };
+        searched.ok_or_else(|| found.err().unwrap_or(StoreError::NotFound))
+    }
+
+    /// Found out once, when somebody lists sessions or asks for one that seems not to be there.
+    fn indexes_are_sound(&self) -> bool {
+        *self.sound_indexes.get_or_init(|| {
+            let verdict: Result<String, _> =
+                self.connection.query_row("PRAGMA integrity_check('acp_sessions')", [], |row| row.get(0));
+            match verdict {
+                Ok(verdict) if verdict == "ok" => true,
+                Ok(reason) => {
+                    tracing::error!(reason, "the list of sessions is damaged; run `ropewalk doctor --store`");
+                    false
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the list of sessions is damaged; run `ropewalk doctor --store`");
+                    false
+                }
+            }
+        })
     }
 
     /// The row as it is true now: whoever died in the middle of a turn is not busy with it any more.
-    fn shown(&self, row: &Row<'_>) -> Result<SessionRow, StoreError> {
-        let mut shown = session_row(row)?;
-        if shown.busy {
-            let holder: Option<String> = row.get(HOLDER_COLUMN).map_err(|error| damaged(&error))?;
-            shown.busy = holder.is_some_and(|holder| self.owners.lives_elsewhere(&holder));
-        }
-        Ok(shown)
+    fn shown(&self, stored: Stored) -> SessionRow {
+        let mut shown = stored.row;
+        shown.busy = shown.busy && stored.holder.is_some_and(|holder| self.owners.lives_elsewhere(&holder));
+        shown
     }
 
     /// The directory is compared here rather than in SQL, where `/a` and `/a/` would differ.
     fn sessions(&self, query: &ListQuery) -> Result<Vec<SessionRow>, StoreError> {
+        if !self.indexes_are_sound() {
+            return Ok(self.sessions_one_by_one(query));
+        }
         let select = format!(
-            "SELECT {SESSION_COLUMNS}, holder FROM acp_sessions WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
+            "SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
              ORDER BY updated_at DESC, id DESC"
         );
         let mut select = self.connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
@@ -136,7 +165,7 @@ impl Reader {
             let Some(row) = rows.next().map_err(|error| damaged(&error))? else {
                 break;
             };
-            match self.shown(row) {
+            match Stored::read(&self.connection, row).map(|stored| self.shown(stored)) {
                 Ok(row) if query.admits(&row) => found.push(row),
                 Ok(_) => {}
                 // One row that cannot be read must not hide all the others.
@@ -145,23 +174,32 @@ impl Reader {
         }
         Ok(found)
     }
+
+    /// The same where neither the indexes nor the order of the rows can be trusted. Keys are given in order, so all
+    /// of them can be tried.
+    fn sessions_one_by_one(&self, query: &ListQuery) -> Vec<SessionRow> {
+        let mut found: Vec<_> = keys(&self.connection)
+            .filter_map(|key| Stored::at(&self.connection, key).ok().flatten())
+            .map(|stored| self.shown(stored))
+            .filter(|row| query.admits(row))
+            .collect();
+        found.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
+        found.dedup_by(|a, b| a.id == b.id);
+        found.truncate(query.limit);
+        found
+    }
 }
 
-fn event_of(row: &Row<'_>, fetcher: &Fetcher<'_>) -> Result<Event, StoreError> {
-    let number = |index| row.get::<_, i64>(index).map_err(|error| damaged(&error));
-    let text = |index| row.get_ref(index)?.as_str().map_err(rusqlite::Error::from);
-    let text = |index| text(index).map_err(|error: rusqlite::Error| damaged(&error));
-    let seq = unsigned(number(0)?);
-    let named = |error: record::RecordError| damaged(&format_args!("event {seq}: {error}"));
-    let version = u32::try_from(number(5)?).unwrap_or(u32::MAX);
-    let turn: Option<i64> = row.get(2).map_err(|error| damaged(&error))?;
-    let stored = text(6)?.as_bytes();
-    Ok(Event {
-        seq: Seq(seq),
-        at: Timestamp(number(1)?),
-        origin: record::decode_origin(text(3)?.as_bytes()).map_err(named)?,
-        turn: turn.map(|turn| TurnId(unsigned(turn))),
-        body: record::decode(text(4)?, version, stored, &|hash| fetcher.fetch(hash)).map_err(named)?,
-        relayed: record::decode_relayed(stored, &|hash| fetcher.fetch(hash)).map_err(named)?,
-    })
+/// Every key that a session may have.
+pub(super) fn keys(connection: &Connection) -> impl Iterator<Item = i64> {
+    let greatest = |select: &str| connection.query_row(select, [], |row| row.get::<_, Option<i64>>(0));
+    let greatest = [
+        "SELECT max(seq) FROM sqlite_sequence WHERE name = 'acp_sessions'",
+        "SELECT max(key) FROM acp_sessions",
+        "SELECT max(session) FROM acp_session_events",
+    ]
+    .into_iter()
+    .filter_map(|select| greatest(select).ok().flatten())
+    .max();
+    1..=greatest.unwrap_or_default().min(KEYS_MAX)
 }

@@ -7,6 +7,8 @@ use engine::{
 };
 use tokio::sync::oneshot;
 
+use super::unfinished::{PIECE, Step};
+
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(super) enum Write {
@@ -27,11 +29,8 @@ pub(super) enum Write {
         batch: Batch,
         answer: Answer<()>,
     },
-    Fork {
-        source: SessionId,
-        session: NewSession,
-        answer: Answer<Claim>,
-    },
+    /// A piece of an import or a fork.
+    Unseen(Step),
     Delete {
         id: SessionId,
         answer: Answer<bool>,
@@ -50,9 +49,8 @@ pub(super) enum Write {
 impl Write {
     pub(super) fn refuse(self, error: StoreError) {
         match self {
-            Self::Create { answer, .. } | Self::Claim { answer, .. } | Self::Fork { answer, .. } => {
-                reply(answer, Err(error));
-            }
+            Self::Create { answer, .. } | Self::Claim { answer, .. } => reply(answer, Err(error)),
+            Self::Unseen(step) => step.refuse(error),
             Self::Release { answer, .. }
             | Self::Append { answer, .. }
             | Self::Rename { answer, .. }
@@ -72,13 +70,26 @@ impl Write {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Append { batch, .. } => batch.events.len(),
+            Self::Unseen(Step::Write { .. } | Step::Copy { .. }) => PIECE,
+            Self::Unseen(Step::Begin { .. } | Step::Finish { .. } | Step::Abandon { .. }) => 1,
             Self::Create { .. }
             | Self::Claim { .. }
             | Self::Release { .. }
-            | Self::Fork { .. }
             | Self::Delete { .. }
             | Self::Rename { .. }
             | Self::Check { .. } => 1,
+        }
+    }
+}
+
+impl Step {
+    fn refuse(self, error: StoreError) {
+        match self {
+            Self::Begin { answer, .. } => reply(answer, Err(error)),
+            Self::Write { answer, .. } => reply(answer, Err(error)),
+            Self::Copy { answer, .. } => reply(answer, Err(error)),
+            Self::Finish { answer, .. } => reply(answer, Err(error)),
+            Self::Abandon { .. } => {}
         }
     }
 }
@@ -87,6 +98,7 @@ pub(super) enum Read {
     Events { id: SessionId, after: Seq, page: Page, answer: Answer<Vec<Arc<Event>>> },
     Session { id: SessionId, answer: Answer<SessionRow> },
     Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
+    Lineage { answer: Answer<Option<Arc<str>>> },
 }
 
 impl Read {
@@ -95,6 +107,7 @@ impl Read {
             Self::Events { answer, .. } => reply(answer, Err(error)),
             Self::Session { answer, .. } => reply(answer, Err(error)),
             Self::Sessions { answer, .. } => reply(answer, Err(error)),
+            Self::Lineage { answer } => reply(answer, Err(error)),
         }
     }
 }

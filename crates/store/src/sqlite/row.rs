@@ -2,24 +2,198 @@
 //!
 //! A path is stored as text, or as bytes where it is not Unicode, so that it comes back as it was
 //! and can still be compared by SQL.
+//!
+//! A row has two checksums: one over what the session is (its description), one over how far it has come (its
+//! state). What a damaged description says is never shown. A damaged state is found again from the events.
 
 use std::path::{Path, PathBuf};
 
 use engine::{Principal, Seq, SessionId, SessionRow, StoreError, Timestamp};
-use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, Row};
 
+use super::append;
+use super::checksum::{self, StateColumns};
+use super::events::{self, Log};
 use super::request::damaged;
 
-/// The columns that [`session_row`] reads, in its order.
+/// The columns that the checksum of the description covers, in its order.
+pub(super) const DESCRIPTION_COLUMNS: &str = "id, owner, cwd, roots, parent, source, title, created_at";
+const DESCRIBED: usize = 8;
+
+/// The columns that [`Stored::read`] reads, in its order.
 pub(super) const SESSION_COLUMNS: &str =
-    "id, owner, cwd, roots, parent, source, title, created_at, updated_at, busy, last_seq";
+    "id, owner, cwd, roots, parent, source, title, created_at, updated_at,
+    busy, last_seq, key, epoch, reserved_seq, unchecked_seq, row_check, state_check, holder, boot,
+    written_seq";
 
-/// Where `holder` stands when it is asked for after them.
-pub(super) const HOLDER_COLUMN: usize = 11;
+const EPOCH_AFTER_DAMAGE: i64 = 1 << 40;
 
-/// Reads the row's columns, which start at the first.
-pub(super) fn session_row(row: &Row<'_>) -> Result<SessionRow, StoreError> {
+/// What a session is called whose title cannot be trusted.
+pub(super) const DAMAGED_TITLE: &str = "(damaged entry: title and folder cannot be read)";
+
+/// A session's row as it is stored.
+pub(super) struct Stored {
+    /// If the description is damaged: with the stored id, and without what else it says.
+    pub(super) row: SessionRow,
+    pub(super) state: StateColumns,
+    pub(super) described: Soundness,
+    pub(super) counted: Soundness,
+    pub(super) holder: Option<String>,
+    pub(super) boot: Option<String>,
+}
+
+/// What a checksum says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Soundness {
+    Sound,
+    /// Written by a version that had no checksums.
+    Unknown,
+    Damaged,
+}
+
+impl Soundness {
+    fn of(stored: ValueRef<'_>, computed: i64) -> Self {
+        match stored {
+            ValueRef::Null => Self::Unknown,
+            ValueRef::Integer(sum) if sum == computed => Self::Sound,
+            ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => Self::Damaged,
+        }
+    }
+
+    pub(super) fn is_damaged(self) -> bool {
+        self == Self::Damaged
+    }
+}
+
+impl Stored {
+    /// Reads a row of [`SESSION_COLUMNS`]. The state, if it is damaged, is found again from the events.
+    pub(super) fn read(connection: &Connection, row: &Row<'_>) -> Result<Self, StoreError> {
+        let number = |index| row.get::<_, i64>(index).ok();
+        let key = number(11).ok_or_else(|| damaged(&"the key of a session is not a number"))?;
+        let (state, counted) = state(row, key);
+        let state = if counted.is_damaged() { state_from_events(connection, state) } else { state };
+        let (row_, described) = description(row, &state)?;
+        // A holder that cannot be read is nobody's name, and so is dead.
+        let text = |index| row.get::<_, Option<String>>(index).unwrap_or_else(|_| Some(String::new()));
+        Ok(Self { row: row_, state, described, counted, holder: text(17), boot: text(18) })
+    }
+
+    /// The row of the session with this id.
+    pub(super) fn find(connection: &Connection, id: &SessionId) -> Result<Option<Self>, StoreError> {
+        let found = find_by(connection, "id = ?1", [id.as_str()])?;
+        match found {
+            // An index that is damaged may lead to the row of another session.
+            Some(stored) if stored.row.id != *id => Err(entry_damaged(id)),
+            found => Ok(found),
+        }
+    }
+
+    /// The same where the index of ids cannot be trusted: looks at every row.
+    pub(super) fn search(connection: &Connection, id: &SessionId) -> Result<Option<Self>, StoreError> {
+        Ok(find_by(connection, "+id = ?1", [id.as_str()])?.filter(|stored| stored.row.id == *id))
+    }
+
+    /// The row with this key.
+    pub(super) fn at(connection: &Connection, key: i64) -> Result<Option<Self>, StoreError> {
+        find_by(connection, "key = ?1", [key])
+    }
+
+    /// Refuses what must not go on with a description that cannot be trusted.
+    pub(super) fn sound(self) -> Result<Self, StoreError> {
+        if self.described.is_damaged() { Err(entry_damaged(&self.row.id)) } else { Ok(self) }
+    }
+}
+
+fn find_by(
+    connection: &Connection,
+    condition: &str,
+    values: impl rusqlite::Params,
+) -> Result<Option<Stored>, StoreError> {
+    let select = format!("SELECT {SESSION_COLUMNS} FROM acp_sessions WHERE {condition}");
+    let mut select = connection.prepare_cached(&select).map_err(|error| damaged(&error))?;
+    let mut rows = select.query(values).map_err(|error| damaged(&error))?;
+    let row = rows.next().map_err(|error| damaged(&error))?;
+    row.map(|row| Stored::read(connection, row)).transpose()
+}
+
+fn entry_damaged(id: &SessionId) -> StoreError {
+    damaged(&format_args!(
+        "the entry of session {id} (its title and folder) is damaged; its events can still be read: save them with \
+         `ropewalk sessions export {id}` and take them in again with `ropewalk sessions import`"
+    ))
+}
+
+fn state(row: &Row<'_>, key: i64) -> (StateColumns, Soundness) {
+    let number = |index| row.get::<_, i64>(index).ok();
+    let state = StateColumns {
+        key,
+        updated_at: number(8).unwrap_or_default(),
+        busy: number(9).unwrap_or_default() != 0,
+        last_seq: number(10).unwrap_or_default(),
+        written_seq: number(19).unwrap_or_default(),
+        reserved_seq: number(13).unwrap_or_default(),
+        epoch: number(12).unwrap_or_default(),
+        unchecked_seq: number(14).unwrap_or_default(),
+    };
+    let whole = [8, 9, 10, 12, 13, 14, 19].into_iter().all(|index| number(index).is_some());
+    let stored = row.get_ref(16).unwrap_or(ValueRef::Blob(&[]));
+    let soundness = if whole { Soundness::of(stored, state.checksum()) } else { Soundness::Damaged };
+    (state, soundness)
+}
+
+/// What can be known without the row. Positions go on far beyond any that can have been shown to anybody.
+fn state_from_events(connection: &Connection, stored: StateColumns) -> StateColumns {
+    let unchecked: Option<i64> = connection
+        .prepare_cached("SELECT max(seq) FROM acp_session_events WHERE session = ?1 AND checksum IS NULL")
+        .and_then(|mut select| select.query_row([stored.key], |row| row.get(0)))
+        .unwrap_or_default();
+    let state = StateColumns {
+        // Higher than any that was ever given, and with room above it.
+        epoch: stored.epoch.clamp(EPOCH_AFTER_DAMAGE, 2 * EPOCH_AFTER_DAMAGE),
+        updated_at: 0,
+        busy: false,
+        last_seq: 0,
+        written_seq: 0,
+        reserved_seq: 0,
+        unchecked_seq: unchecked.unwrap_or_default(),
+        ..stored
+    };
+    let (last_seq, updated_at) = events::last_sound(connection, &Log::of(&state)).unwrap_or_default();
+    let reserved_seq = last_seq.saturating_add(2 * append::BLOCK_SIGNED);
+    StateColumns { last_seq, written_seq: last_seq, updated_at, reserved_seq, ..state }
+}
+
+fn description(row: &Row<'_>, state: &StateColumns) -> Result<(SessionRow, Soundness), StoreError> {
+    let columns: Result<Vec<_>, _> = (0..DESCRIBED).map(|index| row.get_ref(index)).collect();
+    let columns = columns.map_err(|error| damaged(&error))?;
+    let stored = row.get_ref(15).unwrap_or(ValueRef::Blob(&[]));
+    let mut soundness = Soundness::of(stored, checksum::description(state.key, &columns));
+    if !soundness.is_damaged() {
+        match described(row, state) {
+            Ok(row) => return Ok((row, soundness)),
+            // Only a row without a checksum comes here.
+            Err(_) => soundness = Soundness::Damaged,
+        }
+    }
+    let text = |index| row.get::<_, String>(index).map_err(|error| damaged(&error));
+    let damaged_row = SessionRow {
+        id: SessionId::parse(&text(0)?).map_err(|error| damaged(&error))?,
+        owner: Principal(text(1)?.into()),
+        cwd: "/".into(),
+        roots: Vec::new(),
+        parent: None,
+        source: "damaged".into(),
+        title: Some(DAMAGED_TITLE.into()),
+        created_at: Timestamp(state.updated_at),
+        updated_at: Timestamp(state.updated_at),
+        busy: state.busy,
+        last_seq: Seq(unsigned(state.last_seq)),
+    };
+    Ok((damaged_row, soundness))
+}
+
+fn described(row: &Row<'_>, state: &StateColumns) -> Result<SessionRow, StoreError> {
     let get = |index| row.get::<_, String>(index).map_err(|error| damaged(&error));
     let number = |index| row.get::<_, i64>(index).map_err(|error| damaged(&error));
     let optional = |index| row.get::<_, Option<String>>(index).map_err(|error| damaged(&error));
@@ -33,10 +207,23 @@ pub(super) fn session_row(row: &Row<'_>) -> Result<SessionRow, StoreError> {
         source: get(5)?.into(),
         title: optional(6)?.map(Into::into),
         created_at: Timestamp(number(7)?),
-        updated_at: Timestamp(number(8)?),
-        busy: number(9)? != 0,
-        last_seq: Seq(unsigned(number(10)?)),
+        updated_at: Timestamp(state.updated_at),
+        busy: state.busy,
+        last_seq: Seq(unsigned(state.last_seq)),
     })
+}
+
+/// Writes the checksum of what the row says now. Only for a row that was found sound before it was changed.
+pub(super) fn sign_description(connection: &Connection, key: i64) -> rusqlite::Result<()> {
+    let select = format!("SELECT {DESCRIPTION_COLUMNS} FROM acp_sessions WHERE key = ?1");
+    let sum = connection.prepare_cached(&select)?.query_row([key], |row| {
+        let columns: Result<Vec<_>, _> = (0..DESCRIBED).map(|index| row.get_ref(index)).collect();
+        Ok(checksum::description(key, &columns?))
+    })?;
+    connection
+        .prepare_cached("UPDATE acp_sessions SET row_check = ?2 WHERE key = ?1")?
+        .execute((key, sum))?;
+    Ok(())
 }
 
 pub(super) fn path_value(path: &Path) -> ToSqlOutput<'_> {

@@ -5,13 +5,13 @@
 //! it could mislead its newer owner.
 
 use std::fs::{DirBuilder, OpenOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engine::StoreFault;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::condition;
+use super::{condition, copy};
 
 /// Another process may hold the write lock for a group, a checkpoint or the copy of a long session. Who waits
 /// longer is told who holds it.
@@ -27,10 +27,10 @@ const LOG_BYTES_KEPT: u32 = 32 << 20;
 const WRITER_CACHE_KIB: i32 = 2048;
 const READER_CACHE_KIB: i32 = 512;
 /// More statements than there are in this crate, so that none is ever prepared twice.
-const STATEMENTS_MAX: usize = 48;
+const STATEMENTS_MAX: usize = 64;
 
 /// Each entry leads from the layout of its index to the next.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     "CREATE TABLE acp_sessions (
         key INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -86,9 +86,32 @@ const STEPS: [&str; 3] = [
     ALTER TABLE acp_sessions ADD COLUMN source TEXT NOT NULL DEFAULT 'acp';",
     // Answers for good are kept in a file that people can read and change.
     "DROP TABLE rules;",
+    // Checksums. What was written before has none; up to `unchecked_seq` that is no sign of damage. A process of
+    // an older version that still runs knows nothing of them, so it may not go on. An import or a fork that is
+    // being written has no row among the sessions yet.
+    "ALTER TABLE acp_session_events ADD COLUMN skipped INTEGER;
+    ALTER TABLE acp_session_events ADD COLUMN checksum INTEGER;
+    ALTER TABLE acp_sessions ADD COLUMN unchecked_seq INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE acp_sessions ADD COLUMN row_check INTEGER;
+    ALTER TABLE acp_sessions ADD COLUMN state_check INTEGER;
+    ALTER TABLE acp_sessions ADD COLUMN written_seq INTEGER NOT NULL DEFAULT 0;
+    UPDATE acp_sessions SET unchecked_seq = last_seq, written_seq = last_seq;
+    CREATE TABLE unfinished (key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, holder TEXT NOT NULL) STRICT;
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    INSERT INTO meta (name, value) VALUES ('lineage', lower(hex(randomblob(16))));
+    CREATE TRIGGER acp_sessions_made BEFORE INSERT ON acp_sessions WHEN new.state_check IS NULL
+    BEGIN SELECT RAISE(ABORT, 'a newer version of ropewalk has upgraded the store; restart this one'); END;
+    CREATE TRIGGER acp_sessions_appended BEFORE UPDATE OF epoch, last_seq ON acp_sessions
+    WHEN new.state_check IS old.state_check AND (new.epoch <> old.epoch OR new.last_seq <> old.last_seq)
+    BEGIN SELECT RAISE(ABORT, 'a newer version of ropewalk has upgraded the store; restart this one'); END;
+    CREATE TRIGGER acp_sessions_described BEFORE UPDATE OF title, cwd ON acp_sessions
+    WHEN new.row_check IS old.row_check AND (new.title IS NOT old.title OR new.cwd IS NOT old.cwd)
+    BEGIN SELECT RAISE(ABORT, 'a newer version of ropewalk has upgraded the store; restart this one'); END;",
 ];
 
-const LAYOUT: usize = STEPS.len();
+pub(super) const LAYOUT: usize = STEPS.len();
+/// The first layout whose store has a lineage.
+pub(super) const LINEAGE_FROM: usize = 4;
 
 /// Opens the file for the writer. `make`: a file that is not there is made.
 pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, StoreFault> {
@@ -105,6 +128,10 @@ pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, St
         return Err(condition::newer(path, found, LAYOUT));
     }
     if found < LAYOUT {
+        if found > 0 {
+            copy_before_upgrade(&connection, path, found)
+                .map_err(|cause| condition::not_copied(path, cause))?;
+        }
         migrate(&mut connection).map_err(failed)?;
     }
     Ok(connection)
@@ -123,6 +150,44 @@ pub(super) fn renew(connection: &Connection) -> rusqlite::Result<()> {
         ));
     }
     warm(connection)
+}
+
+/// What this program would write into a file of a later version could mislead its newer owner.
+pub(super) fn refuse_newer(path: &Path, found: usize) -> Result<(), String> {
+    if found <= LAYOUT {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: the file has layout {found}, written by a newer version; this version knows layouts up to {LAYOUT}",
+        path.display()
+    ))
+}
+
+/// Why a file cannot be used, and what to do where it is damaged.
+pub(super) fn say_damage(path: &Path, error: &rusqlite::Error) -> String {
+    let damaged =
+        matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase));
+    let next = "; the file is damaged: `ropewalk sessions salvage` saves what can be read of it, `ropewalk restore FILE` \
+                brings back a backup";
+    format!("{}: {error}{}", path.display(), if damaged { next } else { "" })
+}
+
+/// Where the copy of a file of an older layout is.
+fn copy_path(path: &Path, layout: usize) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".layout-{layout}"));
+    path.with_file_name(name)
+}
+
+/// Keeps the file as it was beside the one that is about to be changed. A copy of an earlier attempt is replaced.
+fn copy_before_upgrade(connection: &Connection, path: &Path, layout: usize) -> Result<(), String> {
+    let copy = copy_path(path, layout);
+    let failed =
+        |cause: String| format!("could not copy it to {} before the upgrade: {cause}", copy.display());
+    copy::copy_to(connection, &copy).map_err(failed)?;
+    let copy = copy.display();
+    tracing::warn!(%copy, layout, "the session store is upgraded to layout {LAYOUT}; the copy has it as it was");
+    Ok(())
 }
 
 /// Tries again while another process makes the same file: to change the journal's mode needs the file
@@ -182,6 +247,8 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // A page that makes no sense is refused before it is used.
+    connection.execute_batch("PRAGMA cell_size_check = ON")?;
     Ok(connection)
 }
 
@@ -199,7 +266,7 @@ fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     ))
 }
 
-fn layout_of(connection: &Connection) -> rusqlite::Result<usize> {
+pub(super) fn layout_of(connection: &Connection) -> rusqlite::Result<usize> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }

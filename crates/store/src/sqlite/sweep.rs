@@ -30,12 +30,15 @@ impl Sweeps {
         self.waiting.push_back((key, Some(answer)));
     }
 
-    /// Takes up what an earlier process left.
+    /// Takes up what an earlier process left, and what was given up in this one.
     pub(super) fn resume(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut select = connection.prepare("SELECT key FROM deleted WHERE key IS NOT NULL")?;
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
-            self.waiting.push_back((row.get(0)?, None));
+            let key = row.get(0)?;
+            if self.waiting.iter().all(|(waiting, _)| *waiting != key) {
+                self.waiting.push_back((key, None));
+            }
         }
         Ok(())
     }

@@ -28,13 +28,14 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 use super::Options;
-use super::append::{Reservations, Scratch, append};
+use super::append::{self, Reservations, Scratch};
 use super::condition::{self, Condition, Files, Place};
 use super::owner::Owners;
 use super::request::{Answer, Failure, Loss, Write, reply};
 use super::schema;
 use super::session::{self, Identity};
 use super::sweep::Sweeps;
+use super::unfinished::{self, Step};
 use super::uptime;
 
 /// A group is closed at so many requests or events: whoever came first should not wait for ever.
@@ -256,7 +257,8 @@ impl Writer {
     /// What dead processes left behind. Done after the first group, so that no start waits for it.
     fn take_up_leftovers(&mut self) {
         self.owners.sweep();
-        if let Err(error) = self.sweeps.resume(&self.connection) {
+        let given_up = unfinished::abandon_orphans(&self.connection, &self.owners);
+        if let Err(error) = given_up.and_then(|()| self.sweeps.resume(&self.connection)) {
             tracing::warn!(%error, "cannot look for remains of deleted sessions");
         }
     }
@@ -413,7 +415,9 @@ impl Writer {
             // A lost creation takes its id along, and the first append after a claim is synced, and the
             // claim with it.
             Write::Create { .. } | Write::Claim { .. } | Write::Check { .. } => false,
-            Write::Release { .. } | Write::Fork { .. } | Write::Delete { .. } | Write::Rename { .. } => true,
+            // What is not finished is nobody's yet; the last piece is synced, and those before it with it.
+            Write::Unseen(step) => matches!(step, Step::Finish { .. }),
+            Write::Release { .. } | Write::Delete { .. } | Write::Rename { .. } => true,
         }
     }
 
@@ -453,16 +457,12 @@ impl Writer {
                 settle(answer, Err(StoreError::Write { reason }.into()))
             }
             Write::Append { batch, answer } => {
-                let appended = append(connection, &batch, sync, &mut self.scratch);
+                let appended = append::append(connection, &batch, sync, &mut self.scratch);
                 // If the group is lost in the end, all reservations are forgotten.
                 let noted = appended.map(|upto| self.reservations.note(batch.session, batch.epoch, upto));
                 settle(answer, noted)
             }
-            Write::Fork { source, session, answer } => {
-                let forked = session::fork(connection, identity, &source, &session);
-                self.claimed.insert(session.id);
-                settle(answer, forked.inspect(|claim| self.reservations.note_new(claim)))
-            }
+            Write::Unseen(step) => self.write_unseen(step),
             Write::Delete { id, answer } => {
                 self.reservations.forget(&id);
                 match session::delete(connection, identity, &id) {
@@ -473,6 +473,35 @@ impl Writer {
             }
             Write::Rename { id, title, answer } => settle(answer, session::rename(connection, &id, &title)),
             Write::Check { answer } => settle(answer, Ok(())),
+        }
+    }
+}
+
+impl Writer {
+    /// A piece of a session that nobody sees yet.
+    fn write_unseen(&mut self, step: Step) -> (Finish, Option<Loss>) {
+        let connection = &self.connection;
+        let identity = Identity { owners: &mut self.owners, uptime: self.uptime.as_deref() };
+        match step {
+            Step::Begin { session, source, answer } => {
+                settle(answer, unfinished::begin(connection, identity, &session, source.as_ref()))
+            }
+            Step::Write { key, before, events, answer } => {
+                settle(answer, append::insert(connection, key, before, &events, &mut self.scratch))
+            }
+            Step::Copy { source, name, key, after, answer } => {
+                settle(answer, unfinished::copy(connection, (source, &name), key, after, &mut self.scratch))
+            }
+            Step::Finish { key, outcome, source, answer } => {
+                let finished = unfinished::finish(connection, identity, key, &outcome, source.as_ref());
+                self.claimed.insert(outcome.session.id);
+                settle(answer, finished.inspect(|claim| self.reservations.note_new(claim)))
+            }
+            Step::Abandon { key, id } => {
+                let abandoned = unfinished::abandon(connection, key, id.as_str());
+                let swept = abandoned.and_then(|()| self.sweeps.resume(connection));
+                (Finish::Tell(Box::new(|_| {})), swept.err().map(Loss::from))
+            }
         }
     }
 }

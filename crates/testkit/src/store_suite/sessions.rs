@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engine::{
     Batch, Body, Claim, Epoch, ListQuery, NewSession, Page, Principal, Seq, SessionRow, Stop, Store,
@@ -123,6 +124,30 @@ pub async fn a_fork_of_an_empty_session_is_empty(store: &dyn Store) {
     let fork = store.fork(&session_id("s"), new_session("f")).await.unwrap();
     assert_eq!(fork.next_seq, Seq(1));
     assert!(texts(store, "f").await.is_empty());
+}
+
+pub async fn an_import_is_a_session_like_any_other(store: &dyn Store) {
+    let mut events: Vec<_> = (1..=2000).map(|seq| event(seq, text("a"))).collect();
+    events[0] = event(1, Body::Title { title: "inside".into() });
+    events[1] = event(2, Body::TurnStarted);
+    events[2] = event(3, Body::Moved { cwd: "/elsewhere".into() });
+    let new = NewSession { title: Some("outside".into()), ..new_session("i") };
+    let claim = store.import(new.clone(), events.clone()).await.unwrap();
+    assert_eq!((claim.next_seq, claim.row.last_seq, claim.row.busy), (Seq(2001), Seq(2000), true));
+    assert_eq!((claim.row.title.as_deref(), claim.row.updated_at), (Some("outside"), events[1999].at));
+    assert_eq!(claim.row.cwd, new.cwd);
+    assert_eq!(store.find(&new.id).await.unwrap(), claim.row);
+    assert_eq!(store.list(ListQuery::all(Principal::local())).await.unwrap().len(), 1);
+    let mut read = Vec::new();
+    while read.len() < events.len() {
+        read.extend(store.read(&new.id, Seq(read.len() as u64), Page::USUAL).await.unwrap());
+    }
+    assert_eq!(read, events);
+    append(store, &claim, 2001, vec![text("and on")]).await.unwrap();
+    assert!(matches!(store.import(new, Vec::new()).await, Err(StoreError::Exists)));
+    let untitled = store.import(new_session("u"), vec![Arc::clone(&events[0])]).await.unwrap();
+    assert_eq!(untitled.row.title.as_deref(), Some("inside"));
+    assert_eq!(store.import(new_session("e"), Vec::new()).await.unwrap().next_seq, Seq(1));
 }
 
 pub async fn deletion_says_whether_there_was_something(store: &dyn Store) {

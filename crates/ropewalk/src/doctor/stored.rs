@@ -1,0 +1,72 @@
+//! Whether what is stored is damaged: the sessions and the audit.
+
+use std::error::Error;
+
+use store::audit::{Key, KeyError};
+use store::{Depth, Examined};
+
+use super::Finding;
+use crate::paths;
+
+/// Lines of damage that are said one by one.
+const LINES_MAX: usize = 8;
+
+pub(super) fn findings(deep: bool) -> Vec<Finding> {
+    vec![
+        Finding {
+            name: "sessions",
+            outcome: sessions(deep),
+            fix: "ropewalk backup FILE keeps it as it is; ropewalk sessions salvage saves what can be read",
+            optional: false,
+        },
+        Finding {
+            name: "audit",
+            outcome: audit(deep),
+            fix: "ropewalk audit verify says where; ropewalk restore FILE brings back a backup",
+            optional: false,
+        },
+    ]
+}
+
+fn sessions(deep: bool) -> Result<String, String> {
+    let path = paths::sessions().map_err(|trouble| trouble.text())?;
+    let depth = if deep { Depth::Deep } else { Depth::Quick };
+    let Some(Examined { layout, sessions, events, damage }) = store::examine(&path, depth)? else {
+        return Ok("none yet".to_owned());
+    };
+    if damage.is_empty() {
+        return Ok(format!("layout {layout}, {sessions} sessions, {events} events read, no damage found"));
+    }
+    let more = damage.len().saturating_sub(LINES_MAX);
+    let mut lines: Vec<String> = damage.into_iter().take(LINES_MAX).collect();
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    Err(format!("{} is damaged: {}", path.display(), lines.join("; ")))
+}
+
+/// The key is looked at always, the whole chain only if that is wanted: writers wait meanwhile.
+fn audit(deep: bool) -> Result<String, String> {
+    let folder = paths::audit().map_err(|trouble| trouble.text())?;
+    let path = paths::audit_key().map_err(|trouble| trouble.text())?;
+    let key = match Key::load(&path, &folder) {
+        Err(KeyError::Missing(_)) if !folder.exists() => return Ok("none yet".to_owned()),
+        Err(error) => {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            return Err(format!("{error}{cause}"));
+        }
+        Ok(key) => key,
+    };
+    if !deep {
+        std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        return Ok("readable; --store --deep verifies it".to_owned());
+    }
+    let report = store::audit::verify(&folder, &key, None).map_err(|error| error.to_string())?;
+    match (&report.broken, report.cut.first()) {
+        (Some(broken), _) => Err(format!("{}, line {}: {}", broken.file, broken.line, broken.what)),
+        (None, Some(cut)) => {
+            Err(format!("{} of {} rows are there, says {}", cut.found_rows, cut.expected_rows, cut.witness))
+        }
+        (None, None) => Ok(format!("{} rows, all genuine", report.rows)),
+    }
+}

@@ -1,0 +1,170 @@
+//! Damage, backups and what is saved, as a person meets them: the real binary.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod ended;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::ended::Ended;
+
+struct World {
+    directory: TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("project")).unwrap();
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
+    fn at(&self, home: &str, arguments: &[&str]) -> Ended {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        command.args(arguments).current_dir(self.path("project")).env("ROPEWALK_HOME", self.path(home));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ended::of(command.spawn().unwrap())
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        self.at("home", arguments)
+    }
+
+    fn session(&self, prompt: &str) -> String {
+        self.run(&["run", "--json", prompt]).with(0).json()["session_id"].as_str().unwrap().to_owned()
+    }
+}
+
+fn finding<'j>(report: &'j Value, name: &str) -> &'j Value {
+    report["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == name).unwrap()
+}
+
+#[test]
+fn a_backup_comes_back_whole_and_replaces_nothing_unasked() {
+    let world = World::new();
+    let id = world.session("write a.txt: hello");
+    fs::write(world.path("home/permissions.toml"), "deny = [\"read(secret.txt)\"]\n").unwrap();
+    let file = world.path("all.backup");
+    let file = file.to_str().unwrap();
+    let made = world.run(&["backup", "--json", file]).with(0).json();
+    assert_eq!((&made["backup"]["sessions"], &made["backup"]["damage"]), (&1.into(), &Value::Array(vec![])));
+    assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = world.run(&["backup", file]).with(1);
+    assert!(again.err.contains("exists already"), "{}", again.err);
+    world.run(&["backup", "--force", file]).with(0);
+    let shown = world.run(&["sessions", "show", "--full", &id]).with(0).out;
+    let later = world.session("write b.txt: later");
+
+    // Into another folder.
+    let into = world.path("other");
+    world.run(&["restore", file, "--into", into.to_str().unwrap()]).with(0);
+    assert_eq!(world.at("other", &["sessions", "show", "--full", &id]).with(0).out, shown);
+    world.at("other", &["audit", "verify"]).with(0);
+    world.at("other", &["doctor", "--store", "--deep"]).with(0);
+    assert!(fs::read_to_string(into.join("permissions.toml")).unwrap().contains("secret"));
+    world.at("other", &["run", "--resume", &id, "write c.txt: on"]).with(0);
+
+    // Over what is there: only if forced, and that is kept beside.
+    let refused = world.run(&["restore", file]).with(1);
+    assert!(refused.err.contains("--force"), "{}", refused.err);
+    let restored = world.run(&["restore", "--force", "--json", file]).with(0).json();
+    let aside = PathBuf::from(restored["set_aside"].as_str().unwrap());
+    assert!(aside.join("sessions.db").is_file() && aside.join("audit").is_dir());
+    world.run(&["sessions", "show", &later]).with(5);
+    assert_eq!(world.run(&["sessions", "show", "--full", &id]).with(0).out, shown);
+    world.run(&["audit", "verify"]).with(0);
+}
+
+#[test]
+fn a_backup_that_is_damaged_is_not_restored() {
+    let world = World::new();
+    world.session("write a.txt: hello");
+    let path = world.path("all.backup");
+    let file = path.to_str().unwrap();
+    world.run(&["backup", file]).with(0);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let into = world.path("other");
+    world.run(&["restore", file, "--into", into.to_str().unwrap()]).with(1);
+    fs::write(&path, "something else").unwrap();
+    world.run(&["restore", file, "--into", into.to_str().unwrap()]).with(1);
+    assert!(!into.join("sessions.db").exists());
+}
+
+#[test]
+fn damage_is_found_said_and_saved_from() {
+    let world = World::new();
+    let id = world.session("write a.txt: hello");
+    world.run(&["doctor", "--store"]).with(0);
+    let well = world.run(&["doctor", "--store", "--deep", "--json"]).with(0).json();
+    assert_eq!((&well["ok"], &finding(&well, "sessions")["ok"]), (&true.into(), &true.into()));
+
+    // One changed byte of an event.
+    let database = world.path("home/sessions.db");
+    let bytes = fs::read(&database).unwrap();
+    let text = b"\"end_turn\"";
+    let at = bytes.windows(text.len()).position(|window| window == text).unwrap();
+    File::options().write(true).open(&database).unwrap().write_at(b"X", at as u64 + 1).unwrap();
+    let found = world.run(&["doctor", "--store", "--deep", "--json"]).with(1).json();
+    let said = finding(&found, "sessions")["text"].as_str().unwrap().to_owned();
+    assert!(said.contains(&id) && said.contains("checksum"), "{said}");
+    let shown = world.run(&["sessions", "show", "--full", &id]).with(0).out;
+    assert!(shown.contains("hello") && shown.contains("damaged"), "{shown}");
+    world.run(&["sessions", "export", &id, "-o", "e.json"]).with(0);
+    world.run(&["run", "--resume", &id, "write b.txt: on"]).with(0);
+    let backup = world.run(&["backup", world.path("all.backup").to_str().unwrap()]).with(1);
+    assert!(backup.err.contains("damaged in the store"), "{}", backup.err);
+
+    // Half of the file is gone.
+    let bytes = fs::read(&database).unwrap();
+    fs::write(&database, &bytes[..bytes.len() / 2]).unwrap();
+    for end in ["-wal", "-shm"] {
+        drop(fs::remove_file(world.path(&format!("home/sessions.db{end}"))));
+    }
+    let truncated = fs::read(&database).unwrap();
+    world.run(&["doctor", "--store"]).with(1);
+    let saved = world.path("saved/sessions.db");
+    fs::create_dir(world.path("saved")).unwrap();
+    let saving = ["sessions", "salvage", "--json", "--into", saved.to_str().unwrap()];
+    let report = world.run(&saving).with(0).json();
+    assert!(report["sessions"].is_array(), "{report}");
+    assert_eq!(fs::read(&database).unwrap(), truncated, "the damaged file is only read");
+    world.run(&saving).with(1);
+    world.at("saved", &["sessions", "list"]).with(0);
+    world.at("saved", &["doctor", "--store", "--json"]);
+}
+
+/// The start or the end of a turn, of a call, of a question: whatever of them is damaged, the session goes on.
+#[test]
+fn a_session_goes_on_whichever_of_its_events_is_damaged() {
+    let world = World::new();
+    let id = world.session("write a.txt: hello && then run touch b.txt && then plan");
+    let database = world.path("home/sessions.db");
+    let whole = fs::read(&database).unwrap();
+    let marks: [&[u8]; 5] = [b"\"stop\":", b"\"resolution\":", b"\"ask\":", b"\"exit\"", b"turn_started"];
+    let mut tried = 0;
+    for mark in marks {
+        let places = (0..whole.len() - mark.len()).filter(|at| whole[*at..].starts_with(mark));
+        for at in places.take(3) {
+            let mut damaged = whole.clone();
+            damaged[at + 2] ^= 0x20;
+            fs::write(&database, &damaged).unwrap();
+            let shown = world.run(&["sessions", "show", "--full", &id]).with(0).out;
+            assert!(shown.contains("damaged"), "{at}: {shown}");
+            let went_on = world.run(&["run", "--resume", &id, "write c.txt: on"]).with(0);
+            assert!(went_on.out.contains("c.txt"), "{at}: {}", went_on.out);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 3, "{tried}");
+}

@@ -1,0 +1,52 @@
+//! A copy of the whole database as it is at one moment, made while others read and write.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OpenFlags};
+
+/// Pages copied at a time: all, so that the copy is of one moment whoever writes meanwhile.
+const ALL_PAGES: i32 = -1;
+
+/// Copies into a file beside `target` that only its owner can read, and gives it its name when it is whole. What was
+/// there under that name is replaced.
+pub(super) fn copy_to(source: &Connection, target: &Path) -> Result<(), String> {
+    let unfinished = beside(target);
+    let copied = copy_into(source, &unfinished)
+        .and_then(|()| std::fs::rename(&unfinished, target).map_err(|error| error.to_string()));
+    if copied.is_err() {
+        drop(std::fs::remove_file(&unfinished));
+    }
+    copied
+}
+
+/// The name of a copy that is not whole yet.
+pub(super) fn beside(target: &Path) -> PathBuf {
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    target.with_file_name(name)
+}
+
+/// Copies into a new file.
+pub(super) fn copy_into(source: &Connection, target: &Path) -> Result<(), String> {
+    make_private(target).map_err(|error| error.to_string())?;
+    let fill = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut copy = Connection::open_with_flags(target, flags)?;
+        Backup::new(source, &mut copy)?.step(ALL_PAGES)?;
+        // One file without a log beside it, whole on the disk before it gets its name.
+        copy.execute_batch("PRAGMA journal_mode = DELETE")
+    };
+    fill().map_err(|error: rusqlite::Error| error.to_string())?;
+    let written = OpenOptions::new().write(true).open(target).and_then(|file| file.sync_all());
+    written.map_err(|error| error.to_string())
+}
+
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut file = OpenOptions::new();
+    file.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
+    file.open(path).map(drop)
+}

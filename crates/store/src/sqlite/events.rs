@@ -1,0 +1,363 @@
+//! Reading the events of one session from a file that may be damaged.
+//!
+//! The usual way is one query. Every row that it gives is compared with its checksum, and each position between two
+//! rows must be accounted for: it was never given (the row after it says so), or its event is gone. Where a row is not what it was, or a page
+//! cannot be read, the positions after the last good row are tried one by one until there is a good row again.
+//!
+//! **Invariant:** what is given ascends, and stands for every position up to its last: an event that is as it was
+//! written, or a range that is said to be damaged.
+//! **Invariant:** the same damage is told at the same position, whoever reads from wherever.
+
+use engine::{Body, Event, NoticeLevel, Origin, Page, Seq, SessionId, Timestamp, TurnId};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
+use wire::record;
+
+use super::blob::Fetcher;
+use super::checksum::{EventColumns, StateColumns};
+use super::row::{signed, unsigned};
+
+/// The columns that [`Read::of`] reads, in its order.
+pub(super) const EVENT_COLUMNS: &str = "seq, at, turn, origin, kind, version, body, skipped, checksum";
+
+/// A range of damaged positions ends where a multiple of this does, so that a reader is never kept for long.
+const RANGE_MAX: u64 = 4096;
+/// So many positions without an event are the end of the log, whatever its row says: a power cut skips fewer.
+const MISSES_MAX: u64 = 1 << 18;
+
+const ABSENT: &str = "it is not where it should be";
+
+/// What stands at a position, or in a range of them.
+#[derive(Debug)]
+pub(super) enum Item {
+    Event(Event),
+    Damaged { from: u64, upto: u64, reason: String },
+}
+
+/// The log of one session, as its row describes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Log {
+    pub(super) key: i64,
+    /// The last position that has an event; zero if that is not known.
+    pub(super) last: u64,
+    /// Up to here events have no checksum, and positions may be missing.
+    pub(super) unchecked: u64,
+}
+
+impl Log {
+    pub(super) fn of(state: &StateColumns) -> Self {
+        Self { key: state.key, last: unsigned(state.written_seq), unchecked: unsigned(state.unchecked_seq) }
+    }
+}
+
+/// A page of the log after this position.
+pub(super) fn read_page(
+    connection: &Connection,
+    log: Log,
+    after: u64,
+    page: Page,
+) -> Result<Vec<Item>, rusqlite::Error> {
+    let mut reading = Reading { connection, log, page, at: after, items: Vec::new(), bytes: 0 };
+    loop {
+        match reading.run_query()? {
+            End::Full => return Ok(reading.items),
+            End::Exhausted => {
+                reading.finish();
+                return Ok(reading.items);
+            }
+            End::Stuck => {
+                if reading.try_each()? {
+                    return Ok(reading.items);
+                }
+            }
+        }
+    }
+}
+
+/// Why the query stopped.
+enum End {
+    Full,
+    Exhausted,
+    /// The next row is damaged, or cannot be read.
+    Stuck,
+}
+
+struct Reading<'c> {
+    connection: &'c Connection,
+    log: Log,
+    page: Page,
+    /// Everything up to here is accounted for.
+    at: u64,
+    items: Vec<Item>,
+    bytes: usize,
+}
+
+impl Reading<'_> {
+    fn is_full(&self) -> bool {
+        self.items.len() >= self.page.count_max
+            || (self.bytes >= self.page.bytes_max && !self.items.is_empty())
+    }
+
+    fn run_query(&mut self) -> Result<End, rusqlite::Error> {
+        let connection = self.connection;
+        let mut select = connection.prepare_cached(&format!(
+            "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 AND seq > ?2
+             AND NOT (?4 AND kind IN ('text', 'thought', 'tool_output')) ORDER BY seq LIMIT ?3"
+        ))?;
+        let wanted = self.page.count_max.saturating_sub(self.items.len());
+        let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let Ok(mut rows) = select.query((self.log.key, signed(self.at), limit, self.page.outline)) else {
+            return Ok(End::Stuck);
+        };
+        let fetcher = Fetcher::new(connection);
+        let mut count = 0;
+        loop {
+            if self.is_full() {
+                return Ok(End::Full);
+            }
+            let row = match rows.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => return Ok(if count < wanted { End::Exhausted } else { End::Full }),
+                Err(_) => return Ok(End::Stuck),
+            };
+            count += 1;
+            let Ok(read) = Read::of(row, &self.log, &fetcher) else { return Ok(End::Stuck) };
+            let seq = read.event.seq.0;
+            // A row that is out of order was found by a page that is not what it was.
+            if seq <= self.at || (!self.page.outline && self.first_missing(&read).is_some()) {
+                return Ok(End::Stuck);
+            }
+            self.push(read.event);
+        }
+    }
+
+    /// The first position after the last good row that should have an event and has none.
+    fn first_missing(&self, read: &Read) -> Option<u64> {
+        let first = self.at.max(self.log.unchecked) + 1;
+        (first + read.skipped < read.event.seq.0).then_some(first)
+    }
+
+    fn push(&mut self, event: Event) {
+        self.at = event.seq.0;
+        self.bytes += event.weight();
+        self.items.push(Item::Event(event));
+    }
+
+    fn push_damaged(&mut self, from: u64, upto: u64, reason: &str) {
+        self.at = self.at.max(upto);
+        self.bytes += 256;
+        self.items.push(Item::Damaged { from, upto, reason: reason.to_owned() });
+    }
+
+    /// Tries positions one by one until a good row comes after a damaged one. Says whether the page ends here.
+    fn try_each(&mut self) -> Result<bool, rusqlite::Error> {
+        let connection = self.connection;
+        let mut select = connection.prepare_cached(&format!(
+            "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 AND seq = ?2"
+        ))?;
+        let fetcher = Fetcher::new(connection);
+        let mut missing = Missing::default();
+        let mut seq = self.at;
+        let mut last_good = seq;
+        loop {
+            seq += 1;
+            if seq > self.log.last || seq - last_good > MISSES_MAX {
+                missing.tell(self, seq - 1);
+                return Ok(true);
+            }
+            match self.try_one(&mut select, seq, &fetcher) {
+                Tried::Good(read) => {
+                    last_good = seq;
+                    let was_missing = missing.count() > 0;
+                    missing.tell(self, seq - 1 - read.skipped.min(seq - 1));
+                    let streamed = self.page.outline && read.event.body.is_streamed();
+                    if was_missing || self.is_full() {
+                        // The query goes on, and finds this row once more.
+                        self.at = self.at.max(seq - 1);
+                        return Ok(self.is_full());
+                    }
+                    match streamed {
+                        true => self.at = seq,
+                        false => self.push(read.event),
+                    }
+                }
+                Tried::Bad(reason) => missing.note(seq, reason),
+                Tried::Absent if seq > self.log.unchecked => match self.end_of_gap(seq, &fetcher) {
+                    // Nobody was given these: on to the event after them.
+                    Some(next) => (seq, last_good) = (next - 1, next - 1),
+                    None => missing.note(seq, ABSENT.to_owned()),
+                },
+                Tried::Absent => {}
+            }
+            if seq.is_multiple_of(RANGE_MAX) && missing.count() > 0 {
+                missing.tell(self, seq);
+                if self.is_full() {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// The next event, if this position and all up to that event were never given to one.
+    fn end_of_gap(&self, seq: u64, fetcher: &Fetcher<'_>) -> Option<u64> {
+        let select = format!(
+            "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT 1"
+        );
+        let mut select = self.connection.prepare_cached(&select).ok()?;
+        let read = |row: &Row<'_>| Ok(Read::of(row, &self.log, fetcher));
+        let next = select.query_row((self.log.key, signed(seq)), read).ok()?.ok()?;
+        let position = next.event.seq.0;
+        (position > seq && position.saturating_sub(next.skipped) <= seq).then_some(position)
+    }
+
+    fn try_one(&self, select: &mut CachedStatement<'_>, seq: u64, fetcher: &Fetcher<'_>) -> Tried {
+        let found =
+            select.query_row((self.log.key, signed(seq)), |row| Ok(Read::of(row, &self.log, fetcher)));
+        match found.optional() {
+            Ok(Some(Ok(read))) if read.event.seq.0 == seq => Tried::Good(Box::new(read)),
+            Ok(Some(Ok(_))) => Tried::Bad("another event stands in its place".to_owned()),
+            Ok(Some(Err(reason))) => Tried::Bad(reason),
+            Ok(None) => Tried::Absent,
+            Err(error) => Tried::Bad(error.to_string()),
+        }
+    }
+
+    /// The query found nothing more. What the log should still have is gone.
+    fn finish(&mut self) {
+        let mut first = self.at.max(self.log.unchecked) + 1;
+        while !self.page.outline && first <= self.log.last && !self.is_full() {
+            let upto = first.next_multiple_of(RANGE_MAX).min(self.log.last);
+            self.push_damaged(first, upto, ABSENT);
+            first = upto + 1;
+        }
+    }
+}
+
+enum Tried {
+    Good(Box<Read>),
+    Bad(String),
+    Absent,
+}
+
+/// Positions in a row that have no good event.
+#[derive(Default)]
+struct Missing {
+    range: Option<(u64, u64)>,
+    reason: String,
+}
+
+impl Missing {
+    fn count(&self) -> u64 {
+        self.range.map_or(0, |(from, upto)| upto + 1 - from)
+    }
+
+    fn note(&mut self, seq: u64, reason: String) {
+        match &mut self.range {
+            Some((_, upto)) => *upto = seq,
+            None => {
+                self.range = Some((seq, seq));
+                self.reason = reason;
+            }
+        }
+    }
+
+    /// What is missing up to `end`; positions after that were never given.
+    fn tell(&mut self, reading: &mut Reading<'_>, end: u64) {
+        if let Some((from, upto)) = self.range.take()
+            && from <= end
+        {
+            reading.push_damaged(from, upto.min(end), &self.reason);
+        }
+    }
+}
+
+/// A row that is as it was written.
+pub(super) struct Read {
+    pub(super) event: Event,
+    pub(super) skipped: u64,
+}
+
+impl Read {
+    /// The error says what is wrong with the row.
+    pub(super) fn of(row: &Row<'_>, log: &Log, fetcher: &Fetcher<'_>) -> Result<Self, String> {
+        let columns = columns_of(row, log.key).map_err(|error| error.to_string())?;
+        verify(row, &columns, log)?;
+        let said = |error: record::RecordError| error.to_string();
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|error| error.to_string());
+        let version = u32::try_from(columns.version).unwrap_or(u32::MAX);
+        text(columns.body)?;
+        let event = Event {
+            seq: Seq(unsigned(columns.seq)),
+            at: Timestamp(columns.at),
+            origin: record::decode_origin(columns.origin).map_err(said)?,
+            turn: columns.turn.map(|turn| TurnId(unsigned(turn))),
+            body: record::decode(text(columns.kind)?, version, columns.body, &|hash| fetcher.fetch(hash))
+                .map_err(said)?,
+            relayed: record::decode_relayed(columns.body, &|hash| fetcher.fetch(hash)).map_err(said)?,
+        };
+        Ok(Self { event, skipped: unsigned(columns.skipped) })
+    }
+}
+
+pub(super) fn columns_of<'r>(row: &'r Row<'_>, session: i64) -> rusqlite::Result<EventColumns<'r>> {
+    let bytes = |index| Ok::<_, rusqlite::Error>(row.get_ref(index)?.as_bytes()?);
+    Ok(EventColumns {
+        session,
+        seq: row.get(0)?,
+        at: row.get(1)?,
+        turn: row.get(2)?,
+        origin: bytes(3)?,
+        kind: bytes(4)?,
+        version: row.get(5)?,
+        body: bytes(6)?,
+        skipped: row.get::<_, Option<i64>>(7)?.unwrap_or_default(),
+    })
+}
+
+/// Compares a row with its checksum. One without is as good as it looks if it was written before there were any.
+pub(super) fn verify(row: &Row<'_>, columns: &EventColumns<'_>, log: &Log) -> Result<(), String> {
+    match row.get::<_, Option<i64>>(8).map_err(|error| error.to_string())? {
+        Some(checksum) if checksum == columns.checksum() => Ok(()),
+        None if unsigned(columns.seq) <= log.unchecked => Ok(()),
+        Some(_) | None => Err("its checksum does not match".to_owned()),
+    }
+}
+
+/// Position and time of the last row that is as it was written.
+pub(super) fn last_sound(connection: &Connection, log: &Log) -> Option<(i64, i64)> {
+    let select = format!(
+        "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 ORDER BY seq DESC LIMIT {RANGE_MAX}"
+    );
+    let mut select = connection.prepare_cached(&select).ok()?;
+    let mut rows = select.query([log.key]).ok()?;
+    while let Ok(Some(row)) = rows.next() {
+        if let Ok(columns) = columns_of(row, log.key)
+            && verify(row, &columns, log).is_ok()
+        {
+            return Some((columns.seq, columns.at));
+        }
+    }
+    None
+}
+
+/// What stands in the place of events that cannot be read, so that whoever reads the session is told.
+pub(super) fn notice_of_damage(
+    id: &SessionId,
+    (from, upto): (u64, u64),
+    reason: &str,
+    at: Timestamp,
+) -> Event {
+    tracing::error!(%id, from, upto, reason, "a part of a session is damaged");
+    let which = if from == upto { format!("event {from}") } else { format!("events {from} to {upto}") };
+    let text = format!(
+        "This part of the session is damaged in the store and cannot be shown ({which}: {reason}). The rest is \
+         complete. `ropewalk doctor --store --deep` lists all damage; `ropewalk sessions salvage` looks for more of it."
+    );
+    Event {
+        seq: Seq(upto),
+        at,
+        origin: Origin::Engine,
+        turn: None,
+        body: Body::Notice { level: NoticeLevel::Error, text: text.into() },
+        relayed: None,
+    }
+}

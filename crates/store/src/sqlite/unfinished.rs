@@ -1,0 +1,298 @@
+//! Sessions that are being written and that nobody sees yet: imports and forks.
+//!
+//! They are written in pieces, each a short transaction, so that a long one holds up nobody, and a process that is
+//! stopped in the middle holds no lock. Until the last piece the session has a key, and a row in `unfinished` that
+//! names its process, but none among the sessions. The last piece makes that row, synced: the session is there whole
+//! or not at all. What a dead process left is swept like a deleted session.
+
+use std::sync::Arc;
+
+use engine::{Body, Claim, Event, NewSession, Page, Seq, SessionId, StoreError, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+use super::append::{self, Scratch, write_state};
+use super::checksum::StateColumns;
+use super::events::{Item, Log, notice_of_damage, read_page};
+use super::owner::Owners;
+use super::request::{Answer, Failure, Write};
+use super::row::{Stored, signed};
+use super::session::{self, Identity};
+
+/// Events that are written at a time: a few milliseconds.
+pub(super) const PIECE: usize = 512;
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A session that is being written.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) key: i64,
+    /// What it is a copy of.
+    pub(super) source: Option<Log>,
+}
+
+/// What the row of the session says when it is made.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    pub(super) session: NewSession,
+    pub(super) updated_at: Timestamp,
+    pub(super) busy: bool,
+    pub(super) last: Seq,
+}
+
+impl Outcome {
+    pub(super) fn of(mut session: NewSession, events: &[Arc<Event>]) -> Self {
+        let (mut busy, mut updated_at, mut last) = (false, session.created_at, Seq::START);
+        let mut named = None;
+        for event in events {
+            if let Body::Title { title } = &event.body {
+                named = Some(Arc::clone(title));
+            } else if matches!(event.body, Body::TurnStarted | Body::TurnEnded { .. }) {
+                busy = matches!(event.body, Body::TurnStarted);
+            }
+            (updated_at, last) = (event.at, event.seq);
+        }
+        session.title = session.title.or(named);
+        Self { session, updated_at, busy, last }
+    }
+}
+
+/// One piece of the work.
+pub(super) enum Step {
+    Begin {
+        session: Box<NewSession>,
+        source: Option<SessionId>,
+        answer: Answer<Begun>,
+    },
+    Write {
+        key: i64,
+        before: u64,
+        events: Vec<Arc<Event>>,
+        answer: Answer<()>,
+    },
+    /// Answers how far the copy has come; nothing if it is complete.
+    Copy {
+        source: Log,
+        name: SessionId,
+        key: i64,
+        after: u64,
+        answer: Answer<Option<u64>>,
+    },
+    Finish {
+        key: i64,
+        outcome: Box<Outcome>,
+        source: Option<(SessionId, i64)>,
+        answer: Answer<Claim>,
+    },
+    /// Nobody waits for it any more.
+    Abandon {
+        key: i64,
+        id: SessionId,
+    },
+}
+
+pub(super) fn begin(
+    connection: &Connection,
+    mut identity: Identity<'_>,
+    session: &NewSession,
+    source: Option<&SessionId>,
+) -> Result<Begun, Failure> {
+    let source = match source {
+        Some(id) => Some(Stored::find(connection, id)?.ok_or(StoreError::NotFound)?.sound()?),
+        None => None,
+    };
+    session::refuse_known(connection, &session.id)?;
+    // Keys are never given twice, so this one is the session's from here on.
+    let key = session::insert(connection, &mut identity, session, None)?;
+    connection.prepare_cached("DELETE FROM acp_sessions WHERE key = ?1")?.execute([key])?;
+    connection.prepare_cached("INSERT INTO unfinished (key, id, holder) VALUES (?1, ?2, ?3)")?.execute((
+        key,
+        session.id.as_str(),
+        identity.name()?,
+    ))?;
+    let source = source.map(|stored| Log::of(&stored.state));
+    if let Some(source) = &source {
+        // From the beginning, so that no content goes with the source if that is deleted meanwhile.
+        connection
+            .prepare_cached(
+                "INSERT INTO blob_uses (session, hash) SELECT ?2, hash FROM blob_uses WHERE session = ?1",
+            )?
+            .execute((source.key, key))?;
+    }
+    Ok(Begun { key, source })
+}
+
+/// Copies a piece of a log. Each event was verified when it was read, and gets a checksum of its new place; what is
+/// damaged is said in the copy, too.
+pub(super) fn copy(
+    connection: &Connection,
+    (source, name): (Log, &SessionId),
+    key: i64,
+    after: u64,
+    scratch: &mut Scratch,
+) -> Result<Option<u64>, Failure> {
+    let page = Page { count_max: PIECE, bytes_max: PIECE_BYTES, outline: false };
+    let items = read_page(connection, source, after, page)?;
+    let mut before = after;
+    let mut at = Timestamp(0);
+    for item in items {
+        let event = match item {
+            Item::Event(event) => event,
+            Item::Damaged { from, upto, reason } => notice_of_damage(name, (from, upto), &reason, at),
+        };
+        if event.seq.0 > source.last {
+            return Ok(None);
+        }
+        at = event.at;
+        let seq = event.seq.0;
+        append::insert(connection, key, before, &[Arc::new(event)], scratch)?;
+        before = seq;
+    }
+    Ok((before > after).then_some(before))
+}
+
+pub(super) fn finish(
+    connection: &Connection,
+    mut identity: Identity<'_>,
+    key: i64,
+    outcome: &Outcome,
+    source: Option<&(SessionId, i64)>,
+) -> Result<Claim, Failure> {
+    if let Some((id, source)) = source
+        && Stored::find(connection, id)?.is_none_or(|stored| stored.state.key != *source)
+    {
+        return Err(StoreError::NotFound.into());
+    }
+    let known = connection.prepare_cached("DELETE FROM unfinished WHERE key = ?1")?.execute([key])?;
+    if known == 0 {
+        return Err(StoreError::Write { reason: "the session was given up".to_owned() }.into());
+    }
+    session::insert(connection, &mut identity, &outcome.session, Some(key))?;
+    let state = StateColumns {
+        key,
+        updated_at: outcome.updated_at.0,
+        busy: outcome.busy,
+        last_seq: signed(outcome.last.0),
+        written_seq: signed(outcome.last.0),
+        reserved_seq: signed(outcome.last.0 + append::BLOCK),
+        epoch: 1,
+        unchecked_seq: 0,
+    };
+    write_state(connection, &state)?;
+    session::fresh_claim(connection, &outcome.session.id)
+}
+
+/// What is there of it is swept like a deleted session.
+pub(super) fn abandon(connection: &Connection, key: i64, id: &str) -> rusqlite::Result<()> {
+    let known = connection.prepare_cached("DELETE FROM unfinished WHERE key = ?1")?.execute([key])?;
+    if known > 0 {
+        connection
+            .prepare_cached("INSERT OR REPLACE INTO deleted (id, key) VALUES (?1, ?2)")?
+            .execute((id, key))?;
+    }
+    Ok(())
+}
+
+/// Gives up what dead processes were writing.
+pub(super) fn abandon_orphans(connection: &Connection, owners: &Owners) -> rusqlite::Result<()> {
+    loop {
+        let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+        let mut select = transaction.prepare_cached("SELECT key, id, holder FROM unfinished")?;
+        let mut rows = select.query([])?;
+        let mut orphan = None;
+        while let Some(row) = rows.next()? {
+            let (key, id, holder): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if !owners.is_own(&holder) && !owners.lives_elsewhere(&holder) {
+                orphan = Some((key, id));
+                break;
+            }
+        }
+        drop(rows);
+        drop(select);
+        let Some((key, id)) = orphan else { return Ok(()) };
+        abandon(&transaction, key, &id)?;
+        transaction.commit()?;
+    }
+}
+
+/// Whether an id belongs to a session that is being written.
+pub(super) fn is_known(connection: &Connection, id: &SessionId) -> rusqlite::Result<bool> {
+    let found = connection
+        .prepare_cached("SELECT 1 FROM unfinished WHERE id = ?1")?
+        .query_row([id.as_str()], |_| Ok(()))
+        .optional()?;
+    Ok(found.is_some())
+}
+
+/// The way to the writer.
+type Queue = Option<mpsc::Sender<Write>>;
+
+async fn ask<T>(queue: &Queue, make: impl FnOnce(Answer<T>) -> Step) -> Result<T, StoreError> {
+    let gone = || StoreError::Unavailable { reason: "its thread has ended".to_owned() };
+    let (answer, answered) = oneshot::channel();
+    let queue = queue.as_ref().ok_or_else(gone)?;
+    queue.send(Write::Unseen(make(answer))).await.map_err(|_| gone())?;
+    answered.await.map_err(|_| gone())?
+}
+
+/// Gives the session up unless it is finished. If the queue is full, the next process does it.
+struct Unfinished {
+    queue: Queue,
+    key: i64,
+    id: SessionId,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.take() {
+            drop(queue.try_send(Write::Unseen(Step::Abandon { key: self.key, id: self.id.clone() })));
+        }
+    }
+}
+
+pub(super) async fn import(
+    queue: Queue,
+    session: NewSession,
+    events: Vec<Arc<Event>>,
+) -> Result<Claim, StoreError> {
+    let id = session.id.clone();
+    let outcome = Box::new(Outcome::of(session.clone(), &events));
+    let session = Box::new(session);
+    let begun = ask(&queue, |answer| Step::Begin { session, source: None, answer }).await?;
+    let key = begun.key;
+    let mut guard = Unfinished { queue: queue.clone(), key, id };
+    let mut before = 0;
+    for piece in events.chunks(PIECE) {
+        let events = piece.to_vec();
+        let last = events.last().map_or(before, |event| event.seq.0);
+        ask(&queue, |answer| Step::Write { key, before, events, answer }).await?;
+        before = last;
+    }
+    let claim = ask(&queue, |answer| Step::Finish { key, outcome, source: None, answer }).await?;
+    guard.queue = None;
+    Ok(claim)
+}
+
+pub(super) async fn fork(queue: Queue, name: SessionId, session: NewSession) -> Result<Claim, StoreError> {
+    let (id, source) = (session.id.clone(), Some(name.clone()));
+    let mut outcome = Box::new(Outcome::of(session.clone(), &[]));
+    let session = Box::new(session);
+    let begun = ask(&queue, |answer| Step::Begin { session, source, answer }).await?;
+    let key = begun.key;
+    let mut guard = Unfinished { queue: queue.clone(), key, id };
+    let source = begun.source.ok_or(StoreError::NotFound)?;
+    let mut after = 0;
+    loop {
+        let name = name.clone();
+        let copied = ask(&queue, |answer| Step::Copy { source, name, key, after, answer }).await?;
+        match copied {
+            Some(last) => after = last,
+            None => break,
+        }
+    }
+    outcome.last = Seq(source.last);
+    let source = Some((name, source.key));
+    let claim = ask(&queue, |answer| Step::Finish { key, outcome, source, answer }).await?;
+    guard.queue = None;
+    Ok(claim)
+}
