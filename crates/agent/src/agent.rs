@@ -12,6 +12,7 @@ use engine::{
     SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError,
     TurnInput, approval_spec,
 };
+use sandbox::Fence;
 use tokio::sync::Semaphore;
 
 use crate::background::Background;
@@ -274,6 +275,14 @@ impl AgentSession {
             *known = opened.clone();
         }
         Ok(opened)
+    }
+
+    /// What commands of the session run inside of, if anything is built around them here.
+    pub(crate) fn fence(&self) -> Result<Option<Fence>, String> {
+        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = place.policy().map_err(|error| error.to_string())?;
+        let helper = self.shared.config.reach.helper.as_ref();
+        Ok(helper.map(|helper| Fence { policy: policy.clone(), helper: helper.clone() }))
     }
 
     /// Reads again what is written down for the agent: once per turn.

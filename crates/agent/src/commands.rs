@@ -15,7 +15,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext, full_name,
+    APPROVAL, Act, Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext, full_name,
+    may,
 };
 
 use crate::agent::AgentSession;
@@ -199,6 +200,12 @@ pub(crate) async fn answer(
         Slash::Approval(Some(_)) if !context.attended() => UNATTENDED.to_owned(),
         Slash::Mode(Some(mode)) if !context.attended() && !holds_back(&mode) => UNATTENDED.to_owned(),
         Slash::Permissions(order) if order.changes() && !context.attended() => UNATTENDED.to_owned(),
+        Slash::Permissions(order)
+            if order.changes()
+                && let Err(why) = may(context.standing(), Act::ChangeRules) =>
+        {
+            format!("Nothing was changed: {why}.")
+        }
         Slash::Mode(wanted) => choose(MODE, wanted.as_deref(), settings, context).await?,
         Slash::Approval(wanted) => choose(APPROVAL, wanted.as_deref(), settings, context).await?,
         Slash::Sandbox(wanted) => sandbox(wanted.as_deref(), mode),

@@ -165,6 +165,7 @@ impl Guard {
             preview,
             question,
             foreign: None,
+            consent: None,
         };
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),

@@ -36,7 +36,7 @@ mod web;
 pub use agent::{Agent, AgentConfig, Reach};
 pub use budget::{Budget, Costs, Spending};
 pub use knowledge::KnowledgeConfig;
-pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers};
+pub use mcp::{McpConfig, ProjectServer, ReadProject, check_servers, consent_digest, consent_subject};
 pub use model::{
     Asking, Decoder, Image, LongPrice, Message, Model, ModelError, ModelErrorKind, ModelEvent, ModelInfo,
     ModelRequest, ModelStop, ModelStream, Native, Offline, Omit, Price, Provider, ProviderConfig, Secret,

@@ -24,8 +24,10 @@ use std::time::Duration;
 
 use engine::{
     AskRequest, Body, BoxFuture, NoticeLevel, Opaque, Risk, SERVER_CONSENT, ServerView, ServerWay, SessionId,
-    ToolClass, ToolKind, ToolServer, ToolServers, TurnContext, Verdict,
+    ToolClass, ToolKind, ToolServer, ToolServers, TurnContext,
 };
+use sandbox::Fence;
+use sha2::{Digest as _, Sha256};
 use tokio_util::task::TaskTracker;
 
 use crate::summary::{cut, one_line};
@@ -33,7 +35,7 @@ use crate::thinker::{Broken, unless_cancelled};
 use crate::tools::{self, Tool};
 pub(crate) use kept::Kept;
 use link::Base;
-use server::{NamedBy, Parts, Server};
+use server::{Consent, NamedBy, Parts, Server};
 
 /// Servers of one session, named by whomever.
 const SERVERS_MAX: usize = 64;
@@ -76,6 +78,44 @@ pub struct ProjectServer {
     pub server: ToolServer,
     /// The whole entry as it is written, for the person to judge.
     pub shown: String,
+    /// What the person should hear of it.
+    pub news: Vec<String>,
+}
+
+/// A digest of everything that a project's entry says of its server: its name, and command, arguments and
+/// variables, or address and names of headers. Consent is given to this.
+pub fn consent_digest(server: &ToolServer) -> String {
+    let mut hash = Sha256::new();
+    // Each part with its length, so that no two entries are the same bytes.
+    let mut part = |bytes: &[u8]| {
+        hash.update(bytes.len().to_le_bytes());
+        hash.update(bytes);
+    };
+    part(server.name.as_bytes());
+    match &server.way {
+        ServerWay::Child { command, arguments, environment } => {
+            part(b"program");
+            part(command.as_os_str().as_encoded_bytes());
+            part(&arguments.len().to_le_bytes());
+            arguments.iter().for_each(|argument| part(argument.as_bytes()));
+            for (name, value) in environment {
+                part(name.as_bytes());
+                part(value.as_bytes());
+            }
+        }
+        ServerWay::Http { url, headers } => {
+            part(b"address");
+            part(url.as_bytes());
+            headers.iter().for_each(|(name, _)| part(name.as_bytes()));
+        }
+    }
+    let digest = hash.finalize();
+    digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// What a rule or an answer is about where it is about a project's server.
+pub fn consent_subject(shown: &str) -> String {
+    one_line(shown)
 }
 
 /// Starts the servers of the settings, and says what came of it and what they bring. They are ended again.
@@ -124,7 +164,12 @@ impl Servers {
         environment: &[(OsString, OsString)],
         kept: &Arc<Kept>,
     ) -> Arc<Self> {
-        let base = Base { environment: environment.to_vec(), cwd: cwd.to_owned(), tasks: TaskTracker::new() };
+        let base = Base {
+            environment: environment.to_vec(),
+            cwd: cwd.to_owned(),
+            fence: None,
+            tasks: TaskTracker::new(),
+        };
         let servers = Arc::new(Self {
             session: session.clone(),
             config: config.clone(),
@@ -133,11 +178,11 @@ impl Servers {
             held: Mutex::default(),
         });
         for server in &config.servers {
-            servers.put(server.clone(), NamedBy::Person, None).ok();
+            servers.put(server.clone(), NamedBy::Person).ok();
         }
         for server in kept.get(session).into_iter().chain(named) {
             // What is wrong with one is no reason to do without the session.
-            if let Err(reason) = servers.put(server, NamedBy::Client, None) {
+            if let Err(reason) = servers.put(server, NamedBy::Client) {
                 tracing::warn!(reason, "a tool server cannot be used");
             }
         }
@@ -147,9 +192,14 @@ impl Servers {
 
     /// Starts what is to be started and waits a moment for it; then tells the person what went wrong.
     /// Where only reading is allowed, nothing that a project names is started.
-    pub(crate) async fn prepare(&self, context: &TurnContext, only_reading: bool) -> Result<(), Broken> {
+    pub(crate) async fn prepare(
+        &self,
+        context: &TurnContext,
+        only_reading: bool,
+        fence: Result<Option<Fence>, String>,
+    ) -> Result<(), Broken> {
         if !only_reading {
-            self.look_at_project(context).await?;
+            self.look_at_project(context, fence).await?;
             for server in self.servers().iter().filter(|server| server.awaits_consent()) {
                 self.ask(server, context).await?;
             }
@@ -208,7 +258,11 @@ impl Servers {
         self.base.tasks.close();
     }
 
-    async fn look_at_project(&self, context: &TurnContext) -> Result<(), Broken> {
+    async fn look_at_project(
+        &self,
+        context: &TurnContext,
+        fence: Result<Option<Fence>, String>,
+    ) -> Result<(), Broken> {
         let cwd = context.cwd();
         let Some(project) = self.config.project.filter(|_| self.lock().project.as_ref() != Some(&cwd)) else {
             return Ok(());
@@ -216,7 +270,8 @@ impl Servers {
         let folder = cwd.as_ref().clone();
         let read = unless_cancelled(context, tools::blocking(move || project(&folder))).await?;
         self.lock().project = Some(cwd.as_ref().clone());
-        let named = match read.and_then(|named| named) {
+        // What cannot be fenced is not started.
+        let named = match read.and_then(|named| named).and_then(|named| Ok((named, fence?))) {
             Ok(named) => named,
             Err(reason) => {
                 let text = format!("the project's MCP servers cannot be read: {reason}");
@@ -224,21 +279,30 @@ impl Servers {
                 return Ok(());
             }
         };
-        for ProjectServer { server, shown } in named {
+        let (named, fence) = named;
+        let folder = fence.as_ref().and_then(|fence| fence.policy.roots.first());
+        let base =
+            Base { cwd: folder.unwrap_or(&self.base.cwd).clone(), fence: fence.clone(), ..self.base.clone() };
+        for ProjectServer { server, shown, news } in named {
             // What the person or their editor calls by this name is never replaced by a project.
-            let known = self.servers().iter().any(|known| known.name == server.name);
-            if !known && let Err(reason) = self.put(server, NamedBy::Project, Some(shown)) {
-                let text = format!("an MCP server of the project cannot be used: {reason}");
-                context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
+            if self.servers().iter().any(|known| known.name == server.name) {
+                continue;
+            }
+            let consent = Consent { digest: consent_digest(&server).into(), shown };
+            match self.put_at(&base, server, NamedBy::Project, Some(consent)) {
+                Ok(server) => news.into_iter().for_each(|news| server.tell(news)),
+                Err(reason) => {
+                    let text = format!("an MCP server of the project cannot be used: {reason}");
+                    context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Asks as for any other deed, so that the rules, the preset or the person decide; an "always" holds
-    /// for exactly this entry.
+    /// Asks for the consent of the owner at the machine, to exactly this entry.
     async fn ask(&self, server: &Server, context: &TurnContext) -> Result<(), Broken> {
-        let Some(shown) = &server.consent else { return Ok(()) };
+        let Some(Consent { digest, shown }) = &server.consent else { return Ok(()) };
         let input = serde_json::json!({ "server": server.name.as_ref(), "entry": shown });
         let request = AskRequest {
             call: None,
@@ -247,24 +311,30 @@ impl Servers {
             kind: ToolKind::Execute,
             class: ToolClass::Execute,
             path: None,
-            subject: one_line(shown).into(),
+            subject: consent_subject(shown).into(),
             input: Opaque(input.to_string().into()),
             risk: Risk::High,
-            reason: "the project names this program, and it would run outside the sandbox".into(),
+            reason: "the project names this program; the owner at the machine decides whether it starts"
+                .into(),
             preview: Vec::new(),
             question: None,
             foreign: None,
+            consent: Some(Arc::clone(digest)),
         };
-        let verdict = unless_cancelled(context, context.ask(request)).await??;
-        server.answer_consent(matches!(verdict, Verdict::Allowed));
+        server.answer_consent(&unless_cancelled(context, context.ask(request)).await??);
         Ok(())
     }
 
-    fn put(
+    fn put(&self, server: ToolServer, named_by: NamedBy) -> Result<Arc<Server>, String> {
+        self.put_at(&self.base, server, named_by, None)
+    }
+
+    fn put_at(
         &self,
+        base: &Base,
         server: ToolServer,
         named_by: NamedBy,
-        consent: Option<String>,
+        consent: Option<Consent>,
     ) -> Result<Arc<Server>, String> {
         let ToolServer { name, way } = server;
         let (way, news) = usable(way, named_by)?;
@@ -293,7 +363,7 @@ impl Servers {
             consent,
             start_timeout: self.config.start_timeout,
             call_timeout: self.config.call_timeout,
-            base: self.base.clone(),
+            base: base.clone(),
             news,
         });
         held.servers.push(Arc::clone(&server));
@@ -324,7 +394,7 @@ impl ToolServers for Servers {
     }
 
     fn add(&self, server: ToolServer) -> Result<(), String> {
-        self.put(server, NamedBy::Client, None)?;
+        self.put(server, NamedBy::Client)?;
         self.remember();
         Ok(())
     }

@@ -34,6 +34,7 @@ impl Screen {
             preview: Vec::new(),
             question: None,
             foreign: None,
+            consent: None,
         };
         let (rules, workspace) = (job.session.shared.config.rules.clone(), job.context.cwd());
         let settled = rules.as_ref().and_then(|rules| rules.find(&workspace, &request)).map(|hit| hit.rule);

@@ -134,7 +134,7 @@ impl Thinker {
         if self.context.cancel.is_cancelled() {
             return Err(Broken::Cancelled);
         }
-        self.session.servers.prepare(&self.context, role.only_reading).await?;
+        self.session.servers.prepare(&self.context, role.only_reading, self.session.fence()).await?;
         let mut request = self.request(&info, &role, &settings);
         if self.make_room(&source, &info, &request).await? {
             request.messages = self.messages(&info);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Backend, MemoryStore, Principal, Registry, RegistryParts, SystemClock, Timestamp};
+use engine::{Backend, MemoryStore, Principal, Registry, RegistryParts, Standing, SystemClock, Timestamp};
 use net::http::Doors;
 use net::{ConnectionParts, Link, Metrics, Rules, Served, metrics};
 use store::SqliteStore;
@@ -171,6 +171,7 @@ impl Server {
         let parts = ConnectionParts {
             registry: Arc::clone(&self.registry),
             principal: Principal::local(),
+            standing: Standing::OwnerAtMachine,
             rules: self.rules.clone(),
             identity: self.identity.clone(),
             dialect: self.dialect,

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::authority::Standing;
 use crate::content::{CommandSpec, Content, Opaque};
 use crate::event::{AskRequest, Body, Resolution, Stop, Usage};
 use crate::host::{HostAbilities, HostLink, Hosts};
@@ -305,6 +306,8 @@ pub struct TurnContext {
     pub(crate) hosts: Arc<Hosts>,
     /// Somebody can be asked.
     pub(crate) attended: bool,
+    /// Of whoever prompted it.
+    pub(crate) standing: Standing,
     /// Cancelled when the turn should end. Partial output may still be reported.
     pub cancel: CancellationToken,
     /// Cancelled when its end is reported.
@@ -403,6 +406,11 @@ impl TurnContext {
     /// anybody.
     pub fn attended(&self) -> bool {
         self.attended
+    }
+
+    /// Who prompted this turn: what a slash command may do is theirs to ask for.
+    pub fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// The folder that relative paths start from.

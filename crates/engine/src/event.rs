@@ -7,11 +7,13 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::authority::Standing;
 use crate::content::{
     CommandSpec, Content, Exit, FileChange, Location, Opaque, OutputStream, PlanEntry, ToolContent, ToolKind,
 };
 use crate::host::TerminalId;
 use crate::ids::{AskId, CallId, MessageId, Seq, SessionId, SurfaceId, Timestamp, TurnId};
+use crate::servers::SERVER_CONSENT;
 use crate::settings::SettingSpec;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +28,15 @@ pub struct Event {
 }
 
 impl Event {
+    /// As it is taken into a log of this machine: what somebody answered for good elsewhere holds nowhere
+    /// here.
+    pub(crate) fn taken_in(mut self) -> Self {
+        if let Body::Resolved { by: Resolver::Surface { standing, .. }, .. } = &mut self.body {
+            *standing = Standing::Unknown;
+        }
+        self
+    }
+
     /// Roughly how many bytes of memory this event holds: what the ring is bounded by.
     pub fn weight(&self) -> usize {
         self.body.weight() + self.relayed.as_ref().map_or(0, |relayed| relayed.0.len())
@@ -257,6 +268,8 @@ pub struct AskRequest {
     pub question: Option<Question>,
     /// The wish in the words of the external agent that has it.
     pub foreign: Option<Box<ForeignAsk>>,
+    /// What exactly is consented to, where this is about a program that a project names: a digest of it.
+    pub consent: Option<Arc<str>>,
 }
 
 impl AskRequest {
@@ -283,7 +296,13 @@ impl AskRequest {
             preview: Vec::new(),
             question: None,
             foreign: None,
+            consent: None,
         }
+    }
+
+    /// Whether this is for the owner at the machine alone to allow.
+    pub fn is_consent(&self) -> bool {
+        self.consent.is_some() || *self.tool == *SERVER_CONSENT
     }
 }
 
@@ -440,6 +459,7 @@ pub enum Resolver {
         name: Arc<str>,
         /// Who it was, if it came over the bridge: somebody at another machine.
         remote: Option<Arc<str>>,
+        standing: Standing,
     },
     Engine,
 }
@@ -450,6 +470,14 @@ impl Resolver {
         match self {
             Self::Surface { remote, .. } => remote.as_ref(),
             Self::Policy { .. } | Self::Rule { .. } | Self::Engine => None,
+        }
+    }
+
+    /// Whether an answer for good holds in this session alone, because it is not the owner's at the machine.
+    pub fn for_session(&self) -> bool {
+        match self {
+            Self::Surface { standing, .. } => *standing == Standing::Other,
+            Self::Policy { .. } | Self::Rule { .. } | Self::Engine => false,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! its task, and the house that keeps all sessions.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod authority;
 mod backend;
 mod content;
 pub mod diff;
@@ -29,6 +30,7 @@ mod testing;
 mod title;
 mod turns;
 
+pub use authority::{Act, Forbidden, Standing, may};
 pub use backend::{
     Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting, Greeting,
     Offer, Report, ReportKind, Said, SessionContext, SessionGone, SessionSpec, ToolInfo, TurnContext,

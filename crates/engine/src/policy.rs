@@ -58,6 +58,9 @@ pub(crate) fn decide_with(
     if hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) {
         return Ruling::Ask;
     }
+    if request.is_consent() {
+        return consent(hit);
+    }
     if approval == "full" {
         return allow("approval is set to full");
     }
@@ -72,6 +75,15 @@ pub(crate) fn decide_with(
         ("auto", ToolClass::Edit) => allow("edits inside the workspace are allowed"),
         ("auto", ToolClass::Execute) if request.risk == Risk::Low => allow("the command only looks"),
         (_, ToolClass::Edit | ToolClass::Execute | ToolClass::Network) => Ruling::Ask,
+    }
+}
+
+/// A program that a project names is allowed by the owner's consent to that very program: no preset and no
+/// rule means it.
+fn consent(hit: Option<&RuleHit>) -> Ruling {
+    match hit.filter(|hit| hit.consent && hit.effect == RuleEffect::Allow) {
+        Some(hit) => Ruling::Rule { allow: true, reason: format!("trusted: {}", hit.shown()).into() },
+        None => Ruling::Ask,
     }
 }
 
@@ -111,7 +123,13 @@ mod tests {
     }
 
     fn check(approval: &str, class: ToolClass, risk: Risk, hit: Option<(RuleEffect, bool)>) -> &'static str {
-        let hit = hit.map(|(effect, exact)| RuleHit { effect, rule: "r".into(), source: "s".into(), exact });
+        let hit = hit.map(|(effect, exact)| RuleHit {
+            effect,
+            rule: "r".into(),
+            source: "s".into(),
+            exact,
+            consent: false,
+        });
         match decide(&settings(approval), &request(class, risk), hit.as_ref()) {
             Ruling::Allow { .. } | Ruling::Rule { allow: true, .. } => "allow",
             Ruling::Deny { .. } | Ruling::Rule { allow: false, .. } => "deny",
@@ -145,6 +163,37 @@ mod tests {
                 assert_eq!(ruled, expected, "{preset}");
             }
         }
+    }
+
+    #[test]
+    fn no_preset_and_no_rule_consents_to_a_program_that_a_project_names() {
+        use RuleEffect::{Allow, Ask, Deny};
+        let request = AskRequest {
+            consent: Some("sha256:1".into()),
+            ..AskRequest::new(crate::SERVER_CONSENT, "x: npx a", ToolClass::Execute)
+        };
+        let ruled = |approval, hit: Option<(RuleEffect, bool)>| {
+            let hit = hit.map(|(effect, consent)| RuleHit {
+                effect,
+                rule: "mcp_server".into(),
+                source: "s".into(),
+                exact: true,
+                consent,
+            });
+            match decide(&settings(approval), &request, hit.as_ref()) {
+                Ruling::Allow { .. } | Ruling::Rule { allow: true, .. } => "allow",
+                Ruling::Deny { .. } | Ruling::Rule { allow: false, .. } => "deny",
+                Ruling::Ask => "ask",
+            }
+        };
+        for approval in ["strict", "suggest", "auto", "full"] {
+            assert_eq!(ruled(approval, None), "ask", "{approval}");
+            assert_eq!(ruled(approval, Some((Allow, false))), "ask", "{approval}");
+            assert_eq!(ruled(approval, Some((Ask, false))), "ask", "{approval}");
+            assert_eq!(ruled(approval, Some((Deny, false))), "deny", "{approval}");
+            assert_eq!(ruled(approval, Some((Allow, true))), "allow", "{approval}");
+        }
+        assert_eq!(ruled("read-only", Some((Allow, true))), "deny");
     }
 
     #[test]

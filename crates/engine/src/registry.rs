@@ -66,6 +66,8 @@ pub struct RegistryParts {
     pub approval: Option<Arc<str>>,
     /// The store lasts as long as the process does, and every new session says so.
     pub ephemeral: bool,
+    /// The loosest that anybody may choose.
+    pub approval_max: Option<Arc<str>>,
 }
 
 impl RegistryParts {
@@ -80,6 +82,7 @@ impl RegistryParts {
             followers: Vec::new(),
             approval: None,
             ephemeral: false,
+            approval_max: None,
         }
     }
 }
@@ -104,6 +107,7 @@ pub struct Registry {
     ephemeral: bool,
     backend: Arc<dyn Backend>,
     approval: Option<Arc<str>>,
+    approval_max: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     limits: Limits,
     tracker: TaskTracker,
@@ -217,6 +221,7 @@ impl Registry {
     pub fn new(parts: RegistryParts) -> Arc<Self> {
         Arc::new(Self {
             approval: parts.approval,
+            approval_max: parts.approval_max,
             store: parts.store,
             ephemeral: parts.ephemeral,
             backend: parts.backend,
@@ -256,9 +261,13 @@ impl Registry {
 
     fn with_usual_approval(&self, mut offer: Offer) -> Offer {
         let approval = offer.settings.iter_mut().find(|spec| *spec.id == *APPROVAL);
-        if let (Some(value), Some(spec)) = (&self.approval, approval) {
+        let Some(spec) = approval else { return offer };
+        if let Some(value) = &self.approval {
             // The approval that this process was started with is the usual one.
             spec.default = Arc::clone(value);
+        }
+        if let Some(max) = &self.approval_max {
+            spec.cap(max);
         }
         offer
     }
@@ -343,7 +352,7 @@ impl Registry {
             |event: &Event| matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL);
         let numbered = (Seq::START.next().0..)
             .zip(self.without_secrets(events).into_iter().filter(|event| !is_grant(event)))
-            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event }))
+            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event.taken_in() }))
             .collect();
         let claim = self.store.import(session, numbered).await.map_err(OpenError::Store)?;
         self.start(seat, claim, Start::fresh(Vec::new())).await
@@ -543,10 +552,14 @@ impl Registry {
         let Offer { settings, commands, free_modes } = self.offer_read(row.cwd.clone()).await;
         let mut session = Session::new(settings.into(), row.cwd.clone(), row.title.clone(), unattended);
         session.free_modes(free_modes);
+        if row.owner != Principal::local() {
+            session.of_client();
+        }
         let replay_from = observe_all(&mut session, self.store.as_ref(), &row.id).await?;
         effects.extend(session.recover());
         effects.extend(session.align(&row.cwd, row.title.as_ref()));
         effects.extend(session.leave_lost_mode());
+        effects.extend(session.lower_approval());
         let spec =
             SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone(), servers };
         let parts = TaskParts {

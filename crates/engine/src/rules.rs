@@ -27,6 +27,8 @@ pub struct RuleHit {
     pub source: Arc<str>,
     /// It names this very wish, not a family of wishes.
     pub exact: bool,
+    /// It is the owner's consent to this very program, which a project names.
+    pub consent: bool,
 }
 
 impl RuleHit {
@@ -41,6 +43,8 @@ pub struct Remembered {
     pub workspace: PathBuf,
     pub tool: Arc<str>,
     pub subject: Arc<str>,
+    /// The digest of the program that the owner consented to, where that was asked.
+    pub consent: Option<Arc<str>>,
     pub allow: bool,
 }
 
@@ -70,13 +74,17 @@ impl Rules for MemoryRules {
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |answer: &&Remembered| {
-            answer.workspace == workspace && answer.tool == request.tool && answer.subject == request.subject
+            answer.workspace == workspace
+                && answer.tool == request.tool
+                && answer.subject == request.subject
+                && answer.consent == request.consent
         };
         answers.iter().rev().find(same).map(|answer| RuleHit {
             effect: if answer.allow { RuleEffect::Allow } else { RuleEffect::Deny },
             rule: format!("{}({})", answer.tool, answer.subject).into(),
             source: "an earlier answer".into(),
             exact: true,
+            consent: answer.consent.is_some(),
         })
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::ToolInfo;
 
 /// What a wish to start a tool server that a project names calls its tool. No name of a tool is like it.
-/// Such a server runs outside the sandbox, so nobody at another machine allows it.
+/// The owner at the machine alone allows it, by [`crate::Act::Consent`].
 pub const SERVER_CONSENT: &str = "mcp_server";
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! **Invariant:** no input widens the sandbox; there is none to send.
 
 mod asks;
+mod grants;
 #[cfg(test)]
 mod orders;
 #[cfg(test)]
@@ -21,6 +22,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::grants::Grants;
+use crate::authority::{Forbidden, Standing};
 use crate::backend::Said;
 use crate::content::{Content, Opaque};
 use crate::event::{
@@ -49,11 +52,19 @@ pub struct Sender {
     pub request: Option<Arc<str>>,
     /// Who it is, if this comes over the bridge.
     pub remote: Option<Arc<str>>,
+    /// Decided where the connection was made.
+    pub standing: Standing,
 }
 
 impl Sender {
+    /// Somebody of whom no more is known than the name.
     pub fn new(surface: SurfaceId, name: impl Into<Arc<str>>) -> Self {
-        Self { surface, name: name.into(), request: None, remote: None }
+        Self { surface, name: name.into(), request: None, remote: None, standing: Standing::Other }
+    }
+
+    /// The owner at the machine.
+    pub fn owner(surface: SurfaceId, name: impl Into<Arc<str>>) -> Self {
+        Self { standing: Standing::OwnerAtMachine, ..Self::new(surface, name) }
     }
 
     fn origin(&self) -> Origin {
@@ -66,7 +77,12 @@ impl Sender {
     }
 
     fn resolver(&self) -> Resolver {
-        Resolver::Surface { id: self.surface, name: Arc::clone(&self.name), remote: self.remote.clone() }
+        Resolver::Surface {
+            id: self.surface,
+            name: Arc::clone(&self.name),
+            remote: self.remote.clone(),
+            standing: self.standing,
+        }
     }
 }
 
@@ -164,6 +180,8 @@ pub enum Effect {
     StartTurn {
         turn: TurnId,
         content: Vec<Content>,
+        /// Of whoever prompted it.
+        standing: Standing,
     },
     CancelTurn {
         turn: TurnId,
@@ -188,6 +206,7 @@ pub enum Effect {
     Remember {
         tool: Arc<str>,
         subject: Arc<str>,
+        consent: Option<Arc<str>>,
         allow: bool,
     },
     /// A prompt was accepted as this turn.
@@ -213,14 +232,18 @@ pub enum Refusal {
     NotAQuestion(AskId),
     #[error("question {} cannot be answered so; choose one of {choices}", .ask.0)]
     NotAnAnswer { ask: AskId, choices: String },
-    #[error("{} starts a program outside the sandbox: that is allowed at its own machine alone", .0.0)]
-    AllowedAtHome(AskId),
+    #[error("{}: {}", .0.0, .1)]
+    NotTheirs(AskId, Forbidden),
     #[error("a reason has at most {limit_bytes} bytes; say it shorter, or as a prompt")]
     ReasonTooLong { limit_bytes: usize },
     #[error("there is no setting {0:?}; the settings are {1}")]
     UnknownSetting(Arc<str>, String),
     #[error("{value:?} is not a choice for {id}; choose one of {choices}")]
     UnknownChoice { id: Arc<str>, value: Arc<str>, choices: String },
+    #[error(
+        "approval {value} is looser than {max}, the loosest that the owner of this machine lets anybody choose (--approval-max)"
+    )]
+    TooLoose { value: Arc<str>, max: Arc<str> },
     #[error("turn {} is not running", .0.0)]
     StaleTurn(TurnId),
     #[error("a turn cannot report this")]
@@ -291,8 +314,6 @@ pub struct Prompted {
 pub struct Session {
     specs: Arc<[SettingSpec]>,
     settings: Settings,
-    /// The approval was last set over the bridge: nobody at home has agreed to what runs outside the sandbox.
-    approval_from_elsewhere: bool,
     /// Modes that may change things, besides the usual one.
     free_modes: Vec<Arc<str>>,
     /// An external agent is behind this: what can be chosen is its business too.
@@ -304,6 +325,8 @@ pub struct Session {
     totals: Totals,
     /// Nobody can answer: what would be asked is refused.
     unattended: bool,
+    /// The session is a named client's: the owner of the machine is not shown what it asks.
+    of_client: bool,
     running: Option<Running>,
     queue: VecDeque<Queued>,
     closing: bool,
@@ -313,6 +336,8 @@ pub struct Session {
     open_asks: BTreeMap<AskId, OpenAsk>,
     /// How often a person refused a wish (tool and subject) in this session.
     denials: BTreeMap<(Arc<str>, Arc<str>), u32>,
+    /// What somebody who is not the owner at the machine answered for good: it holds here alone.
+    grants: Grants,
     /// The latest prompts that came as requests.
     prompts: Arc<Vec<Prompted>>,
     next_turn: u64,
@@ -339,6 +364,7 @@ struct OpenAsk {
     tool: Arc<str>,
     subject: Arc<str>,
     question: Option<Arc<Question>>,
+    consent: Option<Arc<str>>,
     /// What can be answered to the external agent that asks.
     foreign: Option<Arc<ForeignAsk>>,
 }
@@ -348,7 +374,6 @@ impl Session {
         Self {
             settings: Settings::defaults(&specs),
             specs,
-            approval_from_elsewhere: false,
             free_modes: Vec::new(),
             joined: false,
             extra: None,
@@ -356,6 +381,7 @@ impl Session {
             cwd,
             totals: Totals::default(),
             unattended,
+            of_client: false,
             running: None,
             queue: VecDeque::new(),
             closing: false,
@@ -363,6 +389,7 @@ impl Session {
             open_calls: BTreeMap::new(),
             open_asks: BTreeMap::new(),
             denials: BTreeMap::new(),
+            grants: Grants::default(),
             prompts: Arc::default(),
             next_turn: 1,
             next_ask: 1,
@@ -421,6 +448,7 @@ impl Session {
                     tool: Arc::clone(&request.tool),
                     subject: Arc::clone(&request.subject),
                     question: request.question.clone().map(Arc::new),
+                    consent: request.consent.clone(),
                     foreign: request.foreign.as_deref().cloned().map(Arc::new),
                 };
                 self.open_asks.insert(*ask, open);
@@ -429,13 +457,11 @@ impl Session {
             Body::Resolved { ask, resolution, by, .. } => {
                 if let Some(open) = self.open_asks.remove(ask) {
                     self.count_denial(&open, *resolution, by);
+                    self.grant(&open, *resolution, by);
                 }
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => {
-                if **id == *APPROVAL {
-                    self.approval_from_elsewhere = origin.remote().is_some();
-                }
                 self.settings.set(Arc::clone(id), Arc::clone(value));
             }
             Body::Offered { settings } => self.offered(settings),
@@ -519,6 +545,11 @@ impl Session {
         effects
     }
 
+    /// The session is a named client's: nobody at the machine is shown what it asks.
+    pub fn of_client(&mut self) {
+        self.of_client = true;
+    }
+
     /// These modes may change things too: the policy holds all others to reading.
     pub fn free_modes(&mut self, modes: Vec<Arc<str>>) {
         self.free_modes = modes;
@@ -535,6 +566,24 @@ impl Session {
         let text = format!("there is no mode {lost:?} here any more; the session goes on in {next} mode");
         let changed = Body::SettingChanged { id: MODE.into(), value: next };
         self.record(Origin::Engine, None, changed, &mut effects);
+        let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+        self.record(Origin::Engine, None, notice, &mut effects);
+        effects
+    }
+
+    /// Holds an approval that was chosen under another server to what may be chosen here, and says so.
+    pub fn lower_approval(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let chosen: Arc<str> = self.settings.get(APPROVAL).into();
+        let spec = self.specs.iter().find(|spec| *spec.id == *APPROVAL);
+        let Some(Refusal::TooLoose { value, max }) = spec.and_then(|spec| spec.refuses(&chosen)) else {
+            return effects;
+        };
+        let changed = Body::SettingChanged { id: APPROVAL.into(), value: Arc::clone(&max) };
+        self.record(Origin::Engine, None, changed, &mut effects);
+        let text = format!(
+            "approval was {value}; at most {max} may be chosen here (--approval-max), so it is {max}"
+        );
         let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
         self.record(Origin::Engine, None, notice, &mut effects);
         effects
@@ -611,15 +660,12 @@ impl Session {
         };
         // What is offered here goes before what others call something else.
         let value = if spec.offers(&value) { value } else { full_name(&id, value) };
-        if !spec.offers(&value) {
-            let choices: Vec<_> = spec.choices.iter().map(|choice| choice.value.as_ref()).collect();
-            return Err(Refusal::UnknownChoice { id, value, choices: choices.join(", ") });
+        if let Some(refusal) = spec.refuses(&value) {
+            return Err(refusal);
         }
-        // Who says it at home, after somebody elsewhere did, means it for what only they can allow too.
-        let at_home = *id == *APPROVAL && self.approval_from_elsewhere && origin.remote().is_none();
         // An external agent may do something about a choice that is the same for us.
         let theirs = self.joined && *id != *APPROVAL;
-        if at_home || theirs || self.settings.get(&id) != value.as_ref() {
+        if theirs || self.settings.get(&id) != value.as_ref() {
             let unasked = *id == *APPROVAL && *value == *"full";
             self.record(origin, turn, Body::SettingChanged { id, value }, effects);
             if unasked {

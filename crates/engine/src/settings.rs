@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::content::Opaque;
+use crate::session::Refusal;
 
 /// The setting that decides what the tools may do (ask, code, architect).
 pub const MODE: &str = "mode";
@@ -35,6 +36,32 @@ impl SettingSpec {
     pub(crate) fn weight(&self) -> usize {
         let choice = |choice: &Choice| choice.value.len() + choice.name.len() + choice.description.len() + 64;
         self.name.len() + self.description.len() + self.choices.iter().map(choice).sum::<usize>() + 64
+    }
+
+    /// Without the choices after this one, which are looser.
+    pub(crate) fn cap(&mut self, max: &Arc<str>) {
+        if let Some(at) = self.choices.iter().position(|choice| choice.value == *max) {
+            self.choices.truncate(at + 1);
+            if !self.offers(&self.default) {
+                self.default = Arc::clone(max);
+            }
+        }
+    }
+
+    /// Why this cannot be chosen, if it cannot.
+    pub fn refuses(&self, value: &Arc<str>) -> Option<Refusal> {
+        if self.offers(value) {
+            return None;
+        }
+        let (id, value) = (Arc::clone(&self.id), Arc::clone(value));
+        if *id == *APPROVAL
+            && approval_spec().offers(&value)
+            && let Some(max) = self.choices.last()
+        {
+            return Some(Refusal::TooLoose { value, max: Arc::clone(&max.value) });
+        }
+        let choices: Vec<_> = self.choices.iter().map(|choice| choice.value.as_ref()).collect();
+        Some(Refusal::UnknownChoice { id, value, choices: choices.join(", ") })
     }
 
     pub fn offers(&self, value: &str) -> bool {

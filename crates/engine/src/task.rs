@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::authority::Standing;
 use crate::backend::{
     BackendSession, BoxFuture, Report, ReportKind, Said, SessionContext, TurnContext, TurnError, TurnInput,
     Verdict,
@@ -138,7 +139,7 @@ struct Stored {
 }
 
 enum AfterWrite {
-    StartTurn { turn: TurnId, content: Vec<Content> },
+    StartTurn { turn: TurnId, content: Vec<Content>, standing: Standing },
     Tell { reply: oneshot::Sender<Verdict>, verdict: Verdict },
 }
 
@@ -346,8 +347,9 @@ impl Task {
         for effect in effects {
             match effect {
                 Effect::Record { origin, turn, said } => self.record(origin, turn, said),
-                Effect::StartTurn { turn, content } => {
-                    self.after_write.push_back((self.last_seq, AfterWrite::StartTurn { turn, content }));
+                Effect::StartTurn { turn, content, standing } => {
+                    let start = AfterWrite::StartTurn { turn, content, standing };
+                    self.after_write.push_back((self.last_seq, start));
                 }
                 Effect::CancelTurn { .. } => self.cancel_turn(),
                 Effect::Wait { ask } => {
@@ -362,7 +364,9 @@ impl Task {
                     let reply = self.waiting.remove(&ask);
                     self.tell(reply, (resolution, reason), said);
                 }
-                Effect::Remember { tool, subject, allow } => self.remember(tool, subject, allow),
+                Effect::Remember { tool, subject, consent, allow } => {
+                    self.remember(tool, subject, consent, allow);
+                }
                 Effect::Accepted { turn } => accepted = Some(turn),
                 Effect::Stop => self.stopping = true,
             }
@@ -446,21 +450,26 @@ impl Task {
     /// What the rules say, and what was answered here and is written nowhere.
     fn rule_for_one(&self, request: &AskRequest) -> Option<RuleHit> {
         let workspace = self.session.cwd();
-        let hits = [self.unwritten.find(workspace, request), self.rules.find(workspace, request)];
-        hits.into_iter().flatten().max_by_key(|hit| hit.effect)
+        let hits = [
+            self.unwritten.find(workspace, request),
+            self.session.granted(request),
+            self.rules.find(workspace, request),
+        ];
+        hits.into_iter().flatten().max_by_key(|hit| (hit.effect, hit.consent))
     }
 
-    fn remember(&mut self, tool: Arc<str>, subject: Arc<str>, allow: bool) {
+    fn remember(&mut self, tool: Arc<str>, subject: Arc<str>, consent: Option<Arc<str>>, allow: bool) {
         let workspace = self.session.cwd().clone();
         if self.redaction.as_ref().is_some_and(|redaction| redaction.has_secret(&subject)) {
             // A rule without the secret would mean other wishes too, and one with it would be a leak.
-            drop(self.unwritten.remember(Remembered { workspace, tool, subject, allow }));
+            drop(self.unwritten.remember(Remembered { workspace, tool, subject, consent, allow }));
             let text = "this has a secret in it, so the answer is not written down: it counts until the \
                         session leaves memory";
             let notice = Body::Notice { level: NoticeLevel::Info, text: text.into() };
             return self.record(Origin::Engine, self.session.running(), notice);
         }
-        self.unwritten_rules.push(self.rules.remember(Remembered { workspace, tool, subject, allow }));
+        let kept = self.rules.remember(Remembered { workspace, tool, subject, consent, allow });
+        self.unwritten_rules.push(kept);
     }
 
     fn cancel_turn(&mut self) {
@@ -555,7 +564,9 @@ impl Task {
         let reached = events.last().map_or(Seq::START, |event| event.seq);
         while self.after_write.front().is_some_and(|(seq, _)| *seq <= reached) {
             match self.after_write.pop_front() {
-                Some((_, AfterWrite::StartTurn { turn, content })) => self.start_turn(turn, content),
+                Some((_, AfterWrite::StartTurn { turn, content, standing })) => {
+                    self.start_turn(turn, content, standing);
+                }
                 // The tool may have been cancelled while it waited.
                 Some((_, AfterWrite::Tell { reply, verdict })) => drop(reply.send(verdict)),
                 None => {}
@@ -593,7 +604,7 @@ impl Task {
         self.snapshot.send_replace(Arc::new(next));
     }
 
-    fn start_turn(&mut self, turn: TurnId, content: Vec<Content>) {
+    fn start_turn(&mut self, turn: TurnId, content: Vec<Content>, standing: Standing) {
         let (cancel, over) = (CancellationToken::new(), CancellationToken::new());
         let told = over.clone().drop_guard();
         let context = TurnContext {
@@ -602,6 +613,7 @@ impl Task {
             settings: self.settings.subscribe(),
             place: self.place.subscribe(),
             attended: !self.session.unattended(),
+            standing,
             within: None,
             messages: Arc::default(),
             hosts: Arc::clone(&self.hosts),

@@ -273,11 +273,12 @@ fn wish(subject: &str) -> AskRequest {
         preview: Vec::new(),
         question: None,
         foreign: None,
+        consent: None,
     }
 }
 
 pub(crate) fn sender() -> Sender {
-    Sender::new(SurfaceId(1), "editor")
+    Sender::owner(SurfaceId(1), "editor")
 }
 
 pub(crate) fn prompt(script: &str) -> Input {

@@ -17,5 +17,6 @@ pub use risk::{
     scope_of_always,
 };
 pub use rules::{
-    Changed, ListedRule, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook, Where, imagined,
+    Changed, ListedRule, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook, TrustedServer,
+    Where, imagined, trusted_file,
 };

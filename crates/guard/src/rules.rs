@@ -23,6 +23,7 @@ mod store;
 mod tests;
 mod text;
 mod tool;
+mod trust;
 mod wish;
 mod zeph;
 
@@ -33,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use engine::{AskRequest, BoxFuture, Remembered, RuleEffect, RuleHit, Rules};
 
 pub use self::imagined::imagined;
+pub use self::trust::{TrustedServer, trusted_file};
 
 use self::chimera::ChimeraFile;
 use self::file::{Entry, Owner, RuleFile};
@@ -257,7 +259,13 @@ impl Rulebook {
 
 impl Rules for Rulebook {
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
-        self.inner.view(workspace).find(request)
+        let hit = self.inner.view(workspace).find(request);
+        if !request.is_consent() {
+            return hit;
+        }
+        // A rule may still refuse it; only consent to this very program allows it.
+        let narrowing = hit.filter(|hit| hit.effect != RuleEffect::Allow);
+        narrowing.or_else(|| self.inner.consent(workspace, request))
     }
 
     fn damage(&self) -> Option<String> {
@@ -267,6 +275,9 @@ impl Rules for Rulebook {
 
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
         let workspace = real(&answer.workspace);
+        if let Some(digest) = answer.consent.filter(|_| answer.allow) {
+            return self.inner.consented(workspace, &answer.subject, &digest);
+        }
         let Some(rule) = narrowest(&answer.tool, &answer.subject, &workspace) else {
             let problem = format!("no rule can be written for this use of {}", answer.tool);
             return Box::pin(std::future::ready(Err(problem)));

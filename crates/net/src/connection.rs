@@ -6,7 +6,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{BoxFuture, Input, Principal, Registry, Sender, SurfaceId};
+use engine::{
+    Answer, BoxFuture, Input, Principal, Refusal, Registry, SendError, Sender, Standing, SurfaceId,
+};
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -37,6 +39,8 @@ const FINISH_GRACE: Duration = Duration::from_secs(1);
 pub struct ConnectionParts {
     pub registry: Arc<Registry>,
     pub principal: Principal,
+    /// Who the client is to this machine.
+    pub standing: Standing,
     pub rules: Rules,
     pub identity: Identity,
     /// The only dialect that is spoken here; without one, the client's first words decide.
@@ -166,7 +170,7 @@ impl Desk {
         let ConnectionParts { registry, principal, identity, .. } = parts;
         Self {
             writers: Writers { registry, principal, identity, debts, surface },
-            sender: Sender::new(surface, parts.name),
+            sender: Sender { standing: parts.standing, ..Sender::new(surface, parts.name) },
             rules: parts.rules,
             decoder,
             greeted: parts.greeted,
@@ -382,10 +386,19 @@ impl Reader {
         let answer = ask_answer(question.as_ref(), self.decoder.client().abilities.forms, result);
         let outcome = MessageOutcome::of_permission(&answer);
         self.handlers.debts.tally(|tally| tally.noticed("session/request_permission", outcome));
-        let input = Input::Answer { by: self.handlers.sender.clone(), ask, answer };
-        if let Err(error) = handle.send(input).await {
+        let by = &self.handlers.sender;
+        match handle.send(Input::Answer { by: by.clone(), ask, answer }).await {
+            Ok(_) => {}
+            // Nothing can be said to an answer, and the client takes the question for answered: it would wait
+            // for ever. So it is refused, and the log says what to do instead.
+            Err(SendError::Refused(Refusal::NotTheirs(_, why))) => {
+                let answer = Answer::DenyBecause(why.to_string().into());
+                if let Err(error) = handle.send(Input::Answer { by: by.clone(), ask, answer }).await {
+                    tracing::debug!(%error, "a permission answer came too late");
+                }
+            }
             // Somebody else was faster: the log says who.
-            tracing::debug!(%error, "a permission answer came too late");
+            Err(error) => tracing::debug!(%error, "a permission answer came too late"),
         }
     }
 

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use engine::{Clock, Principal, Timestamp};
+use engine::{Clock, Principal, Standing, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +60,8 @@ pub struct Visitor {
     pub device: Option<Arc<str>>,
     /// Somebody at another machine, who came over the bridge.
     pub remote: Option<Remote>,
+    /// Decided where the connection was made.
+    pub standing: Standing,
 }
 
 /// Somebody who came over the bridge.

@@ -716,7 +716,7 @@ pub(crate) async fn offer(handle: &SessionHandle, input: Input) -> Result<Accept
 fn refused(handle: &SessionHandle, error: SendError) -> Fault {
     match error {
         SendError::Closed => Fault::NoSuchSession { id: handle.id().to_string() },
-        SendError::Refused(refusal @ Refusal::UnknownChoice { .. }) => {
+        SendError::Refused(refusal @ (Refusal::UnknownChoice { .. } | Refusal::TooLoose { .. })) => {
             Fault::UnknownChoice(refusal.to_string())
         }
         SendError::Refused(refusal) => Fault::InvalidRequest(refusal.to_string()),

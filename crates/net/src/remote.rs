@@ -1,28 +1,20 @@
-//! What somebody who came over the bridge may not do here, whichever language they speak.
+//! What somebody who came over the bridge may not do where the machine's owner alone answers.
 //!
-//! Roles say who may drive. These rails hold for everybody who is not at this machine: its rules are its
-//! owner's, and where its owner alone answers what the agent asks, nobody else changes what is asked.
+//! Roles say who may drive, and `engine::may` what only the owner at the machine does. This is the rail of
+//! `--answers local-only`: whoever may not answer what is asked may not change what is asked either.
 
 /// Said to who wants to answer where only the machine's owner does.
 pub(crate) const LOCAL_ANSWERS: &str =
     "what the agent asks is answered at its own machine alone (--answers local-only there)";
-/// Said to who wants to change the rules of the machine.
-const LOCAL_RULES: &str =
-    "the rules of a machine are changed at the machine itself: ropewalk permissions, or /permissions there";
 
-/// Said to whose answer would become one of these rules.
-pub(crate) const LOCAL_RULES_ONCE: &str = "the rules of a machine are changed at the machine itself: ropewalk permissions, or /permissions there; answer once";
-
-/// Prompts that are commands which change what the agent may do.
+/// Prompts that are commands which change what the agent asks.
 pub(crate) fn prompt(text: &str, answers_here: bool) -> Result<(), &'static str> {
     let Some(line) = text.trim().strip_prefix('/') else { return Ok(()) };
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    match (word, rest.trim()) {
-        (_, "") | ("permissions", "list") => Ok(()),
-        ("permissions", _) => Err(LOCAL_RULES),
-        ("approval", _) if answers_here => Err(LOCAL_ANSWERS),
-        _ => Ok(()),
+    if answers_here && word == "approval" && !rest.trim().is_empty() {
+        return Err(LOCAL_ANSWERS);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -30,15 +22,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_that_change_the_rules_are_the_machines_own() {
-        for fine in ["/permissions", "/permissions list", " /status", "/approval", "say /permissions add x"] {
+    fn where_the_owner_alone_answers_nobody_else_changes_what_is_asked() {
+        for fine in ["/permissions", "/permissions list", " /status", "/approval", "say /approval full"] {
             assert_eq!(prompt(fine, true), Ok(()), "{fine}");
         }
-        for rules in ["/permissions add allow shell(*)", "  /permissions\tremove x", "/permissions add"] {
-            assert_eq!(prompt(rules, false), Err(LOCAL_RULES), "{rules}");
+        for asked in ["/approval full", "  /approval\tauto", "/approval x y"] {
+            assert_eq!(prompt(asked, false), Ok(()), "{asked}");
+            assert_eq!(prompt(asked, true), Err(LOCAL_ANSWERS), "{asked}");
         }
-        assert!(LOCAL_RULES_ONCE.starts_with(LOCAL_RULES));
-        assert_eq!(prompt("/approval full", false), Ok(()));
-        assert_eq!(prompt("/approval full", true), Err(LOCAL_ANSWERS));
     }
 }

@@ -1,10 +1,10 @@
 //! Calls about the tool servers of a session.
 //!
 //! A tool server is a program that runs with the rights of whoever started this one, outside the sandbox,
-//! or an address that this machine connects to. So only the owner of the machine may name one: clients
+//! or an address that this machine connects to. So only the owner at the machine may name one: clients
 //! with tokens of their own are confined to folders, and this would be their way out.
 
-use engine::{Principal, SessionHandle, SessionId, ToolInfo, ToolServer};
+use engine::{Act, SessionHandle, SessionId, ToolInfo, ToolServer, may};
 use wire::{Fault, Outcome};
 
 use crate::handlers::{Handled, Handlers};
@@ -12,13 +12,11 @@ use crate::handlers::{Handled, Handlers};
 impl Handlers {
     /// The servers that a client names, if it may name any.
     pub(crate) fn own_servers(&self, servers: Vec<ToolServer>) -> Result<Vec<ToolServer>, Fault> {
-        if servers.is_empty() || self.principal == Principal::local() {
+        if servers.is_empty() {
             return Ok(servers);
         }
-        Err(Fault::InvalidParams(
-            "this token may not start tool servers; leave mcpServers empty, or use the server's own token"
-                .into(),
-        ))
+        may(self.sender.standing, Act::NameServer).map_err(|why| Fault::InvalidParams(why.to_string()))?;
+        Ok(servers)
     }
 
     /// What the agent can do in a session: built in, and brought by servers.

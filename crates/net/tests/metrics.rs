@@ -114,6 +114,7 @@ fn wish() -> AskRequest {
         preview: Vec::new(),
         question: None,
         foreign: None,
+        consent: None,
     }
 }
 

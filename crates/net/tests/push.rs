@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Clock, Principal, Timestamp};
+use engine::{Clock, Principal, Standing, Timestamp};
 use net::hall::push::{PushParts, Reach, Vapid};
 use net::hall::{Code, Entered, Hall, Visitor, push};
 use serde_json::{Value, json};
@@ -70,7 +70,14 @@ impl Town {
 
     fn owner() -> Visitor {
         let name = "terminal".into();
-        Visitor { principal: Principal::local(), name, role: Role::Owner, device: None, remote: None }
+        Visitor {
+            principal: Principal::local(),
+            name,
+            role: Role::Owner,
+            device: None,
+            remote: None,
+            standing: Standing::OwnerAtMachine,
+        }
     }
 
     /// A device that was let in, and has not asked for anything.

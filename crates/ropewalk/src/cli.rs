@@ -43,7 +43,10 @@ pub use hub::{
     HubArguments, HubAuditOptions, HubCommand, HubLinkOptions, HubOptions, HubStatusOptions, HubStoreOptions,
     HubTokenOptions,
 };
-pub use mcp::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions};
+pub use mcp::{
+    McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions, McpTrustOptions,
+    McpUntrustOptions,
+};
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
 pub use permissions::{
     PermissionsAddOptions, PermissionsCommand, PermissionsListOptions, PermissionsRemoveOptions,
@@ -252,6 +255,10 @@ pub struct GuardOptions {
     /// With `run` it holds for that run alone
     #[arg(long, value_name = "PRESET")]
     pub approval: Option<String>,
+
+    /// The loosest preset that anybody may choose for a session here; without it, full
+    #[arg(long, value_name = "PRESET")]
+    pub approval_max: Option<String>,
 
     /// A further folder that it may write; repeat for more
     #[arg(long, value_name = "DIR")]

@@ -13,8 +13,8 @@ use net::bridge::Answers;
 use sandbox::Mode;
 use toml_edit::{DocumentMut, Item};
 
-use crate::paths;
 use crate::trouble::Trouble;
+use crate::{paths, trust};
 
 pub use agents::{AgentEntry, OURS};
 pub use models::{ModelEntry, ModelSettings, ProviderEntry};
@@ -28,6 +28,8 @@ const PROJECT_FILE: &str = ".ropewalk/config.toml";
 pub struct Config {
     pub sandbox: Option<Mode>,
     pub approval: Option<String>,
+    /// The loosest preset that a session may have. Only the person's own file is asked.
+    pub approval_max: Option<String>,
     pub ask_timeout: Option<u64>,
     /// How many seconds a command may run; 0 is as long as it takes.
     pub command_timeout: Option<u64>,
@@ -110,15 +112,15 @@ pub fn project_entries(workspace: &Path) -> Result<Vec<ServerEntry>, String> {
     Ok(entries)
 }
 
-/// The same for a session: what is enabled, as it is written and as it would be started.
+/// The same for a session: what is enabled, as it is written. `${NAME}` stays as it is: whoever wrote the
+/// project must not read the variables of whoever runs the agent.
 pub fn project_servers(workspace: &Path) -> Result<Vec<ProjectServer>, String> {
     let entries = project_entries(workspace)?.into_iter().filter(|entry| entry.enabled);
     let server = |entry: ServerEntry| {
-        let server =
-            entry.expanded(&variable).map_err(|reason| format!("{}: {reason}", entry.server.name))?;
-        Ok(ProjectServer { server, shown: entry.shown() })
+        let news = trust::news(workspace, &entry);
+        ProjectServer { shown: entry.shown(), server: entry.server, news }
     };
-    entries.map(server).collect()
+    Ok(entries.map(server).collect())
 }
 
 /// A variable for `${NAME}` in an entry.
@@ -166,6 +168,7 @@ fn parse(text: &str) -> Result<Config, String> {
         match key {
             "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
             "approval" => config.approval = Some(text_of(key, item)?.to_owned()),
+            "approval_max" => config.approval_max = Some(text_of(key, item)?.to_owned()),
             "ask_timeout" => config.ask_timeout = Some(seconds_of(key, item)?),
             "command_timeout" => config.command_timeout = Some(seconds_of(key, item)?),
             "add_dirs" => config.add_dirs = list_of(key, item)?.into_iter().map(PathBuf::from).collect(),
@@ -277,12 +280,13 @@ mod tests {
     #[test]
     fn settings_are_read_and_what_is_unknown_is_named() {
         let config = parse(
-            "sandbox = \"read-only\"\napproval = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\npush_contact = \"mailto:ops@example.com\"\nterminal = \"editor\"\nagent = \"opencode\"\nsandbocks = 1\n",
+            "sandbox = \"read-only\"\napproval = \"auto\"\napproval_max = \"auto\"\nask_timeout = 60\ncommand_timeout = 0\nadd_dirs = [\"/a\", \"/b\"]\ndiscovery_enabled = false\npush_contact = \"mailto:ops@example.com\"\nterminal = \"editor\"\nagent = \"opencode\"\nsandbocks = 1\n",
         )
         .unwrap();
         let expected = Config {
             sandbox: Some(Mode::ReadOnly),
             approval: Some("auto".into()),
+            approval_max: Some("auto".into()),
             ask_timeout: Some(60),
             command_timeout: Some(0),
             add_dirs: vec!["/a".into(), "/b".into()],

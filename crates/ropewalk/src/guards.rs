@@ -23,6 +23,8 @@ pub struct Guards {
     pub reach: Reach,
     /// What the approval of a new session is, if not the usual.
     pub approval: Option<Arc<str>>,
+    /// The loosest that anybody may choose.
+    pub approval_max: Option<Arc<str>>,
     /// What it is for one run alone.
     pub approval_once: Option<Arc<str>>,
     /// The project's instruction files are left alone.
@@ -58,10 +60,11 @@ impl Guards {
                 homes,
                 editor_terminal: config.editor_terminal == Some(true),
             },
-            approval: match named(options)? {
+            approval: match within(options, &config)? {
                 Some(named) => Some(named),
                 None => customary(&config)?,
             },
+            approval_max: loosest(options, &config)?,
             approval_once: None,
             no_rules: options.no_rules,
             ephemeral: options.ephemeral,
@@ -82,7 +85,11 @@ impl Guards {
     /// For one prompt: what is allowed on the command line is not for whoever opens the session next.
     pub fn of_one_run(options: &GuardOptions) -> Result<Self, Trouble> {
         let guards = Self::of(options)?;
-        Ok(Self { approval: customary(&guards.config)?, approval_once: named(options)?, ..guards })
+        Ok(Self {
+            approval: customary(&guards.config)?,
+            approval_once: within(options, &guards.config)?,
+            ..guards
+        })
     }
 
     /// With `--os-sandbox on` nothing starts where the fence cannot be kept.
@@ -112,6 +119,7 @@ impl Guards {
         Self {
             reach,
             approval: None,
+            approval_max: None,
             approval_once: None,
             no_rules: false,
             ephemeral: false,
@@ -184,6 +192,28 @@ fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {
 fn named(options: &GuardOptions) -> Result<Option<Arc<str>>, Trouble> {
     let loosest = (options.yolo || options.full_auto).then(|| "full".to_owned());
     let named = options.permission_mode.clone().or(loosest).or_else(|| options.approval.clone());
+    named.as_deref().map(preset).transpose()
+}
+
+/// The same, if it is not looser than what may be chosen.
+fn within(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, Trouble> {
+    let (Some(named), Some(max)) = (named(options)?, loosest(options, config)?) else {
+        return named(options);
+    };
+    let spec = approval_spec();
+    let rank = |value: &str| spec.choices.iter().position(|choice| *choice.value == *value);
+    if rank(&named) <= rank(&max) {
+        return Ok(Some(named));
+    }
+    Err(Trouble::usage(format!("approval {named} is looser than {max}, the loosest that may be chosen here"))
+        .fix("choose a stricter one, or another --approval-max (approval_max in the settings)"))
+}
+
+/// The loosest preset that anybody may choose, if it is not any.
+fn loosest(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, Trouble> {
+    let variable =
+        || paths::variable("ROPEWALK_APPROVAL_MAX").map(|value| value.to_string_lossy().into_owned());
+    let named = options.approval_max.clone().or_else(|| config.approval_max.clone()).or_else(variable);
     named.as_deref().map(preset).transpose()
 }
 

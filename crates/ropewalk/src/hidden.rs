@@ -136,7 +136,10 @@ pub fn homes() -> Result<Vec<PathBuf>, Trouble> {
 
 /// What holds the person's secrets, and what this program keeps.
 pub fn paths(homes: &[PathBuf]) -> Vec<PathBuf> {
-    let rules = paths::rules().ok().map(|paths| [Some(paths.user), paths.zeph, paths.chimera]);
+    let rules = paths::rules().ok().map(|paths| {
+        let trusted = guard::trusted_file(&paths.user);
+        [Some(paths.user), Some(trusted), paths.zeph, paths.chimera]
+    });
     let kept = [paths::state().ok(), paths::config_folder().ok(), paths::audit_key().ok()];
     let moved = MOVED.iter().flat_map(|(name, below)| moved(name, below, homes));
     let all = below(homes, SECRETS).into_iter().chain(of_agents(homes)).map(|(_, path)| path).chain(moved);

@@ -41,6 +41,7 @@ mod terminal;
 mod tokens;
 mod traces;
 mod trouble;
+mod trust;
 mod up;
 
 use std::io::IsTerminal;

@@ -17,7 +17,7 @@ use crate::cli::{McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, Mcp
 use crate::config::{self, Config, ServerEntry};
 use crate::terminal::{self, one_line};
 use crate::trouble::Trouble;
-use crate::{guards, paths, run, secrets};
+use crate::{guards, paths, run, secrets, trust};
 
 const NAME_CHARS_MAX: usize = 64;
 
@@ -72,6 +72,8 @@ pub fn run(command: &McpCommand) -> ExitCode {
         McpCommand::Add(options) => (add(options).map(|()| ExitCode::SUCCESS), options.json),
         McpCommand::Remove(options) => (remove(options).map(|()| ExitCode::SUCCESS), options.json),
         McpCommand::Check(options) => (check(options), options.json),
+        McpCommand::Trust(options) => (trust::trust(options).map(|()| ExitCode::SUCCESS), options.json),
+        McpCommand::Untrust(options) => (trust::untrust(options).map(|()| ExitCode::SUCCESS), options.json),
     };
     outcome.unwrap_or_else(|trouble| trouble.report(as_json))
 }

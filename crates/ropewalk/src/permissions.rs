@@ -151,7 +151,7 @@ fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
 }
 
 /// Changes rules, with a row in the audit for each.
-fn audited<T>(change: impl FnOnce(&Rulebook) -> Result<T, RuleError>) -> Result<T, Trouble> {
+pub fn audited<T>(change: impl FnOnce(&Rulebook) -> Result<T, RuleError>) -> Result<T, Trouble> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| Trouble::failed("the rules cannot be changed").because(error))?;
     let _within = runtime.enter();

@@ -162,7 +162,7 @@ async fn one_turn(
     let ours = guards.outside.is_none();
     let offered = || Ok(registry.offer(&folder(options.cwd.as_deref())?).settings);
     let early = if ours { Some(wishes(&offered()?, options, guards)?) } else { None };
-    let by = Sender::new(SurfaceId::random(), "run");
+    let by = Sender::owner(SurfaceId::random(), "run");
     let limit = options.timeout.map(|seconds| (seconds, Instant::now() + Duration::from_secs(seconds)));
     let (handle, after) = tokio::select! {
         opened = open(registry, options, &by) => opened?,

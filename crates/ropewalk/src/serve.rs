@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Limits, Principal, Registry, SystemClock, Timestamp};
+use engine::{Limits, Principal, Registry, Standing, SystemClock, Timestamp};
 use net::hall::Hall;
 use net::{ConnectionParts, Greeted, Rules, Served};
 use store::audit::Audit;
@@ -293,6 +293,7 @@ fn editor(shared: &Shared) -> anyhow::Result<Served> {
     let parts = ConnectionParts {
         registry: Arc::clone(&shared.registry),
         principal: Principal::local(),
+        standing: Standing::OwnerAtMachine,
         rules: shared.rules.clone(),
         identity: shared.identity.clone(),
         dialect: shared.dialect,

@@ -174,6 +174,7 @@ fn parts(
         limits,
         rules: Arc::clone(rules) as Arc<dyn engine::Rules>,
         approval: guards.approval.clone(),
+        approval_max: guards.approval_max.clone(),
         redactor: Some(secrets::redactor()?),
         ephemeral: guards.ephemeral,
         ..RegistryParts::new(store, backend, clock)

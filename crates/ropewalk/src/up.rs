@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
-use engine::Principal;
+use engine::{Principal, Standing};
 use net::hall::Visitor;
 use serde_json::json;
 use wire::native::Role;
@@ -105,6 +105,7 @@ impl Up {
             role: Role::Owner,
             device: None,
             remote: None,
+            standing: Standing::OwnerAtMachine,
         };
         // A browser may be quicker than the disk.
         open.ready().await;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use agent::{Agent, AgentConfig};
 use engine::{
     Backend, Clock, Follower, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts, Seq,
-    SessionHandle, SessionId, Store, Timestamp,
+    SessionHandle, SessionId, Standing, Store, Timestamp,
 };
 use net::{Connection, ConnectionParts, Rules, memory};
 use store::SqliteStore;
@@ -175,6 +175,7 @@ impl Server {
     pub fn connection_parts(&self, principal: Principal) -> ConnectionParts {
         ConnectionParts {
             registry: Arc::clone(self.registry.as_ref().expect("the server runs")),
+            standing: Standing::owner_if(principal == Principal::local()),
             principal,
             rules: self.setup.rules.clone(),
             identity: Identity {

@@ -356,8 +356,12 @@ impl Transcript {
         };
         let (word, reason) = match resolution {
             Resolution::AllowedOnce => ("allowed", None),
+            Resolution::AllowedAlways if by.for_session() => ("allowed for this session", None),
             Resolution::AllowedAlways => ("always allowed", None),
             Resolution::DeniedOnce => ("refused", Some(format!("refused{who}"))),
+            Resolution::DeniedAlways if by.for_session() => {
+                ("refused for this session", Some(format!("refused for this session{who}")))
+            }
             Resolution::DeniedAlways => ("never allowed", Some(format!("never allowed{who}"))),
             Resolution::Cancelled => ("cancelled", None),
             Resolution::TimedOut => ("refused", Some("nobody answered in time".to_owned())),

@@ -282,6 +282,7 @@ fn asked(client: ClientAbilities, choices: &[&str], free_text: bool) -> String {
         preview: Vec::new(),
         question: Some(Question { text: "Which colour?".into(), choices, free_text }),
         foreign: None,
+        consent: None,
     };
     let mut out = Vec::new();
     updates(client).ask(AskId(1), &request).write(&RpcId::number(7), &mut out);

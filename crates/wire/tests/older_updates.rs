@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Body, CallId, Content, Event, Exit, FileChange, Location, MessageId, NoticeLevel,
-    Opaque, Origin, OutputStream, Resolution, Resolver, Risk, Seq, SessionId, Settings, Snapshot, Stop,
-    SurfaceId, Timestamp, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Totals, TurnId, Usage,
+    Opaque, Origin, OutputStream, Resolution, Resolver, Risk, Seq, SessionId, Settings, Snapshot, Standing,
+    Stop, SurfaceId, Timestamp, ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Totals, TurnId, Usage,
     approval_spec,
 };
 use expect_test::{Expect, expect};
@@ -114,6 +114,11 @@ fn payloads(lines: &[String]) -> String {
     lines.iter().map(payload).collect()
 }
 
+fn phone() -> Resolver {
+    let standing = Standing::OwnerAtMachine;
+    Resolver::Surface { id: SurfaceId(2), name: "phone".into(), remote: None, standing }
+}
+
 fn story() -> Vec<Body> {
     let call = || CallId("c1".into());
     let request = AskRequest {
@@ -130,6 +135,7 @@ fn story() -> Vec<Body> {
         preview: Vec::new(),
         question: None,
         foreign: None,
+        consent: None,
     };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };
@@ -151,7 +157,7 @@ fn story() -> Vec<Body> {
             ask: AskId(7),
             call: Some(call()),
             resolution: Resolution::AllowedOnce,
-            by: Resolver::Surface { id: SurfaceId(2), name: "phone".into(), remote: None },
+            by: phone(),
             reply: None,
         },
         Body::ToolOutput { call: call(), stream: OutputStream::Stdout, text: "ok\n".into() },

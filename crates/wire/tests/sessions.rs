@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use engine::{
     Body, CallId, Content, Event, Exit, FileChange, MessageId, NoticeLevel, Opaque, Origin, OutputStream,
-    Principal, Resolution, Resolver, Seq, SessionId, SessionRow, Stop, SurfaceId, Timestamp, ToolContent,
-    ToolEnd, ToolKind, ToolStart, TurnId, Usage,
+    Principal, Resolution, Resolver, Seq, SessionId, SessionRow, Standing, Stop, SurfaceId, Timestamp,
+    ToolContent, ToolEnd, ToolKind, ToolStart, TurnId, Usage,
 };
 use expect_test::expect;
 use proptest::prelude::*;
@@ -169,7 +169,12 @@ fn a_short_session() -> Vec<Arc<Event>> {
             ask: engine::AskId(1),
             call: Some(call.clone()),
             resolution: Resolution::AllowedOnce,
-            by: Resolver::Surface { id: SurfaceId(7), name: "zed".into(), remote: None },
+            by: Resolver::Surface {
+                id: SurfaceId(7),
+                name: "zed".into(),
+                remote: None,
+                standing: Standing::OwnerAtMachine,
+            },
             reply: None,
         },
         Body::ToolOutput { call: call.clone(), stream: OutputStream::Stdout, text: "1 failed\n```\n".into() },

@@ -18,7 +18,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RunningService, serve_client_with_ct};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{ClientHandler, Peer, RoleClient};
-use sandbox::{Command, Limits, Program, Service, ServicePipes};
+use sandbox::{Command, Fence, Limits, Program, Service, ServicePipes};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::process::ChildStderr;
 use tokio::sync::{broadcast, watch};
@@ -50,6 +50,8 @@ const EXIT_WAIT: Duration = Duration::from_millis(500);
 pub(super) struct Base {
     pub(super) environment: Vec<(OsString, OsString)>,
     pub(super) cwd: PathBuf,
+    /// What a program runs inside of. The person's own servers and those of their editor run outside.
+    pub(super) fence: Option<Fence>,
     /// What watches a program's standard error runs here.
     pub(super) tasks: TaskTracker,
 }
@@ -240,7 +242,7 @@ async fn start(
         cwd: base.cwd.clone(),
         environment: base.environment.iter().cloned().chain(named).collect(),
         limits: Limits::default(),
-        fence: None,
+        fence: base.fence.clone(),
     };
     Service::start(&command).await.map_err(|error| match error {
         sandbox::StartError::Spawn(source) if source.kind() == io::ErrorKind::NotFound => {

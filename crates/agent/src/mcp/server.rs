@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use engine::{ServerState, ServerView, ServerWay, ToolInfo};
+use engine::{ServerState, ServerView, ServerWay, ToolInfo, Verdict};
 use rmcp::{Peer, RoleClient};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -36,6 +36,14 @@ pub(super) enum NamedBy {
     Project,
 }
 
+/// What the person is asked to allow.
+#[derive(Debug, Clone)]
+pub(super) struct Consent {
+    pub(super) digest: Arc<str>,
+    /// The entry as it is written.
+    pub(super) shown: String,
+}
+
 pub(super) struct Server {
     pub(super) name: Arc<str>,
     /// What stands for it in the names of its tools.
@@ -43,7 +51,7 @@ pub(super) struct Server {
     pub(super) way: ServerWay,
     pub(super) named_by: NamedBy,
     /// What the person is asked to allow, if they are asked.
-    pub(super) consent: Option<String>,
+    pub(super) consent: Option<Consent>,
     pub(super) ears: Ears,
     pub(super) call_timeout: Duration,
     start_timeout: Duration,
@@ -89,7 +97,7 @@ pub(super) struct Parts {
     pub(super) slug: String,
     pub(super) way: ServerWay,
     pub(super) named_by: NamedBy,
-    pub(super) consent: Option<String>,
+    pub(super) consent: Option<Consent>,
     pub(super) start_timeout: Duration,
     pub(super) call_timeout: Duration,
     pub(super) base: Base,
@@ -156,11 +164,17 @@ impl Server {
         matches!(*self.state.borrow(), State::Unasked)
     }
 
-    pub(super) fn answer_consent(&self, allowed: bool) {
-        if !allowed {
-            self.tell("the project names it, and it is not allowed to start".into());
-        }
-        self.state.send_replace(if allowed { State::Idle } else { State::Refused });
+    pub(super) fn answer_consent(&self, verdict: &Verdict) {
+        let state = match verdict {
+            Verdict::Allowed => State::Idle,
+            // There is no answer in words to this, so it cannot be a yes.
+            Verdict::Replied(_) => State::Refused,
+            Verdict::Denied { reason, .. } => {
+                self.tell(format!("the project names it, so it is not started: {reason}"));
+                State::Refused
+            }
+        };
+        self.state.send_replace(state);
     }
 
     pub(super) fn is_starting(&self) -> bool {
@@ -350,7 +364,7 @@ impl Server {
         self.state.send_replace(State::Failed(failure));
     }
 
-    fn tell(&self, text: String) {
+    pub(super) fn tell(&self, text: String) {
         let mut news = self.lock_news();
         if news.untold.len() < NEWS_MAX && news.last.as_ref() != Some(&text) {
             news.last = Some(text.clone());

@@ -119,7 +119,7 @@ impl House {
         };
         let session = registry.create(wish).await.unwrap();
         let reader = session.read(Seq::START);
-        let me = Sender::new(SurfaceId(1), "me");
+        let me = Sender::owner(SurfaceId(1), "me");
         let answer = Answer::AllowOnce;
         Self {
             dir,

@@ -386,7 +386,7 @@ async fn a_projects_server_is_started_only_if_the_person_allows_it() {
     fn project(folder: &Path) -> Result<Vec<ProjectServer>, String> {
         let notes = folder.join("notes");
         let shown = format!("theirs: python3 {}", notes.file_name().unwrap().display());
-        Ok(vec![ProjectServer { server: server("theirs", "all", &notes), shown }])
+        Ok(vec![ProjectServer { server: server("theirs", "all", &notes), shown, news: Vec::new() }])
     }
     for (answer, offered) in [(Answer::DenyOnce, 0), (Answer::AllowOnce, 11)] {
         let script = Script::new([]);

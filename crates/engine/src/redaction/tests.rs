@@ -7,7 +7,7 @@ use crate::content::{Exit, StepStatus, ToolKind};
 use crate::event::{NoticeLevel, Resolution, Risk, Stop, ToolClass, Usage};
 use crate::ids::AskId;
 use crate::redactor::Cleaned;
-use crate::{Priority, SurfaceId};
+use crate::{Priority, Standing, SurfaceId};
 
 struct Toy;
 
@@ -237,6 +237,7 @@ fn about_tools() -> Vec<Body> {
             options: vec![AskOption { id: "o".into(), name: secret(), means: Resolution::AllowedOnce }],
             params: Opaque(secret()),
         })),
+        consent: None,
     };
     let exit = Some(Exit { code: Some(0), signal: None });
     let raw = Some(Opaque(secret()));
@@ -254,7 +255,12 @@ fn about_tools() -> Vec<Body> {
         Body::Asked { ask: AskId(1), request: Box::new(request) },
         resolved(Resolver::Policy { reason: secret() }),
         resolved(Resolver::Rule { reason: secret() }),
-        resolved(Resolver::Surface { id: SurfaceId::random(), name: "x".into(), remote: None }),
+        resolved(Resolver::Surface {
+            id: SurfaceId::random(),
+            name: "x".into(),
+            remote: None,
+            standing: Standing::OwnerAtMachine,
+        }),
         Body::PolicyBlocked { call: None, tool: secret(), path: Some(path()), mode, reason: secret() },
     ]
 }

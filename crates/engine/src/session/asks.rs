@@ -1,15 +1,14 @@
 //! A wish's way: ruled on by the policy, or asked, and then answered exactly once.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
+use crate::authority::{Act, may};
 use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
 use crate::rules::{RuleEffect, RuleHit};
 use crate::servers::SERVER_CONSENT;
-use crate::settings::{APPROVAL, Settings};
 
 /// After so many refusals of the same wish by a person it is refused without asking.
 const DENIALS_MAX: u32 = 3;
@@ -31,10 +30,12 @@ impl Session {
             self.resolve(ask, &open, settled, by.resolver(), effects);
             return Ok(());
         }
-        let (answer, chosen) = open.chosen(answer);
+        // What is answered for good becomes a rule of the machine if it is the owner who says it there.
+        let for_good = may(by.standing, Act::ChangeRules).is_ok();
+        let (answer, chosen) = open.chosen(answer, for_good);
         let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
-        if allows && by.remote.is_some() && *open.tool == *SERVER_CONSENT {
-            return Err(Refusal::AllowedAtHome(ask));
+        if allows && open.is_consent() {
+            may(by.standing, Act::Consent).map_err(|why| Refusal::NotTheirs(ask, why))?;
         }
         let (settled, remember) = match answer {
             Answer::AllowOnce => (Resolution::AllowedOnce.into(), None),
@@ -47,10 +48,11 @@ impl Session {
             Answer::Reply(_) | Answer::Choose(_) => return Err(Refusal::NotAQuestion(ask)),
         };
         let settled = Settled { chosen, ..settled };
-        if let Some(allow) = remember.filter(|_| !open.subject.is_empty()) {
+        if let Some(allow) = remember.filter(|_| for_good && !open.subject.is_empty()) {
             effects.push(Effect::Remember {
                 tool: Arc::clone(&open.tool),
                 subject: Arc::clone(&open.subject),
+                consent: open.consent.clone(),
                 allow,
             });
         }
@@ -128,11 +130,15 @@ impl Session {
             // Nothing is done, so no preset and no rule has a say; only a person can answer.
             return if self.unattended { nobody_answers() } else { Ruling::Ask };
         }
-        match decide_with(&self.settings_for(request), &self.free_modes, request, hit) {
+        match decide_with(&self.settings, &self.free_modes, request, hit) {
             Ruling::Ask if self.denied_often(request) => Ruling::Rule {
                 allow: false,
                 reason: format!("refused {DENIALS_MAX} times in this session, so it is not asked again")
                     .into(),
+            },
+            Ruling::Ask if request.is_consent() && (self.unattended || self.of_client) => Ruling::Deny {
+                mode: "unattended".into(),
+                reason: "nobody at this machine has allowed it; look at what it runs, then allow it there with `ropewalk mcp trust`".into(),
             },
             Ruling::Ask if self.unattended && hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) => {
                 let rule = hit.map(RuleHit::shown).unwrap_or_default();
@@ -147,20 +153,6 @@ impl Session {
                 ruling
             }
         }
-    }
-
-    /// A program of the project's runs outside the sandbox. Nobody elsewhere says yes to it, so neither does an approval
-    /// that was set there.
-    fn settings_for(&self, request: &AskRequest) -> Cow<'_, Settings> {
-        if !self.approval_from_elsewhere
-            || *request.tool != *SERVER_CONSENT
-            || self.settings.get(APPROVAL) != "full"
-        {
-            return Cow::Borrowed(&self.settings);
-        }
-        let mut settings = self.settings.clone();
-        settings.set(APPROVAL.into(), "suggest".into());
-        Cow::Owned(settings)
     }
 
     fn denied_often(&self, request: &AskRequest) -> bool {
@@ -217,9 +209,14 @@ impl From<Resolution> for Settled {
 }
 
 impl OpenAsk {
+    pub(super) fn is_consent(&self) -> bool {
+        self.consent.is_some() || *self.tool == *SERVER_CONSENT
+    }
+
     /// An answer by an external agent's own name for it, in the words that all wishes are answered with.
-    /// What was not offered must not be taken for a yes.
-    fn chosen(&self, answer: Answer) -> (Answer, Option<Arc<str>>) {
+    /// What was not offered must not be taken for a yes. An agent keeps what is answered for good in files of
+    /// its own, so it is told that only where the answer may hold outside this session.
+    fn chosen(&self, answer: Answer, for_good: bool) -> (Answer, Option<Arc<str>>) {
         let Answer::Choose(id) = answer else { return (answer, None) };
         let Some(option) = self.foreign.as_ref().and_then(|foreign| foreign.option(&id)) else {
             return (Answer::DenyOnce, None);
@@ -233,7 +230,17 @@ impl OpenAsk {
             | Resolution::TimedOut
             | Resolution::EndedByRestart => Answer::DenyOnce,
         };
-        (answer, Some(Arc::clone(&option.id)))
+        let told = match option.means {
+            Resolution::AllowedAlways | Resolution::DeniedAlways if !for_good => None,
+            Resolution::AllowedAlways
+            | Resolution::DeniedAlways
+            | Resolution::AllowedOnce
+            | Resolution::DeniedOnce
+            | Resolution::Cancelled
+            | Resolution::TimedOut
+            | Resolution::EndedByRestart => Some(Arc::clone(&option.id)),
+        };
+        (answer, told)
     }
 }
 

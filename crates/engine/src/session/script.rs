@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
+use crate::authority::Standing;
 use crate::content::{Content, Opaque, OutputStream, ToolContent, ToolKind};
 use crate::event::{
     AskRequest, Body, NoticeLevel, Origin, Question, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart,
@@ -93,7 +94,7 @@ impl Stage {
             match effect {
                 Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
-                Effect::Remember { tool, subject, allow } => self.rules.push((tool, subject, allow)),
+                Effect::Remember { tool, subject, allow, .. } => self.rules.push((tool, subject, allow)),
                 Effect::CancelTurn { .. }
                 | Effect::Wait { .. }
                 | Effect::Settle { .. }
@@ -131,6 +132,7 @@ impl Stage {
                     (tool, subject) == (&request.tool, &request.subject)
                 };
                 let hit = self.rules.iter().rev().find(known).map(|(_, _, allow)| rule(*allow));
+                let hit = hit.or_else(|| self.session.granted(&request));
                 TurnReport::Ask { request, hit }
             }
             (None, "set") => {
@@ -147,8 +149,13 @@ impl Stage {
 
 pub(super) fn sender(name: &str) -> Sender {
     let id = name.bytes().fold(0, |id, byte| id * 31 + u64::from(byte));
-    // Whoever is called so is at another machine.
-    Sender { remote: (name == "elsewhere").then(|| name.into()), ..Sender::new(SurfaceId(id), name) }
+    let sender = Sender::owner(SurfaceId(id), name);
+    match name {
+        // Whoever is called so is at another machine, or has a token of their own.
+        "elsewhere" => Sender { remote: Some(name.into()), standing: Standing::Other, ..sender },
+        "client" => Sender { standing: Standing::Other, ..sender },
+        _ => sender,
+    }
 }
 
 pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
@@ -166,12 +173,13 @@ pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
         preview: Vec::new(),
         question: None,
         foreign: None,
+        consent: None,
     }
 }
 
 pub(super) fn rule(allow: bool) -> RuleHit {
     let effect = if allow { RuleEffect::Allow } else { RuleEffect::Deny };
-    RuleHit { effect, rule: "r".into(), source: "test".into(), exact: false }
+    RuleHit { effect, rule: "r".into(), source: "test".into(), exact: false, consent: false }
 }
 
 pub(super) fn started(call: &str) -> Body {
@@ -273,7 +281,7 @@ fn show(effect: &Effect) -> String {
         Effect::Wake { ask, resolution, reason, said: None } => {
             format!("> wake {} {resolution:?}: {reason}", ask.0)
         }
-        Effect::Remember { tool, subject, allow } => format!("> remember {tool} {subject}: {allow}"),
+        Effect::Remember { tool, subject, allow, .. } => format!("> remember {tool} {subject}: {allow}"),
         Effect::Accepted { turn } => format!("> accepted {}", turn.0),
         Effect::Stop => "> stop".into(),
     }

@@ -45,7 +45,7 @@ impl Session {
         self.running = Some(Running { turn, cancelling: false, remote });
         self.record(by.origin(), Some(turn), Body::TurnStarted, effects);
         self.record(by.origin(), Some(turn), Body::UserMessage { content: content.clone() }, effects);
-        effects.push(Effect::StartTurn { turn, content });
+        effects.push(Effect::StartTurn { turn, content, standing: by.standing });
     }
 
     pub(super) fn cancel(&mut self, by: &Sender, only: Option<TurnId>, effects: &mut Vec<Effect>) {

@@ -37,6 +37,7 @@ pub fn imagined(tool: &str, subject: &str, workspace: &Path, home: Option<&Path>
         preview: Vec::new(),
         question: None,
         foreign: None,
+        consent: None,
     }
 }
 

@@ -57,12 +57,19 @@ impl View {
             rule: UNREADABLE.into(),
             source: Arc::clone(source),
             exact: false,
+            consent: false,
         }));
         let foreign =
             [(self.zeph.0.verdict(&wish), &self.zeph.1), (self.chimera.0.verdict(&wish), &self.chimera.1)];
         hits.extend(foreign.into_iter().filter_map(|(verdict, source)| {
             let (effect, rule) = verdict?;
-            Some(RuleHit { effect, rule: rule.into(), source: Arc::clone(source), exact: false })
+            Some(RuleHit {
+                effect,
+                rule: rule.into(),
+                source: Arc::clone(source),
+                exact: false,
+                consent: false,
+            })
         }));
         hits
     }
@@ -86,6 +93,7 @@ impl View {
             rule: if texts.len() == 1 { Arc::clone(&first.rule.text) } else { texts.join(" and ").into() },
             source: Arc::clone(&first.source),
             exact: false,
+            consent: false,
         })
     }
 
@@ -105,6 +113,7 @@ impl Held {
             rule: Arc::clone(&self.rule.text),
             source: format!("{}; whether it applies cannot be told", self.source).into(),
             exact: false,
+            consent: false,
         }
     }
 
@@ -121,6 +130,7 @@ impl Held {
             rule: Arc::clone(&self.rule.text),
             source: Arc::clone(&self.source),
             exact: matched == Match::Exact,
+            consent: false,
         })
     }
 }

@@ -81,7 +81,7 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
+pub(super) fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
     let mode = if owner == Owner::User { 0o700 } else { 0o755 };
     let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
     DirBuilder::new().recursive(true).mode(mode).create(folder)?;
@@ -95,7 +95,7 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
 
 /// The folder itself is locked: the file is another one after every write, and a lock file would
 /// stay behind.
-fn lock(folder: &Path) -> Result<File, String> {
+pub(super) fn lock(folder: &Path) -> Result<File, String> {
     let failed = |error: io::Error| format!("{} cannot be locked: {error}", folder.display());
     let file = File::open(folder).map_err(failed)?;
     let until = Instant::now() + LOCK_WAIT_MAX;
@@ -115,7 +115,7 @@ fn lock(folder: &Path) -> Result<File, String> {
 
 /// Called with the lock held, so the name of the new file can be fixed: one that a killed program left
 /// is taken away here.
-fn replace(path: &Path, content: &str, owner: Owner) -> io::Result<()> {
+pub(super) fn replace(path: &Path, content: &str, owner: Owner) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.new"));
     match std::fs::remove_file(&new) {

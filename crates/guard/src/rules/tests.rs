@@ -96,8 +96,13 @@ fn said(book: &Rulebook, work: &Path, tool: &str, subject: &str) -> &'static str
 fn answer(book: &Rulebook, work: &Path, tool: &str, subject: &str, allow: bool) -> Result<Arc<str>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let request = imagined(tool, subject, work, None);
-    let answer =
-        Remembered { workspace: work.to_owned(), tool: request.tool, subject: request.subject, allow };
+    let answer = Remembered {
+        workspace: work.to_owned(),
+        tool: request.tool,
+        subject: request.subject,
+        consent: None,
+        allow,
+    };
     runtime.block_on(book.remember(answer))
 }
 
@@ -457,7 +462,6 @@ fn an_answer_for_good_becomes_the_narrowest_rule() {
         ("read", "/etc/hosts", "read(/etc/hosts)"),
         ("mcp__s__t", "key: value?", r"mcp__s__t(key\: value\?)"),
         ("mcp__s__u", "mcp__s__u", "mcp__s__u"),
-        ("mcp_server", "x: npx -y a [b]*, K = \"v\"", r#"mcp_server(x\: npx -y a \[b]\*, K = "v")"#),
     ] {
         assert_ne!(said(&book, &work, tool, subject), "exactly");
         let kept = answer(&book, &work, tool, subject, true).unwrap();
@@ -645,4 +649,43 @@ proptest! {
             }
         }
     }
+}
+
+/// Consent to a program that a project names: a digest in one folder, and nothing that a rule could say.
+#[test]
+fn only_consent_to_this_very_program_allows_it_and_rules_still_refuse_it() {
+    let world =
+        World::with("allow = [\"mcp_server\", 'mcp_server(e\\: npx a)']\ndeny = [\"mcp_server(bad*)\"]\n");
+    let (book, work) = (world.book(), world.work());
+    let asked = |book: &Rulebook, subject: &str, digest: &str| {
+        let request = AskRequest {
+            consent: Some(digest.into()),
+            ..AskRequest::new(engine::SERVER_CONSENT, subject, engine::ToolClass::Execute)
+        };
+        book.find(&work, &request).map(|hit| (hit.effect, hit.consent))
+    };
+    assert_eq!(asked(&book, "e: npx a", "sha256:1"), None);
+    assert_eq!(asked(&book, "bad: npx a", "sha256:1"), Some((RuleEffect::Deny, false)));
+    assert!(book.trust(&work, "e", "sha256:1").unwrap() && !book.trust(&work, "e", "sha256:1").unwrap());
+    assert_eq!(asked(&book, "e: npx a", "sha256:1"), Some((RuleEffect::Allow, true)));
+    assert_eq!(asked(&world.book(), "e: npx a", "sha256:1"), Some((RuleEffect::Allow, true)));
+    assert_eq!(asked(&book, "e: npx a", "sha256:2"), None);
+    assert_eq!(asked(&book, "bad: npx a", "sha256:1"), Some((RuleEffect::Deny, false)));
+    // What others may write is nobody's consent.
+    let file = trusted_file(&world.book().inner.paths.user);
+    let mode =
+        |mode| std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o666);
+    assert_eq!(asked(&book, "e: npx a", "sha256:1"), None);
+    assert!(book.trust(&work, "e", "sha256:3").is_err());
+    mode(0o600);
+    assert_eq!(book.untrust("e", Some(&work)).unwrap().len(), 1);
+    assert_eq!(asked(&book, "e: npx a", "sha256:1"), None);
+    // The exact rule of an earlier version counts once.
+    let carried = book.carry_over(&work, "e", "sha256:1", "e: npx a");
+    assert_eq!(carried.as_deref(), Some("mcp_server(e\\: npx a)"));
+    assert_eq!(asked(&book, "e: npx a", "sha256:1"), Some((RuleEffect::Allow, true)));
+    assert_eq!(book.untrust("sha256:1", None).unwrap().len(), 1);
+    assert_eq!(book.carry_over(&work, "e", "sha256:1", "e: npx a"), None);
+    assert_eq!(book.carry_over(&work, "e", "sha256:1", "e: npx b"), None);
 }

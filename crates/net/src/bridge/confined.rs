@@ -4,11 +4,11 @@
 //! Whatever would reach past the session is refused, not looked at: other sessions and folders, programs
 //! that run outside the sandbox, files of this machine.
 
-use engine::{APPROVAL, Answer, Content, SessionId, full_id};
+use engine::{APPROVAL, Content, SessionId, full_id};
 use wire::native::Role;
 use wire::{Call, Fault};
 
-use crate::remote::{self, LOCAL_ANSWERS, LOCAL_RULES_ONCE};
+use crate::remote::{self, LOCAL_ANSWERS};
 
 /// Who answers what the agent asks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -79,10 +79,6 @@ impl Confined {
                 Ok(Call::Change { id: self.own(id)?, setting, value, answer })
             }
             Call::Answer { .. } if answers_here => Err(refused(LOCAL_ANSWERS)),
-            // What is answered for good becomes a rule.
-            Call::Answer { answer: Answer::AllowAlways | Answer::DenyAlways, .. } => {
-                Err(refused(LOCAL_RULES_ONCE))
-            }
             Call::Answer { id, ask, answer } => Ok(Call::Answer { id: self.own(id)?, ask, answer }),
             Call::Cancel { id } => {
                 self.drives()?;

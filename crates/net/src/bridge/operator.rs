@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::Principal;
+use engine::{Principal, Standing};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use wire::native::{Envelope, Frame, Reply, Request, Role, Wrong};
@@ -67,6 +67,7 @@ impl Seat {
             role,
             device: None,
             remote: Some(remote),
+            standing: Standing::Other,
         };
         let line = native::open(&shared.desk, visitor);
         let stop = shared.stop.clone();

@@ -90,6 +90,7 @@ fn parts(shared: &Shared) -> ConnectionParts {
     ConnectionParts {
         registry: Arc::clone(shared.desk.registry()),
         principal: engine::Principal::local(),
+        standing: engine::Standing::Other,
         rules: shared.rules.clone(),
         identity: shared.identity.clone(),
         dialect: Some(Dialect::Ferret),

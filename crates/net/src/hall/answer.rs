@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::Timestamp;
+use engine::{Act, Timestamp, may};
 use tokio::time::Instant;
 use wire::native::{Answered, Request, Role, Subscription, Wrong};
 
@@ -24,10 +24,14 @@ impl Hall {
             }
             Request::Invite { role } => {
                 must_own(visitor)?;
+                may(visitor.standing, Act::AdmitDevice).map_err(|why| wrong("forbidden", why.0))?;
                 self.invitation(visitor, role).map(Answered::Invited)
             }
             Request::Admit { knock, role } => {
                 must_own(visitor)?;
+                if role.is_some() {
+                    may(visitor.standing, Act::AdmitDevice).map_err(|why| wrong("forbidden", why.0))?;
+                }
                 self.admit(visitor, &knock, role)
             }
             Request::Revoke { device } => self.revoke(visitor, device).await,

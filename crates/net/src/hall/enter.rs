@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::{Act, Standing, may};
 use tokio::time::{Instant, timeout_at};
 use wire::native::{Invitation, Role, Wrong};
 
@@ -65,6 +66,7 @@ impl Hall {
         if visitor.role != Role::Owner || visitor.device.is_some() {
             return Err(wrong("forbidden", "a login link is made on the machine itself: ropewalk link"));
         }
+        may(visitor.standing, Act::AdmitDevice).map_err(|why| wrong("forbidden", why.0))?;
         self.ticket(Grant { principal: visitor.principal.clone(), role: Role::Owner, enters: true })
     }
 
@@ -223,5 +225,6 @@ fn visitor(record: &Record) -> Visitor {
         role: record.role,
         device: Some(Arc::clone(&record.id)),
         remote: None,
+        standing: Standing::Other,
     }
 }

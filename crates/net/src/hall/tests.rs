@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue};
-use engine::{Clock, Principal, Timestamp};
+use engine::{Clock, Principal, Standing, Timestamp};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use wire::native::{Answered, Invitation, Request, Role, Subscription};
@@ -110,6 +110,7 @@ fn master() -> Visitor {
         role: Role::Owner,
         device: None,
         remote: None,
+        standing: Standing::OwnerAtMachine,
     }
 }
 

@@ -178,7 +178,7 @@ impl Official<'_> {
             greeted(&hello).await;
         }
         let client = decoder.client();
-        let connection = ConnectionId::new(&self.doors.secret, &self.caller.principal, client.abilities);
+        let connection = ConnectionId::new(&self.doors.secret, &self.caller.connections(), client.abilities);
         let mut parts = self.parts(client);
         parts.name = Arc::clone(&hello.name);
         parts.any_session = false;
@@ -196,6 +196,7 @@ impl Official<'_> {
         ConnectionParts {
             registry: Arc::clone(&self.doors.registry),
             principal: self.caller.principal.clone(),
+            standing: self.caller.standing,
             rules: self.doors.rules.clone(),
             identity: self.doors.identity.clone(),
             dialect: Some(Dialect::Acp),
@@ -212,7 +213,8 @@ impl Official<'_> {
             let message = "send the header Acp-Connection-Id that the answer to initialize had";
             Refusal::new(StatusCode::BAD_REQUEST, "missing_connection", message)
         })?;
-        ConnectionId::parse(&self.doors.secret, &self.caller.principal, text).ok_or_else(unknown_connection)
+        ConnectionId::parse(&self.doors.secret, &self.caller.connections(), text)
+            .ok_or_else(unknown_connection)
     }
 
     fn visit(&self) -> Result<Arc<Visit>, Refusal> {

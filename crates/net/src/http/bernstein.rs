@@ -96,6 +96,7 @@ impl Talk {
         let parts = ConnectionParts {
             registry: Arc::clone(&doors.registry),
             principal: caller.principal.clone(),
+            standing: caller.standing,
             rules: Rules { source: "acp".into(), ..doors.rules.clone() },
             identity: doors.identity.clone(),
             dialect: Some(Dialect::Bernstein),

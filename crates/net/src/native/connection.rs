@@ -50,7 +50,8 @@ pub(super) struct Client {
 impl Client {
     pub fn sender(&self) -> Sender {
         let remote = self.visitor.remote.as_ref().map(|remote| Arc::clone(&remote.user));
-        Sender { remote, ..Sender::new(surface(&self.visitor), Arc::clone(&self.visitor.name)) }
+        let standing = self.visitor.standing;
+        Sender { remote, standing, ..Sender::new(surface(&self.visitor), Arc::clone(&self.visitor.name)) }
     }
 }
 

@@ -171,8 +171,8 @@ impl Client {
         for (id, value) in &wanted {
             let spec = offer.settings.iter().find(|spec| *spec.id == **id);
             let spec = spec.ok_or_else(|| bad(format!("there is no setting {id:?}")))?;
-            if !spec.offers(value) {
-                return Err(bad(format!("{value:?} is not a choice for {id}")));
+            if let Some(refusal) = spec.refuses(&value.as_str().into()) {
+                return Err(bad(refusal.to_string()));
             }
         }
         let wish = Wish {

@@ -1,11 +1,11 @@
 //! What each request takes: the only place that says so.
 
-use engine::{APPROVAL, full_id};
-use wire::native::{Decision, Request, Role, Wrong};
+use engine::{APPROVAL, Act, full_id, may};
+use wire::native::{Request, Role, Wrong};
 
 use super::wrong::wrong;
 use crate::hall::Visitor;
-use crate::remote::{self, LOCAL_ANSWERS, LOCAL_RULES_ONCE};
+use crate::remote::{self, LOCAL_ANSWERS};
 
 /// The least role that may ask for this.
 pub fn needed(request: &Request) -> Role {
@@ -53,7 +53,9 @@ pub(super) fn check(visitor: &Visitor, request: &Request) -> Result<(), Wrong> {
     }
     let needed = needed(request);
     if visitor.role >= needed {
-        return Ok(());
+        return owners(request).map_or(Ok(()), |act| {
+            may(visitor.standing, act).map_err(|why| wrong("forbidden", why.to_string()))
+        });
     }
     let word = |role: Role| match role {
         Role::Viewer => "a viewer",
@@ -69,14 +71,19 @@ pub(super) fn check(visitor: &Visitor, request: &Request) -> Result<(), Wrong> {
     Err(wrong("forbidden", message))
 }
 
+/// What outlives a session is its owner's at the machine, whatever the role is.
+fn owners(request: &Request) -> Option<Act> {
+    match request {
+        Request::Forget { .. } => Some(Act::ChangeRules),
+        Request::Invite { .. } | Request::Admit { role: Some(_), .. } => Some(Act::AdmitDevice),
+        _ => None,
+    }
+}
+
 /// What somebody at another machine may not do here, whatever their role is.
 fn rails(request: &Request, answers_here: bool) -> Result<(), &'static str> {
     match request {
         Request::Answer { .. } if answers_here => Err(LOCAL_ANSWERS),
-        // What is answered for good becomes a rule.
-        Request::Answer { decision: Decision::AllowAlways | Decision::DenyAlways, .. } => {
-            Err(LOCAL_RULES_ONCE)
-        }
         // Which has another name besides.
         Request::Set { setting, .. } if answers_here && *full_id(setting.as_str().into()) == *APPROVAL => {
             Err(LOCAL_ANSWERS)

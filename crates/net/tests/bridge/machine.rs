@@ -49,17 +49,19 @@ async fn people_elsewhere_are_clients_whose_role_this_machine_caps() {
         assert_eq!(client.next_of("user_message").await["from"], "dev (bridge)");
         let question = client.next_of("permission_request").await;
         assert_eq!(question["id"], "perm-1");
-        // For good is said at the machine: that would be a rule of its owner's.
-        for decision in ["allowAlways", "denyAlways"] {
-            let answer = json!({ "id": 6, "do": "answer", "session": session, "ask": 1, "decision": decision, "text": null });
-            let refused = ask(&mut machine, 5, "owner", answer).await;
-            assert_eq!(refused["error"]["code"], "forbidden", "{refused}");
-            assert!(refused["error"]["message"].as_str().unwrap().contains("answer once"), "{refused}");
-        }
-        let answer = json!({ "id": 6, "do": "answer", "session": session, "ask": 1, "decision": "allowOnce", "text": null });
-        assert_eq!(ask(&mut machine, 5, "driver", answer).await["ok"]["is"], "done");
+        // For good is said at the machine: from here it holds for the session.
+        let answer = json!({ "id": 6, "do": "answer", "session": session, "ask": 1, "decision": "allowAlways", "text": null });
+        assert_eq!(ask(&mut machine, 5, "owner", answer).await["ok"]["is"], "done");
         client.next_of("permission_resolved").await;
         client.next_of("turn_end").await;
+        let id = engine::SessionId::parse(&session).unwrap();
+        let owner = engine::Principal::local();
+        let read = server.registry().read(&owner, &id, engine::Seq::START, engine::Page::USUAL);
+        let events = read.await.unwrap();
+        let by = events.iter().find_map(|event| {
+            if let engine::Body::Resolved { by, .. } = &event.body { Some(by.clone()) } else { None }
+        });
+        assert!(by.unwrap().for_session());
         world.close().await;
     })
     .await;

@@ -143,13 +143,8 @@ async fn a_turn_is_driven_from_elsewhere_and_the_log_says_who_did() {
             .await;
         let question = socket.kind("permission_request").await;
         assert_eq!(client.next_of("permission_request").await["id"], question["id"]);
-        // For good is said at the machine: that would be a rule of its owner's.
-        for decision in ["always", "never"] {
-            let answer = json!({ "sessionId": session, "id": question["id"], "decision": decision });
-            let (refused, _) = socket.call(9, "permission/respond", answer).await;
-            assert!(refused["error"]["message"].as_str().unwrap().contains("answer once"), "{refused}");
-        }
-        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
+        // For good is said at the machine: from here it holds for the session.
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "always" });
         let (answered, _) = socket.call(3, "permission/respond", answer).await;
         assert_eq!(answered["result"], json!({ "ok": true }));
         // Whoever was not first sees the question withdrawn.
@@ -229,14 +224,14 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
             ("session/delete", json!({ "sessionId": session })),
             ("_agent/mcp/add", server_of_tools),
             ("session/message", json!({ "sessionId": "somebody-elses", "message": "go" })),
-            (
-                "session/message",
-                json!({ "sessionId": session, "message": "/permissions add allow shell(*)" }),
-            ),
         ] {
             let (refused, _) = socket.call(2, method, params).await;
             assert!(refused["error"].is_object(), "{method}: {refused}");
         }
+        let rule = json!({ "sessionId": session, "message": "/permissions add allow shell(*)" });
+        let (answered, told) = socket.call(2, "session/message", rule).await;
+        let said = format!("{answered}{told:?}");
+        assert!(said.contains("by its owner at the machine"), "{said}");
         // A load shows the session, and moves it nowhere.
         let (loaded, _) = socket.call(3, "session/load", json!({ "sessionId": session, "cwd": other })).await;
         assert!(loaded["result"].is_object(), "{loaded}");

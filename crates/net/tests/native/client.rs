@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use engine::Principal;
+use engine::{Principal, Standing};
 use net::hall::Visitor;
 use net::native::{Desk, DeskParts, Extras, Line, open};
 use testkit::server::{DEADLINE, Server};
@@ -50,8 +50,14 @@ impl House {
     }
 
     pub async fn client_as(&self, name: &str, role: Role) -> Client {
-        let visitor =
-            Visitor { principal: Principal::local(), name: name.into(), role, device: None, remote: None };
+        let visitor = Visitor {
+            principal: Principal::local(),
+            name: name.into(),
+            role,
+            device: None,
+            remote: None,
+            standing: Standing::owner_if(role == Role::Owner),
+        };
         self.client_of(visitor).await
     }
 

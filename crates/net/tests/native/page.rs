@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use engine::Principal;
+use engine::{Principal, Standing};
 use net::hall::Visitor;
 use net::native::{Line, open};
 use serde_json::Value;
@@ -87,6 +87,7 @@ async fn our_own_pages_transcripts_are_true() {
                 role: Role::Owner,
                 device: None,
                 remote: None,
+                standing: Standing::OwnerAtMachine,
             };
             let names = HashMap::from([(
                 "$folder".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::Principal;
+use engine::{Principal, Standing};
 use net::hall::Visitor;
 use net::native::open;
 use testkit::Script;
@@ -65,12 +65,54 @@ async fn each_role_may_do_its_own_and_nothing_beyond() {
     .await;
 }
 
+/// What outlives a session is decided at the machine: an owner's phone has the role and is elsewhere.
+#[tokio::test]
+async fn an_owners_phone_changes_nothing_that_outlives_a_session() {
+    run(Setup::script(&Script::new([])), async |server| {
+        let house = House::new(server);
+        let visitor = Visitor {
+            principal: Principal::local(),
+            name: "phone".into(),
+            role: Role::Owner,
+            device: None,
+            remote: None,
+            standing: Standing::Other,
+        };
+        let mut phone = house.client_of(visitor).await;
+        let mut owner = house.client("terminal").await;
+        let admit = Request::Admit { knock: "nobody".into(), role: Some(Role::Viewer) };
+        for request in
+            [Request::Forget { rule: "shell(rm:*)".into() }, Request::Invite { role: Role::Viewer }, admit]
+        {
+            let wrong = phone.refused(request.clone()).await;
+            assert_eq!(wrong.code, "forbidden", "{request:?}");
+            assert!(wrong.message.contains("at the machine itself"), "{request:?}: {}", wrong.message);
+            let answer = owner.ask(request.clone()).await;
+            let told = answer.err().filter(|wrong| wrong.message.contains("at the machine itself"));
+            assert_eq!(told, None, "{request:?}");
+        }
+        phone.ask(Request::Devices).await.unwrap();
+        // Whoever is not let in harms nobody, so that is said from anywhere.
+        let refuse = phone.refused(Request::Admit { knock: "nobody".into(), role: None }).await;
+        assert_eq!(refuse.code, "notFound");
+        house.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_clients_token_has_no_say_in_the_owners_rules() {
     run(Setup::script(&Script::new([])), async |server| {
         let house = House::new(server);
         let principal = Principal("ci".into());
-        let visitor = Visitor { principal, name: "ci".into(), role: Role::Owner, device: None, remote: None };
+        let visitor = Visitor {
+            principal,
+            name: "ci".into(),
+            role: Role::Owner,
+            device: None,
+            remote: None,
+            standing: Standing::OwnerAtMachine,
+        };
         let mut client = house.client_of(visitor).await;
         for request in [Request::Rules, Request::Forget { rule: "shell(rm:*)\n".into() }] {
             assert_eq!(client.refused(request).await.code, "forbidden");
@@ -115,6 +157,7 @@ async fn a_device_that_is_not_known_any_more_has_no_line() {
             role: Role::Owner,
             device,
             remote: None,
+            standing: Standing::OwnerAtMachine,
         };
         let mut line = open(&house.desk, visitor);
         let rest = async { while line.frames.recv().await.is_some() {} };

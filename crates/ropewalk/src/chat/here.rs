@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::terminal::{Dial, Dialing, Line, NAME, Start};
-use engine::{Limits, Principal, Registry};
+use engine::{Limits, Principal, Registry, Standing};
 use net::Rules;
 use net::hall::{Hall, Visitor};
 use net::native::{self, Desk, DeskParts};
@@ -122,6 +122,7 @@ impl Dial for Here {
             role: Role::Owner,
             device: None,
             remote: None,
+            standing: Standing::OwnerAtMachine,
         };
         let native::Line { requests, frames } = native::open(&self.desk, visitor);
         Box::pin(async move { Ok(Line { requests, frames }) })

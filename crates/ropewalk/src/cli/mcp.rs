@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 
 const MCP_HELP: &str = "\
 Servers of yours are used in every session; they run outside the sandbox, with your rights.
-A project may name servers in .ropewalk/config.toml: you are asked before one is started.
+A project may name servers in .ropewalk/config.toml: they run inside the sandbox, and you are asked at
+this machine before one is started, whatever the approval is. `mcp trust` allows one ahead.
 
   ropewalk mcp add time -- uvx mcp-server-time
   ropewalk mcp add docs --url https://example.org/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'
@@ -25,6 +26,42 @@ pub enum McpCommand {
     Remove(McpRemoveOptions),
     /// Start your servers and show what they bring
     Check(McpCheckOptions),
+    /// Allow a server that this project names to start here without asking; without NAME, show what it names
+    Trust(McpTrustOptions),
+    /// Take that back: you are asked again
+    Untrust(McpUntrustOptions),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct McpTrustOptions {
+    /// The server, as the project calls it
+    pub name: Option<String>,
+
+    /// The folder whose project names it; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// Show everything that is trusted on this machine
+    #[arg(long, conflicts_with = "name")]
+    pub list: bool,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct McpUntrustOptions {
+    /// The server, by its name or digest, as `mcp trust --list` shows it
+    pub name: String,
+
+    /// Only in this folder; without it, everywhere
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -55,6 +55,11 @@ impl ServerEntry {
         shown.split_once(": ").map_or(shown.clone(), |(_, way)| way.to_owned())
     }
 
+    /// Whether something in it looks as if a variable were meant.
+    pub fn has_variables(&self) -> bool {
+        self.shown().contains("${")
+    }
+
     /// The server with `${VARIABLE}` and `${VARIABLE:-otherwise}` looked up.
     pub fn expanded(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<ToolServer, String> {
         let text = |text: &str| expand(text, variable);

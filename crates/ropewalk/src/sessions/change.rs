@@ -45,7 +45,7 @@ pub async fn rename(registry: &Registry, options: &RenameOptions) -> Result<(), 
     }
     let row = find::one(registry, &options.id).await?;
     let handle = registry.open(&Principal::local(), &row.id).await.map_err(Trouble::open)?;
-    let by = Sender::new(SurfaceId::random(), "cli");
+    let by = Sender::owner(SurfaceId::random(), "cli");
     let renamed = handle.send(Input::Rename { by, title: Arc::from(title.as_str()) }).await;
     renamed.map_err(|error| Trouble::failed("the session cannot be renamed").because(error))?;
     if options.json {

@@ -219,6 +219,7 @@ fn wish(call: &CallId) -> AskRequest {
         preview: Vec::new(),
         question: None,
         foreign: None,
+        consent: None,
     }
 }
 

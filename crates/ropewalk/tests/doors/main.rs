@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod consent;
 #[path = "../ended/mod.rs"]
 mod ended;
 mod five;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Body, CallId, Exit, Location, Opaque, OutputStream, Question, Resolution, Resolver,
-    SurfaceId, TerminalId, ToolContent, ToolEnd, ToolStart,
+    Standing, SurfaceId, TerminalId, ToolContent, ToolEnd, ToolStart,
 };
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +143,8 @@ struct AskRecord<'a> {
     question: Option<QuestionRecord<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     foreign: Option<ForeignAskRecord<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    consent: Option<Str<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -190,6 +192,7 @@ impl<'a> AskRecord<'a> {
             preview: ToolContentRecord::all(&request.preview, keep),
             question: request.question.as_ref().map(|question| QuestionRecord::of(question, keep)),
             foreign: request.foreign.as_deref().map(|foreign| ForeignAskRecord::of(foreign, keep)),
+            consent: request.consent.as_ref().map(|consent| Str::of(consent, keep)),
         }
     }
 
@@ -208,6 +211,7 @@ impl<'a> AskRecord<'a> {
             preview: contents(self.preview, fetch)?,
             question: self.question.map(|question| question.question(fetch)).transpose()?,
             foreign: self.foreign.map(|foreign| foreign.ask(fetch)).transpose()?,
+            consent: self.consent.map(|consent| consent.fetched(fetch)).transpose()?,
         })
     }
 }
@@ -367,6 +371,9 @@ enum ResolverRecord<'a> {
         name: Str<'a>,
         #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
         bridge: Option<BridgeRecord<'a>>,
+        /// Absent in what earlier versions wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<bool>,
     },
     Engine,
 }
@@ -376,10 +383,15 @@ impl<'a> ResolverRecord<'a> {
         match resolver {
             Resolver::Policy { reason } => Self::Policy { reason: Str::of(reason, keep) },
             Resolver::Rule { reason } => Self::Rule { reason: Str::of(reason, keep) },
-            Resolver::Surface { id, name, remote } => Self::Surface {
+            Resolver::Surface { id, name, remote, standing } => Self::Surface {
                 id: id.0,
                 name: Str::of(name, keep),
                 bridge: remote.as_deref().map(BridgeRecord::of),
+                owner: match standing {
+                    Standing::OwnerAtMachine => Some(true),
+                    Standing::Other => Some(false),
+                    Standing::Unknown => None,
+                },
             },
             Resolver::Engine => Self::Engine,
         }
@@ -389,10 +401,11 @@ impl<'a> ResolverRecord<'a> {
         Ok(match self {
             Self::Policy { reason } => Resolver::Policy { reason: reason.fetched(fetch)? },
             Self::Rule { reason } => Resolver::Rule { reason: reason.fetched(fetch)? },
-            Self::Surface { id, name, bridge } => Resolver::Surface {
+            Self::Surface { id, name, bridge, owner } => Resolver::Surface {
                 id: SurfaceId(id),
                 name: name.fetched(fetch)?,
                 remote: bridge.map(BridgeRecord::user).transpose()?,
+                standing: owner.map_or(Standing::Unknown, Standing::owner_if),
             },
             Self::Engine => Resolver::Engine,
         })

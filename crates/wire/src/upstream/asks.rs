@@ -83,6 +83,7 @@ pub(super) fn ask<'c>(
         preview: wish.preview,
         question: None,
         foreign: Some(Box::new(ForeignAsk { options, params: Opaque(fields.without("sessionId").into()) })),
+        consent: None,
     })
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::{
     AskId, AskRequest, Body, CallId, Category, Choice, CommandSpec, Content, Exit, FileChange, Link,
     Location, MessageId, NoticeLevel, Opaque, OutputStream, PlanEntry, Priority, Question, Resolution,
-    Resolver, Risk, SessionId, SettingSpec, StepStatus, Stop, SurfaceId, TerminalId, ToolChange, ToolClass,
-    ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
+    Resolver, Risk, SessionId, SettingSpec, Standing, StepStatus, Stop, SurfaceId, TerminalId, ToolChange,
+    ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -110,9 +110,17 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
     let words = (text(), text(), text(), text(), text());
     let question = (text(), vec(text(), 0..3), any::<bool>())
         .prop_map(|(text, choices, free_text)| Question { text, choices, free_text });
-    let shown = (tool_contents(), option::of(question));
+    let shown = (tool_contents(), option::of(question), option::of(text()));
     (option::of(call()), words, tool_kind(), class, option::of(path()), risk, shown).prop_map(
-        |(call, (tool, title, subject, input, reason), kind, class, path, risk, (preview, question))| {
+        |(
+            call,
+            (tool, title, subject, input, reason),
+            kind,
+            class,
+            path,
+            risk,
+            (preview, question, consent),
+        )| {
             AskRequest {
                 call,
                 tool,
@@ -127,6 +135,7 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
                 preview,
                 question,
                 foreign: None,
+                consent,
             }
         },
     )
@@ -143,8 +152,9 @@ fn resolver() -> impl Strategy<Value = Resolver> {
     prop_oneof![
         text().prop_map(|reason| Resolver::Policy { reason }),
         text().prop_map(|reason| Resolver::Rule { reason }),
-        (any::<u64>(), text(), proptest::option::of(text()))
-            .prop_map(|(id, name, remote)| Resolver::Surface { id: SurfaceId(id), name, remote }),
+        (any::<u64>(), text(), proptest::option::of(text()), select(Standing::ALL.to_vec())).prop_map(
+            |(id, name, remote, standing)| Resolver::Surface { id: SurfaceId(id), name, remote, standing }
+        ),
         Just(Resolver::Engine),
     ]
 }

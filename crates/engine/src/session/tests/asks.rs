@@ -26,15 +26,18 @@ fn the_first_answer_wins_and_the_late_one_is_refused() {
 }
 
 #[test]
-fn a_projects_tool_server_is_refused_from_elsewhere_and_allowed_at_home_alone() {
+fn a_program_that_a_project_names_is_allowed_by_the_owner_at_the_machine_alone() {
     check(
         "editor: prompt go
          agent: mcp_server npx a
          elsewhere: allow 1
-         elsewhere: always 1
+         client: always 1
          editor: allow 1
          agent: mcp_server npx b
-         elsewhere: deny 2",
+         elsewhere: deny 2
+         agent: mcp_server npx c
+         client: never 3
+         agent: mcp_server npx c",
         expect![[r#"
             > accepted 1
             1 started by editor
@@ -42,45 +45,106 @@ fn a_projects_tool_server_is_refused_from_elsewhere_and_allowed_at_home_alone() 
             > start 1
             1 ask 1: npx a?
             > wait for 1
-            ! 1 starts a program outside the sandbox: that is allowed at its own machine alone
-            ! 1 starts a program outside the sandbox: that is allowed at its own machine alone
+            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there
+            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there
             1 ask 1: AllowedOnce by editor
             > wake 1 AllowedOnce: the user allowed it
             1 ask 2: npx b?
             > wait for 2
             1 ask 2: DeniedOnce by elsewhere
             > wake 2 DeniedOnce: the user refused it
+            1 ask 3: npx c?
+            > wait for 3
+            1 ask 3: DeniedAlways by client
+            > wake 3 DeniedAlways: the user refused it and never wants to be asked again
+            1 ask 4: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused by the rule mcp_server(npx c) (an answer for this session)
         "#]],
     );
 }
 
 #[test]
-fn an_approval_that_was_set_elsewhere_starts_no_tool_server_of_a_project() {
+fn no_approval_and_no_rule_starts_a_program_that_a_project_names() {
     check(
-        "elsewhere: set approval full
-         editor: prompt go
+        "editor: set approval full
+         client: prompt go
          agent: ask git push
          agent: mcp_server npx a
-         editor: allow 2
-         editor: set approval full
-         agent: mcp_server npx b",
+         editor: always 2
+         agent: mcp_server npx a",
         expect![[r#"
-            - approval = full by elsewhere
+            - approval = full by editor
             - notice: approval is full: from here on nothing is asked before it is done
             > accepted 1
-            1 started by editor
-            1 editor says: go
+            1 started by client
+            1 client says: go
             > start 1
             1 ask 1: AllowedOnce by policy
             > tell the tool AllowedOnce: approval is set to full
             1 ask 2: npx a?
             > wait for 2
-            1 ask 2: AllowedOnce by editor
-            > wake 2 AllowedOnce: the user allowed it
+            > remember mcp_server npx a: true
+            1 ask 2: AllowedAlways by editor
+            > wake 2 AllowedAlways: the user allowed it
+            1 ask 3: npx a?
+            > wait for 3
+        "#]],
+    );
+}
+
+#[test]
+fn nobody_at_a_terminal_means_that_no_program_of_a_project_starts() {
+    check_unattended(
+        "editor: set approval full
+         editor: prompt go
+         agent: mcp_server npx a",
+        expect![[r#"
             - approval = full by editor
             - notice: approval is full: from here on nothing is asked before it is done
-            1 ask 3: AllowedOnce by policy
-            > tell the tool AllowedOnce: approval is set to full
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 blocked by unattended
+            1 ask 1: DeniedOnce by policy
+            > tell the tool DeniedOnce: nobody at this machine has allowed it; look at what it runs, then allow it there with `ropewalk mcp trust`
+        "#]],
+    );
+}
+
+#[test]
+fn what_somebody_else_answers_for_good_holds_in_the_session_alone() {
+    check(
+        "client: prompt go
+         agent: ask git push
+         client: always 1
+         agent: ask git push
+         agent: ask git pull
+         elsewhere: never 3
+         agent: ask git pull
+         editor: set approval read-only
+         agent: ask git push",
+        expect![[r#"
+            > accepted 1
+            1 started by client
+            1 client says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: AllowedAlways by client
+            > wake 1 AllowedAlways: the user allowed it
+            1 ask 2: AllowedAlways by rule
+            > tell the tool AllowedAlways: allowed by the rule ask(git push) (an answer for this session)
+            1 ask 3: git pull?
+            > wait for 3
+            1 ask 3: DeniedAlways by elsewhere
+            > wake 3 DeniedAlways: the user refused it and never wants to be asked again
+            1 ask 4: DeniedAlways by rule
+            > tell the tool DeniedAlways: refused by the rule ask(git pull) (an answer for this session)
+            - approval = read-only by editor
+            1 blocked by read-only
+            1 ask 5: DeniedOnce by policy
+            > tell the tool DeniedOnce: approval is set to read-only: only reading is allowed
         "#]],
     );
 }

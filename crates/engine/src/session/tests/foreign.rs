@@ -122,6 +122,7 @@ fn asks(session: &mut Session, subject: &str) -> AskId {
             ],
             params: Opaque("{}".into()),
         })),
+        consent: None,
     };
     let turn = session.running().unwrap();
     let report = TurnReport::Ask { request: Box::new(request), hit: None };
@@ -136,7 +137,7 @@ fn asks(session: &mut Session, subject: &str) -> AskId {
 fn answered(subject: &str, answer: Answer) -> (Resolution, Option<Arc<str>>, bool) {
     let mut session = joined();
     let ask = asks(&mut session, subject);
-    let by = Sender::new(SurfaceId(2), "phone");
+    let by = Sender::owner(SurfaceId(2), "phone");
     let effects = session.apply(NOW, Input::Answer { by, ask, answer }).unwrap();
     let remembered = effects.iter().any(|effect| matches!(effect, Effect::Remember { .. }));
     let woken = effects.into_iter().find_map(|effect| {

@@ -65,8 +65,11 @@ impl Official<'_> {
             greeted: doors.greeted.clone(),
             ..self.parts(wire::Client::default())
         };
-        let id =
-            ConnectionId::new(&doors.secret, &self.caller.principal, wire::acp::ClientAbilities::default());
+        let id = ConnectionId::new(
+            &doors.secret,
+            &self.caller.connections(),
+            wire::acp::ClientAbilities::default(),
+        );
         let limit = match shape {
             Shape::Official => FRAME_BYTES_MAX,
             Shape::Zeph => ZEPH_BYTES_MAX,

@@ -175,7 +175,8 @@ fn find(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
         Refusal::new(StatusCode::BAD_REQUEST, "bad_connection", message)
     })?;
     let live = locked(&official.doors.transports.live);
-    let transport = live.get(&id).filter(|transport| transport.owner == official.caller.principal);
+    let owner = official.caller.connections();
+    let transport = live.get(&id).filter(|transport| transport.owner == owner);
     let transport = transport.ok_or_else(|| {
         let message = "there is no such connection; begin with initialize and without Acp-Session-Id";
         Refusal::new(StatusCode::NOT_FOUND, "unknown_connection", message)
@@ -191,7 +192,8 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
     live.retain(|_, transport| !transport.outbox.is_closed() && now - *locked(&transport.used) < IDLE_MAX);
     if live.len() >= TRANSPORTS_MAX {
         // Whoever reads a stream holds its connection too. The caller's own oldest one makes room.
-        let own = live.iter().filter(|(_, transport)| transport.owner == official.caller.principal);
+        let owner = official.caller.connections();
+        let own = live.iter().filter(|(_, transport)| transport.owner == owner);
         let idle = own.filter(|(_, transport)| Arc::strong_count(transport) == 1);
         let oldest = idle.min_by_key(|(_, transport)| *locked(&transport.used)).map(|(id, _)| *id);
         oldest.and_then(|id| live.remove(&id));
@@ -211,7 +213,7 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
     let outbox = Outbox::new();
     drop(doors.tasks.spawn(Arc::clone(&outbox).fill(peer.batches)));
     let transport = Arc::new(Transport {
-        owner: official.caller.principal.clone(),
+        owner: official.caller.connections(),
         frames: peer.frames,
         outbox,
         used: Mutex::new(now),

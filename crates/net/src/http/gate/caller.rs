@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
-use engine::{Principal, SessionId};
+use engine::{Principal, SessionId, Standing};
 use wire::native::Role;
 
 use super::cookie;
@@ -19,6 +19,8 @@ pub struct Caller {
     /// `local` for the master token, else the client's id.
     pub name: Arc<str>,
     pub scope: Scope,
+    /// Decided here, from the token or device and the way that the request came.
+    pub standing: Standing,
     /// Who came by the cookie of a device; such a caller is on the routes of our own clients only.
     device: Option<Arc<Visitor>>,
 }
@@ -37,7 +39,17 @@ impl Caller {
             role: Role::Owner,
             device: None,
             remote: None,
+            standing: self.standing,
         }
+    }
+
+    /// Whose connections these are: somebody who is not at the machine does not go on with one that was
+    /// opened there.
+    pub(in crate::http) fn connections(&self) -> Principal {
+        if self.standing.is_owner() || self.principal != Principal::local() {
+            return self.principal.clone();
+        }
+        Principal(format!("{} elsewhere", self.principal.0).into())
     }
 }
 
@@ -72,27 +84,33 @@ pub enum Scope {
     Session(SessionId),
 }
 
-pub(super) fn by_device(visitor: Visitor) -> Caller {
+/// `here` says that the request comes from this machine itself.
+pub(super) fn by_device(visitor: Visitor, here: bool) -> Caller {
+    let owner = visitor.role == Role::Owner && visitor.principal == Principal::local();
+    let standing = Standing::owner_if(owner && here);
     Caller {
         principal: visitor.principal.clone(),
         name: Arc::clone(&visitor.name),
         scope: Scope::All,
-        device: Some(Arc::new(visitor)),
+        standing,
+        device: Some(Arc::new(Visitor { standing, ..visitor })),
     }
 }
 
-pub(super) fn by_token(holder: Holder) -> Caller {
-    let device = None;
+pub(super) fn by_token(holder: Holder, here: bool) -> Caller {
+    let (standing, device) = (Standing::Other, None);
     match holder {
         Holder::Master => {
-            let principal = Principal::local();
-            Caller { name: Arc::clone(&principal.0), principal, scope: Scope::All, device }
+            let (principal, standing) = (Principal::local(), Standing::owner_if(here));
+            Caller { name: Arc::clone(&principal.0), principal, scope: Scope::All, standing, device }
         }
         Holder::Client(id) => {
-            Caller { principal: Principal(Arc::clone(&id)), name: id, scope: Scope::All, device }
+            let principal = Principal(Arc::clone(&id));
+            Caller { principal, name: id, scope: Scope::All, standing, device }
         }
         Holder::Session(owner, id) => {
-            Caller { name: Arc::clone(&owner.0), principal: owner, scope: Scope::Session(id), device }
+            let scope = Scope::Session(id);
+            Caller { name: Arc::clone(&owner.0), principal: owner, scope, standing, device }
         }
     }
 }

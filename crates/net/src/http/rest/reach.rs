@@ -55,7 +55,8 @@ impl Reach {
         hash.update(self.caller.name.as_bytes());
         let digest: [u8; 32] = hash.finalize().into();
         let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
-        Sender::new(SurfaceId(number), Arc::clone(&self.caller.name))
+        let standing = self.caller.standing;
+        Sender { standing, ..Sender::new(SurfaceId(number), Arc::clone(&self.caller.name)) }
     }
 
     pub async fn open(&self, id: &SessionId) -> Result<SessionHandle, Refusal> {
@@ -274,15 +275,15 @@ pub(super) fn not_taken(error: SendError) -> Refusal {
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", error.to_string())
         }
         SendError::Refused(Refused::UnknownAsk(_)) => no_permission(),
-        SendError::Refused(Refused::UnknownSetting(..) | Refused::UnknownChoice { .. }) => {
-            Refusal::new(StatusCode::BAD_REQUEST, "unknown_choice", error.to_string())
-        }
         SendError::Refused(
-            Refused::NotAQuestion(_)
-            | Refused::NotAnAnswer { .. }
-            | Refused::AllowedAtHome(_)
-            | Refused::ReasonTooLong { .. },
+            Refused::UnknownSetting(..) | Refused::UnknownChoice { .. } | Refused::TooLoose { .. },
+        ) => Refusal::new(StatusCode::BAD_REQUEST, "unknown_choice", error.to_string()),
+        SendError::Refused(
+            Refused::NotAQuestion(_) | Refused::NotAnAnswer { .. } | Refused::ReasonTooLong { .. },
         ) => Refusal::new(StatusCode::BAD_REQUEST, "not_an_answer", error.to_string()),
+        SendError::Refused(Refused::NotTheirs(..)) => {
+            Refusal::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
+        }
         SendError::Closed
         | SendError::Refused(
             Refused::Closing | Refused::Busy | Refused::StaleTurn(_) | Refused::NotATurnsBusiness,

@@ -132,8 +132,10 @@ impl Facts {
         };
         let word = match resolution {
             Resolution::AllowedOnce => "allowed",
+            Resolution::AllowedAlways if by.for_session() => "allowed for this session",
             Resolution::AllowedAlways => "always allowed",
             Resolution::DeniedOnce => "denied",
+            Resolution::DeniedAlways if by.for_session() => "denied for this session",
             Resolution::DeniedAlways => "never allowed",
             Resolution::Cancelled => "cancelled",
             Resolution::TimedOut => "given up, because nobody answered in time",

@@ -120,6 +120,7 @@ impl Shared {
             preview: wish.preview,
             question: None,
             foreign: None,
+            consent: None,
         };
         // The session settles open asks on a cancel; the token covers one that is still on its way.
         let verdict = tokio::select! {

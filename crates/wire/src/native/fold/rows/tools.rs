@@ -108,8 +108,12 @@ impl Rows {
         let said = said.map(|said| format!(": {said}")).unwrap_or_default();
         let (word, reason) = match resolution {
             Resolution::AllowedOnce => ("allowed", None),
+            Resolution::AllowedAlways if by.for_session() => ("allowed for this session", None),
             Resolution::AllowedAlways => ("always allowed", None),
             Resolution::DeniedOnce => ("refused", Some(format!("refused{who}{said}"))),
+            Resolution::DeniedAlways if by.for_session() => {
+                ("refused for this session", Some(format!("refused for this session{who}{said}")))
+            }
             Resolution::DeniedAlways => ("never allowed", Some(format!("never allowed{who}{said}"))),
             Resolution::Cancelled => ("cancelled", None),
             Resolution::TimedOut => ("refused", Some("nobody answered in time".to_owned())),

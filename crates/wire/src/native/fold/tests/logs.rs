@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Body, CallId, Content, Event, FileChange, MessageId, NoticeLevel, Opaque, Origin,
-    OutputStream, PlanEntry, Priority, Question, Resolution, Resolver, Risk, Seq, StepStatus, Stop,
+    OutputStream, PlanEntry, Priority, Question, Resolution, Resolver, Risk, Seq, Standing, StepStatus, Stop,
     SurfaceId, Timestamp, ToolClass, ToolEnd, ToolKind, ToolStart, TurnId, Usage,
 };
 use proptest::prelude::*;
@@ -91,7 +91,12 @@ impl Writer {
     }
 
     fn resolve(&mut self, word: &str, ask: &str, rest: &str) {
-        let surface = Resolver::Surface { id: SurfaceId(1), name: "phone".into(), remote: None };
+        let surface = Resolver::Surface {
+            id: SurfaceId(1),
+            name: "phone".into(),
+            remote: None,
+            standing: Standing::OwnerAtMachine,
+        };
         let (resolution, by) = match word {
             "policy" => (Resolution::AllowedOnce, Resolver::Policy { reason: "it may".into() }),
             "deny" => (Resolution::DeniedOnce, surface),
@@ -172,6 +177,7 @@ fn asked(ask: &str, call: Option<CallId>, question: Option<Question>) -> Body {
         preview: Vec::new(),
         question,
         foreign: None,
+        consent: None,
     };
     Body::Asked { ask: AskId(number(ask)), request: Box::new(request) }
 }

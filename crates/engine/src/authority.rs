@@ -1,0 +1,111 @@
+//! Who may do what: the one table of callers and acts that reach past a session or out of the fence.
+//!
+//! Where a connection is made it is decided who sends on it, from who they are alone: the owner at the
+//! machine (a terminal, a client on standard input, the server's own token or an owner's device over
+//! loopback), or anybody else (a named client, a session's token, a device of another role, an owner's
+//! phone, whoever comes over a bridge). That standing travels with every input and with the turn that a
+//! prompt starts. Everything that decides by it asks [`may`], so the table can be read, tested and moved as
+//! one.
+//!
+//! **Invariant:** no preset, no pattern rule and no stored answer raises anybody's standing.
+
+/// Who somebody is to this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    OwnerAtMachine,
+    /// Known, and not the owner, or not at the machine.
+    Other,
+    /// A log that was written before standings were kept does not say. It counts as [`Self::Other`], and
+    /// nothing is made of its answers.
+    #[default]
+    Unknown,
+}
+
+impl Standing {
+    pub const ALL: [Self; 3] = [Self::OwnerAtMachine, Self::Other, Self::Unknown];
+
+    /// The owner at the machine where `owner` holds, else somebody else.
+    pub fn owner_if(owner: bool) -> Self {
+        if owner { Self::OwnerAtMachine } else { Self::Other }
+    }
+
+    pub fn is_owner(self) -> bool {
+        self == Self::OwnerAtMachine
+    }
+}
+
+/// Something that somebody wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Let a program start that a project names.
+    Consent,
+    /// Write a rule or take one out; answer always or never, so that it holds in other sessions.
+    ChangeRules,
+    /// Give a session a tool server, which runs outside the fence.
+    NameServer,
+    /// Let another device in, or give one a role.
+    AdmitDevice,
+    /// Choose the approval preset, for the session.
+    SetApproval,
+    /// Allow what the agent asks, once or for the session.
+    Allow,
+    /// Refuse what the agent asks.
+    Deny,
+}
+
+impl Act {
+    pub const ALL: [Self; 7] = [
+        Self::Consent,
+        Self::ChangeRules,
+        Self::NameServer,
+        Self::AdmitDevice,
+        Self::SetApproval,
+        Self::Allow,
+        Self::Deny,
+    ];
+}
+
+/// What this takes, said to whoever may not do it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Forbidden(pub &'static str);
+
+/// Whether somebody of this standing may do this. A role may forbid more; nothing else allows more.
+pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
+    match (act, standing) {
+        (_, Standing::OwnerAtMachine) => Ok(()),
+        (Act::SetApproval | Act::Allow | Act::Deny, Standing::Other | Standing::Unknown) => Ok(()),
+        (Act::Consent, Standing::Other | Standing::Unknown) => Err(Forbidden(CONSENT)),
+        (Act::ChangeRules, Standing::Other | Standing::Unknown) => Err(Forbidden(CHANGE_RULES)),
+        (Act::NameServer, Standing::Other | Standing::Unknown) => Err(Forbidden(NAME_SERVER)),
+        (Act::AdmitDevice, Standing::Other | Standing::Unknown) => Err(Forbidden(ADMIT_DEVICE)),
+    }
+}
+
+const CONSENT: &str = "a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there";
+const CHANGE_RULES: &str = "the rules of a machine are changed by its owner at the machine itself: ropewalk permissions, or /permissions there";
+const NAME_SERVER: &str = "MCP servers run outside the sandbox, so they are added by the owner at the machine alone; leave mcpServers empty, or run `ropewalk mcp add` there";
+const ADMIT_DEVICE: &str = "devices are let in by the owner at the machine itself: in a browser there, or with `ropewalk pair` there";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_do_what() {
+        let allowed = |standing: Standing| Act::ALL.map(|act| may(standing, act).is_ok());
+        assert_eq!(allowed(Standing::OwnerAtMachine), [true; 7]);
+        for other in [Standing::Other, Standing::Unknown] {
+            assert_eq!(allowed(other), [false, false, false, false, true, true, true], "{other:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_may_not_is_told_where_it_is_done() {
+        for act in Act::ALL {
+            if let Err(Forbidden(text)) = may(Standing::Other, act) {
+                assert!(text.contains("at the machine") && text.contains("there"), "{act:?}: {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The programs that projects name and the owner of the machine has consented to: `trusted_servers.toml`,
+//! beside the person's rules.
+//!
+//! An entry is one program in one folder, by a digest of everything that starts it. A program that is
+//! written in another way is another one.
+//!
+//! **Invariant:** a file that cannot be read, or that others may write, trusts nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::{AskRequest, BoxFuture, RuleEffect, RuleHit, SERVER_CONSENT};
+use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, Item, Table, Value};
+
+use super::file::Owner;
+use super::rule::Rule;
+use super::text::{self, Text};
+use super::{Inner, RuleChange, RuleError, Rulebook, real, store};
+
+const FILE: &str = "trusted_servers.toml";
+const HEADER: &str = "\
+# The programs that projects name and you have allowed, one digest for each. `ropewalk mcp trust --list`
+# shows them, `ropewalk mcp untrust NAME` takes one out.
+
+";
+
+/// A program that the owner has consented to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedServer {
+    /// The only folder that it may start in.
+    pub folder: PathBuf,
+    pub name: String,
+    pub digest: String,
+}
+
+/// Where consent is kept, given where the person's rules are.
+pub fn trusted_file(rules: &Path) -> PathBuf {
+    rules.with_file_name(FILE)
+}
+
+/// The file as it is read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TrustFile {
+    pub(super) warnings: Vec<String>,
+    servers: Vec<TrustedServer>,
+    /// Rules of earlier versions that became entries here, or could have: they mean nothing any more.
+    carried_over: Vec<String>,
+}
+
+impl TrustFile {
+    pub(super) fn new(path: &Path, text: Text) -> Self {
+        let unusable = |reason: &str| {
+            let warning = format!("{}: {reason}. It trusts nothing until that is repaired", path.display());
+            Self { warnings: vec![warning], ..Self::default() }
+        };
+        let text = match text {
+            Text::Missing => return Self::default(),
+            Text::Unusable { reason, .. } => return unusable(&reason),
+            Text::Here { loose: true, .. } => {
+                return unusable(&format!("others may write this file; run: chmod 600 {}", path.display()));
+            }
+            Text::Here { text, loose: false } => text,
+        };
+        let Ok(document) = Document::parse(text.as_str()) else { return unusable("it is not TOML") };
+        let tables = document.get("server").and_then(Item::as_array_of_tables);
+        let carried = document.get("carried_over").and_then(Item::as_array);
+        Self {
+            warnings: Vec::new(),
+            servers: tables.into_iter().flatten().filter_map(server).collect(),
+            carried_over: carried
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+
+    fn trusts(&self, folder: &Path, digest: &str) -> Option<&TrustedServer> {
+        self.servers.iter().find(|server| server.folder == folder && server.digest == digest)
+    }
+}
+
+fn server(table: &Table) -> Option<TrustedServer> {
+    let text = |key: &str| table.get(key).and_then(Item::as_str).map(str::to_owned);
+    Some(TrustedServer { folder: text("folder")?.into(), name: text("name")?, digest: text("digest")? })
+}
+
+/// What is to be different in the file.
+enum Change<'a> {
+    Add(&'a TrustedServer),
+    /// Those with this name or digest, in this folder or in any.
+    Remove {
+        named: &'a str,
+        folder: Option<&'a Path>,
+    },
+    /// A rule of an earlier version, and what it means here.
+    CarryOver {
+        rule: &'a str,
+        server: &'a TrustedServer,
+    },
+}
+
+impl Rulebook {
+    /// Everything that the owner has consented to, and what is wrong with the file.
+    pub fn trusted(&self) -> (Vec<TrustedServer>, Vec<String>) {
+        let file = self.inner.trust_file();
+        (file.servers.clone(), file.warnings.clone())
+    }
+
+    /// Whether this program may start in this folder.
+    pub fn trusts(&self, folder: &Path, digest: &str) -> bool {
+        self.inner.trust_file().trusts(&real(folder), digest).is_some()
+    }
+
+    /// Writes down that the owner consents to this program in this folder. Says whether that is new.
+    pub fn trust(&self, folder: &Path, name: &str, digest: &str) -> Result<bool, RuleError> {
+        let server = TrustedServer { folder: real(folder), name: name.into(), digest: digest.into() };
+        self.inner.trust(&server).map_err(RuleError::File)
+    }
+
+    /// Takes consent back. Says to what.
+    pub fn untrust(&self, named: &str, folder: Option<&Path>) -> Result<Vec<TrustedServer>, RuleError> {
+        let folder = folder.map(real);
+        let change = Change::Remove { named, folder: folder.as_deref() };
+        let gone = self.inner.change_trust(&change).map_err(RuleError::File)?;
+        for server in &gone {
+            self.inner.announce_trust(None, server);
+        }
+        Ok(gone)
+    }
+
+    /// Takes over a rule of an earlier version that allowed exactly this program, once: the person's own
+    /// file said so, and it counts as a digest from here on. Answers with the rule.
+    pub fn carry_over(&self, folder: &Path, name: &str, digest: &str, subject: &str) -> Option<Arc<str>> {
+        let folder = real(folder);
+        let rule = self.inner.exact_rule(&folder, subject)?;
+        let file = self.inner.trust_file();
+        if file.carried_over.iter().any(|known| **known == *rule) {
+            return None;
+        }
+        let server = TrustedServer { folder, name: name.into(), digest: digest.into() };
+        let change = Change::CarryOver { rule: &rule, server: &server };
+        match self.inner.change_trust(&change) {
+            Ok(new) if new.is_empty() => None,
+            Ok(_) => {
+                self.inner.announce_trust(Some(RuleEffect::Allow), &server);
+                Some(rule)
+            }
+            Err(error) => {
+                tracing::warn!(error, "a rule for an MCP server could not be carried over");
+                None
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// What the owner's consent says of a wish to start a program that a project names.
+    pub(super) fn consent(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
+        let digest = request.consent.as_ref()?;
+        let file = self.trust_file();
+        file.trusts(&real(workspace), digest).map(|server| RuleHit {
+            effect: RuleEffect::Allow,
+            rule: format!("{SERVER_CONSENT} {}", server.name).into(),
+            source: self.shown(&self.trust_path()).into(),
+            exact: true,
+            consent: true,
+        })
+    }
+
+    /// Keeps the owner's answer "always".
+    pub(super) fn consented(
+        self: &Arc<Self>,
+        folder: PathBuf,
+        subject: &str,
+        digest: &str,
+    ) -> BoxFuture<'static, Result<Arc<str>, String>> {
+        let name = subject.split_once(": ").map_or(subject, |(name, _)| name).to_owned();
+        let server = TrustedServer { folder, name, digest: digest.into() };
+        let inner = Arc::clone(self);
+        Box::pin(async move {
+            let text: Arc<str> = format!("{SERVER_CONSENT} {}", server.name).into();
+            let written = tokio::task::spawn_blocking(move || inner.trust(&server)).await;
+            written.map_err(|_| "writing the consent broke; this is a bug".to_owned())?.map(|_| text)
+        })
+    }
+
+    /// Says whether it is new.
+    pub(super) fn trust(&self, server: &TrustedServer) -> Result<bool, String> {
+        let new = !self.change_trust(&Change::Add(server))?.is_empty();
+        if new {
+            self.announce_trust(Some(RuleEffect::Allow), server);
+        }
+        Ok(new)
+    }
+
+    fn trust_path(&self) -> PathBuf {
+        trusted_file(&self.paths.user)
+    }
+
+    /// Read each time: this is asked when a session first meets a project, not with every call.
+    fn trust_file(&self) -> TrustFile {
+        let path = self.trust_path();
+        let file = TrustFile::new(&path, text::read(&path).1);
+        for warning in &file.warnings {
+            tracing::warn!(warning, "no program of a project is trusted");
+        }
+        file
+    }
+
+    fn announce_trust(&self, effect: Option<RuleEffect>, server: &TrustedServer) {
+        self.announce(RuleChange {
+            effect,
+            rule: format!("{SERVER_CONSENT}({} {})", server.name, server.digest).into(),
+            folder: Some(server.folder.clone()),
+            file: self.trust_path(),
+        });
+    }
+
+    /// The rule in the person's own file that allows exactly this, if there is one.
+    fn exact_rule(&self, folder: &Path, subject: &str) -> Option<Arc<str>> {
+        let wanted = Rule::exact(SERVER_CONSENT, subject, folder)?;
+        let mut state = self.state();
+        state.user.refresh(|file| &file.warnings);
+        let file = Arc::clone(state.user.value());
+        drop(state);
+        let holds = |project: &Option<Arc<Path>>| project.as_deref().is_none_or(|of| real(of) == *folder);
+        file.entries
+            .iter()
+            .filter(|entry| entry.effect == RuleEffect::Allow && holds(&entry.project))
+            .find(|entry| entry.rule.as_deref() == Some(&wanted))
+            .map(|entry| Arc::clone(&entry.text))
+    }
+
+    /// Changes the file, whole or not at all. Answers with the entries that are new or gone.
+    fn change_trust(&self, change: &Change<'_>) -> Result<Vec<TrustedServer>, String> {
+        let path = self.trust_path();
+        let path = path.canonicalize().unwrap_or(path);
+        let folder = path.parent().ok_or("the file has no folder")?;
+        store::make_folder(folder, Owner::User)
+            .map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
+        let _held = store::lock(folder)?;
+        let read = text::read(&path).1;
+        let file = TrustFile::new(&path, read.clone());
+        if let Some(warning) = file.warnings.first() {
+            return Err(warning.clone());
+        }
+        let text = if let Text::Here { text, .. } = read { text } else { String::new() };
+        let mut document: DocumentMut =
+            text.parse().map_err(|_| format!("{} is not TOML; repair it first", path.display()))?;
+        let (mut changed, mut servers) = (Vec::new(), file.servers);
+        match change {
+            Change::Add(server) => add(&mut servers, server, &mut changed),
+            Change::Remove { named, folder } => {
+                let gone = |server: &TrustedServer| {
+                    (server.name == *named || server.digest == *named)
+                        && folder.is_none_or(|folder| folder == server.folder)
+                };
+                (changed, servers) = servers.into_iter().partition(gone);
+            }
+            Change::CarryOver { rule, server } => {
+                if file.carried_over.iter().any(|known| known == rule) {
+                    return Ok(Vec::new());
+                }
+                let carried = document.entry("carried_over").or_insert_with(|| Array::new().into());
+                carried.as_array_mut().ok_or("carried_over is not a list")?.push(*rule);
+                add(&mut servers, server, &mut changed);
+                changed = vec![(*server).clone()];
+            }
+        }
+        if changed.is_empty() {
+            return Ok(changed);
+        }
+        put(&mut document, &servers)?;
+        let header = if text.is_empty() { HEADER } else { "" };
+        store::replace(&path, &format!("{header}{document}"), Owner::User)
+            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+        Ok(changed)
+    }
+}
+
+fn add(servers: &mut Vec<TrustedServer>, server: &TrustedServer, changed: &mut Vec<TrustedServer>) {
+    if !servers.contains(server) {
+        servers.push(server.clone());
+        changed.push(server.clone());
+    }
+}
+
+fn put(document: &mut DocumentMut, servers: &[TrustedServer]) -> Result<(), String> {
+    let mut tables = ArrayOfTables::new();
+    for server in servers {
+        let folder = server.folder.to_str().ok_or("the path of this folder is not text in UTF-8")?;
+        let mut table = Table::new();
+        for (key, text) in
+            [("folder", folder), ("name", server.name.as_str()), ("digest", server.digest.as_str())]
+        {
+            table.insert(key, Item::Value(text.into()));
+        }
+        tables.push(table);
+    }
+    document.insert("server", Item::ArrayOfTables(tables));
+    Ok(())
+}
