@@ -13,6 +13,7 @@
 mod json;
 mod keyed;
 mod look;
+mod marks;
 mod names;
 mod shapes;
 #[cfg(test)]
@@ -24,7 +25,7 @@ use engine::{Cleaned, Redactor};
 pub use names::{is_secret_name, known_secrets};
 
 use look::{Look, Verdict};
-use shapes::Mark;
+use marks::{MARKS, Mark};
 
 /// What stands where a secret was.
 pub const REDACTED: &str = "[REDACTED]";
@@ -48,7 +49,7 @@ impl Secrets {
             .ascii_case_insensitive(true)
             .match_kind(MatchKind::LeftmostLongest)
             .kind(Some(AhoCorasickKind::DFA))
-            .build(shapes::MARKS.iter().map(|(text, _)| *text))
+            .build(MARKS.iter().map(|(text, _)| *text))
             .map_err(|error| error.to_string())?;
         Ok(Self { marks, known: Known::new(known)? })
     }
@@ -99,12 +100,16 @@ impl Secrets {
     fn judge(&self, look: &Look<'_>, hit: Hit) -> Verdict {
         match hit.of {
             Of::Known(value) => self.known.judge(look, hit.start, value),
-            Of::Mark(mark) => match shapes::MARKS[mark].1 {
-                Mark::Shape(shape) => shape.judge(look, hit.start, hit.end),
+            Of::Mark(mark) => match MARKS[mark].1 {
+                Mark::Shape(shape) => {
+                    let spelled = look.text[hit.start..hit.end] == *MARKS[mark].0;
+                    shape.judge(look, spelled, hit.start, hit.end)
+                }
                 Mark::Key(key) => keyed::judge(look, key, hit.start, hit.end),
                 Mark::Bearer => shapes::bearer(look, hit.end),
                 Mark::Basic => shapes::basic(look, hit.end),
                 Mark::Address => shapes::address(look, hit.end),
+                Mark::UserOption => shapes::user_option(look, hit.start, hit.end),
                 Mark::Jwt => shapes::jwt(look, hit.start, hit.end),
                 Mark::PrivateKey => shapes::private_key(look, hit.end),
             },

@@ -4,7 +4,7 @@
 use engine::Redactor;
 
 use super::keyed::{Key, is_quoted_secret};
-use super::shapes::{MARKS, Mark};
+use super::marks::{MARKS, Mark};
 use super::{REDACTED, Secrets};
 
 pub(super) fn redact(secrets: &Secrets, json: &str) -> Option<String> {

@@ -58,6 +58,11 @@ pub(super) fn is_quoted_secret(key: Key, value: &str) -> bool {
     !value.bytes().any(|byte| byte.is_ascii_whitespace()) && !is_placeholder(value) && is_likely(key, value)
 }
 
+/// Whether a text that stands where a password does looks like one.
+pub(super) fn is_password(value: &str) -> bool {
+    !is_placeholder(value) && is_likely(Key::Password, value)
+}
+
 /// Text that stands for a value that is somewhere else.
 pub(super) fn is_placeholder(value: &str) -> bool {
     let first = value.as_bytes().first().copied().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The marks that secrets are known by, and the shapes of those that carry their mark themselves.
+//! The shapes of secrets that carry their mark themselves.
 
-use super::keyed::{Key, is_placeholder};
+use super::keyed::{is_password, is_placeholder};
 use super::look::{Look, Verdict};
 
 /// The longest run that is one secret: a cloud's session tokens have more than a thousand characters.
@@ -15,69 +15,6 @@ const USER_BYTES_MAX: usize = 64;
 /// What is left of a token that a title or a listing cut short, from where it is still worth hiding.
 const CUT_BYTES_MIN: usize = 4;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Mark {
-    Shape(&'static Shape),
-    /// A name that a value is given to.
-    Key(Key),
-    Bearer,
-    Basic,
-    Address,
-    Jwt,
-    PrivateKey,
-}
-
-/// Marks are found in any case of letters; of two that start together only the longer one.
-pub(super) const MARKS: &[(&str, Mark)] = &[
-    ("sk-", Mark::Shape(&MODEL_KEY)),
-    ("sk-ant-", Mark::Shape(&NAMED_MODEL_KEY)),
-    ("sk-proj-", Mark::Shape(&NAMED_MODEL_KEY)),
-    ("sk-or-v1-", Mark::Shape(&NAMED_MODEL_KEY)),
-    ("sk_live_", Mark::Shape(&LONG)),
-    ("sk_test_", Mark::Shape(&LONG)),
-    ("rk_live_", Mark::Shape(&LONG)),
-    ("rk_test_", Mark::Shape(&LONG)),
-    ("whsec_", Mark::Shape(&LONG)),
-    ("AIza", Mark::Shape(&GOOGLE)),
-    ("ghp_", Mark::Shape(&LONG)),
-    ("gho_", Mark::Shape(&LONG)),
-    ("ghu_", Mark::Shape(&LONG)),
-    ("ghs_", Mark::Shape(&LONG)),
-    ("ghr_", Mark::Shape(&LONG)),
-    ("github_pat_", Mark::Shape(&LONG_WITH_MARKS)),
-    ("glpat-", Mark::Shape(&LONG_WITH_MARKS)),
-    ("AKIA", Mark::Shape(&CLOUD_ID)),
-    ("ASIA", Mark::Shape(&CLOUD_ID)),
-    ("xoxa-", Mark::Shape(&CHAT)),
-    ("xoxb-", Mark::Shape(&CHAT)),
-    ("xoxp-", Mark::Shape(&CHAT)),
-    ("xoxr-", Mark::Shape(&CHAT)),
-    ("xoxs-", Mark::Shape(&CHAT)),
-    ("npm_", Mark::Shape(&PACKAGE)),
-    ("hf_", Mark::Shape(&PACKAGE)),
-    ("hooks.slack.com/services/", Mark::Shape(&HOOK)),
-    ("password", Mark::Key(Key::Password)),
-    ("passwd", Mark::Key(Key::Password)),
-    ("passphrase", Mark::Key(Key::Password)),
-    ("secret", Mark::Key(Key::Token)),
-    ("token", Mark::Key(Key::Token)),
-    ("api_key", Mark::Key(Key::Token)),
-    ("api-key", Mark::Key(Key::Token)),
-    ("apikey", Mark::Key(Key::Token)),
-    ("access_key", Mark::Key(Key::Token)),
-    ("access-key", Mark::Key(Key::Token)),
-    ("accesskey", Mark::Key(Key::Token)),
-    ("accountkey", Mark::Key(Key::Token)),
-    ("private_key", Mark::Key(Key::Token)),
-    ("credential", Mark::Key(Key::Token)),
-    ("credentials", Mark::Key(Key::Token)),
-    ("bearer", Mark::Bearer),
-    ("authorization: basic", Mark::Basic),
-    ("://", Mark::Address),
-    ("eyJ", Mark::Jwt),
-    ("-----BEGIN", Mark::PrivateKey),
-];
-
 /// A token that begins with a mark of its own.
 #[derive(Debug)]
 pub(super) struct Shape {
@@ -85,29 +22,66 @@ pub(super) struct Shape {
     bytes_min: usize,
     /// A word that ends with a dash may stand before it.
     after_dash: bool,
+    /// The mark stands in the middle of the token.
+    inside: bool,
     /// Whether a run that is long enough is one: words of people and programs are not.
     proof: fn(&str) -> bool,
 }
 
-const MODEL_KEY: Shape = Shape { belongs: is_url_safe, bytes_min: 16, after_dash: false, proof: is_jumble };
-const NAMED_MODEL_KEY: Shape =
-    Shape { belongs: is_url_safe, bytes_min: 12, after_dash: false, proof: has_digit };
-const LONG: Shape = Shape { belongs: is_alphanumeric, bytes_min: 16, after_dash: true, proof: is_mixed };
-const LONG_WITH_MARKS: Shape =
-    Shape { belongs: is_url_safe, bytes_min: 16, after_dash: true, proof: is_mixed };
-const GOOGLE: Shape = Shape { belongs: is_url_safe, bytes_min: 30, after_dash: true, proof: is_mixed };
-const CLOUD_ID: Shape =
-    Shape { belongs: is_alphanumeric, bytes_min: 16, after_dash: true, proof: is_cloud_id };
-const CHAT: Shape = Shape { belongs: is_url_safe, bytes_min: 10, after_dash: true, proof: has_digit };
-const PACKAGE: Shape = Shape { belongs: is_alphanumeric, bytes_min: 30, after_dash: true, proof: is_mixed };
-const HOOK: Shape = Shape { belongs: is_path, bytes_min: 20, after_dash: true, proof: is_mixed };
+pub(super) const MODEL_KEY: Shape =
+    Shape { belongs: is_url_safe, bytes_min: 16, after_dash: false, inside: false, proof: is_jumble };
+pub(super) const NAMED_MODEL_KEY: Shape =
+    Shape { belongs: is_url_safe, bytes_min: 12, after_dash: false, inside: false, proof: has_digit };
+pub(super) const LONG: Shape =
+    Shape { belongs: is_alphanumeric, bytes_min: 16, after_dash: true, inside: false, proof: is_mixed };
+pub(super) const LONG_WITH_MARKS: Shape =
+    Shape { belongs: is_url_safe, bytes_min: 16, after_dash: true, inside: false, proof: is_mixed };
+pub(super) const GOOGLE: Shape =
+    Shape { belongs: is_url_safe, bytes_min: 30, after_dash: true, inside: false, proof: is_mixed };
+pub(super) const CLOUD_ID: Shape =
+    Shape { belongs: is_alphanumeric, bytes_min: 16, after_dash: true, inside: false, proof: is_cloud_id };
+pub(super) const CHAT: Shape =
+    Shape { belongs: is_url_safe, bytes_min: 10, after_dash: true, inside: false, proof: has_digit };
+pub(super) const PACKAGE: Shape =
+    Shape { belongs: is_alphanumeric, bytes_min: 30, after_dash: true, inside: false, proof: is_mixed };
+pub(super) const HOOK: Shape =
+    Shape { belongs: is_path, bytes_min: 20, after_dash: true, inside: false, proof: is_mixed };
+
+pub(super) const TOKEN_14: Shape = Shape::of(is_alphanumeric, 14, is_mixed);
+pub(super) const TOKEN_16: Shape = Shape::of(is_alphanumeric, 16, has_digit_and_letter);
+pub(super) const TOKEN_24: Shape = Shape::of(is_word, 24, has_digit_and_letter);
+pub(super) const TOKEN_30: Shape = Shape::of(is_alphanumeric, 30, has_digit_and_letter);
+pub(super) const TOKEN_60: Shape = Shape::of(is_alphanumeric, 60, has_digit_and_letter);
+pub(super) const MARKED_16: Shape = Shape::of(is_url_safe, 16, has_digit_and_letter);
+pub(super) const MARKED_20: Shape = Shape::of(is_url_safe, 20, has_digit_and_letter);
+pub(super) const MARKED_30: Shape = Shape::of(is_url_safe, 30, has_digit_and_letter);
+pub(super) const MARKED_40: Shape = Shape::of(is_url_safe, 40, has_digit_and_letter);
+pub(super) const DOTTED_20: Shape = Shape::of(is_dotted, 20, is_dotted_token);
+pub(super) const DOTTED_30: Shape = Shape::of(is_dotted, 30, is_dotted_token);
+pub(super) const BASE64_40: Shape = Shape::of(is_any_base64, 40, is_mixed);
+pub(super) const SLASHED_16: Shape = Shape::of(is_path_or_dash, 8, has_digit);
+pub(super) const SLASHED_40: Shape = Shape::of(is_path_or_dash, 40, has_digit_and_letter);
+pub(super) const HEX_32: Shape = Shape::of(is_hex, 32, has_digit);
+pub(super) const HEX_DASHED: Shape = Shape::of(is_hex_or_dash, 100, has_digit);
+pub(super) const UUID: Shape = Shape::of(is_hex_or_dash, 36, is_uuid);
+pub(super) const UPPER_17: Shape =
+    Shape::of(is_alphanumeric, 17, |text: &str| text.len() == 17 && is_upper_token(text));
+pub(super) const UPPER_26: Shape =
+    Shape::of(is_alphanumeric, 26, |text: &str| text.len() == 26 && is_upper_token(text));
+pub(super) const UPPER_50: Shape = Shape::of(is_alphanumeric, 50, is_upper_token);
+pub(super) const INSIDE_30: Shape = Shape { inside: true, ..Shape::of(is_azure, 28, has_digit_and_letter) };
+pub(super) const INSIDE_40: Shape =
+    Shape { inside: true, ..Shape::of(is_url_safe, 40, has_digit_and_letter) };
 
 impl Shape {
-    pub(super) fn judge(&self, look: &Look<'_>, start: usize, end: usize) -> Verdict {
-        let mark = &look.text[start..end];
+    const fn of(belongs: fn(u8) -> bool, bytes_min: usize, proof: fn(&str) -> bool) -> Self {
+        Self { belongs, bytes_min, after_dash: true, inside: false, proof }
+    }
+
+    /// `spelled` is whether the mark is written exactly as it must be: they are found in any case.
+    pub(super) fn judge(&self, look: &Look<'_>, spelled: bool, start: usize, end: usize) -> Verdict {
         let dashed = !self.after_dash && look.before(start).ends_with(b"-");
-        // Hooks are named by a host, which has no case.
-        if !(is_spelled(mark) && look.begins_word(start)) || dashed {
+        if !spelled || dashed || !(self.inside || look.begins_word(start)) {
             return Verdict::Nothing;
         }
         let run = look.run(end, VALUE_BYTES_MAX, self.belongs);
@@ -122,11 +96,6 @@ impl Shape {
         };
         if enough { Verdict::Secret { from: end, to: run.end } } else { Verdict::Nothing }
     }
-}
-
-/// Whether the mark is written exactly as it must be.
-fn is_spelled(mark: &str) -> bool {
-    MARKS.iter().any(|(text, _)| *text == mark)
 }
 
 /// `Bearer` and a token.
@@ -172,6 +141,30 @@ pub(super) fn address(look: &Look<'_>, end: usize) -> Verdict {
         () if password.text.is_empty() => Verdict::Nothing,
         () if password.open => Verdict::Open { from: user.end + 1 },
         () if password.next == Some(b'@') && !is_placeholder(password.text) => {
+            Verdict::Secret { from: user.end + 1, to: password.end }
+        }
+        () => Verdict::Nothing,
+    }
+}
+
+/// `curl -u name:password`: the password, in the same word as the option or the next.
+pub(super) fn user_option(look: &Look<'_>, start: usize, end: usize) -> Verdict {
+    let is_long = look.text[start..end].starts_with("--");
+    let gap = look.run(end, 4, |byte| matches!(byte, b' ' | b'=' | b'"' | b'\''));
+    if is_long && gap.text.is_empty() {
+        return Verdict::Nothing;
+    }
+    let user = look.run(gap.end, USER_BYTES_MAX, |byte| is_userinfo(byte) && byte != b':');
+    if user.text.is_empty() || user.next != Some(b':') {
+        return Verdict::Nothing;
+    }
+    let password = look.run(user.end + 1, VALUE_BYTES_MAX, |byte| {
+        is_userinfo(byte) || matches!(byte, b'/' | b'@' | b'#' | b'?')
+    });
+    match () {
+        () if password.text.is_empty() => Verdict::Nothing,
+        () if password.open => Verdict::Open { from: user.end + 1 },
+        () if is_password(password.text) && !password.text.starts_with("//") => {
             Verdict::Secret { from: user.end + 1, to: password.end }
         }
         () => Verdict::Nothing,
@@ -274,6 +267,30 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
+fn is_any_base64(byte: u8) -> bool {
+    is_base64(byte) || matches!(byte, b'-' | b'_')
+}
+
+fn is_dotted(byte: u8) -> bool {
+    is_url_safe(byte) || byte == b'.'
+}
+
+fn is_path_or_dash(byte: u8) -> bool {
+    is_path(byte) || matches!(byte, b'-' | b'@')
+}
+
+fn is_azure(byte: u8) -> bool {
+    is_dotted(byte) || byte == b'~'
+}
+
+fn is_hex(byte: u8) -> bool {
+    byte.is_ascii_digit() || matches!(byte, b'a'..=b'f')
+}
+
+fn is_hex_or_dash(byte: u8) -> bool {
+    is_hex(byte) || byte == b'-'
+}
+
 fn is_bearer(byte: u8) -> bool {
     is_url_safe(byte) || matches!(byte, b'.' | b'~' | b'+' | b'/' | b'=')
 }
@@ -311,6 +328,26 @@ fn is_jumble(text: &str) -> bool {
     let all = has_digit(text) && has_upper(text) && has_lower(text);
     let mut parts = text.split(['-', '_']);
     all || parts.any(|part| part.len() >= 16 && has_digit(part) && is_mixed(part))
+}
+
+/// A part without signs is long and has digits: names in programs have short parts, or none.
+fn has_digit_and_letter(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    digits >= 2
+        && is_mixed(text)
+        && text.split(['-', '_', '/', '.', '~', '@']).any(|part| part.len() >= 8 && has_digit(part))
+}
+
+fn is_dotted_token(text: &str) -> bool {
+    has_digit_and_letter(text) && has_upper(text) && has_lower(text)
+}
+
+fn is_upper_token(text: &str) -> bool {
+    has_digit(text) && has_upper(text) && !has_lower(text)
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36 && text.split('-').map(str::len).eq([8, 4, 4, 4, 12])
 }
 
 fn is_cloud_id(text: &str) -> bool {

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod kinds;
+
 fn secrets() -> Secrets {
     Secrets::new(["Zq7-known-Value".into(), "sk-mine 00 with spaces".into()]).unwrap()
 }
