@@ -9,3 +9,4 @@ mod scope;
 mod shells;
 mod table;
 mod tables;
+mod traced;
