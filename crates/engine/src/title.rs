@@ -14,7 +14,14 @@ pub fn first_words(text: &str) -> Option<String> {
         return Some(line);
     }
     let head: String = line.chars().take(TITLE_CHARS_MAX - 1).collect();
-    let at_word = head.rfind(' ').filter(|at| *at > TITLE_CHARS_MAX / 3).unwrap_or(head.len());
+    let last = head.rfind(' ');
+    // Half a token is not recognised as one, and would stand in every list of sessions.
+    let is_plain = |word: &str| !word.contains(|c: char| c.is_ascii_digit() || "=:@".contains(c));
+    let at_word = match last {
+        Some(at) if at > TITLE_CHARS_MAX / 3 || !is_plain(&head[at..]) => at,
+        None if !is_plain(&head) => return None,
+        _ => head.len(),
+    };
     Some(format!("{}…", head[..at_word].trim_end()))
 }
 
@@ -64,6 +71,10 @@ mod tests {
         assert_eq!(first_words("  \n"), None);
         let long = first_words(&"word ".repeat(30)).unwrap();
         assert!(long.chars().count() <= 60 && long.ends_with("word…"), "{long}");
+        let key = "a1B2".repeat(30);
+        assert_eq!(first_words(&format!("use {key} here")).as_deref(), Some("use…"), "no half of a token");
+        assert_eq!(first_words(&key), None);
+        assert!(first_words(&"word".repeat(30)).is_some_and(|title| title.starts_with("wordword")));
         assert_eq!(first_words(&"ä".repeat(100)).unwrap().chars().count(), 60);
     }
 }
