@@ -171,6 +171,16 @@ pub(super) fn not_copied(path: &Path, cause: String) -> StoreFault {
     StoreFault { path: Some(path.to_owned()), cause, fix }
 }
 
+pub(super) fn read_only(path: &Path) -> StoreFault {
+    StoreFault {
+        path: Some(path.to_owned()),
+        cause: "it can be read and not written".into(),
+        fix: format!(
+            "make the file and its folder writable for you, choose another with ROPEWALK_HOME, {WITHOUT}"
+        ),
+    }
+}
+
 /// Another process holds the lock.
 pub(super) fn busy(path: &Path) -> StoreFault {
     let (cause, fix) = Holder::of(path).map_or_else(

@@ -122,6 +122,10 @@ pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, St
         return Err(condition::gone(path));
     }
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    // SQLite opens a file that cannot be written for reading instead, and does not say so.
+    if connection.is_readonly(rusqlite::MAIN_DB).map_err(failed)? {
+        return Err(condition::read_only(path));
+    }
     patiently(|| set_up(&connection)).map_err(failed)?;
     let found = layout_of(&connection).map_err(failed)?;
     if found > LAYOUT {
