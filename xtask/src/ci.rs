@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
-use crate::{agents, chaos, children, crash, escape, rigs, setup, tidy, web};
+use crate::{agents, chaos, children, crash, escape, faults, rigs, setup, tidy, web};
 
 /// Kills in the short form; `cargo xtask crash --rounds N` is the long one.
 const CRASH_ROUNDS: &str = "200";
+/// Kills of commands in the short form; `cargo xtask faults --long` is the long one.
+const FAULT_KILLS: &str = "20";
 /// Cuts in the short form; `cargo xtask chaos` is the long one.
 const CHAOS_CUTS: &str = "150";
 /// Turns in the short form, in each mode; `cargo xtask children --turns N` is the long one.
@@ -43,6 +45,7 @@ pub fn run() -> anyhow::Result<()> {
     }
     if built {
         report.step("crash", || crash::run(&["--rounds".into(), CRASH_ROUNDS.into()]));
+        report.step("faults", || faults::run(&["--kills".into(), FAULT_KILLS.into()]));
         report.step("chaos", || chaos::run(&["--cuts".into(), CHAOS_CUTS.into()]));
         report.step("escape", || escape::run(&["--short".into()]));
         report.step("children", || children::run(&["--turns".into(), CHILDREN_TURNS.into()]));

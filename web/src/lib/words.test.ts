@@ -24,7 +24,7 @@ test('a hint of what was said has no marks, and keeps what is none', () => {
 })
 
 test('a title shows nothing that hides, or that turns the direction of others', () => {
-  const title = (text: string) => titleOf({ title: text, folder: '/work/knots' })
+  const title = (text: string) => titleOf({ title: text, folder: '/home/ada/knots' })
   expect(title('fix \u202egnp.exe\u2069\u200e now\u061c')).toBe('fix gnp.exe now')
   expect(title('\u202e\u2066')).toBe('Session in knots')
   expect(title('👩\u200d👧 ❤\ufe0f')).toBe('👩\u200d👧 ❤\ufe0f')

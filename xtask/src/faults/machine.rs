@@ -12,10 +12,13 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 
 use super::{cli, cuts, damage, full, rest};
+use crate::command;
 use crate::random::Random;
 
 /// Any of these asks for this kind of run.
 pub const FLAGS: [&str; 5] = ["--long", "--kills", "--cuts", "--damage", "--full"];
+/// Set for the run that has the mount namespace.
+const ALONE: &str = "ROPEWALK_FAULTS_ALONE";
 /// Faults of one kind that are told one by one.
 const TOLD_MAX: usize = 5;
 
@@ -80,6 +83,14 @@ impl Tally {
 
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let options = Options::parse(args)?;
+    if options.cuts + options.full > 0 && command::variable(ALONE).is_none() {
+        // In a mount namespace of its own: whoever else makes one meanwhile would take our disks along, and a
+        // disk that is held is not unmounted.
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut again = command::program("unshare");
+        again.arg("--mount").arg(program).arg("faults").args(args).env(ALONE, "1");
+        return command::run(&mut again).context("power cuts and full disks need root");
+    }
     let home = std::env::temp_dir().join(format!("ropewalk-faults-{}", std::process::id()));
     std::fs::create_dir_all(&home)?;
     println!("faults: seed {}, state in {}", options.seed, home.display());

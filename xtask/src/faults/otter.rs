@@ -64,7 +64,14 @@ impl Witness {
             match peer.next(deadline)?.context("session/load was not answered")? {
                 Frame::Update(params) => drop(all.insert(number(&params)?, params["update"].to_string())),
                 Frame::Response { id: answered, error, .. } if answered == id => {
-                    ensure!(error.is_none(), "session/load was refused: {error:?}");
+                    if let Some(error) = error {
+                        // One in which nothing has happened yet may be gone: only its name was told.
+                        if !self.updates.is_empty() {
+                            tally.fault(Fault::Lost, format!("a session that was worked in: {error}"));
+                        }
+                        *self = Self::default();
+                        return Ok(());
+                    }
                     break;
                 }
                 Frame::Response { .. } | Frame::Request { .. } | Frame::Broken(_) => {}

@@ -117,7 +117,11 @@ impl Witness {
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
         let Some(session) = self.session.clone() else { return Ok(()) };
-        let all = all(door, &session)?;
+        let Some(all) = all(door, &session)? else {
+            tally.fault(Fault::Lost, "a session whose prompts were accepted");
+            *self = Self::default();
+            return Ok(());
+        };
         for (id, frame) in self.frames.iter().chain(&self.gone) {
             match all.get(id) {
                 None if self.gone.contains_key(id) => {}
@@ -221,8 +225,12 @@ impl Witness {
     }
 }
 
-fn all(door: &Door, session: &str) -> anyhow::Result<BTreeMap<u64, String>> {
+/// Every frame that there is; nothing if there is no such session.
+fn all(door: &Door, session: &str) -> anyhow::Result<Option<BTreeMap<u64, String>>> {
     let answer = door.web.get(&format!("/session/{session}/events"))?;
+    if answer.status == 404 {
+        return Ok(None);
+    }
     ensure!(answer.status == 200, "the events were refused with {}", answer.status);
     let (mut events, mut frames, mut heard) = (Events::of(answer), BTreeMap::new(), Instant::now());
     while heard.elapsed() < QUIET {
@@ -232,7 +240,7 @@ fn all(door: &Door, session: &str) -> anyhow::Result<BTreeMap<u64, String>> {
             frames.insert(id, format!("{} {}", event.event.unwrap_or_default(), event.data));
         }
     }
-    Ok(frames)
+    Ok(Some(frames))
 }
 
 fn message_id(frame: &str) -> String {

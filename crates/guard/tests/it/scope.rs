@@ -139,6 +139,10 @@ fn a_rule_covers_a_line_only_if_it_covers_all_of_it() {
     assert!(!covers(&tokens("rg"), "rg --pre ./evil x"));
     assert!(!covers(&tokens("sort"), "sort -o x y"));
     assert!(!covers(&tokens("git log"), "git log --output=x"));
+}
+
+#[test]
+fn a_rule_for_a_family_does_not_cover_options_that_run_programs_or_write_elsewhere() {
     for (rule, line) in [
         ("git push", "git push --receive-pack=./x origin"),
         ("git push", "git push --receive-pack ./x origin"),
