@@ -24,10 +24,12 @@ async fn ended(service: &mut Service) -> Option<i32> {
 
 #[tokio::test]
 async fn a_fenced_service_answers_writes_inside_and_not_outside() {
-    let (space, outside) = (Workspace::new(), Workspace::new());
+    let (mut space, outside) = (Workspace::new(), Workspace::new());
+    // So that it is seen where the sources are below the folder for temporary files.
+    space.path.push(outside.root().to_owned());
     let place = outside.root().join("f");
     let line = format!(
-        "while read word; do echo got $word; done; echo in > inside; echo out > {}; exit 3",
+        "while read word; do echo got $word; done; echo in > inside; echo out > '{}'; exit 3",
         place.display()
     );
     for (mode, writes) in [(Mode::ReadOnly, false), (Mode::WorkspaceWrite, true), (Mode::Off, true)] {
