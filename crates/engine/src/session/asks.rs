@@ -138,7 +138,7 @@ impl Session {
             },
             Ruling::Ask if request.is_consent() && (self.unattended || self.of_client) => Ruling::Deny {
                 mode: "unattended".into(),
-                reason: "nobody at this machine has allowed it; look at what it runs, then allow it there with `ropewalk mcp trust`".into(),
+                reason: "run `ropewalk mcp trust` at this machine to allow it".into(),
             },
             Ruling::Ask if self.unattended && hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) => {
                 let rule = hit.map(RuleHit::shown).unwrap_or_default();

@@ -81,7 +81,7 @@ fn an_agent_that_may_only_read_works_in_any_folder() {
 fn script(world: &World) -> String {
     let home = world.path("project/.inner");
     format!(
-        "ROPEWALK_OFFLINE=1 ROPEWALK_HOME={} exec {} \"$@\"",
+        "ROPEWALK_OFFLINE=1 ROPEWALK_HOME='{}' exec '{}' \"$@\"",
         home.display(),
         env!("CARGO_BIN_EXE_ropewalk")
     )

@@ -119,7 +119,7 @@ fn the_agent_sees_nothing_of_the_environment_but_what_it_was_given() {
     let program = env!("CARGO_BIN_EXE_ropewalk");
     let home = world.path("inner").display().to_string();
     world.settings(&format!(
-        "[agents.printing]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"env > seen.txt; exec {program} serve --sandbox off\"]\n\
+        "[agents.printing]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"env > seen.txt; exec '{program}' serve --sandbox off\"]\n\
          env = {{ ROPEWALK_HOME = {home:?}, SET_FOR_IT = \"yes\" }}\nown_folders = [{home:?}]\n"
     ));
     let mut client = world.serve(&["--agent", "printing", "--agent-env", "NAMED_ONE"]);

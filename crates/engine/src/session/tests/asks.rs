@@ -107,7 +107,7 @@ fn nobody_at_a_terminal_means_that_no_program_of_a_project_starts() {
             > start 1
             1 blocked by unattended
             1 ask 1: DeniedOnce by policy
-            > tell the tool DeniedOnce: nobody at this machine has allowed it; look at what it runs, then allow it there with `ropewalk mcp trust`
+            > tell the tool DeniedOnce: run `ropewalk mcp trust` at this machine to allow it
         "#]],
     );
 }
