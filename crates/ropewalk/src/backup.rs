@@ -59,6 +59,7 @@ impl Places {
             "audit.key" => Some(self.audit_key.clone()),
             "config.toml" => Some(self.settings.clone()),
             "permissions.toml" => Some(self.rules.clone()),
+            "trusted_servers.toml" => Some(guard::trusted_file(&self.rules)),
             name if STATE.contains(&name) || name.starts_with("audit/") => Some(self.state.join(name)),
             _ => None,
         }
@@ -66,8 +67,9 @@ impl Places {
 
     /// The files that there are.
     fn files(&self) -> io::Result<Vec<BackupFile>> {
-        let mut names: Vec<String> =
-            ["audit.key", "config.toml", "permissions.toml"].map(str::to_owned).into();
+        let mut names: Vec<String> = ["audit.key", "config.toml", "permissions.toml", "trusted_servers.toml"]
+            .map(str::to_owned)
+            .into();
         names.extend(STATE.map(str::to_owned));
         match fs::read_dir(self.state.join("audit")) {
             Ok(entries) => {
@@ -198,6 +200,10 @@ fn set_aside(places: &Places, report: &BackupReport, force: bool) -> Result<Opti
         there.push((database.with_file_name(&name), name));
     }
     there.extend(report.files.iter().filter_map(|name| Some((places.of(name)?, name.clone()))));
+    there.extend(store::audit::marks(&places.audit_key).into_iter().filter_map(|path| {
+        let name = path.file_name()?.to_str()?.to_owned();
+        Some((path, name))
+    }));
     there.retain(|(path, _)| path.symlink_metadata().is_ok());
     // Rows of another history in the same folder would break the chain of the one that is restored.
     let audit = places.state.join("audit");

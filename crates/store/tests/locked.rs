@@ -30,7 +30,7 @@ fn hold_the_lock() {
         return;
     };
     let connection = Connection::open(path).unwrap();
-    connection.execute_batch("BEGIN IMMEDIATE; UPDATE acp_sessions SET title = 'half'").unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
     println!("locked");
     std::io::stdout().flush().unwrap();
     let mut line = String::new();

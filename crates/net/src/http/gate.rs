@@ -304,9 +304,9 @@ async fn admit(
         Some(arrival) if arrival.renew => jar.cookie(key.as_deref()),
         _ => None,
     };
-    let here = threshold::at_machine(gate.behind_proxy, request);
+    let here = threshold::at_machine(request);
     let caller = match arrival {
-        Some(arrival) => by_device(arrival.visitor, here),
+        Some(arrival) => by_device(arrival.visitor, here && !gate.behind_proxy),
         // Where no token is asked for, nobody shows who they are.
         None => {
             by_token(gate.identify(token.as_deref(), address(gate, request))?, here && gate.asks_for_token())

@@ -58,13 +58,13 @@ pub fn address(behind_proxy: bool, request: &Request) -> IpAddr {
 }
 
 /// Whether a request comes from this machine itself: over loopback, with nothing in between that passes it on
-/// for somebody else. What is not known counts as another machine.
-pub fn at_machine(behind_proxy: bool, request: &Request) -> bool {
+/// for somebody else (a proxy must say that it does). What is not known counts as another machine.
+pub fn at_machine(request: &Request) -> bool {
     let ours = request.extensions().get::<Peer>().map(|peer| peer.address);
     let others = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let loopback = ours.or_else(others).is_some_and(|peer| peer.ip().to_canonical().is_loopback());
     let passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
-    loopback && !behind_proxy && !passed_on.iter().any(|name| request.headers().contains_key(*name))
+    loopback && !passed_on.iter().any(|name| request.headers().contains_key(*name))
 }
 
 /// From here on the body is JSON, has at most so many bytes, and never a long silence between them.

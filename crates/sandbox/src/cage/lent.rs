@@ -13,6 +13,8 @@ use crate::spec::Spec;
 
 /// How much of a script is read to find who runs it.
 const FIRST_LINE_BYTES_MAX: u64 = 512;
+/// How much of a script is read to find whom it starts.
+const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 /// What a command can have put back.
 const LENT_MAX: usize = 64;
 
@@ -50,22 +52,34 @@ impl Lent<'_> {
         if whole.is_absolute() && whole.exists() {
             return if whole.is_dir() { self.folder(whole) } else { self.file(whole) };
         }
+        self.shell(argument.as_bytes());
+    }
+
+    /// Programs that shell names by their whole path.
+    fn shell(&mut self, line: &[u8]) {
         let ends = |byte: &u8| byte.is_ascii_whitespace() || b";|&()<>'\"`$={}".contains(byte);
         let quote = |byte: &u8| b"'\"".contains(byte);
-        let line = argument.as_bytes();
         for word in line.split(ends).chain(line.split(quote)) {
             let path = Path::new(OsStr::from_bytes(word));
             let runs = |path: &Path| {
                 path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
             };
             if path.is_absolute() && runs(path) {
-                self.file(path);
+                self.program(path);
             }
         }
     }
 
-    /// A program with the folder around it, where the rest of it is. Where it is a link, both ends of it.
+    /// A program, and where it is a script, the programs that it names: wrappers start others.
     fn file(&mut self, path: &Path) {
+        self.program(path);
+        if let Some(text) = script(path) {
+            self.shell(&text);
+        }
+    }
+
+    /// A program with the folder around it, where the rest of it is. Where it is a link, both ends of it.
+    fn program(&mut self, path: &Path) {
         self.single(path);
         if let Ok(real) = path.canonicalize() {
             if let Some(interpreter) = interpreter(&real) {
@@ -104,6 +118,13 @@ impl Lent<'_> {
             self.found.push(place.to_owned());
         }
     }
+}
+
+/// The beginning of a script's text.
+fn script(path: &Path) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    std::fs::File::open(path).ok()?.take(SCRIPT_BYTES_MAX).read_to_end(&mut text).ok()?;
+    text.starts_with(b"#!").then_some(text)
 }
 
 /// Who runs a script.

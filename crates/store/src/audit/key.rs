@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** a key that others could have read is not used, not even to verify.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -20,6 +21,8 @@ const KEY_BYTES: usize = 32;
 const KEY_CHARS: usize = 2 * KEY_BYTES;
 /// A file that is longer is no key.
 const FILE_BYTES_MAX: u64 = 4096;
+/// How the name of a mark ends.
+const MARK_END: &str = ".mark";
 /// Characters of a key's name.
 const ID_CHARS: usize = 16;
 
@@ -86,6 +89,20 @@ impl KeyError {
     }
 }
 
+/// The marks beside a key: of each record that is signed with it, how long it was. A record that is replaced by an older
+/// one of the person's own needs its mark out of the way.
+pub fn marks(key: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (key.parent(), key.file_name().and_then(OsStr::to_str)) else {
+        return Vec::new();
+    };
+    let begins = format!("{name}.");
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let is_mark = |name: &OsStr| {
+        name.to_str().is_some_and(|name| name.starts_with(&begins) && name.ends_with(MARK_END))
+    };
+    entries.filter(|entry| is_mark(&entry.file_name())).map(|entry| entry.path()).collect()
+}
+
 impl Key {
     /// The key in this file, which must not lie in `log`, the folder of the audit.
     pub fn load(path: &Path, log: &Path) -> Result<Self, KeyError> {
@@ -128,7 +145,7 @@ impl Key {
             .finalize());
         id.truncate(ID_CHARS);
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{id}.mark"));
+        name.push(format!(".{id}{MARK_END}"));
         Self { mark: Some(path.with_file_name(name)), file: Some(path.to_owned()), ..self }
     }
 

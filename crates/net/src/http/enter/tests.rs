@@ -1,10 +1,11 @@
 //! Browsers at the gate: what a cookie opens, and what others can do with it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -49,7 +50,9 @@ impl House {
     }
 
     async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> Told {
+        let from_here = ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 50_000)));
         let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1");
+        request = request.extension(from_here);
         if !body.is_null() {
             request = request.header("content-type", "application/json");
         }
