@@ -112,8 +112,10 @@ impl Lent<'_> {
             folder.is_dir()
                 && self.private.iter().any(|private| folder.starts_with(private) && folder != private)
         };
+        // Packages of Node find each other in the folder that holds them all.
+        let packages = folder.ancestors().filter(|around| around.ends_with("node_modules")).last();
         let whole = folder.parent().filter(|parent| folder.ends_with("bin") && inside(parent));
-        let place = whole.unwrap_or(&folder);
+        let place = packages.or(whole).unwrap_or(&folder);
         if inside(place) {
             self.found.push(place.to_owned());
         }

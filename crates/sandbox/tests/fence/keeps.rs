@@ -317,6 +317,33 @@ async fn a_program_in_a_private_place_is_there_to_be_run_and_not_to_be_written()
     }
 }
 
+/// A wrapper starts another program, and a package of Node reads the ones beside it.
+#[tokio::test]
+async fn what_a_program_in_a_private_place_needs_is_there_too() {
+    let folder = tempfile::Builder::new().prefix("x y ü").tempdir_in("/tmp").unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let script = |path: &str, text: &str| {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let real = script("elsewhere/real", "echo real \"$@\"");
+    let wrapper = script("bin/wrapper", &format!("A=1 exec '{real}' \"$@\""));
+    let package = script(
+        "node_modules/a/dist/run",
+        "cat \"$(dirname \"$0\")/../../b/index\"; ls \"$(dirname \"$0\")/../../..\"",
+    );
+    fs::create_dir(folder.join("node_modules/b")).unwrap();
+    fs::write(folder.join("node_modules/b/index"), "beside\n").unwrap();
+    let space = Workspace::new();
+    let wrapped = space.exec(Mode::WorkspaceWrite, &wrapper, &["a"]).await.unwrap();
+    assert_eq!(wrapped.stdout, "real a\n", "{}", wrapped.stderr);
+    let found = space.exec(Mode::WorkspaceWrite, &package, &[]).await.unwrap();
+    assert_eq!(found.stdout, "beside\nnode_modules\n", "{}", found.stderr);
+}
+
 /// Folders below the workspace are opened too, and git looks into repositories inside of others.
 #[tokio::test]
 async fn protected_names_further_below_stay_as_they_are() {
