@@ -30,7 +30,7 @@ struct Package {
     probe: &'static [&'static str],
 }
 
-const PACKAGES: [Package; 6] = [
+const PACKAGES: [Package; 7] = [
     Package { name: "chromium", probe: &["chromium", "--version"] },
     Package { name: "gcc", probe: &["cc", "--version"] },
     Package { name: "git", probe: &["git", "--version"] },
@@ -40,6 +40,8 @@ const PACKAGES: [Package; 6] = [
         probe: &["sh", "-c", "command -v postgres || ls /usr/lib/postgresql/*/bin/postgres"],
     },
     Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
+    // What a command that is called harmless really does.
+    Package { name: "strace", probe: &["strace", "-V"] },
     Package { name: "tmux", probe: &["tmux", "-V"] },
 ];
 
