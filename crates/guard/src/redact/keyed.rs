@@ -5,7 +5,7 @@
 //! what stands behind it.
 
 use super::look::{Look, Run, Verdict};
-use super::shapes::{VALUE_BYTES_MAX, has_digit, has_lower, has_upper};
+use super::shapes::{VALUE_BYTES_MAX, has_lower, has_upper};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
@@ -215,6 +215,6 @@ fn is_path(value: &str) -> bool {
 fn is_type(value: &str) -> bool {
     value.len() < 16
         && value.starts_with(|first: char| first.is_ascii_uppercase())
-        && !has_digit(&value[value.len() - 1..])
+        && !value.ends_with(|last: char| last.is_ascii_digit())
         && value.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }

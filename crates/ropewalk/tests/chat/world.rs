@@ -64,7 +64,7 @@ impl World {
             self.variables().iter().map(|(name, value)| format!("{name}='{}'", value.display())).collect();
         // What is on the screen before and after is what the program must leave alone.
         let line = format!(
-            "echo before; env -i {} TERM=\"$TERM\" {} {arguments}; echo \"ended with $?\"; exec sleep 1000",
+            "echo before; env -i {} TERM=\"$TERM\" '{}' {arguments}; echo \"ended with $?\"; exec sleep 1000",
             variables.join(" "),
             env!("CARGO_BIN_EXE_ropewalk"),
         );
