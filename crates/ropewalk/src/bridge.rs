@@ -17,7 +17,7 @@ use net::bridge::{
 use net::hall::Hall;
 use net::native::{Desk, DeskParts, Extras};
 use net::{Metrics, Rules};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wire::Identity;
@@ -294,15 +294,34 @@ async fn drive(
     let said = Arc::new(Said::default());
     let house =
         House { registry: here.registry(), rules: here.rules(), identity: here.identity(), metrics: None };
+    // Before anybody is told that the bridge stands: whoever ends it then is to find it listening.
+    let signals = Signals::new(watched)?;
     let mut bridging = Bridging::start(wanted, &house, Some(session.clone()), said.teller())?;
     let outcome = tokio::select! {
         trouble = bridging.failed() => Err(trouble),
-        outcome = beside(options, here, folder, session, watched, &said) => outcome,
+        outcome = beside(options, here, folder, session, signals, &said) => outcome,
     };
     said.drawing(false);
     here.registry().shutdown().await;
     bridging.finish().await;
     outcome
+}
+
+/// What ends the bridge from outside.
+struct Signals {
+    terminate: Signal,
+    /// None where the client of `chat` reads the keys itself.
+    interrupt: Option<Signal>,
+}
+
+impl Signals {
+    fn new(watched: bool) -> Result<Self, Trouble> {
+        let install = |kind| {
+            signal(kind).map_err(|error| Trouble::failed("could not install signal handlers").because(error))
+        };
+        let interrupt = if watched { None } else { Some(install(SignalKind::interrupt())?) };
+        Ok(Self { terminate: install(SignalKind::terminate())?, interrupt })
+    }
 }
 
 /// What happens at this machine meanwhile: the client of `chat`, or nothing but waiting.
@@ -311,13 +330,11 @@ async fn beside(
     here: &Here,
     folder: &Path,
     session: SessionId,
-    watched: bool,
+    signals: Signals,
     said: &Said,
 ) -> Result<ExitCode, Trouble> {
-    let unheard = |error| Trouble::failed("signals cannot be heard").because(error);
-    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
-    if !watched {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
+    let Signals { mut terminate, interrupt } = signals;
+    if let Some(mut interrupt) = interrupt {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
