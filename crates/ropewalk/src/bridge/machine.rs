@@ -70,23 +70,34 @@ fn claim(folder: &Path, host: &str) -> io::Result<Claimed> {
     Err(io::Error::other("too many processes of this machine are bridged"))
 }
 
-/// The id in the file, made if there is none.
+/// The id in the file, made if there is none. An empty file is what a full disk or a kill leaves.
 fn kept(path: &Path) -> io::Result<String> {
-    let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(path);
-    match written {
-        Ok(mut file) => {
-            let id = fresh()?;
-            file.write_all(id.as_bytes())?;
-            return Ok(id);
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+    let lock = path.with_extension("lock");
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
+    lock.lock()?;
+    let mut text = String::new();
+    match File::open(path) {
+        Ok(file) => drop(file.take(256).read_to_string(&mut text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let mut text = String::new();
-    File::open(path)?.take(256).read_to_string(&mut text)?;
     let id = text.trim();
+    if id.is_empty() {
+        return make(path);
+    }
     let plain = id.len() == ID_BYTES * 2 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     if plain { Ok(id.to_owned()) } else { Err(io::Error::other("machine.id holds no id; remove it")) }
+}
+
+/// The file gets its name when it is whole.
+fn make(path: &Path) -> io::Result<String> {
+    let (id, unfinished) = (fresh()?, path.with_extension("part"));
+    let mut file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&unfinished)?;
+    file.write_all(id.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)?;
+    Ok(id)
 }
 
 fn fresh() -> io::Result<String> {
@@ -108,6 +119,10 @@ mod tests {
         let id = first.id.clone();
         drop(first);
         assert_eq!(claim(folder.path(), "laptop").unwrap().id, id);
+        fs::write(folder.path().join("machine.id"), "").unwrap();
+        let made_again = claim(folder.path(), "laptop").unwrap().id;
+        assert_eq!(made_again.len(), ID_BYTES * 2, "a file without an id gets one");
+        assert_eq!(claim(folder.path(), "laptop").unwrap().id, made_again);
         fs::write(folder.path().join("machine.id"), "../../etc").unwrap();
         assert!(claim(folder.path(), "laptop").is_err(), "what is no id is not sent anywhere");
     }
