@@ -212,3 +212,20 @@ async fn what_stands_in_the_log_beside_a_file_is_saved_too() {
     store::salvage(&damaged, &into).unwrap();
     assert_eq!(texts(&open(&into), "a").await.last().unwrap().1, "newest");
 }
+
+#[tokio::test]
+async fn what_a_killed_salvage_left_does_not_get_into_the_next_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions.db");
+    filled(&path).await;
+    let bytes = std::fs::read(&path).unwrap();
+    for end in ["", "-wal", "-journal"] {
+        std::fs::write(directory.path().join(format!("saved-0.db.part{end}")), "not finished").unwrap();
+    }
+    let (into, _) = salvage(directory.path(), &bytes, 0);
+    // One file, with nothing that belongs to it beside.
+    let names = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let of_it = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("saved-0");
+    assert_eq!(names.filter(of_it).collect::<Vec<_>>(), ["saved-0.db"]);
+    same(&path, &into).await;
+}

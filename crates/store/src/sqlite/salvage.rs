@@ -7,6 +7,7 @@
 mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use engine::SessionId;
@@ -18,6 +19,7 @@ use self::pages::{Cell, Field, Pages};
 use super::append::{self, write_state};
 use super::blob;
 use super::checksum::{self, EventColumns, StateColumns};
+use super::copy;
 use super::events::Log;
 use super::examine::damaged_ranges;
 use super::row::{Stored, sign_description};
@@ -41,9 +43,35 @@ pub fn salvage(damaged: &Path, into: &Path) -> Result<Vec<Salvaged>, String> {
         return Err(format!("{} exists already; choose another name with --into", into.display()));
     }
     let mut pages = Pages::open(damaged).map_err(|error| format!("{}: {error}", damaged.display()))?;
-    let mut connection = schema::open_for_writing(into, true).map_err(|fault| fault.to_string())?;
-    let saved = save(&mut pages, &mut connection);
+    // It gets its name when it is whole.
+    let unfinished = copy::beside(into);
+    remove_unfinished(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
+    let mut connection = schema::open_for_writing(&unfinished, true).map_err(|fault| fault.to_string())?;
+    let saved = save(&mut pages, &mut connection).and_then(|saved| {
+        // One file without a log beside it.
+        connection.execute_batch("PRAGMA journal_mode = DELETE")?;
+        connection.close().map_err(|(_, error)| error)?;
+        Ok(saved)
+    });
+    let saved = saved.map_err(|error| error.to_string()).and_then(|saved| {
+        let written = OpenOptions::new().write(true).open(&unfinished).and_then(|file| file.sync_all());
+        written.and_then(|()| fs::rename(&unfinished, into)).map_err(|error| error.to_string())?;
+        Ok(saved)
+    });
     saved.map_err(|error| format!("{}: {error}", into.display()))
+}
+
+/// What a salvage left that was killed.
+fn remove_unfinished(unfinished: &Path) -> std::io::Result<()> {
+    for end in ["", "-wal", "-shm", "-journal"] {
+        let mut name = unfinished.as_os_str().to_owned();
+        name.push(end);
+        match fs::remove_file(name) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 fn save(pages: &mut Pages, connection: &mut Connection) -> rusqlite::Result<Vec<Salvaged>> {
