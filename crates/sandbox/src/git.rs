@@ -49,13 +49,15 @@ const INCLUDES_MAX: usize = 5;
 /// Variables under which git, while it only shows something, runs none of the programs that a repository's
 /// settings can name under a name that is known. They hold in submodules too.
 pub fn git_looks_only() -> Vec<(OsString, OsString)> {
-    const SETTINGS: [(&str, &str); 14] = [
+    const SETTINGS: [(&str, &str); 15] = [
         ("core.fsmonitor", "false"),
         ("core.hooksPath", "/dev/null"),
         ("core.pager", "cat"),
         ("core.sshCommand", "false"),
         ("core.askPass", ""),
         ("core.alternateRefsCommand", "true"),
+        // Else `git diff` writes the index anew where a file was touched.
+        ("diff.autoRefreshIndex", "false"),
         ("credential.helper", ""),
         ("protocol.allow", "never"),
         ("log.showSignature", "false"),

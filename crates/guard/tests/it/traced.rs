@@ -104,7 +104,7 @@ impl Tracer {
             fs::write(here.join(name), "{\"one\": 1}\n").unwrap();
         }
         fs::write(here.join("x"), "#!/bin/sh\necho ran > made-by-x\n").unwrap();
-        tracer.plain("git init -q . && git add -A && git -c user.name=n -c user.email=e commit -qm first && chmod +x x");
+        tracer.plain("git init -q . && git add -A && git -c user.name=n -c user.email=e commit -qm first && chmod +x x && touch -d 2001-01-01 a");
         if !tracer.traces() {
             eprintln!("SKIPPED: strace cannot trace programs on this machine");
             return None;
@@ -124,7 +124,10 @@ impl Tracer {
         command
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("LC_ALL", "C.UTF-8")
-            .env("GIT_OPTIONAL_LOCKS", "0");
+            // As commands that only look are run (`sandbox::git_looks_only`).
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .envs([("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "diff.autoRefreshIndex")])
+            .env("GIT_CONFIG_VALUE_0", "false");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }

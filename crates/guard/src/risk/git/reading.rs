@@ -186,7 +186,7 @@ const BLAME: Harmless = Harmless {
 const DESCRIBE: Harmless = Harmless {
     short: "",
     valued: "",
-    long: &["all tags contains abbrev candidates exact-match long match exclude always first-parent dirty"],
+    long: &["all tags contains abbrev candidates exact-match long match exclude always first-parent"],
     operands_max: ANY,
 };
 
