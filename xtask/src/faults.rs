@@ -10,6 +10,7 @@ mod cli;
 mod cuts;
 mod damage;
 mod full;
+mod keeping;
 mod machine;
 mod otter;
 mod rest;

@@ -144,7 +144,12 @@ impl Peer {
         let option = options.iter().find(|option| option["kind"] == wanted);
         let option = option.with_context(|| format!("a permission request without a {wanted} option"))?;
         let outcome = json!({"outcome": {"outcome": "selected", "optionId": option["optionId"]}});
-        self.write(&json!({"jsonrpc": "2.0", "id": id, "result": outcome}))
+        self.respond(id, &outcome)
+    }
+
+    /// Answers a request of the server.
+    pub fn respond(&mut self, id: &Value, result: &Value) -> anyhow::Result<()> {
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "result": result}))
     }
 
     /// Ends the server as an editor does, by ending its input, and waits until it is gone.

@@ -28,6 +28,7 @@ mod pair;
 mod paths;
 mod permissions;
 mod pushes;
+mod restore;
 mod run;
 mod running;
 mod sandboxed;
@@ -63,6 +64,9 @@ fn main() -> ExitCode {
     if !command.draws() || !std::io::stderr().is_terminal() {
         logging::start(verbose, command.serves());
     }
+    if let Err(trouble) = restore::finish_before_start() {
+        return trouble.report(false);
+    }
     match carry_out(command) {
         Ok(code) => code,
         Err(error) => {
@@ -96,7 +100,7 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Models(command) => models::run(&command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Backup(options) => Ok(backup::run(&options)),
-        Command::Restore(options) => Ok(backup::run_restore(&options)),
+        Command::Restore(options) => Ok(restore::run(&options)),
         Command::Permissions(command) => Ok(permissions::run(&command)),
         Command::Mcp(command) => Ok(mcp::run(&command)),
         Command::Sandbox(command) => sandboxed::run(command),

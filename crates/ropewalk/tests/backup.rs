@@ -168,3 +168,47 @@ fn a_session_goes_on_whichever_of_its_events_is_damaged() {
     }
     assert!(tried >= 3, "{tried}");
 }
+
+/// A killed restore is one whose next step was not done. Here that step cannot be done.
+#[test]
+fn a_restore_that_was_interrupted_is_finished_by_the_next_command() {
+    let world = World::new();
+    let id = world.session("write a.txt: hello");
+    let (rules, settings) = (world.path("home/permissions.toml"), world.path("home/config.toml"));
+    fs::write(&rules, "deny = [\"read(secret.txt)\"]\n").unwrap();
+    fs::write(&settings, "approval = \"suggest\"\n").unwrap();
+    let file = world.path("all.backup");
+    let file = file.to_str().unwrap();
+    world.run(&["backup", file]).with(0);
+    fs::write(&rules, "deny = [\"read(other.txt)\"]\n").unwrap();
+    let later = world.session("write b.txt: later");
+
+    // A folder where a file belongs.
+    fs::remove_file(&settings).unwrap();
+    fs::create_dir_all(settings.join("in the way")).unwrap();
+    let stopped = world.run(&["restore", "--force", file]).with(1);
+    assert!(
+        stopped.err.contains("not restored yet") && stopped.err.contains("config.toml"),
+        "{}",
+        stopped.err
+    );
+    let refused = world.run(&["sessions", "list"]).with(1);
+    assert!(refused.err.contains("a restore was interrupted"), "{}", refused.err);
+    assert!(rules.is_file(), "rules are there at every moment");
+
+    fs::remove_dir_all(&settings).unwrap();
+    let shown = world.run(&["sessions", "list", "--all"]).with(0);
+    assert!(shown.err.contains("finished restoring"), "{}", shown.err);
+    assert!(shown.out.contains(&id[..8]) && !shown.out.contains(&later[..8]), "{}", shown.out);
+    assert!(fs::read_to_string(&rules).unwrap().contains("secret.txt"));
+    assert!(fs::read_to_string(&settings).unwrap().contains("suggest"));
+    world.run(&["audit", "verify"]).with(0);
+    let again = world.run(&["sessions", "list"]).with(0);
+    assert!(!again.err.contains("restor"), "{}", again.err);
+    let aside = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("before-restore-");
+    let asides = fs::read_dir(world.path("home")).unwrap().map(Result::unwrap).filter(aside);
+    let asides: Vec<_> = asides.map(|entry| entry.path()).collect();
+    assert_eq!(asides.len(), 1, "{asides:?}");
+    assert!(fs::read_to_string(asides[0].join("permissions.toml")).unwrap().contains("other.txt"));
+    assert!(asides[0].join("sessions.db").is_file() && asides[0].join("audit").is_dir());
+}

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use super::{cli, cuts, damage, full, rest};
+use super::{cli, cuts, damage, full, keeping, rest};
 use crate::command;
 use crate::random::Random;
 
@@ -97,9 +97,11 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     let (start, mut random) = (Instant::now(), Random::new(options.seed));
     let mut tallies = Vec::new();
     if options.kills > 0 {
-        // Of ten kills, five hit commands, two a server on standard input, two one over HTTP, one a pairing.
+        // Of ten kills, three hit commands that change sessions, two commands and answers that keep something, two
+        // a server on standard input, two one over HTTP, one a pairing.
         let tenth = options.kills / 10;
-        tallies.extend(cli::kills(&home.join("cli"), options.kills - 5 * tenth, &mut random)?);
+        tallies.extend(cli::kills(&home.join("cli"), options.kills - 7 * tenth, &mut random)?);
+        tallies.extend(keeping::kills(&home.join("keeping"), 2 * tenth, &mut random)?);
         tallies.push(cli::stdio(2 * tenth, options.seed)?);
         tallies.push(rest::kills(&home.join("rest"), 2 * tenth, &mut random)?);
         tallies.push(rest::pairing(&home.join("pairing"), tenth, &mut random)?);
