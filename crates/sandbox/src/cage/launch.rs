@@ -88,8 +88,6 @@ impl Launch {
         }
         self.limit(Resource::Core, 0)?;
         self.limit(Resource::Fsize, self.file_bytes_max)?;
-        // The supervisor counts and tells; this stops what grows faster than it counts.
-        self.limit(Resource::Nproc, self.processes_max + self.processes_max / 8 + 8)?;
         let files = getrlimit(Resource::Nofile);
         let soft = files.maximum.map_or(FILES_MAX, |maximum| maximum.min(FILES_MAX));
         start(setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: files.maximum }))
@@ -102,6 +100,9 @@ impl Launch {
     }
 
     fn fence(&self, scene: &Scene, channel: &Inside) -> Result<(), Trouble> {
+        // The supervisor counts and tells; this stops what grows faster than it counts. Inside the namespace only
+        // the command's own processes count: outside, all of the user's would.
+        self.limit(Resource::Nproc, self.processes_max + self.processes_max / 8 + 8)?;
         step("closing files", sys::close_all_but(&[channel.as_fd().as_raw_fd()]))?;
         step("dropping capabilities", sys::drop_capabilities())?;
         step("giving up new privileges", rustix::thread::set_no_new_privs(true).map_err(Into::into))?;
