@@ -639,6 +639,16 @@ async fn too_many_processes_end_the_command_and_it_says_so() {
     }
 }
 
+/// The kernel counts all processes of an ordinary user there, so a limit meant for one command stops it at once.
+#[tokio::test]
+async fn without_the_fence_the_kernels_process_limit_stays_as_it_is() {
+    let space = Workspace::new();
+    let line =
+        |limits: &str| limits.lines().find(|line| line.starts_with("Max processes")).unwrap().to_owned();
+    let outcome = run_in(&space, Mode::Off, "cat /proc/self/limits").await;
+    assert_eq!(line(&outcome.stdout), line(&fs::read_to_string("/proc/self/limits").unwrap()));
+}
+
 #[tokio::test]
 async fn the_probe_tries_what_the_fence_promises() {
     let space = Workspace::new();
