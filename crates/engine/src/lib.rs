@@ -58,7 +58,7 @@ pub use policy::{Ruling, decide};
 pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
 pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
-pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
+pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, Rules};
 pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{

@@ -558,6 +558,7 @@ impl Registry {
         let replay_from = observe_all(&mut session, self.store.as_ref(), &row.id).await?;
         effects.extend(session.recover());
         effects.extend(session.align(&row.cwd, row.title.as_ref()));
+        effects.extend(session.record_narrowed());
         effects.extend(session.leave_lost_mode());
         effects.extend(session.lower_approval());
         let spec =

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Event, SessionRow, Timestamp};
+use engine::{Body, Event, NoticeLevel, Origin, Seq, SessionRow, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::portable;
 use crate::timestamp::rfc3339;
+use crate::{portable, record};
 
 pub const SCHEMA: &str = "ropewalk.session/1";
 
@@ -111,7 +111,30 @@ impl Imported {
     pub(crate) fn take(&mut self, name: &str, text: &str) {
         match portable::decode(text) {
             Ok(event) => self.events.push(event),
-            Err(error) => self.warnings.push(format!("{name} is left out: {error}")),
+            Err(error) => self.leave_out(name, &error, decides(text)),
         }
     }
+
+    /// Leaves an event out and names it. In the place of one that may have decided what the agent may do stands a
+    /// notice, so that the session goes on as the stricter of what it may have been.
+    pub(crate) fn leave_out(&mut self, name: &str, reason: &dyn std::fmt::Display, decides: bool) {
+        let warning = format!("{name} is left out: {reason}");
+        if decides {
+            let at = self.events.last().map_or(Timestamp(0), |event| event.at);
+            let text = format!("A part of this session could not be imported ({warning}).");
+            let body = Body::Notice { level: NoticeLevel::Damage, text: text.into() };
+            let (seq, origin) = (Seq::START, Origin::Engine);
+            self.events.push(Event { seq, at, origin, turn: None, body, relayed: None });
+        }
+        self.warnings.push(warning);
+    }
+}
+
+/// Whether an event that cannot be read may have decided what the agent may do.
+fn decides(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Kind {
+        event_type: String,
+    }
+    serde_json::from_str::<Kind>(text).map_or(true, |named| record::decides(&named.event_type))
 }

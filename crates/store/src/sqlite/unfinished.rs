@@ -138,7 +138,7 @@ pub(super) fn copy(
     for item in items {
         let event = match item {
             Item::Event(event) => event,
-            Item::Damaged { from, upto, reason } => notice_of_damage(name, (from, upto), &reason, at),
+            Item::Damaged(damage) => notice_of_damage(name, &damage, at),
         };
         if event.seq.0 > source.last {
             return Ok(None);
