@@ -419,6 +419,32 @@ fn events_that_cannot_be_read_are_left_out_and_named() {
 }
 
 #[test]
+fn a_file_is_scanned_event_by_event_whatever_the_order_of_its_parts() {
+    use std::ops::ControlFlow;
+    let scanned = |text: &str, most: usize| {
+        let mut events = Vec::new();
+        let head = archive::scan(text.as_bytes(), &mut |event| {
+            events.push(event.to_owned());
+            if events.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        (head, events)
+    };
+    let written = archive::encode(&row(), &a_short_session(), NOW);
+    let (head, events) = scanned(&written.to_string(), usize::MAX);
+    let head = head.unwrap();
+    assert_eq!((head.schema.as_str(), head.title, head.cwd), (archive::SCHEMA, row().title, Some(row().cwd)));
+    let mut imported = archive::Imported::default();
+    events.iter().for_each(|event| imported.take("event", event));
+    assert_eq!(imported.events, archive::decode(&written.to_string()).unwrap().events);
+    let (head, events) = scanned(r#"{"events":[{"a":1},2],"more":{},"schema":"s","session":{}}"#, usize::MAX);
+    assert_eq!((head.unwrap().schema.as_str(), events.join(" ").as_str()), ("s", r#"{"a":1} 2"#));
+    assert_eq!(scanned(r#"{"events":[1,2,3]}"#, 2).1.len(), 2);
+    for broken in ["", "[]", r#"{"events":[1,2"#, r#"{"events":[1]}x"#, r#"{"events":5}"#] {
+        assert!(scanned(broken, usize::MAX).0.is_err(), "{broken}");
+    }
+}
+
+#[test]
 fn names_of_event_files_are_known_with_and_without_digits() {
     for (name, expected) in [
         ("event-000012-0123abcd.json", Some(12)),

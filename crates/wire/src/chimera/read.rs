@@ -66,6 +66,7 @@ pub fn read(summary: &Value, mut files: Vec<EventFile>) -> Imported {
         cwd: text("cwd").map(PathBuf::from),
         events: Vec::new(),
         warnings: gaps(&files),
+        at: Timestamp(0),
     };
     let run = text("run_id").unwrap_or("chimera").to_owned();
     let mut reader =
