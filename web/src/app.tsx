@@ -19,7 +19,7 @@ import { Knocks } from './settings/knocks'
 import { Boundary } from './ui/boundary'
 import { Help, useKeys } from './ui/keys'
 import { phone } from './ui/screen'
-import { ConnectionBanner, Toasts } from './ui/status'
+import { ConnectionBanner, FaultBanner, Toasts } from './ui/status'
 
 const Changes = lazy(() => import('./changes/changes'))
 const Settings = lazy(() => import('./settings/settings'))
@@ -46,6 +46,7 @@ export function App() {
     <>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.querySelector<HTMLElement>('textarea, a, button')?.focus() }}>To the content</a>
       <ConnectionBanner />
+      <FaultBanner />
       <Knocks />
       <div class={`frame at-${here.at}${isGuest.value ? ' alone-frame' : ''}`}>
         {!phone.value && !isGuest.value && <Rail />}

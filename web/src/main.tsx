@@ -10,6 +10,7 @@ import { App, arrival } from './app'
 import { takeArrival } from './hub/arrival'
 import { startBoard } from './lib/board'
 import { startTheme } from './lib/choices'
+import { startFaults } from './lib/faults'
 import { startFlush } from './lib/flush'
 import { startHub } from './lib/hub'
 import { startKeeping } from './lib/keep'
@@ -37,6 +38,7 @@ if (root) {
   startHub()
   startSealed(async () => (await import('./lib/seal-here')).SealsHere.load(ask))
   startBoard()
+  startFaults()
   startSessions()
   startOutbox()
   startGuests()

@@ -412,7 +412,7 @@ export type Told = { "on": "hello" } & Hello | { "on": "cards", cards: Array<Car
 /**
  * What continues the list, said the first time.
  */
-older: string | null, } | { "on": "view" } & View | { "on": "over", session: string, message: string, } | { "on": "devices", devices: Array<Device>, knocks: Array<Knock>, };
+older: string | null, } | { "on": "view" } & View | { "on": "faults", faults: Array<string>, } | { "on": "over", session: string, message: string, } | { "on": "devices", devices: Array<Device>, knocks: Array<Knock>, };
 
 export type Frame = Reply | Told;
 

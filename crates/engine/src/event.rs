@@ -510,6 +510,9 @@ pub enum NoticeLevel {
     Info,
     Warning,
     Error,
+    /// Stands in the place of events that cannot be read and may have decided what the agent may do: whoever
+    /// makes the session's state from the log takes the stricter side from here on.
+    Damage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

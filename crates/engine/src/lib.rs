@@ -56,9 +56,9 @@ pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
 pub use policy::{Ruling, decide};
 pub use redactor::{CONTEXT_BYTES, Cleaned, Redactor};
-pub use registry::{Follower, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
+pub use registry::{Follower, History, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
-pub use rules::{MemoryRules, Remembered, RuleEffect, RuleHit, Rules};
+pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, Rules};
 pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
@@ -66,8 +66,8 @@ pub use settings::{
     full_id, full_name,
 };
 pub use store::{
-    Batch, Claim, ListQuery, NewSession, POSITIONS_RESERVED, Page, SessionRow, Store, StoreError, StoreFault,
-    StoreResult,
+    Batch, Claim, EventSource, ListQuery, NewSession, POSITIONS_RESERVED, Page, SessionRow, Store,
+    StoreError, StoreFault, StoreResult,
 };
 pub use title::{first_words, is_hidden};
 pub use turns::Turns;

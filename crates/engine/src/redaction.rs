@@ -137,11 +137,18 @@ impl Redaction {
     }
 
     /// A whole history, without its secrets.
+    #[cfg(test)]
     pub(crate) fn history(mut self, events: Vec<Event>) -> Vec<Event> {
+        let last = events.last().map_or(Timestamp(0), |event| event.at);
+        let mut clean = self.history_piece(events);
+        clean.extend(self.history_rest(last));
+        clean
+    }
+
+    /// The next piece of a history, as much of it as can be let out.
+    pub(crate) fn history_piece(&mut self, events: Vec<Event>) -> Vec<Event> {
         let mut clean = Vec::with_capacity(events.len());
-        let mut last = Timestamp(0);
         for Event { seq, at, origin, turn, body, relayed } in events {
-            last = at;
             if relayed.is_some() {
                 let (held, Said { body, relayed }) = self.relayed(Said { body, relayed });
                 clean.extend(held.into_iter().map(|record| record.into_event(at)));
@@ -152,9 +159,14 @@ impl Redaction {
             let body = self.clean(&origin, turn, body);
             clean.extend(body.map(|body| Event { seq, at, origin, turn, body, relayed: None }));
         }
-        let rest = self.streams.iter_mut().filter_map(|stream| stream.let_rest_out(self.redactor.as_ref()));
-        clean.extend(rest.map(|record| record.into_event(last)));
         clean
+    }
+
+    /// What was held of a history that is over.
+    pub(crate) fn history_rest(&mut self, at: Timestamp) -> Vec<Event> {
+        let redactor = self.redactor.as_ref();
+        let rest = self.streams.iter_mut().filter_map(|stream| stream.let_rest_out(redactor));
+        rest.map(|record| record.into_event(at)).collect()
     }
 
     /// A text that is no event.

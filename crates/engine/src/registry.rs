@@ -4,6 +4,7 @@
 //! so close, delete and reload can never cross. A session that is evicted or idle for long only
 //! leaves memory; opening it again goes on from the store.
 
+mod history;
 mod secrets;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,9 @@ use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::APPROVAL;
 use crate::store::{Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreFault};
 use crate::task::{Task, TaskParts};
+
+pub use history::History;
+use history::Import;
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
@@ -340,21 +344,22 @@ impl Registry {
         title: Option<Arc<str>>,
         events: Vec<Event>,
     ) -> Result<SessionHandle, OpenError> {
+        self.import_from(wish, title, history::whole(events)).await
+    }
+
+    /// The same with events that come in pieces: few of them are in memory at once.
+    pub async fn import_from(
+        &self,
+        wish: Wish,
+        title: Option<Arc<str>>,
+        history: History,
+    ) -> Result<SessionHandle, OpenError> {
         let session = self.new_session(wish, None, title);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
-        // A time to come would keep the session on top of every list, and in memory for ever. One after
-        // the import would pass for something that happened here.
-        let now = session.created_at;
-        // What somebody else allowed elsewhere is not allowed here.
-        let is_grant =
-            |event: &Event| matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL);
-        let numbered = (Seq::START.next().0..)
-            .zip(self.without_secrets(events).into_iter().filter(|event| !is_grant(event)))
-            .map(|(seq, event)| Arc::new(Event { seq: Seq(seq), at: event.at.min(now), ..event.taken_in() }))
-            .collect();
-        let claim = self.store.import(session, numbered).await.map_err(OpenError::Store)?;
+        let source = Import::new(history, self.redactor.clone(), session.created_at);
+        let claim = self.store.import_from(session, Box::new(source)).await.map_err(OpenError::Store)?;
         self.start(seat, claim, Start::fresh(Vec::new())).await
     }
 
@@ -558,6 +563,7 @@ impl Registry {
         let replay_from = observe_all(&mut session, self.store.as_ref(), &row.id).await?;
         effects.extend(session.recover());
         effects.extend(session.align(&row.cwd, row.title.as_ref()));
+        effects.extend(session.record_narrowed());
         effects.extend(session.leave_lost_mode());
         effects.extend(session.lower_approval());
         let spec =

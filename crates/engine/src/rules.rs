@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::backend::BoxFuture;
 use crate::event::AskRequest;
 
+/// What a hit names as its rule where rules cannot be read. What is asked for this reason begins with it.
+pub const RULES_UNREADABLE: &str = "permission rules cannot be read, so every action is asked";
+
 /// What a rule does with a wish. The later ones win over the earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleEffect {
@@ -32,6 +35,14 @@ pub struct RuleHit {
 }
 
 impl RuleHit {
+    /// Why a wish is asked, if that is because rules cannot be read.
+    pub(crate) fn unreadable(&self, reason: &str) -> Option<Arc<str>> {
+        let stop = if reason.is_empty() { "" } else { ". " };
+        let why =
+            || format!("{RULES_UNREADABLE} ({}); run `ropewalk doctor`{stop}{reason}", self.source).into();
+        (*self.rule == *RULES_UNREADABLE).then(why)
+    }
+
     pub(crate) fn shown(&self) -> String {
         format!("{} ({})", self.rule, self.source)
     }

@@ -9,6 +9,7 @@
 //! **Invariant:** no input widens the sandbox; there is none to send.
 
 mod asks;
+mod damage;
 mod grants;
 #[cfg(test)]
 mod orders;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::damage::Narrowed;
 use self::grants::Grants;
 use crate::authority::{Forbidden, Standing};
 use crate::backend::Said;
@@ -338,6 +340,8 @@ pub struct Session {
     denials: BTreeMap<(Arc<str>, Arc<str>), u32>,
     /// What somebody who is not the owner at the machine answered for good: it holds here alone.
     grants: Grants,
+    /// What became stricter because a part of the log is lost, and was not chosen again since.
+    narrowed: Narrowed,
     /// The latest prompts that came as requests.
     prompts: Arc<Vec<Prompted>>,
     next_turn: u64,
@@ -390,6 +394,7 @@ impl Session {
             open_asks: BTreeMap::new(),
             denials: BTreeMap::new(),
             grants: Grants::default(),
+            narrowed: Narrowed::default(),
             prompts: Arc::default(),
             next_turn: 1,
             next_ask: 1,
@@ -462,8 +467,10 @@ impl Session {
                 self.next_ask = self.next_ask.max(ask.0.saturating_add(1));
             }
             Body::SettingChanged { id, value } => {
+                self.narrowed.chosen(id);
                 self.settings.set(Arc::clone(id), Arc::clone(value));
             }
+            Body::Notice { level: NoticeLevel::Damage, .. } => self.narrow(),
             Body::Offered { settings } => self.offered(settings),
             Body::Joined { extra, .. } => (self.joined, self.extra) = (true, extra.clone()),
             Body::Usage(usage) => {
@@ -490,7 +497,7 @@ impl Session {
             | Body::CancelRequested
             | Body::PolicyBlocked { .. }
             | Body::Commands { .. }
-            | Body::Notice { .. }
+            | Body::Notice { level: NoticeLevel::Info | NoticeLevel::Warning | NoticeLevel::Error, .. }
             | Body::Cleared
             | Body::Compacting { .. }
             | Body::Compacted { .. }

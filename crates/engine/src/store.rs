@@ -48,6 +48,20 @@ pub trait Store: Send + Sync + 'static {
     /// title if there is one.
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim>;
 
+    /// The same with events that come in pieces. If their source fails, there is no session.
+    fn import_from(&self, session: NewSession, mut source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
+        Box::pin(async move {
+            let mut events = Vec::new();
+            loop {
+                let piece = source.next().await.map_err(|reason| StoreError::Write { reason })?;
+                if piece.is_empty() {
+                    return self.import(session, events).await;
+                }
+                events.extend(piece);
+            }
+        })
+    }
+
     /// Removes a session and its events for good. Unknown ids are not an error: says what happened.
     /// Refused while a living owner elsewhere is in the middle of a turn.
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool>;
@@ -66,6 +80,12 @@ pub trait Store: Send + Sync + 'static {
     fn check(&self) -> BoxFuture<'_, Result<(), StoreFault>> {
         Box::pin(std::future::ready(Ok(())))
     }
+}
+
+/// Events that come in pieces, in order.
+pub trait EventSource: Send {
+    /// The next ones; none if that was all. The error says why there are no more although there should be.
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>>;
 }
 
 /// Why a store cannot be used, in parts: whoever may ask about readiness need not know where it is.

@@ -7,6 +7,7 @@
 
 mod board;
 mod connection;
+mod faults;
 mod feed;
 mod files;
 mod history;
@@ -33,6 +34,7 @@ use crate::handlers::Rules;
 pub(crate) use mirroring::Mirroring;
 
 use board::Board;
+use faults::Faults;
 use feed::Feeds;
 use requests::PromptLocks;
 
@@ -88,6 +90,7 @@ pub struct Desk {
     tasks: TaskTracker,
     stop: CancellationToken,
     feeds: Feeds,
+    faults: Faults,
     prompting: PromptLocks,
 }
 
@@ -106,6 +109,7 @@ impl Desk {
             tasks: parts.tasks,
             stop: parts.stop,
             feeds: Feeds::default(),
+            faults: Faults::default(),
             prompting: PromptLocks::default(),
         })
     }

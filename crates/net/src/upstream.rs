@@ -17,3 +17,4 @@ pub use external::{External, ExternalConfig, Patience, Place};
 pub use journal::{Journal, Notes};
 pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};
 pub use process::{Launch, LaunchError, Process, ProcessEnd, ProcessNews, environment};
+pub use seat::OutputLimits;

@@ -174,6 +174,7 @@ impl Chosen {
             greeting_file: Some(paths::agents()?.join(format!("{}.json", self.kept_as))),
             journal: journal.map(Arc::new),
             patience: Patience::default(),
+            output: guards.config.models.limits.output(),
         };
         let tasks = TaskTracker::new();
         let external = Arc::new(External::new(config, tasks.clone()));

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use engine::{
-    Batch, BoxFuture, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store,
-    StoreError, StoreFault, StoreResult,
+    Batch, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Seq, SessionId,
+    SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -196,7 +196,11 @@ impl Store for SqliteStore {
     }
 
     fn import(&self, session: NewSession, events: Vec<Arc<Event>>) -> StoreResult<'_, Claim> {
-        Box::pin(unfinished::import(self.writes.clone(), session, events))
+        self.import_from(session, Box::new(unfinished::Whole(events)))
+    }
+
+    fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
+        Box::pin(unfinished::import(self.writes.clone(), session, source))
     }
 
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {

@@ -74,7 +74,7 @@ async fn written(directory: &Path) -> Written {
 }
 
 fn is_damage(event: &Event) -> bool {
-    matches!(&event.body, Body::Notice { level: NoticeLevel::Error, text } if text.contains("damaged"))
+    matches!(&event.body, Body::Notice { level: NoticeLevel::Error | NoticeLevel::Damage, text } if text.contains("damaged"))
 }
 
 /// Compares what the store shows of a session with what was written. Answers how many events are lost.
@@ -300,6 +300,54 @@ async fn an_event_that_is_gone_is_missed() {
     change(&path, "UPDATE acp_session_events SET session = 99");
     let shown = texts(&open(&path), "s").await;
     assert!(shown.len() == 1 && shown[0].1.contains("events 1 to 4"), "{shown:?}");
+}
+
+/// Where the log may have lost a decision, as recovery and as everybody else reads it.
+async fn lost_decisions(path: &Path) -> (Vec<u64>, Vec<u64>) {
+    let store = open(path);
+    let lost = |events: Vec<Arc<Event>>| {
+        let is_lost =
+            |event: &&Arc<Event>| matches!(event.body, Body::Notice { level: NoticeLevel::Damage, .. });
+        events.iter().filter(is_lost).map(|event| event.seq.0).collect()
+    };
+    let outline = store.read(&session_id("s"), Seq::START, Page::OUTLINE).await.unwrap();
+    (lost(outline), lost(all_events(&store, "s").await.unwrap()))
+}
+
+#[tokio::test]
+async fn an_event_that_may_have_been_a_decision_is_missed_by_recovery_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions.db");
+    let store = open(&path);
+    let claim = store.create(new_session("s")).await.unwrap();
+    let approval = Body::SettingChanged { id: "approval".into(), value: "suggest".into() };
+    let first = vec![Body::TurnStarted, text("a"), approval.clone(), text("b")];
+    append(&store, &claim, 1, first).await.unwrap();
+    append(&store, &claim, 40, vec![text("c"), approval, text("d")]).await.unwrap();
+    drop(store);
+    for (change_made, expected) in [
+        ("UPDATE acp_session_events SET body = replace(body, 'suggest', 'saggest') WHERE seq = 3", vec![3]),
+        ("UPDATE acp_session_events SET kind = 'setting_chbnged' WHERE seq = 3", vec![3]),
+        ("UPDATE acp_session_events SET at = at + 1 WHERE seq IN (3, 41)", vec![3, 41]),
+        ("DELETE FROM acp_session_events WHERE seq = 3", vec![3]),
+        ("DELETE FROM acp_session_events WHERE seq = 41", vec![41]),
+        ("DELETE FROM acp_session_events WHERE seq >= 41", vec![42]),
+        // It is gone, so nobody knows what it was.
+        ("DELETE FROM acp_session_events WHERE seq = 4", vec![4]),
+        ("DELETE FROM acp_session_events WHERE seq = 42", vec![42]),
+        // Its kind can be read: it decided nothing.
+        ("UPDATE acp_session_events SET body = replace(body, 'b', 'x') WHERE seq = 4", Vec::new()),
+        ("UPDATE acp_session_events SET at = at + 1 WHERE seq = 1", Vec::new()),
+        (
+            "UPDATE acp_session_events SET at = at + 1 WHERE seq = 4; DELETE FROM acp_session_events WHERE seq = 41",
+            vec![41],
+        ),
+    ] {
+        let changed = directory.path().join("changed.db");
+        std::fs::copy(&path, &changed).unwrap();
+        change(&changed, change_made);
+        assert_eq!(lost_decisions(&changed).await, (expected.clone(), expected), "{change_made}");
+    }
 }
 
 #[tokio::test]

@@ -81,6 +81,8 @@ pub struct App {
     pub now: u64,
     pub connection: Connection,
     pub hello: Option<Hello>,
+    /// What is wrong with the machine.
+    pub faults: Vec<String>,
     /// What the server's clock is ahead of ours.
     skew: i64,
     pub cards: Vec<Card>,
@@ -175,6 +177,7 @@ impl App {
             now: 0,
             connection: Connection::Connecting,
             hello: None,
+            faults: Vec::new(),
             skew: 0,
             cards: Vec::new(),
             stage: Stage::Opening(opening),

@@ -1,5 +1,6 @@
 //! The screen, drawn from what the app is. Nothing is decided here.
 
+pub mod faults;
 mod header;
 mod help;
 mod hint;
@@ -24,6 +25,7 @@ use crate::wrap::cut;
 pub fn draw(app: &App, buffer: &mut Buffer) -> Option<(u16, u16)> {
     let areas = app.areas;
     header::draw(app, areas.header, buffer);
+    put(&faults::lines(app, usize::from(areas.faults.width)), areas.faults, buffer);
     if app.help {
         help::draw(app, areas.transcript, buffer);
     } else if let Some(picker) = &app.picker {

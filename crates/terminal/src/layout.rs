@@ -8,12 +8,14 @@ use crate::offers::SHOWN_MAX;
 
 const COMPOSER_LINES_MAX: usize = 6;
 const QUEUE_LINES_MAX: usize = 3;
+const FAULT_LINES_MAX: usize = 6;
 /// A lower screen has one line of header.
 const LOW: u16 = 14;
 
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Areas {
     pub header: Rect,
+    pub faults: Rect,
     pub transcript: Rect,
     pub plan: Rect,
     pub queue: Rect,
@@ -34,7 +36,9 @@ impl Areas {
         let composer =
             if app.picker.is_some() { 0 } else { fit(text.clamp(1, COMPOSER_LINES_MAX), height / 3) };
         let rule = u16::from(composer > 0);
-        let mut left = height.saturating_sub(header + hint + composer + rule + 1);
+        let faults = draw::faults::lines(app, usize::from(width)).len().min(FAULT_LINES_MAX);
+        let faults = fit(faults, height / 3);
+        let mut left = height.saturating_sub(header + faults + hint + composer + rule + 1);
         let mut take = |wanted: usize, most: u16| {
             let taken = if alone { 0 } else { fit(wanted, most.min(left)) };
             left -= taken;
@@ -53,6 +57,7 @@ impl Areas {
         };
         Self {
             header: next(header),
+            faults: next(faults),
             transcript: next(transcript),
             plan: next(plan),
             queue: next(queue),

@@ -231,6 +231,11 @@ impl<'a> Lines<'a> {
                 Told::Over { session, message } => {
                     (self.session.as_ref() == Some(&session)).then(|| LineEnd::Gone(one_line(&message)))
                 }
+                Told::Faults { faults } => {
+                    let said = faults.iter().map(|fault| Put::bad(one_line(fault))).collect();
+                    self.put_all(said).await;
+                    None
+                }
                 Told::Devices { .. } => None,
             },
         }

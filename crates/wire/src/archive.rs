@@ -1,15 +1,19 @@
 //! A whole session in one JSON object: what `sessions export` writes and `sessions import` reads.
 
+use std::fmt;
+use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{Event, SessionRow, Timestamp};
+use engine::{Body, Event, NoticeLevel, Origin, Seq, SessionRow, Timestamp};
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::portable;
 use crate::timestamp::rfc3339;
+use crate::{portable, record};
 
 pub const SCHEMA: &str = "ropewalk.session/1";
 
@@ -21,6 +25,16 @@ pub struct Imported {
     pub events: Vec<Event>,
     /// What was left out, and why.
     pub warnings: Vec<String>,
+    /// When the last event happened that is not in `events` any more.
+    pub at: Timestamp,
+}
+
+/// What a file says besides its events.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Head {
+    pub schema: String,
+    pub title: Option<Arc<str>>,
+    pub cwd: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,15 +94,6 @@ pub fn status(row: &SessionRow) -> &'static str {
     if row.busy { "running" } else { "idle" }
 }
 
-/// The schema that a JSON text says it follows.
-pub fn schema_of(text: &str) -> Result<String, ArchiveError> {
-    #[derive(Deserialize)]
-    struct Named {
-        schema: String,
-    }
-    serde_json::from_str(text).map(|named: Named| named.schema).map_err(ArchiveError::Malformed)
-}
-
 /// Reads an export of ours. An event that cannot be read is left out and named.
 pub fn decode(text: &str) -> Result<Imported, ArchiveError> {
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(ArchiveError::Malformed)?;
@@ -106,12 +111,118 @@ pub fn decode(text: &str) -> Result<Imported, ArchiveError> {
     Ok(imported)
 }
 
+/// Reads a file from its beginning to its end with one event in memory, and hands each to `each`, as it is
+/// written. Ends where `each` says so.
+pub fn scan(source: impl Read, each: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<Head, ArchiveError> {
+    let mut reader = serde_json::Deserializer::from_reader(source);
+    let mut scanning = Scanning { head: Head::default(), each, stopped: false };
+    let scanned = Scan(&mut scanning).deserialize(&mut reader).and_then(|()| reader.end());
+    match scanned {
+        Err(error) if !scanning.stopped => Err(ArchiveError::Malformed(error)),
+        Ok(()) | Err(_) => Ok(scanning.head),
+    }
+}
+
+struct Scanning<'a> {
+    head: Head,
+    each: &'a mut dyn FnMut(&str) -> ControlFlow<()>,
+    stopped: bool,
+}
+
+/// The object that a file is.
+struct Scan<'a, 'b>(&'a mut Scanning<'b>);
+
+impl<'de> DeserializeSeed<'de> for Scan<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Scan<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an exported session")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "schema" => self.0.head.schema = map.next_value()?,
+                "session" => {
+                    let SessionPart { title, cwd } = map.next_value()?;
+                    (self.0.head.title, self.0.head.cwd) = (title.map(Into::into), cwd);
+                }
+                "events" => map.next_value_seed(ScanEvents(self.0))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct ScanEvents<'a, 'b>(&'a mut Scanning<'b>);
+
+impl<'de> DeserializeSeed<'de> for ScanEvents<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ScanEvents<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of events")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
+        while let Some(raw) = list.next_element::<Box<RawValue>>()? {
+            if (self.0.each)(raw.get()).is_break() {
+                self.0.stopped = true;
+                return Err(S::Error::custom("it was not read to its end"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Imported {
     /// Takes an event in its portable form, or leaves it out with a warning.
-    pub(crate) fn take(&mut self, name: &str, text: &str) {
+    pub fn take(&mut self, name: &str, text: &str) {
         match portable::decode(text) {
-            Ok(event) => self.events.push(event),
-            Err(error) => self.warnings.push(format!("{name} is left out: {error}")),
+            Ok(event) => {
+                self.at = event.at;
+                self.events.push(event);
+            }
+            Err(error) => self.leave_out(name, &error, decides(text)),
         }
     }
+
+    /// Leaves an event out and names it. In the place of one that may have decided what the agent may do stands a
+    /// notice, so that the session goes on as the stricter of what it may have been.
+    pub(crate) fn leave_out(&mut self, name: &str, reason: &dyn std::fmt::Display, decides: bool) {
+        let warning = format!("{name} is left out: {reason}");
+        if decides {
+            let at = self.events.last().map_or(self.at, |event| event.at);
+            let text = format!("A part of this session could not be imported ({warning}).");
+            let body = Body::Notice { level: NoticeLevel::Damage, text: text.into() };
+            let (seq, origin) = (Seq::START, Origin::Engine);
+            self.events.push(Event { seq, at, origin, turn: None, body, relayed: None });
+        }
+        self.warnings.push(warning);
+    }
+}
+
+/// Whether an event that cannot be read may have decided what the agent may do.
+fn decides(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Kind {
+        event_type: String,
+    }
+    serde_json::from_str::<Kind>(text).map_or(true, |named| record::decides(&named.event_type))
 }

@@ -91,7 +91,7 @@ pub(crate) fn put_row(out: &mut String, row: &Row) {
             let class = match level {
                 NoticeLevel::Info => "note",
                 NoticeLevel::Warning => "note warning",
-                NoticeLevel::Error => "note error",
+                NoticeLevel::Error | NoticeLevel::Damage => "note error",
             };
             out.push_str(&format!("<p class=\"{class}\">{}</p>\n", escape(text)));
         }

@@ -64,7 +64,7 @@ pub(crate) fn put_row(out: &mut String, row: &Row, full: bool) {
             let word = match level {
                 NoticeLevel::Info => "note",
                 NoticeLevel::Warning => "warning",
-                NoticeLevel::Error => "error",
+                NoticeLevel::Error | NoticeLevel::Damage => "error",
             };
             indent(out, &format!("{word}: {text}"), "  ");
         }

@@ -92,6 +92,37 @@ pub fn kind(body: &Body) -> &'static str {
     }
 }
 
+/// Whether the loss of an event of this kind may leave the agent with more than it was allowed: settings, answers
+/// and what they were about. A kind that cannot be read may have been any.
+pub fn decides(kind: &str) -> bool {
+    !matches!(
+        kind,
+        "turn_queued"
+            | "turn_started"
+            | "user_message"
+            | "text"
+            | "thought"
+            | "plan"
+            | "tool_started"
+            | "tool_output"
+            | "tool_terminal"
+            | "tool_changed"
+            | "tool_ended"
+            | "file_edited"
+            | "file_shown"
+            | "cancel_requested"
+            | "policy_blocked"
+            | "usage"
+            | "commands"
+            | "title"
+            | "cleared"
+            | "compacting"
+            | "compacted"
+            | "foreign"
+            | "turn_ended"
+    )
+}
+
 /// Appends the body's JSON to `out`. The error is only there for the day a body holds something that
 /// JSON cannot express.
 pub fn encode(body: &Body, keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {

@@ -311,6 +311,26 @@ fn a_question_is_a_choice_of_options_where_there_are_no_forms() {
     "#]].assert_eq(&(ask(&["red", "green"], false) + &ask(&[], true)));
 }
 
+/// Editors show what is in the request, so it stands there; in the words of another agent too.
+#[test]
+fn a_request_that_is_asked_because_rules_cannot_be_read_says_so() {
+    let reason = format!("{} (~/permissions.toml: line 2 is not TOML)", engine::RULES_UNREADABLE);
+    let request =
+        AskRequest { reason: reason.as_str().into(), ..AskRequest::new("shell", "ls", ToolClass::Execute) };
+    let params = r#"{"sessionId":"x","toolCall":{"toolCallId":"t","content":[{"type":"content","content":{"type":"text","text":"theirs"}}]},"options":[]}"#;
+    let foreign = |params: &str| {
+        let foreign = engine::ForeignAsk { options: Vec::new(), params: Opaque(params.into()) };
+        AskRequest { foreign: Some(Box::new(foreign)), ..request.clone() }
+    };
+    let bare = foreign(r#"{"sessionId":"x","toolCall":{"toolCallId":"t"},"options":[]}"#);
+    for request in [request.clone(), foreign(params), bare] {
+        let mut out = Vec::new();
+        updates(ClientAbilities::default()).ask(AskId(1), &request).write(&RpcId::number(7), &mut out);
+        let value: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(value["params"]["toolCall"]["content"][0]["content"]["text"], reason, "{value}");
+    }
+}
+
 #[test]
 fn what_another_agent_sent_stays_on_one_line() {
     let payload = "{\"sessionUpdate\":\"new_thing\",\r\n \"_meta\":{\"x\":[1,\n2]},\"text\":\"a\\nb\"}";

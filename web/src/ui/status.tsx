@@ -2,6 +2,8 @@
 
 import { useLayoutEffect, useRef } from 'preact/hooks'
 import { cards } from '../lib/board'
+import { faults } from '../lib/faults'
+import { visible } from '../lib/hidden'
 import { hello, outdated, reconnectNow, state } from '../lib/line'
 import { dismiss, toasts } from '../lib/toast'
 import { clock, now } from '../lib/words'
@@ -30,6 +32,11 @@ export function ConnectionBanner() {
       <button type="button" onClick={reconnectNow}>Now</button>
     </p>
   )
+}
+
+/** A line above everything for each thing that is wrong with the machine. */
+export function FaultBanner() {
+  return <div role="alert">{faults.value.map((fault) => <p key={fault} class="banner bad">{visible(fault)}</p>)}</div>
 }
 
 /** Words beside the dot, so that it is never the colour alone. */

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use super::Registry;
 use crate::backend::ForeignError;
 use crate::content::Opaque;
-use crate::event::Event;
-use crate::redaction::Redaction;
 use crate::title::plain_title;
 
 impl Registry {
@@ -39,12 +37,5 @@ impl Registry {
     fn json_without_secrets(&self, json: Opaque) -> Opaque {
         let clean = self.redactor.as_ref().and_then(|redactor| redactor.redact_json(&json.0));
         clean.map_or(json, |clean| Opaque(clean.into()))
-    }
-
-    pub(super) fn without_secrets(&self, events: Vec<Event>) -> Vec<Event> {
-        match &self.redactor {
-            Some(redactor) => Redaction::new(Arc::clone(redactor)).history(events),
-            None => events,
-        }
     }
 }

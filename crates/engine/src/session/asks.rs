@@ -85,7 +85,7 @@ impl Session {
         &mut self,
         turn: TurnId,
         origin: Origin,
-        request: Box<AskRequest>,
+        mut request: Box<AskRequest>,
         hit: Option<&RuleHit>,
         effects: &mut Vec<Effect>,
     ) {
@@ -95,6 +95,9 @@ impl Session {
         let (resolution, by) = match self.ruling(&request, hit) {
             _ if self.cancelling() => (Resolution::Cancelled, Resolver::Engine),
             Ruling::Ask => {
+                if let Some(reason) = hit.and_then(|hit| hit.unreadable(&request.reason)) {
+                    request.reason = reason;
+                }
                 self.record(origin, Some(turn), Body::Asked { ask, request }, effects);
                 effects.push(Effect::Wait { ask });
                 return;

@@ -6,15 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{AskRequest, RuleEffect, RuleHit};
+use engine::{AskRequest, RULES_UNREADABLE, RuleEffect, RuleHit};
 
 use super::chimera::ChimeraFile;
 use super::rule::{Match, Rule};
 use super::wish::Wish;
 use super::zeph::ZephFile;
-
-/// What stands in the place of a rule where rules cannot be read.
-const UNREADABLE: &str = "the rules cannot be read, so everything is asked";
 
 /// Everything that holds in one folder, ready to be asked.
 pub(super) struct View {
@@ -54,7 +51,7 @@ impl View {
         hits.extend(self.unsure(&wish));
         hits.extend(self.damage.iter().map(|source| RuleHit {
             effect: RuleEffect::Ask,
-            rule: UNREADABLE.into(),
+            rule: RULES_UNREADABLE.into(),
             source: Arc::clone(source),
             exact: false,
             consent: false,

@@ -63,6 +63,11 @@ impl TrustFile {
         };
         let Ok(document) = Document::parse(text.as_str()) else { return unusable("it is not TOML") };
         let tables = document.get("server").and_then(Item::as_array_of_tables);
+        // A rule that was carried over is not carried over again, so that consent that was taken back stays so.
+        let is_list = |item: &Item| item.as_array().is_some_and(|list| list.iter().all(Value::is_str));
+        if document.get("carried_over").is_some_and(|item| !is_list(item)) {
+            return unusable("carried_over is not a list of rules");
+        }
         let carried = document.get("carried_over").and_then(Item::as_array);
         Self {
             warnings: Vec::new(),

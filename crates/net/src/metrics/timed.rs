@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Batch, BoxFuture, Claim, Epoch, Event, ListQuery, NewSession, Page, Seq, SessionId, SessionRow, Store,
-    StoreFault, StoreResult,
+    Batch, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Seq, SessionId,
+    SessionRow, Store, StoreFault, StoreResult,
 };
 
 use super::Metrics;
@@ -60,6 +60,20 @@ impl Store for Timed {
             let began = Instant::now();
             let outcome = self.store.import(session, events).await;
             self.metrics.appended(count, began.elapsed(), outcome.is_ok());
+            outcome
+        })
+    }
+
+    fn import_from(&self, session: NewSession, source: Box<dyn EventSource>) -> StoreResult<'_, Claim> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let outcome = self.store.import_from(session, source).await;
+            let count = outcome.as_ref().map_or(0, |claim| claim.row.last_seq.0);
+            self.metrics.appended(
+                usize::try_from(count).unwrap_or(usize::MAX),
+                began.elapsed(),
+                outcome.is_ok(),
+            );
             outcome
         })
     }

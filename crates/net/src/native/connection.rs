@@ -15,7 +15,7 @@ use wire::native::{Answered, Envelope, Frame, Hello, Reply, Request, Role, Told,
 use super::table::Table;
 use super::watching::Watching;
 use super::wrong::{bad, busy};
-use super::{Desk, roles, surface};
+use super::{Desk, faults, roles, surface};
 use crate::hall::{Seat, Visitor};
 
 /// Sessions that one client may watch at once.
@@ -85,6 +85,8 @@ impl Connection {
         }
         let table = Table::new(Arc::clone(&self.desk), Arc::clone(&self.visitor), self.frames.clone());
         drop(self.start(self.over.clone(), table.run()));
+        let (desk, visitor) = (Arc::clone(&self.desk), Arc::clone(&self.visitor));
+        drop(self.start(self.over.clone(), faults::tell(desk, visitor, self.frames.clone())));
         if self.visitor.role == Role::Owner {
             let (desk, visitor) = (Arc::clone(&self.desk), Arc::clone(&self.visitor));
             drop(self.start(self.over.clone(), devices(desk, visitor, self.frames.clone())));

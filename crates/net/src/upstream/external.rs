@@ -22,7 +22,7 @@ use super::crew::Held;
 use super::journal::Journal;
 use super::peer::{PeerError, Terms};
 use super::pool::Pool;
-use super::seat::Seat;
+use super::seat::{OutputLimits, Seat};
 
 /// What a policy is made from: the working folder and further ones.
 pub type Place = Arc<dyn Fn(&Path, &[PathBuf]) -> Policy + Send + Sync>;
@@ -56,6 +56,8 @@ pub struct ExternalConfig {
     /// Where everything that it says is noted.
     pub journal: Option<Arc<Journal>>,
     pub patience: Patience,
+    /// How much it may say.
+    pub output: OutputLimits,
 }
 
 /// How long the agent is waited for.

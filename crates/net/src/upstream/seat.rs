@@ -4,6 +4,7 @@
 //! name if the agent can bring it back, else as a new one that is told the conversation so far. What the
 //! agent says is taken by one task, in order: into the running turn, or beside it.
 
+mod budget;
 mod join;
 mod turn;
 
@@ -18,7 +19,7 @@ use engine::{
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wire::RpcId;
@@ -29,7 +30,10 @@ use super::crew::{Crew, Inbox, Told};
 use super::desk::{Desk, DeskSpec, Grant};
 use super::external::{Shared, failed, foreign, raw};
 use super::peer::{Answered, Noise, Remote, Terms};
+use budget::{Budget, Overrun};
 use join::When;
+
+pub use budget::OutputLimits;
 
 /// Messages outside turns are numbered apart from those of turns.
 const BESIDE: u64 = 1 << 62;
@@ -38,6 +42,8 @@ const REQUESTS_MAX: usize = 128;
 /// What these may amount to, in pieces of a KiB.
 const REQUEST_PIECES_MAX: usize = 64 << 10;
 const PIECE_BYTES: usize = 1 << 10;
+/// What a request counts for besides its parameters.
+const REQUEST_BYTES: usize = 256;
 /// What is larger stands in the log before the next thing is heard, so that few of its kind are in memory.
 const LARGE_BYTES: usize = 1 << 20;
 
@@ -55,11 +61,16 @@ pub(super) struct Seat {
     pieces: Arc<Semaphore>,
     /// Cancelled when nobody needs the session any more.
     closed: CancellationToken,
+    /// Rings when the running turn has said too much.
+    overran: Notify,
 }
 
-#[derive(Default)]
 struct State {
     joined: Option<Arc<Joined>>,
+    /// What the turn, and what comes after it, may still say.
+    budget: Budget,
+    /// Why nothing is written any more of what the agent says, until the next prompt.
+    overrun: Option<Overrun>,
     turn: Option<TurnContext>,
     /// What was heard of the agent's session so far.
     hearing: Hearing,
@@ -73,6 +84,23 @@ struct State {
     titled: bool,
     /// How much of the terminals is known to whoever looks.
     shown: HashMap<TerminalId, usize>,
+}
+
+impl State {
+    fn new(limits: OutputLimits) -> Self {
+        Self {
+            joined: None,
+            budget: Budget::new(limits),
+            overrun: None,
+            turn: None,
+            hearing: Hearing::default(),
+            untold: false,
+            heard: None,
+            beside: 0,
+            titled: false,
+            shown: HashMap::new(),
+        }
+    }
 }
 
 /// Something that the agent wants, and the turn in which it wants it.
@@ -103,7 +131,7 @@ impl Seat {
             limits: config.limits,
             editor_terminal: config.editor_terminal,
         });
-        let (state, joining) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (state, joining) = (Mutex::new(State::new(config.output)), tokio::sync::Mutex::default());
         let (requests, pieces) = (Semaphore::new(REQUESTS_MAX), Semaphore::new(REQUEST_PIECES_MAX));
         Arc::new_cyclic(|me| Self {
             shared,
@@ -116,6 +144,7 @@ impl Seat {
             requests: Arc::new(requests),
             pieces: Arc::new(pieces),
             closed: CancellationToken::new(),
+            overran: Notify::new(),
         })
     }
 
@@ -157,6 +186,12 @@ impl Seat {
                     self.emit(body).await;
                 }
                 Told::Request { id, method, params } => {
+                    if let Err(overrun) = self.count_bytes(large_of(params.as_deref())).await {
+                        let refused = Remote::new(-32000, overrun.of(self.name()));
+                        // An agent that is gone waits for no answer.
+                        joined.crew.peer().refuse(&id, &refused).await.ok();
+                        continue;
+                    }
                     self.requested(&joined, Request { id, method, params, turn: self.running() }).await;
                 }
                 Told::Answered(answered) => self.answered(answered).await,
@@ -222,6 +257,9 @@ impl Seat {
             if let Body::Title { .. } = heard.said.body {
                 self.state().titled = true;
             }
+            if !self.may_say(&heard.said).await {
+                continue;
+            }
             // A session that is gone needs to be told nothing.
             match (&turn, heard.within) {
                 (Some(turn), Some(call)) => turn.within(call).emit(heard.said).await.ok(),
@@ -249,12 +287,42 @@ impl Seat {
         self.emit(Body::Notice { level, text: text.into() }).await;
     }
 
+    /// Counts what the agent says. Says whether it is still to be written down.
+    async fn may_say(&self, said: &Said) -> bool {
+        let counted = self.state().budget.take(said);
+        self.within_budget(counted).await.is_ok()
+    }
+
+    /// The same for what is written down in other words.
+    async fn count_bytes(&self, bytes: usize) -> Result<(), Overrun> {
+        let counted = self.state().budget.take_bytes(bytes);
+        self.within_budget(counted).await
+    }
+
+    /// What is too much is said once: by the turn, or here if none runs.
+    async fn within_budget(&self, counted: Result<(), Overrun>) -> Result<(), Overrun> {
+        let Err(overrun) = counted else { return Ok(()) };
+        let is_known = self.state().overrun.replace(overrun.clone()).is_some();
+        if !is_known && self.running().is_some() {
+            self.overran.notify_one();
+        } else if !is_known {
+            let text = overrun.of(self.name()).into();
+            // A session that is gone needs to be told nothing.
+            self.context.emit(Body::Notice { level: NoticeLevel::Warning, text }).await.ok();
+        }
+        Err(overrun)
+    }
+
     /// Into the running turn, or beside it.
     async fn emit(&self, body: Body) {
+        let said = Said::from(body);
+        if !self.may_say(&said).await {
+            return;
+        }
         // A session that is gone needs to be told nothing.
         match self.running() {
-            Some(turn) => turn.emit(body).await.ok(),
-            None => self.context.emit(body).await.ok(),
+            Some(turn) => turn.emit(said).await.ok(),
+            None => self.context.emit(said).await.ok(),
         };
     }
 
@@ -316,7 +384,9 @@ impl Seat {
             let text = output.text.get(seen..).filter(|text| !text.is_empty());
             text.map(|text| Body::ToolOutput { call, stream: OutputStream::Stdout, text: text.into() })
         };
-        if let Some(said) = said {
+        if let Some(said) = said.map(Said::from)
+            && self.may_say(&said).await
+        {
             // A session that is gone needs to be told nothing.
             turn.emit(said).await.ok();
         }
@@ -419,6 +489,11 @@ impl Seat {
             Err(error) => Err(Remote::new(-32603, error.to_string())),
         }
     }
+}
+
+/// What a request leaves in the log, at least: its question and the answer to it.
+fn large_of(params: Option<&RawValue>) -> usize {
+    params.map_or(0, |params| params.get().len()) + REQUEST_BYTES
 }
 
 /// A tool call outside a turn has no turn to end with, so it is only shown.

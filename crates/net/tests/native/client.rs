@@ -90,6 +90,7 @@ pub struct Client {
     pub hello: Hello,
     pub cards: HashMap<String, Card>,
     pub older: Option<String>,
+    pub faults: Vec<String>,
     pub sessions: HashMap<String, Shown>,
     replies: HashMap<u64, Reply>,
 }
@@ -109,16 +110,21 @@ impl Client {
             hello,
             cards: HashMap::new(),
             older: None,
+            faults: Vec::new(),
             sessions: HashMap::new(),
             replies: HashMap::new(),
         };
-        let frame = client.frame().await;
-        assert!(
-            matches!(&frame, Frame::Told(told) if matches!(**told, Told::Cards { .. })),
-            "cards come next: {frame:?}"
-        );
-        client.take(frame);
-        client
+        loop {
+            let frame = client.frame().await;
+            let is = |wanted: fn(&Told) -> bool| matches!(&frame, Frame::Told(told) if wanted(told));
+            let cards = is(|told| matches!(told, Told::Cards { .. }));
+            assert!(cards || is(|told| matches!(told, Told::Faults { .. })), "cards come next: {frame:?}");
+            client.take(frame);
+            // Without a store there are no cards.
+            if cards || !client.faults.is_empty() {
+                return client;
+            }
+        }
     }
 
     /// Sends a request without waiting for its answer.
@@ -236,6 +242,7 @@ impl Client {
                 Told::Over { session, message } => {
                     self.sessions.entry(session).or_default().over = Some(message);
                 }
+                Told::Faults { faults } => self.faults = faults,
                 Told::Devices { .. } => {}
             },
         }

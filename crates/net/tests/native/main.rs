@@ -8,6 +8,7 @@
 )]
 
 mod client;
+mod faults;
 mod hostile;
 mod long;
 mod page;

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use agent::{Price, ProviderConfig, Wire};
+use net::upstream::OutputLimits;
 use toml_edit::{Item, TableLike};
 
 use super::{list_of, text_of};
@@ -34,6 +35,7 @@ pub struct ModelLimits {
     pub give_up_after: Option<u64>,
     pub retry_after_max: Option<u64>,
     pub answer_bytes_max: Option<usize>,
+    pub turn_bytes_max: Option<usize>,
 }
 
 impl ModelLimits {
@@ -49,15 +51,25 @@ impl ModelLimits {
                 "give_up_after" => limits.give_up_after = seconds()?,
                 "retry_after_max" => limits.retry_after_max = seconds()?,
                 "answer_bytes_max" => limits.answer_bytes_max = Some(number()?),
+                "turn_bytes_max" => limits.turn_bytes_max = Some(number()?),
                 _ => {
                     return Err(format!(
-                        "limits are first_byte_timeout, idle_timeout, give_up_after, retry_after_max and \
-                         answer_bytes_max, not {key}"
+                        "limits are first_byte_timeout, idle_timeout, give_up_after, retry_after_max, \
+                         answer_bytes_max and turn_bytes_max, not {key}"
                     ));
                 }
             }
         }
         Ok(limits)
+    }
+
+    /// What an external agent may say.
+    pub fn output(self) -> OutputLimits {
+        let usual = OutputLimits::default();
+        OutputLimits {
+            message_bytes_max: self.answer_bytes_max.unwrap_or(usual.message_bytes_max),
+            turn_bytes_max: self.turn_bytes_max.unwrap_or(usual.turn_bytes_max),
+        }
     }
 
     /// Puts what is set in place of what is usual.

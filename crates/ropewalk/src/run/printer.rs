@@ -145,7 +145,7 @@ impl Printer {
                 self.tell(&match level {
                     NoticeLevel::Info => self.paint.quiet(&text),
                     NoticeLevel::Warning => self.paint.warn(&format!("warning: {text}")),
-                    NoticeLevel::Error => self.paint.bad(&format!("error: {text}")),
+                    NoticeLevel::Error | NoticeLevel::Damage => self.paint.bad(&format!("error: {text}")),
                 })
             }
             Body::CancelRequested => self.tell(&self.paint.quiet("stopping")),

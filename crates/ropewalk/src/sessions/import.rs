@@ -2,35 +2,73 @@
 //!
 //! The file may come from anybody. It becomes a new session with a new id; what it was allowed to do
 //! elsewhere it is not allowed here.
+//!
+//! An export of ours is read twice, each time with a few events in memory: once to know what it is, once for its
+//! events. Chimera's files are read whole, because their events stand in any order.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{APPROVAL, Body, Principal, Registry, SessionHandle, Wish};
+use engine::{APPROVAL, Body, Event, History, Principal, Registry, SessionHandle, Wish};
 use serde_json::{Value, json};
-use wire::archive::{self, ArchiveError, Imported};
+use tokio::sync::mpsc;
+use wire::archive::{self, ArchiveError, Head, Imported};
 use wire::chimera::{self, EventFile};
+use wire::portable;
 
 use crate::cli::ImportOptions;
 use crate::trouble::Trouble;
-use crate::{run, terminal};
+use crate::{paths, run, terminal};
 
-/// A session of this size is beyond what could be read afterwards.
-const BYTES_MAX: u64 = 512 << 20;
+/// Whoever sends more than this does not end.
+const FILE_BYTES_MAX: u64 = 64 << 30;
+/// What is read whole is held whole.
+const WHOLE_BYTES_MAX: u64 = 512 << 20;
+/// Events, or bytes of them, that are handed on at a time.
+const PIECE_EVENTS: usize = 512;
+const PIECE_BYTES: usize = 1 << 20;
+/// Pieces that may wait to be written.
+const PIECES_MAX: usize = 2;
 /// Warnings that are shown one by one.
 const WARNINGS_MAX: usize = 8;
+/// Warnings that are remembered.
+const WARNINGS_KEPT_MAX: usize = 1000;
+
+/// What is to become a session.
+enum Found {
+    Whole(Imported),
+    /// An export of ours, and what it was called.
+    File {
+        file: File,
+        name: String,
+        head: Head,
+        count: usize,
+        approval: Option<Arc<str>>,
+    },
+}
 
 pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Trouble> {
-    let mut imported = read(&options.source)?;
-    if imported.events.is_empty() {
+    let found = find(&options.source)?;
+    let (title, named, count, approval, mut warnings) = match &found {
+        Found::Whole(imported) => {
+            let approval = imported.events.iter().rev().find_map(|event| approval_of(&event.body));
+            let Imported { title, cwd, events, warnings, .. } = imported;
+            (title.clone(), cwd.clone(), events.len(), approval, warnings.clone())
+        }
+        Found::File { head, count, approval, .. } => {
+            (head.title.clone(), head.cwd.clone(), *count, approval.clone(), Vec::new())
+        }
+    };
+    if count == 0 {
         return Err(Trouble::failed(format!("{} has no events", options.source.display()))
             .because("there is nothing that could be shown or gone on with"));
     }
-    let cwd = place(options, &mut imported)?;
-    note_approval(&mut imported);
-    let count = imported.events.len();
+    let cwd = place(options, named, &mut warnings)?;
+    warnings.extend(note_approval(approval));
     let wish = Wish {
         owner: Principal::local(),
         cwd,
@@ -38,36 +76,87 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Tro
         servers: Vec::new(),
         source: "import".into(),
     };
-    let events = std::mem::take(&mut imported.events);
-    let handle = registry.import(wish, imported.title.clone(), events).await.map_err(Trouble::open)?;
-    tell(options, &handle, count, &imported.warnings)
+    let handle = match found {
+        Found::Whole(imported) => {
+            registry.import(wish, title, imported.events).await.map_err(Trouble::open)?
+        }
+        Found::File { file, name, .. } => {
+            let (sender, history): (_, History) = mpsc::channel(PIECES_MAX);
+            let reading = tokio::task::spawn_blocking(move || send_events(file, &sender));
+            let imported = registry.import_from(wish, title, history).await;
+            let left_out = reading
+                .await
+                .map_err(|_| Trouble::failed("reading the file broke").because("this is a bug"))?;
+            warnings.extend(left_out.map_err(|error| not_an_export(&name, &error))?);
+            imported.map_err(Trouble::open)?
+        }
+    };
+    tell(options, &handle, count, &warnings)
+}
+
+/// Reads the events of a file and sends them on. Answers what was left out.
+fn send_events(
+    file: File,
+    pieces: &mpsc::Sender<Result<Vec<Event>, String>>,
+) -> Result<Vec<String>, ArchiveError> {
+    let (mut imported, mut bytes, mut at) = (Imported::default(), 0, 0_u64);
+    let mut warnings = Vec::new();
+    let mut send = |imported: &mut Imported| {
+        let room = WARNINGS_KEPT_MAX.saturating_sub(warnings.len());
+        warnings.extend(imported.warnings.drain(..).take(room));
+        pieces.blocking_send(Ok(std::mem::take(&mut imported.events)))
+    };
+    let scanned = archive::scan(BufReader::new(file), &mut |event| {
+        imported.take(&format!("event {at}"), event);
+        (at, bytes) = (at + 1, bytes + event.len());
+        if imported.events.len() < PIECE_EVENTS && bytes < PIECE_BYTES {
+            return ControlFlow::Continue(());
+        }
+        bytes = 0;
+        // The session cannot be written: whoever writes it says why.
+        if send(&mut imported).is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    match scanned {
+        Ok(_) => drop(send(&mut imported)),
+        Err(error) => {
+            // Without it, the session would end here and seem whole.
+            drop(pieces.blocking_send(Err(error.to_string())));
+            return Err(error);
+        }
+    }
+    Ok(warnings)
 }
 
 /// The session's own folder if it exists here, else this one.
-fn place(options: &ImportOptions, imported: &mut Imported) -> Result<PathBuf, Trouble> {
+fn place(
+    options: &ImportOptions,
+    named: Option<PathBuf>,
+    warnings: &mut Vec<String>,
+) -> Result<PathBuf, Trouble> {
     if let Some(cwd) = &options.cwd {
         return run::folder(Some(cwd));
     }
-    if let Some(cwd) = imported.cwd.as_ref().filter(|cwd| cwd.is_absolute() && cwd.is_dir()) {
+    if let Some(cwd) = named.as_ref().filter(|cwd| cwd.is_absolute() && cwd.is_dir()) {
         return Ok(cwd.clone());
     }
     let here = run::folder(None)?;
-    let named = imported.cwd.as_ref().map(|cwd| cwd.display().to_string());
-    let named = named.unwrap_or_else(|| "its folder".into());
-    imported.warnings.push(format!("{named} is not here; the session works in {}", here.display()));
+    let named = named.map_or_else(|| "its folder".into(), |cwd| cwd.display().to_string());
+    warnings.push(format!("{named} is not here; the session works in {}", here.display()));
     Ok(here)
 }
 
-/// An import never takes over what was allowed elsewhere; the person should know of it.
-fn note_approval(imported: &mut Imported) {
-    let approval = imported.events.iter().rev().find_map(|event| match &event.body {
+fn approval_of(body: &Body) -> Option<Arc<str>> {
+    match body {
         Body::SettingChanged { id, value } if **id == *APPROVAL => Some(Arc::clone(value)),
         _ => None,
-    });
-    let usual = engine::approval_spec().default;
-    if let Some(approval) = approval.filter(|approval| *approval != usual) {
-        imported.warnings.push(format!("approval was {approval} there and is {usual} here"));
     }
+}
+
+/// An import never takes over what was allowed elsewhere; the person should know of it.
+fn note_approval(approval: Option<Arc<str>>) -> Option<String> {
+    let usual = engine::approval_spec().default;
+    let approval = approval.filter(|approval| *approval != usual)?;
+    Some(format!("approval was {approval} there and is {usual} here"))
 }
 
 fn tell(
@@ -90,38 +179,97 @@ fn tell(
     terminal::put(&format!("{}\n", handle.id()))
 }
 
-fn read(source: &Path) -> Result<Imported, Trouble> {
+fn find(source: &Path) -> Result<Found, Trouble> {
     if source.is_dir() {
-        return read_folder(source);
+        return read_folder(source).map(Found::Whole);
     }
     let from_stdin = source.as_os_str() == "-";
-    let shown = if from_stdin { "standard input".into() } else { source.display().to_string() };
-    let text =
-        if from_stdin { read_bounded(io::stdin().lock()) } else { File::open(source).and_then(read_bounded) };
-    let text = text.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Trouble::not_found(format!("there is no file {shown}")),
-        _ => Trouble::failed(format!("{shown} cannot be read")).because(error),
-    })?;
-    let imported = archive::schema_of(&text).and_then(|schema| match schema.as_str() {
-        chimera::SCHEMA => chimera::read_envelope(&text),
-        _ => archive::decode(&text),
-    });
-    imported.map_err(|error| {
-        let because = match &error {
-            ArchiveError::Malformed(source) => format!("{error}: {source}"),
-            ArchiveError::UnknownSchema(_) => error.to_string(),
-        };
-        Trouble::failed(format!("{shown} cannot be imported"))
-            .because(because)
-            .fix("a file that was written by `ropewalk sessions export ID`")
+    let name = if from_stdin { "standard input".into() } else { source.display().to_string() };
+    let file = if from_stdin { spooled(io::stdin().lock()) } else { open(source) };
+    file.and_then(|file| look(file, name.clone())).map_err(|error| match error {
+        LookError::File(error) if error.kind() == io::ErrorKind::NotFound => {
+            Trouble::not_found(format!("there is no file {name}"))
+        }
+        LookError::File(error) => Trouble::failed(format!("{name} cannot be read")).because(error),
+        LookError::Archive(error) => not_an_export(&name, &error),
     })
+}
+
+#[derive(Debug)]
+enum LookError {
+    File(io::Error),
+    Archive(ArchiveError),
+}
+
+impl From<io::Error> for LookError {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<ArchiveError> for LookError {
+    fn from(error: ArchiveError) -> Self {
+        Self::Archive(error)
+    }
+}
+
+/// What kind of file it is, and what there is to know of it before its events are read.
+fn look(mut file: File, name: String) -> Result<Found, LookError> {
+    let (mut count, mut approval) = (0, None);
+    let head = archive::scan(BufReader::new(&mut file).take(FILE_BYTES_MAX), &mut |event| {
+        count += 1;
+        // Most events are text.
+        if event.contains("setting_changed")
+            && let Ok(event) = portable::decode(event)
+        {
+            approval = approval_of(&event.body).or(approval.take());
+        }
+        ControlFlow::Continue(())
+    })?;
+    file.seek(SeekFrom::Start(0))?;
+    match head.schema.as_str() {
+        archive::SCHEMA => Ok(Found::File { file, name, head, count, approval }),
+        chimera::SCHEMA => Ok(Found::Whole(chimera::read_envelope(&read_bounded(file)?)?)),
+        _ => Err(ArchiveError::UnknownSchema(head.schema).into()),
+    }
+}
+
+/// A file that can be read twice.
+fn open(path: &Path) -> Result<File, LookError> {
+    let file = File::open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { spooled(file) }
+}
+
+/// The same of what can be read once: kept in a file that nobody else sees, and that is gone with this process.
+fn spooled(source: impl Read) -> Result<File, LookError> {
+    let folder = paths::state().map_err(|_| io::Error::other("the state folder is not known"))?;
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(format!(".import-{}", std::process::id()));
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    let bytes = io::copy(&mut source.take(FILE_BYTES_MAX + 1), &mut file)?;
+    if bytes > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than {} GiB", FILE_BYTES_MAX >> 30)).into());
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+fn not_an_export(name: &str, error: &ArchiveError) -> Trouble {
+    let because = match error {
+        ArchiveError::Malformed(source) => format!("{error}: {source}"),
+        ArchiveError::UnknownSchema(_) => error.to_string(),
+    };
+    Trouble::failed(format!("{name} cannot be imported"))
+        .because(because)
+        .fix("a file that was written by `ropewalk sessions export ID`")
 }
 
 fn read_bounded(source: impl Read) -> io::Result<String> {
     let mut text = String::new();
-    source.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(io::Error::other(format!("it is larger than {} MB", BYTES_MAX >> 20)));
+    source.take(WHOLE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > WHOLE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than {} MB", WHOLE_BYTES_MAX >> 20)));
     }
     Ok(text)
 }

@@ -1,6 +1,7 @@
 """An agent that says odd things, as it is told by its prompts."""
 
 import json
+import select
 import sys
 
 out = sys.stdout.buffer
@@ -114,13 +115,42 @@ def leave_a_terminal():
     sys.exit(7)
 
 
+def until_cancelled(deed):
+    """Does it again and again until somebody says to stop."""
+    n = 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        deed(n)
+        n += 1
+    assert json.loads(sys.stdin.readline())["method"] == "session/cancel"
+    # What is said after that is written down nowhere.
+    deed(n)
+
+
+def endless_message():
+    until_cancelled(lambda _: text("and so on " * 100))
+
+
+def endless_updates():
+    def growing(n):
+        content = [{"type": "content", "content": {"type": "text", "text": f"{n} percent"}}]
+        update(sessionUpdate="tool_call_update", toolCallId="e", content=content)
+
+    update(sessionUpdate="tool_call", toolCallId="e", title="make", kind="execute", status="in_progress")
+    until_cancelled(growing)
+
+
+def endless_and_deaf():
+    while True:
+        text("and so on " * 100)
+
+
 def half_a_line():
     out.write(b'{"jsonrpc":"2.0","method":"session/upd')
     out.flush()
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, leave_a_terminal, half_a_line)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, leave_a_terminal, half_a_line, endless_message, endless_updates, endless_and_deaf)}
 
 for line in sys.stdin:
     request = json.loads(line)

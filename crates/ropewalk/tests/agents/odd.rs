@@ -93,6 +93,40 @@ fn output_that_is_said_again_and_again_is_stored_once() {
     assert!(shown.contains("line 1999 of a long build"), "{shown}");
 }
 
+const LIMITS: &str = "[limits]\nanswer_bytes_max = 200000\nturn_bytes_max = 2000000\n";
+
+/// Ends the turn of an agent that does not end it, and prompts it once more.
+fn ends_at(deed: &str, limit: &str) {
+    let (world, mut client, session) = odd_with_settings(LIMITS, &[], json!({}));
+    let id = client.prompt(&session, deed);
+    let frames = client.frames_to(id);
+    assert_eq!(frames.last().unwrap()["result"]["stopReason"], "max_tokens", "{:?}", frames.last());
+    let shown = frames.iter().map(Value::to_string).collect::<String>();
+    assert!(shown.contains(limit) && shown.contains("odd said more than"), "{shown}");
+    let said = client.said(&session, "still there");
+    assert!(said.ends_with("heard still there"), "{said}");
+    client.finish();
+    let stored = fs::metadata(world.path("outer/sessions.db")).unwrap().len();
+    assert!(stored < 8 << 20, "{stored} bytes are stored");
+    let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
+    assert_eq!(shown.matches("odd said more than").count(), 1, "it is said once");
+}
+
+#[test]
+fn a_message_without_an_end_is_ended_at_the_limit() {
+    ends_at("endless_message", "answer_bytes_max");
+}
+
+#[test]
+fn updates_without_an_end_are_ended_at_the_limit() {
+    ends_at("endless_updates", "turn_bytes_max");
+}
+
+#[test]
+fn an_agent_that_does_not_stop_at_the_limit_is_ended() {
+    ends_at("endless_and_deaf", "answer_bytes_max");
+}
+
 #[test]
 fn what_only_the_agent_and_its_client_understand_gets_through_both_ways() {
     let (_world, mut client, session) = odd();

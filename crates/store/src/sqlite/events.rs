@@ -30,7 +30,17 @@ const ABSENT: &str = "it is not where it should be";
 #[derive(Debug)]
 pub(super) enum Item {
     Event(Event),
-    Damaged { from: u64, upto: u64, reason: String },
+    Damaged(Damage),
+}
+
+/// Positions whose events are lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Damage {
+    pub(super) from: u64,
+    pub(super) upto: u64,
+    pub(super) reason: String,
+    /// One of them may have decided what the agent may do.
+    pub(super) decides: bool,
 }
 
 /// The log of one session, as its row describes it.
@@ -56,10 +66,12 @@ pub(super) fn read_page(
     after: u64,
     page: Page,
 ) -> Result<Vec<Item>, rusqlite::Error> {
-    let mut reading = Reading { connection, log, page, at: after, items: Vec::new(), bytes: 0 };
+    let mut reading =
+        Reading { connection, log, page, at: after, items: Vec::new(), bytes: 0, one_by_one: !page.outline };
     loop {
         match reading.run_query()? {
             End::Full => return Ok(reading.items),
+            End::Again => {}
             End::Exhausted => {
                 reading.finish();
                 return Ok(reading.items);
@@ -77,6 +89,8 @@ pub(super) fn read_page(
 enum End {
     Full,
     Exhausted,
+    /// A row is missing somewhere, so all of them have to be looked at.
+    Again,
     /// The next row is damaged, or cannot be read.
     Stuck,
 }
@@ -89,6 +103,8 @@ struct Reading<'c> {
     at: u64,
     items: Vec<Item>,
     bytes: usize,
+    /// Every row is looked at, also those that an outline leaves out: one is missing somewhere.
+    one_by_one: bool,
 }
 
 impl Reading<'_> {
@@ -103,31 +119,60 @@ impl Reading<'_> {
             "SELECT {EVENT_COLUMNS} FROM acp_session_events WHERE session = ?1 AND seq > ?2
              AND NOT (?4 AND kind IN ('text', 'thought', 'tool_output')) ORDER BY seq LIMIT ?3"
         ))?;
-        let wanted = self.page.count_max.saturating_sub(self.items.len());
+        let (start, before) = (self.at, (self.items.len(), self.bytes));
+        let skims = self.page.outline && !self.one_by_one;
+        let wanted = match self.page.outline && self.one_by_one {
+            true => usize::MAX,
+            false => self.page.count_max.saturating_sub(self.items.len()),
+        };
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
-        let Ok(mut rows) = select.query((self.log.key, signed(self.at), limit, self.page.outline)) else {
+        let Ok(mut rows) = select.query((self.log.key, signed(self.at), limit, skims)) else {
             return Ok(End::Stuck);
         };
         let fetcher = Fetcher::new(connection);
         let mut count = 0;
         loop {
-            if self.is_full() {
-                return Ok(End::Full);
-            }
-            let row = match rows.next() {
+            let row = match if self.is_full() { Ok(None) } else { rows.next() } {
                 Ok(Some(row)) => row,
-                Ok(None) => return Ok(if count < wanted { End::Exhausted } else { End::Full }),
+                Ok(None) => {
+                    let end = if count < wanted && !self.is_full() { End::Exhausted } else { End::Full };
+                    if skims && !self.is_accounted_for(start, &end) {
+                        self.items.truncate(before.0);
+                        (self.at, self.bytes, self.one_by_one) = (start, before.1, true);
+                        return Ok(End::Again);
+                    }
+                    return Ok(end);
+                }
                 Err(_) => return Ok(End::Stuck),
             };
             count += 1;
             let Ok(read) = Read::of(row, &self.log, &fetcher) else { return Ok(End::Stuck) };
             let seq = read.event.seq.0;
             // A row that is out of order was found by a page that is not what it was.
-            if seq <= self.at || (!self.page.outline && self.first_missing(&read).is_some()) {
+            if seq <= self.at || (!skims && self.first_missing(&read).is_some()) {
                 return Ok(End::Stuck);
             }
-            self.push(read.event);
+            match self.page.outline && read.event.body.is_streamed() {
+                true => self.at = seq,
+                false => self.push(read.event),
+            }
         }
+    }
+
+    /// Whether the rows that an outline leaves out are there: each stands for itself and for the positions before it
+    /// that nobody was given.
+    fn is_accounted_for(&self, start: u64, end: &End) -> bool {
+        let first = start.max(self.log.unchecked);
+        let upto = if matches!(end, End::Exhausted) { self.log.last.max(self.at) } else { self.at };
+        if upto <= first {
+            return true;
+        }
+        let count = "SELECT count(*) + coalesce(sum(min(coalesce(skipped, 0), seq - 1 - ?2)), 0)
+             FROM acp_session_events WHERE session = ?1 AND seq > ?2 AND seq <= ?3";
+        let counted = self.connection.prepare_cached(count).and_then(|mut count| {
+            count.query_row((self.log.key, signed(first), signed(upto)), |row| row.get::<_, i64>(0))
+        });
+        counted.is_ok_and(|counted| unsigned(counted) == upto - first)
     }
 
     /// The first position after the last good row that should have an event and has none.
@@ -142,10 +187,10 @@ impl Reading<'_> {
         self.items.push(Item::Event(event));
     }
 
-    fn push_damaged(&mut self, from: u64, upto: u64, reason: &str) {
-        self.at = self.at.max(upto);
+    fn push_damaged(&mut self, damage: Damage) {
+        self.at = self.at.max(damage.upto);
         self.bytes += 256;
-        self.items.push(Item::Damaged { from, upto, reason: reason.to_owned() });
+        self.items.push(Item::Damaged(damage));
     }
 
     /// Tries positions one by one until a good row comes after a damaged one. Says whether the page ends here.
@@ -158,6 +203,7 @@ impl Reading<'_> {
         let mut missing = Missing::default();
         let mut seq = self.at;
         let mut last_good = seq;
+        let mut passed_over = false;
         loop {
             seq += 1;
             if seq > self.log.last || seq - last_good > MISSES_MAX {
@@ -167,7 +213,7 @@ impl Reading<'_> {
             match self.try_one(&mut select, seq, &fetcher) {
                 Tried::Good(read) => {
                     last_good = seq;
-                    let was_missing = missing.count() > 0;
+                    let was_missing = missing.count() > 0 || passed_over;
                     missing.tell(self, seq - 1 - read.skipped.min(seq - 1));
                     let streamed = self.page.outline && read.event.body.is_streamed();
                     if was_missing || self.is_full() {
@@ -180,11 +226,17 @@ impl Reading<'_> {
                         false => self.push(read.event),
                     }
                 }
-                Tried::Bad(reason) => missing.note(seq, reason),
+                // What an outline leaves out is left out of it damaged, too.
+                Tried::Bad { kind: Some(kind), .. } if self.page.outline && is_streamed(&kind) => {
+                    passed_over = true;
+                }
+                Tried::Bad { reason, kind } => {
+                    missing.note(seq, reason, kind.is_none_or(|kind| record::decides(&kind)));
+                }
                 Tried::Absent if seq > self.log.unchecked => match self.end_of_gap(seq, &fetcher) {
                     // Nobody was given these: on to the event after them.
                     Some(next) => (seq, last_good) = (next - 1, next - 1),
-                    None => missing.note(seq, ABSENT.to_owned()),
+                    None => missing.note(seq, ABSENT.to_owned(), true),
                 },
                 Tried::Absent => {}
             }
@@ -210,32 +262,44 @@ impl Reading<'_> {
     }
 
     fn try_one(&self, select: &mut CachedStatement<'_>, seq: u64, fetcher: &Fetcher<'_>) -> Tried {
-        let found =
-            select.query_row((self.log.key, signed(seq)), |row| Ok(Read::of(row, &self.log, fetcher)));
+        let kind = |row: &Row<'_>| row.get::<_, String>(4).ok();
+        let found = select.query_row((self.log.key, signed(seq)), |row| {
+            Ok(Read::of(row, &self.log, fetcher).map_err(|reason| (reason, kind(row))))
+        });
+        let bad = |reason: String| Tried::Bad { reason, kind: None };
         match found.optional() {
             Ok(Some(Ok(read))) if read.event.seq.0 == seq => Tried::Good(Box::new(read)),
-            Ok(Some(Ok(_))) => Tried::Bad("another event stands in its place".to_owned()),
-            Ok(Some(Err(reason))) => Tried::Bad(reason),
+            Ok(Some(Ok(_))) => bad("another event stands in its place".to_owned()),
+            Ok(Some(Err((reason, kind)))) => Tried::Bad { reason, kind },
             Ok(None) => Tried::Absent,
-            Err(error) => Tried::Bad(error.to_string()),
+            Err(error) => bad(error.to_string()),
         }
     }
 
     /// The query found nothing more. What the log should still have is gone.
     fn finish(&mut self) {
-        let mut first = self.at.max(self.log.unchecked) + 1;
-        while !self.page.outline && first <= self.log.last && !self.is_full() {
-            let upto = first.next_multiple_of(RANGE_MAX).min(self.log.last);
-            self.push_damaged(first, upto, ABSENT);
-            first = upto + 1;
+        let mut from = self.at.max(self.log.unchecked) + 1;
+        while self.one_by_one && from <= self.log.last && !self.is_full() {
+            let upto = from.next_multiple_of(RANGE_MAX).min(self.log.last);
+            self.push_damaged(Damage { from, upto, reason: ABSENT.to_owned(), decides: true });
+            from = upto + 1;
         }
     }
 }
 
 enum Tried {
     Good(Box<Read>),
-    Bad(String),
+    Bad {
+        reason: String,
+        /// As far as it can be read.
+        kind: Option<String>,
+    },
     Absent,
+}
+
+/// Whether an outline leaves out events of this kind.
+fn is_streamed(kind: &str) -> bool {
+    matches!(kind, "text" | "thought" | "tool_output")
 }
 
 /// Positions in a row that have no good event.
@@ -243,6 +307,7 @@ enum Tried {
 struct Missing {
     range: Option<(u64, u64)>,
     reason: String,
+    decides: bool,
 }
 
 impl Missing {
@@ -250,13 +315,13 @@ impl Missing {
         self.range.map_or(0, |(from, upto)| upto + 1 - from)
     }
 
-    fn note(&mut self, seq: u64, reason: String) {
+    fn note(&mut self, seq: u64, reason: String, decides: bool) {
         match &mut self.range {
-            Some((_, upto)) => *upto = seq,
-            None => {
-                self.range = Some((seq, seq));
-                self.reason = reason;
+            Some((_, upto)) => {
+                *upto = seq;
+                self.decides |= decides;
             }
+            None => (self.range, self.reason, self.decides) = (Some((seq, seq)), reason, decides),
         }
     }
 
@@ -265,7 +330,8 @@ impl Missing {
         if let Some((from, upto)) = self.range.take()
             && from <= end
         {
-            reading.push_damaged(from, upto.min(end), &self.reason);
+            let (reason, decides) = (self.reason.clone(), self.decides);
+            reading.push_damaged(Damage { from, upto: upto.min(end), reason, decides });
         }
     }
 }
@@ -340,24 +406,21 @@ pub(super) fn last_sound(connection: &Connection, log: &Log) -> Option<(i64, i64
 }
 
 /// What stands in the place of events that cannot be read, so that whoever reads the session is told.
-pub(super) fn notice_of_damage(
-    id: &SessionId,
-    (from, upto): (u64, u64),
-    reason: &str,
-    at: Timestamp,
-) -> Event {
+pub(super) fn notice_of_damage(id: &SessionId, damage: &Damage, at: Timestamp) -> Event {
+    let Damage { from, upto, reason, decides } = damage;
     tracing::error!(%id, from, upto, reason, "a part of a session is damaged");
     let which = if from == upto { format!("event {from}") } else { format!("events {from} to {upto}") };
     let text = format!(
         "This part of the session is damaged in the store and cannot be shown ({which}: {reason}). The rest is \
          complete. `ropewalk doctor --store --deep` lists all damage; `ropewalk sessions salvage` looks for more of it."
     );
+    let level = if *decides { NoticeLevel::Damage } else { NoticeLevel::Error };
     Event {
-        seq: Seq(upto),
+        seq: Seq(*upto),
         at,
         origin: Origin::Engine,
         turn: None,
-        body: Body::Notice { level: NoticeLevel::Error, text: text.into() },
+        body: Body::Notice { level, text: text.into() },
         relayed: None,
     }
 }

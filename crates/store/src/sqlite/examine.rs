@@ -138,9 +138,9 @@ pub(super) fn damaged_ranges(
                     *events += 1;
                     after = event.seq.0;
                 }
-                Item::Damaged { from, upto, reason } => {
-                    after = upto;
-                    ranges.push((from, upto, reason));
+                Item::Damaged(damage) => {
+                    after = damage.upto;
+                    ranges.push((damage.from, damage.upto, damage.reason));
                 }
             }
         }

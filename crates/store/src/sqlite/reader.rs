@@ -90,7 +90,7 @@ impl Reader {
         for item in items {
             let event = match item {
                 Item::Event(event) => event,
-                Item::Damaged { from, upto, reason } => notice_of_damage(id, (from, upto), &reason, at),
+                Item::Damaged(damage) => notice_of_damage(id, &damage, at),
             };
             at = event.at;
             events.push(Arc::new(event));

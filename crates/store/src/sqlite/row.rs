@@ -161,7 +161,13 @@ fn state_from_events(connection: &Connection, stored: StateColumns) -> StateColu
     };
     let (last_seq, updated_at) = events::last_sound(connection, &Log::of(&state)).unwrap_or_default();
     let reserved_seq = last_seq.saturating_add(2 * append::BLOCK_SIGNED);
-    StateColumns { last_seq, written_seq: last_seq, updated_at, reserved_seq, ..state }
+    // Rows after the last good one are damaged, and must be missed.
+    let written_seq = connection
+        .prepare_cached("SELECT max(seq) FROM acp_session_events WHERE session = ?1")
+        .and_then(|mut select| select.query_row([stored.key], |row| row.get::<_, Option<i64>>(0)))
+        .unwrap_or_default()
+        .map_or(last_seq, |greatest| greatest.clamp(last_seq, last_seq.saturating_add(append::BLOCK_SIGNED)));
+    StateColumns { last_seq, written_seq, updated_at, reserved_seq, ..state }
 }
 
 fn description(row: &Row<'_>, state: &StateColumns) -> Result<(SessionRow, Soundness), StoreError> {

@@ -75,11 +75,8 @@ fn remove_unfinished(unfinished: &Path) -> std::io::Result<()> {
 }
 
 fn save(pages: &mut Pages, connection: &mut Connection) -> rusqlite::Result<Vec<Salvaged>> {
-    let found = Found::in_pages(pages);
     let transaction = connection.transaction()?;
-    for (hash, text) in &found.blobs {
-        transaction.execute("INSERT OR IGNORE INTO blobs (hash, text) VALUES (?1, ?2)", (hash, text))?;
-    }
+    let found = Found::in_pages(pages, &transaction)?;
     let mut keys = BTreeMap::new();
     for number in 1..=pages.count() {
         for cell in pages.cells(number).0 {
@@ -120,20 +117,21 @@ fn report(connection: &Connection, key: i64, found: &Found) -> rusqlite::Result<
 #[derive(Default)]
 struct Found {
     sessions: BTreeMap<i64, SessionCell>,
-    blobs: BTreeMap<String, String>,
     /// Keys of sessions that were deleted, or that nobody ever saw.
     gone: BTreeSet<i64>,
 }
 
 impl Found {
-    fn in_pages(pages: &mut Pages) -> Self {
+    /// Contents are saved as they are found: all of them together may be large.
+    fn in_pages(pages: &mut Pages, into: &Connection) -> rusqlite::Result<Self> {
         let mut found = Self::default();
         let mut roots = Vec::new();
         for number in 1..=pages.count() {
             for cell in pages.cells(number).0 {
                 roots.extend(root_of_the_gone(&cell));
-                if let Some((hash, text)) = blob_of(&cell) {
-                    found.blobs.insert(hash, text);
+                if let Some(blob) = blob_of(&cell) {
+                    into.prepare_cached("INSERT OR IGNORE INTO blobs (hash, text) VALUES (?1, ?2)")?
+                        .execute(blob)?;
                 } else if let Some((key, session)) = SessionCell::of(&cell) {
                     let better = |old: &SessionCell| session.is_described && !old.is_described;
                     if found.sessions.get(&key).is_none_or(better) {
@@ -146,7 +144,7 @@ impl Found {
             found.gone.extend(keys_below(pages, root));
         }
         found.gone.retain(|key| !found.sessions.contains_key(key));
-        found
+        Ok(found)
     }
 
     /// An event without a checksum is taken if it was written before there were any, as far as that is known.
@@ -338,7 +336,8 @@ fn save_session(
         updated_at: known.map_or(at, |state| state.updated_at),
         busy: false,
         last_seq: known.map_or(last_seq, |state| state.last_seq.max(last_seq)),
-        written_seq: known.map_or(last_seq, |state| state.written_seq.max(last_seq)),
+        // Whether more came after the last one that was found is not known, so one event is missed there.
+        written_seq: known.map_or(last_seq + 1, |state| state.written_seq.max(last_seq)),
         reserved_seq: known.map_or(0, |state| state.reserved_seq).max(last_seq + 2 * append::BLOCK_SIGNED),
         epoch: known.map_or(1 << 40, |state| state.epoch),
         unchecked_seq: unchecked.unwrap_or_default(),

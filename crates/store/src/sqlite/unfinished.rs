@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use engine::{Body, Claim, Event, NewSession, Page, Seq, SessionId, StoreError, Timestamp};
+use engine::{
+    Body, BoxFuture, Claim, Event, EventSource, NewSession, Page, Seq, SessionId, StoreError, Timestamp,
+};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
@@ -38,22 +40,25 @@ pub(super) struct Outcome {
     pub(super) updated_at: Timestamp,
     pub(super) busy: bool,
     pub(super) last: Seq,
+    /// A title among the events is the session's if it has no other.
+    untitled: bool,
 }
 
 impl Outcome {
-    pub(super) fn of(mut session: NewSession, events: &[Arc<Event>]) -> Self {
-        let (mut busy, mut updated_at, mut last) = (false, session.created_at, Seq::START);
-        let mut named = None;
-        for event in events {
-            if let Body::Title { title } = &event.body {
-                named = Some(Arc::clone(title));
-            } else if matches!(event.body, Body::TurnStarted | Body::TurnEnded { .. }) {
-                busy = matches!(event.body, Body::TurnStarted);
-            }
-            (updated_at, last) = (event.at, event.seq);
+    pub(super) fn new(session: NewSession) -> Self {
+        let (updated_at, untitled) = (session.created_at, session.title.is_none());
+        Self { session, updated_at, busy: false, last: Seq::START, untitled }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        if let Body::Title { title } = &event.body
+            && self.untitled
+        {
+            self.session.title = Some(Arc::clone(title));
+        } else if matches!(event.body, Body::TurnStarted | Body::TurnEnded { .. }) {
+            self.busy = matches!(event.body, Body::TurnStarted);
         }
-        session.title = session.title.or(named);
-        Self { session, updated_at, busy, last }
+        (self.updated_at, self.last) = (event.at, event.seq);
     }
 }
 
@@ -138,7 +143,7 @@ pub(super) fn copy(
     for item in items {
         let event = match item {
             Item::Event(event) => event,
-            Item::Damaged { from, upto, reason } => notice_of_damage(name, (from, upto), &reason, at),
+            Item::Damaged(damage) => notice_of_damage(name, &damage, at),
         };
         if event.seq.0 > source.last {
             return Ok(None);
@@ -253,29 +258,43 @@ impl Drop for Unfinished {
 pub(super) async fn import(
     queue: Queue,
     session: NewSession,
-    events: Vec<Arc<Event>>,
+    mut source: Box<dyn EventSource>,
 ) -> Result<Claim, StoreError> {
     let id = session.id.clone();
-    let outcome = Box::new(Outcome::of(session.clone(), &events));
+    let mut outcome = Box::new(Outcome::new(session.clone()));
     let session = Box::new(session);
     let begun = ask(&queue, |answer| Step::Begin { session, source: None, answer }).await?;
     let key = begun.key;
     let mut guard = Unfinished { queue: queue.clone(), key, id };
-    let mut before = 0;
-    for piece in events.chunks(PIECE) {
-        let events = piece.to_vec();
-        let last = events.last().map_or(before, |event| event.seq.0);
-        ask(&queue, |answer| Step::Write { key, before, events, answer }).await?;
-        before = last;
+    loop {
+        let events = source.next().await.map_err(|reason| StoreError::Write { reason })?;
+        if events.is_empty() {
+            break;
+        }
+        for piece in events.chunks(PIECE) {
+            let before = outcome.last.0;
+            piece.iter().for_each(|event| outcome.observe(event));
+            let events = piece.to_vec();
+            ask(&queue, |answer| Step::Write { key, before, events, answer }).await?;
+        }
     }
     let claim = ask(&queue, |answer| Step::Finish { key, outcome, source: None, answer }).await?;
     guard.queue = None;
     Ok(claim)
 }
 
+/// Events that are all there.
+pub(super) struct Whole(pub(super) Vec<Arc<Event>>);
+
+impl EventSource for Whole {
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>> {
+        Box::pin(std::future::ready(Ok(std::mem::take(&mut self.0))))
+    }
+}
+
 pub(super) async fn fork(queue: Queue, name: SessionId, session: NewSession) -> Result<Claim, StoreError> {
     let (id, source) = (session.id.clone(), Some(name.clone()));
-    let mut outcome = Box::new(Outcome::of(session.clone(), &[]));
+    let mut outcome = Box::new(Outcome::new(session.clone()));
     let session = Box::new(session);
     let begun = ask(&queue, |answer| Step::Begin { session, source, answer }).await?;
     let key = begun.key;

@@ -16,6 +16,10 @@ impl App {
                 Told::Hello(hello) => self.hello(hello),
                 Told::Cards { cards, gone, older } => self.cards(cards, &gone, older.as_deref()),
                 Told::View(view) => self.view(view),
+                Told::Faults { faults } => {
+                    self.faults = faults.iter().map(|fault| one_line(fault)).collect();
+                    Vec::new()
+                }
                 Told::Over { session, message } => {
                     if self.session.as_ref() == Some(&session) {
                         self.stage = Stage::Over(one_line(&message));
@@ -29,6 +33,7 @@ impl App {
 
     fn hello(&mut self, hello: Hello) -> Vec<Effect> {
         self.connection = Connection::Up;
+        self.faults.clear();
         self.skew = hello.now - i64::try_from(self.now).unwrap_or(0);
         self.hello = Some(hello);
         // A second greeting follows a cut: the session goes on where it was.

@@ -304,3 +304,25 @@ fn what_was_unfolded_stays_so_when_everything_is_told_anew() {
     stage.view(true, rows, state(&json!({})));
     assert!(stage.screen(60, 14).contains("inside"));
 }
+
+#[test]
+fn what_is_wrong_with_the_machine_stands_on_every_screen_until_it_is_over() {
+    let fault =
+        "Permission rules cannot be read, so every action is asked: rules.toml. Run `ropewalk doctor`.";
+    let mut stage = Stage::open();
+    stage.view(false, json!([prompt(1, "go")]), state(&json!({})));
+    stage.told(json!({"on": "faults", "faults": [fault]}));
+    for keys in ["tab", "f1"] {
+        stage.keys(keys);
+        let screen = stage.screen(60, 20);
+        assert!(screen.contains("! Permission rules cannot be read"), "{screen}");
+        assert!(screen.contains("ropewalk doctor"), "{screen}");
+    }
+    stage.told(json!({"on": "faults", "faults": []}));
+    assert!(!stage.screen(60, 20).contains("cannot be read"));
+    // A server that is back says again what is wrong.
+    stage.told(json!({"on": "faults", "faults": [fault]}));
+    stage.input(Input::Cut { why: "gone".into(), retry_ms: 500 });
+    stage.greet(json!([]));
+    assert!(!stage.screen(60, 20).contains("cannot be read"));
+}

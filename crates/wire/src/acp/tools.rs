@@ -154,11 +154,16 @@ pub(super) fn permission(
 /// Clients show what is in the request and nothing of what is beside it, so a danger stands in it.
 fn warning(request: &AskRequest) -> Option<schema::ToolCallContent> {
     let loud = match request.risk {
-        Risk::Low | Risk::Medium => None,
-        Risk::High => Some("High risk"),
-        Risk::Critical => Some("Critical risk"),
+        Risk::Low | Risk::Medium => return unreadable_rules(request).map(|why| text(why.to_owned())),
+        Risk::High => "High risk",
+        Risk::Critical => "Critical risk",
     };
-    loud.map(|loud| text(format!("{loud}: {}", request.reason)))
+    Some(text(format!("{loud}: {}", request.reason)))
+}
+
+/// Why this is asked, if that is because rules cannot be read.
+pub(super) fn unreadable_rules(request: &AskRequest) -> Option<&str> {
+    Some(&*request.reason).filter(|reason| reason.starts_with(engine::RULES_UNREADABLE))
 }
 
 pub(crate) fn risk_name(risk: Risk) -> &'static str {

@@ -215,6 +215,15 @@ impl Updates {
         let params = request.foreign.as_ref().map_or("{}", |foreign| &foreign.params.0);
         let mut params: Map<String, serde_json::Value> = serde_json::from_str(params).unwrap_or_default();
         params.insert("sessionId".to_owned(), self.session.0.as_ref().into());
+        if let Some(why) = tools::unreadable_rules(request)
+            && let Some(call) = params.get_mut("toolCall").and_then(serde_json::Value::as_object_mut)
+        {
+            let said = serde_json::json!({ "type": "content", "content": { "type": "text", "text": why } });
+            match call.get_mut("content").and_then(serde_json::Value::as_array_mut) {
+                Some(content) => content.insert(0, said),
+                None => drop(call.insert("content".to_owned(), serde_json::json!([said]))),
+            }
+        }
         params.into()
     }
 
@@ -451,7 +460,7 @@ impl Updates {
             let severity = match level {
                 NoticeLevel::Info => schema::NoticeSeverity::Info,
                 NoticeLevel::Warning => schema::NoticeSeverity::Warning,
-                NoticeLevel::Error => schema::NoticeSeverity::Error,
+                NoticeLevel::Error | NoticeLevel::Damage => schema::NoticeSeverity::Error,
             };
             self.update(schema::SessionUpdate::Notice(schema::Notice::new(severity, text)), out);
         }

@@ -198,7 +198,7 @@ impl Updates {
                 let level = match level {
                     NoticeLevel::Info => "info",
                     NoticeLevel::Warning => "warning",
-                    NoticeLevel::Error => "error",
+                    NoticeLevel::Error | NoticeLevel::Damage => "error",
                 };
                 json!({ "type": "notice", "level": level, "text": &**text })
             }

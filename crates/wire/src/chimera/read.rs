@@ -66,6 +66,7 @@ pub fn read(summary: &Value, mut files: Vec<EventFile>) -> Imported {
         cwd: text("cwd").map(PathBuf::from),
         events: Vec::new(),
         warnings: gaps(&files),
+        at: Timestamp(0),
     };
     let run = text("run_id").unwrap_or("chimera").to_owned();
     let mut reader =
@@ -146,8 +147,9 @@ impl Reader {
         };
         let event = match parsed {
             Ok(event) if event["type"].is_string() => event,
-            Ok(_) => return self.warn(&file.name, "it has no type"),
-            Err(reason) => return self.warn(&file.name, &reason),
+            Ok(_) => return self.imported.leave_out(&file.name, &"it has no type", false),
+            // It may have been one of ours.
+            Err(reason) => return self.imported.leave_out(&file.name, &reason, true),
         };
         let metadata = &event["metadata"];
         if metadata[OURS].is_object() {
@@ -155,10 +157,6 @@ impl Reader {
         }
         self.at = self.time(&event["timestamp"]);
         self.translate(event["type"].as_str().unwrap_or_default(), metadata);
-    }
-
-    fn warn(&mut self, name: &str, reason: &str) {
-        self.imported.warnings.push(format!("{name} is left out: {reason}"));
     }
 
     fn time(&mut self, value: &Value) -> Timestamp {

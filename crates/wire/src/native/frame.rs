@@ -81,7 +81,7 @@ pub enum Answered {
     Invited(Invitation),
 }
 
-/// What happens, unasked. `Hello` comes first, then `Cards`.
+/// What happens, unasked. `Hello` comes first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 #[serde(tag = "on", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -95,6 +95,11 @@ pub enum Told {
         older: Option<String>,
     },
     View(View),
+    /// What is wrong with the machine now, in whole sentences: its store or its permission rules cannot be used.
+    /// Said whenever it changes; after `Hello` nothing is wrong.
+    Faults {
+        faults: Vec<String>,
+    },
     /// A session that is watched cannot be shown on: it was deleted, or another process took it.
     Over {
         session: String,

@@ -66,7 +66,14 @@ words!(
     Completed = "completed",
 );
 words!(OutputStream, "output stream", Stdout = "stdout", Stderr = "stderr");
-words!(NoticeLevel, "level of a notice", Info = "info", Warning = "warning", Error = "error");
+words!(
+    NoticeLevel,
+    "level of a notice",
+    Info = "info",
+    Warning = "warning",
+    Error = "error",
+    Damage = "damage"
+);
 words!(
     Resolution,
     "resolution",

@@ -66,7 +66,7 @@ pub(crate) fn level(level: NoticeLevel) -> &'static str {
     match level {
         NoticeLevel::Info => "info",
         NoticeLevel::Warning => "warning",
-        NoticeLevel::Error => "error",
+        NoticeLevel::Error | NoticeLevel::Damage => "error",
     }
 }
 

@@ -270,7 +270,8 @@ fn decided() -> impl Strategy<Value = Body> {
 
 fn kept_aside() -> impl Strategy<Value = Body> {
     use Stop::{Cancelled, EndTurn, Failed, Interrupted, MaxTokens, MaxTurnRequests, Refusal};
-    let level = select(vec![NoticeLevel::Info, NoticeLevel::Warning, NoticeLevel::Error]);
+    let level =
+        select(vec![NoticeLevel::Info, NoticeLevel::Warning, NoticeLevel::Error, NoticeLevel::Damage]);
     let stop = select(vec![EndTurn, MaxTokens, MaxTurnRequests, Refusal, Cancelled, Failed, Interrupted]);
     prop_oneof![
         usage().prop_map(Body::Usage),

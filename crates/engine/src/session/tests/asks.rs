@@ -658,3 +658,39 @@ fn after_three_refusals_the_same_wish_is_refused_without_asking() {
         "#]],
     );
 }
+
+#[test]
+fn what_is_asked_because_rules_cannot_be_read_says_so() {
+    use crate::event::{AskRequest, Body, ToolClass};
+    use crate::ids::{SurfaceId, Timestamp, TurnId};
+    use crate::rules::{RULES_UNREADABLE, RuleEffect, RuleHit};
+    use crate::session::{Effect, Input, Sender, Session, TurnReport};
+
+    let mut session = Session::new(vec![crate::settings::approval_spec()].into(), "/p".into(), None, false);
+    let by = Sender::owner(SurfaceId(1), "owner");
+    session.apply(Timestamp(0), Input::Prompt { by, content: vec![crate::Content::text("go")] }).unwrap();
+    let hit = RuleHit {
+        effect: RuleEffect::Ask,
+        rule: RULES_UNREADABLE.into(),
+        source: "~/permissions.toml: line 2 is not TOML".into(),
+        exact: false,
+        consent: false,
+    };
+    for (given, expected) in [("", ""), ("it only looks", ". it only looks")] {
+        let request = AskRequest { reason: given.into(), ..AskRequest::new("shell", "ls", ToolClass::Read) };
+        let report = TurnReport::Ask { request: Box::new(request), hit: Some(hit.clone()) };
+        let input = Input::FromTurn { turn: TurnId(1), within: None, report };
+        let effects = session.apply(Timestamp(0), input).unwrap();
+        let reason = |effect: &Effect| {
+            if let Effect::Record { said, .. } = effect
+                && let Body::Asked { request, .. } = &said.body
+            {
+                return Some(request.reason.to_string());
+            }
+            None
+        };
+        let asked = effects.iter().find_map(reason);
+        let why = "(~/permissions.toml: line 2 is not TOML); run `ropewalk doctor`";
+        assert_eq!(asked.unwrap(), format!("{RULES_UNREADABLE} {why}{expected}"));
+    }
+}

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use wire::upstream;
 
+use super::budget::Budget;
 use super::join::When;
 use super::{Joined, Seat, Terms, foreign};
 use crate::upstream::peer::PeerError;
@@ -24,6 +25,7 @@ enum Came {
     Answer(Result<Box<RawValue>, PeerError>),
     Cancelled,
     Silent,
+    TooMuch,
 }
 
 impl Seat {
@@ -63,6 +65,8 @@ impl Seat {
         let content = self.with_history(input.content, &context).await;
         {
             let mut state = self.state();
+            state.budget = Budget::new(self.shared.config.output);
+            state.overrun = None;
             state.turn = Some(context.clone());
             // One that was ended by force could not say so.
             state.hearing.turn_over();
@@ -76,6 +80,7 @@ impl Seat {
             biased;
             answer = &mut answer => Came::Answer(answer),
             () = context.cancel.cancelled() => Came::Cancelled,
+            () = self.overrun() => Came::TooMuch,
             () = self.silence() => Came::Silent,
         };
         match came {
@@ -89,14 +94,16 @@ impl Seat {
             }
             Came::Answer(Err(error)) => Err(self.failed(&joined, &error).await),
             Came::Cancelled => {
-                // One that cannot be told is ended below.
-                joined.crew.peer().notify("session/cancel", &upstream::cancel(&joined.id)).ok();
-                match tokio::time::timeout(CANCEL_WAIT, answer).await {
-                    Ok(Ok(result)) => drop(self.ended(&result, &context).await),
-                    Ok(Err(_)) => {}
-                    Err(_) => ended_by_force(&joined).await,
-                }
+                self.cancel(&joined, answer, &context).await;
                 Ok(Stop::Cancelled)
+            }
+            Came::TooMuch => {
+                let overrun = self.state().overrun.clone();
+                if let Some(text) = overrun.map(|overrun| overrun.of(self.name()).into()) {
+                    context.emit(Body::Notice { level: NoticeLevel::Warning, text }).await.ok();
+                }
+                self.cancel(&joined, answer, &context).await;
+                Ok(Stop::MaxTokens)
             }
             Came::Silent => {
                 drop(answer);
@@ -107,6 +114,30 @@ impl Seat {
                     self.name()
                 )))
             }
+        }
+    }
+
+    /// Has the agent stop. One that does not is ended.
+    async fn cancel(
+        &self,
+        joined: &Joined,
+        answer: impl Future<Output = Result<Box<RawValue>, PeerError>>,
+        context: &TurnContext,
+    ) {
+        // One that cannot be told is ended below.
+        joined.crew.peer().notify("session/cancel", &upstream::cancel(&joined.id)).ok();
+        match tokio::time::timeout(CANCEL_WAIT, answer).await {
+            Ok(Ok(result)) => drop(self.ended(&result, context).await),
+            Ok(Err(_)) => {}
+            Err(_) => ended_by_force(joined).await,
+        }
+    }
+
+    /// Ends when the turn has said more than may be written down.
+    async fn overrun(&self) {
+        // A ring may be left of an earlier turn.
+        while self.state().overrun.is_none() {
+            self.overran.notified().await;
         }
     }
 

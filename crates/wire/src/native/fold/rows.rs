@@ -426,6 +426,6 @@ fn level_of(level: NoticeLevel) -> Level {
     match level {
         NoticeLevel::Info => Level::Info,
         NoticeLevel::Warning => Level::Warning,
-        NoticeLevel::Error => Level::Error,
+        NoticeLevel::Error | NoticeLevel::Damage => Level::Error,
     }
 }

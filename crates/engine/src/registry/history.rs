@@ -1,0 +1,82 @@
+//! A history from elsewhere, on its way into the store piece by piece.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::backend::BoxFuture;
+use crate::event::{Body, Event};
+use crate::ids::{Seq, Timestamp};
+use crate::redaction::Redaction;
+use crate::redactor::Redactor;
+use crate::settings::APPROVAL;
+use crate::store::EventSource;
+
+/// The pieces of a history; an error says why there are no more.
+pub type History = mpsc::Receiver<Result<Vec<Event>, String>>;
+
+/// All of a history that is there already.
+pub(super) fn whole(events: Vec<Event>) -> History {
+    let (sender, pieces) = mpsc::channel(1);
+    // There is room for one.
+    drop(sender.try_send(Ok(events)));
+    pieces
+}
+
+/// Takes out secrets and what was allowed elsewhere, and numbers what is left from 1.
+pub(super) struct Import {
+    pieces: History,
+    redaction: Option<Redaction>,
+    /// The last position that was given.
+    seq: Seq,
+    /// The time of the last event.
+    at: Timestamp,
+    now: Timestamp,
+    over: bool,
+}
+
+impl Import {
+    pub(super) fn new(pieces: History, redactor: Option<Arc<dyn Redactor>>, now: Timestamp) -> Self {
+        let redaction = redactor.map(Redaction::new);
+        Self { pieces, redaction, seq: Seq::START, at: Timestamp(0), now, over: false }
+    }
+
+    fn taken_in(&mut self, event: Event) -> Option<Arc<Event>> {
+        // What somebody else allowed elsewhere is not allowed here.
+        if matches!(&event.body, Body::SettingChanged { id, .. } if **id == *APPROVAL) {
+            return None;
+        }
+        self.seq = self.seq.next();
+        // A time to come would keep the session on top of every list, and in memory for ever. One after
+        // the import would pass for something that happened here.
+        Some(Arc::new(Event { seq: self.seq, at: event.at.min(self.now), ..event.taken_in() }))
+    }
+}
+
+impl EventSource for Import {
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>> {
+        Box::pin(async move {
+            loop {
+                let events = match self.pieces.recv().await.transpose()? {
+                    Some(events) => {
+                        self.at = events.last().map_or(self.at, |event| event.at);
+                        match &mut self.redaction {
+                            Some(redaction) => redaction.history_piece(events),
+                            None => events,
+                        }
+                    }
+                    None if self.over => return Ok(Vec::new()),
+                    None => {
+                        self.over = true;
+                        let at = self.at;
+                        self.redaction.as_mut().map_or_else(Vec::new, |redaction| redaction.history_rest(at))
+                    }
+                };
+                let events: Vec<_> = events.into_iter().filter_map(|event| self.taken_in(event)).collect();
+                if !events.is_empty() || self.over {
+                    return Ok(events);
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! A part of the log is lost: what it may have said is taken to be the stricter.
+//!
+//! The lost events may have set approval or mode, refused something for this session, or moved it to another
+//! folder. So from there on everything is asked, nothing is changed, and no answer for good allows anything, until
+//! somebody chooses again. `read-only` stays: it refuses where `strict` asks. It cannot be known that the lost change
+//! was not to `read-only`, but with `strict` nothing happens that a person has not seen.
+
+use std::sync::Arc;
+
+use super::{Effect, READING_MODE, Session};
+use crate::event::{Body, NoticeLevel, Origin};
+use crate::settings::{APPROVAL, MODE};
+
+/// The approval of a session of which it is not known what was chosen.
+const ASKS_EVERYTHING: &str = "strict";
+const READ_ONLY: &str = "read-only";
+
+/// What each setting was before it became stricter.
+#[derive(Default)]
+pub(super) struct Narrowed {
+    approval: Option<Arc<str>>,
+    mode: Option<Arc<str>>,
+}
+
+impl Narrowed {
+    /// Somebody chose this setting after the loss, so it is known again.
+    pub(super) fn chosen(&mut self, id: &str) {
+        match id {
+            APPROVAL => self.approval = None,
+            MODE => self.mode = None,
+            _ => {}
+        }
+    }
+}
+
+impl Session {
+    /// Events are lost here that may have decided what the agent may do.
+    pub(super) fn narrow(&mut self) {
+        self.grants.retain(|_, allow| !*allow);
+        let approval: Arc<str> = self.settings.get(APPROVAL).into();
+        if !matches!(&*approval, READ_ONLY | ASKS_EVERYTHING) {
+            self.settings.set(APPROVAL.into(), ASKS_EVERYTHING.into());
+            self.narrowed.approval.get_or_insert(approval);
+        }
+        let mode: Arc<str> = self.settings.get(MODE).into();
+        if self.changes_things(&mode) && self.offers(MODE, READING_MODE) {
+            self.settings.set(MODE.into(), READING_MODE.into());
+            self.narrowed.mode.get_or_insert(mode);
+        }
+    }
+
+    /// Writes down what became stricter, and says why. Called once, after the whole log was observed: whoever opens
+    /// the session again finds the choice in the log, after the loss.
+    pub fn record_narrowed(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Narrowed { approval, mode } = std::mem::take(&mut self.narrowed);
+        let mut stricter = Vec::new();
+        for (id, was) in [(APPROVAL, approval), (MODE, mode)] {
+            let Some(was) = was.filter(|_| self.specs.iter().any(|spec| *spec.id == *id)) else { continue };
+            let value: Arc<str> = self.settings.get(id).into();
+            stricter.push(format!("{id} is {value} (it was {was})"));
+            self.record(Origin::Engine, None, Body::SettingChanged { id: id.into(), value }, &mut effects);
+        }
+        if !stricter.is_empty() {
+            let text = format!(
+                "a part of this session is damaged and may have held a change of its settings, so the stricter \
+                 holds: {}, and answers for the whole session are asked again; choose them again in the settings of \
+                 the session if you want them as they were",
+                stricter.join(", ")
+            );
+            let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+            self.record(Origin::Engine, None, notice, &mut effects);
+        }
+        effects
+    }
+
+    /// The modes of an external agent are its own business: what it may do is decided wish by wish.
+    fn changes_things(&self, mode: &str) -> bool {
+        !self.joined && (mode == "code" || self.free_modes.iter().any(|free| **free == *mode))
+    }
+
+    fn offers(&self, id: &str, value: &str) -> bool {
+        self.specs.iter().any(|spec| *spec.id == *id && spec.offers(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Standing;
+    use crate::event::{AskRequest, Resolution, Resolver, ToolClass};
+    use crate::ids::{AskId, SurfaceId, TurnId};
+    use crate::settings::{Category, Choice, SettingSpec, approval_spec};
+
+    fn session() -> Session {
+        let choice = |value: &str| Choice { value: value.into(), name: value.into(), description: "".into() };
+        let mode = SettingSpec {
+            id: MODE.into(),
+            name: "Mode".into(),
+            description: "".into(),
+            category: Category::Mode,
+            choices: vec![choice("code"), choice("architect"), choice("ask")],
+            default: "code".into(),
+            words: None,
+        };
+        Session::new(Arc::new([mode, approval_spec()]), "/project".into(), None, false)
+    }
+
+    fn see(session: &mut Session, body: Body) {
+        session.observe(&Origin::Engine, Some(TurnId(1)), &body);
+    }
+
+    fn choose(session: &mut Session, id: &str, value: &str) {
+        see(session, Body::SettingChanged { id: id.into(), value: value.into() });
+    }
+
+    fn lose(session: &mut Session) {
+        see(session, Body::Notice { level: NoticeLevel::Damage, text: "damaged".into() });
+    }
+
+    fn settings(session: &Session) -> (&str, &str) {
+        (session.settings().get(APPROVAL), session.settings().get(MODE))
+    }
+
+    #[test]
+    fn what_may_have_been_a_change_of_a_setting_makes_everything_asked() {
+        for (approval, mode, expected) in [
+            ("full", "code", ("strict", "ask")),
+            ("auto", "code", ("strict", "ask")),
+            ("suggest", "architect", ("strict", "architect")),
+            ("strict", "ask", ("strict", "ask")),
+            ("read-only", "code", ("read-only", "ask")),
+        ] {
+            let mut session = session();
+            choose(&mut session, APPROVAL, approval);
+            choose(&mut session, MODE, mode);
+            lose(&mut session);
+            assert_eq!(settings(&session), expected, "{approval} {mode}");
+        }
+    }
+
+    #[test]
+    fn it_is_said_once_and_holds_until_somebody_chooses() {
+        let mut session = session();
+        choose(&mut session, APPROVAL, "full");
+        lose(&mut session);
+        lose(&mut session);
+        let effects = session.record_narrowed();
+        let body = |effect| if let Effect::Record { said, .. } = effect { Some(said.body) } else { None };
+        let bodies: Vec<Body> = effects.into_iter().filter_map(body).collect();
+        let [approval, mode, Body::Notice { level: NoticeLevel::Warning, text }] = bodies.as_slice() else {
+            panic!("{bodies:?}")
+        };
+        assert_eq!(*approval, Body::SettingChanged { id: APPROVAL.into(), value: "strict".into() });
+        assert_eq!(*mode, Body::SettingChanged { id: MODE.into(), value: "ask".into() });
+        assert!(text.contains("approval is strict (it was full), mode is ask (it was code)"), "{text}");
+
+        // The next opening finds them in the log.
+        let mut again = self::session();
+        choose(&mut again, APPROVAL, "full");
+        lose(&mut again);
+        for body in bodies {
+            see(&mut again, body);
+        }
+        assert!(again.record_narrowed().is_empty());
+        assert_eq!(settings(&again), ("strict", "ask"));
+        choose(&mut again, APPROVAL, "auto");
+        assert!(again.record_narrowed().is_empty());
+        assert_eq!(settings(&again), ("auto", "ask"));
+    }
+
+    #[test]
+    fn an_answer_for_the_session_allows_nothing_after_a_loss_and_still_refuses() {
+        let mut session = session();
+        let by = Resolver::Surface {
+            id: SurfaceId(1),
+            name: "phone".into(),
+            remote: None,
+            standing: Standing::Other,
+        };
+        for (number, subject, resolution) in
+            [(1, "make", Resolution::AllowedAlways), (2, "git push", Resolution::DeniedAlways)]
+        {
+            let request = AskRequest::new("shell", subject, ToolClass::Execute);
+            see(&mut session, Body::Asked { ask: AskId(number), request: Box::new(request) });
+            let by = by.clone();
+            see(&mut session, Body::Resolved { ask: AskId(number), call: None, resolution, by, reply: None });
+        }
+        let granted = |session: &Session, subject: &str| {
+            session.granted(&AskRequest::new("shell", subject, ToolClass::Execute)).map(|hit| hit.effect)
+        };
+        assert_eq!(granted(&session, "make"), Some(crate::RuleEffect::Allow));
+        lose(&mut session);
+        assert_eq!(granted(&session, "make"), None);
+        assert_eq!(granted(&session, "git push"), Some(crate::RuleEffect::Deny));
+    }
+}

@@ -1,0 +1,15 @@
+//! What is wrong with the machine, below the header of every screen.
+
+use ratatui_core::text::{Line, Span};
+
+use crate::app::App;
+use crate::wrap::{Margin, wrap};
+
+pub fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
+    let look = app.manner.look;
+    let line = |fault: &String| {
+        let margin = Margin::hanging(Span::styled("! ", look.bad()));
+        wrap(&[Span::styled(fault.clone(), look.bad())], width, &margin)
+    };
+    app.faults.iter().flat_map(line).collect()
+}

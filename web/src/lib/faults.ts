@@ -1,0 +1,14 @@
+// What is wrong with the machine, as the server tells it: its store or its permission rules cannot be used.
+
+import { signal } from '@preact/signals'
+import { onTold } from './line'
+
+/** Whole sentences; none while nothing is wrong. */
+export const faults = signal<string[]>([])
+
+export function startFaults(): void {
+  onTold((told) => {
+    if (told.on === 'hello') faults.value = []
+    else if (told.on === 'faults') faults.value = told.faults
+  })
+}
