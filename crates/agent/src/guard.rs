@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::guard::{Assessment, Deed, Workplace, assess_deed};
+use ::guard::{Assessment, Deed, Workplace, assess_deed, with_git_settings};
 use engine::{
     AskRequest, Body, CallId, Content, Exit, Location, MODE, NoticeLevel, Opaque, Risk, SessionGone,
     ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
@@ -197,7 +197,7 @@ impl Guard {
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
             let usual = Assessment { risk, reason: reason.into() };
             let assessed = assess_deed(deed, usual, &Workplace { cwd: &place.cwd, roots, home });
-            crate::git::with_settings(assessed, class, line.as_deref(), &place)
+            with_git_settings(assessed, deed, || sandbox::git_program(roots))
         };
         // Some microseconds for what people write; what is made to be hard takes longer, and so does looking
         // at the settings of repositories.

@@ -14,7 +14,7 @@ pub mod shell;
 pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
 pub use risk::{
     Assessment, Deed, Scope, Want, Workplace, assess_command, assess_deed, assess_path, covers,
-    scope_of_always,
+    scope_of_always, with_git_settings,
 };
 pub use rules::{
     Changed, ListedRule, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook, TrustedServer,

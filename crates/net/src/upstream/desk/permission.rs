@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use engine::{AskRequest, Opaque, Risk, ToolClass, ToolContent, ToolKind, TurnContext, Verdict};
-use guard::{Assessment, Deed, Workplace, assess_deed};
+use guard::{Assessment, Deed, Workplace, assess_deed, with_git_settings};
 use wire::acp::Unserved;
 
 use super::Shared;
@@ -147,23 +147,11 @@ impl Shared {
             let place = Workplace { cwd: &desk.spec.cwd, roots: &policy.roots, home };
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
             let assessed = assess_deed(deed, Assessment { risk: usual.0, reason: usual.1.into() }, &place);
-            with_settings(assessed, line.as_deref(), &policy.roots)
+            with_git_settings(assessed, deed, || sandbox::git_program(&policy.roots))
         };
         let long = long || wish.lines.first().is_some_and(|line| line.contains("git"));
         // Some microseconds for what people write; what is made to be hard takes longer.
         if long { self.blocking(move || Ok(assess())).await } else { Ok(assess()) }
-    }
-}
-
-/// Git that only shows something runs programs that a repository's settings name; then it does more.
-fn with_settings(assessed: Assessment, line: Option<&str>, roots: &[PathBuf]) -> Assessment {
-    let git = line.is_some_and(|line| line.contains("git")) && assessed.risk == Risk::Low;
-    match git.then(|| sandbox::git_program(roots)).flatten() {
-        Some((config, key)) => {
-            let reason = format!("makes git run a program: {key} in {}", config.display());
-            Assessment { risk: Risk::Medium, reason }
-        }
-        None => assessed,
     }
 }
 
