@@ -6,7 +6,7 @@
 //! **Invariant:** every call that is shown ends, whatever happens in between.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ::guard::{Assessment, Deed, Workplace, assess_deed, with_git_settings};
@@ -143,6 +143,7 @@ impl Guard {
             context: self.context.clone(),
             role: Arc::clone(&self.role),
             only_looks: risk == Risk::Low,
+            protected: Mutex::default(),
         });
         let (work, preview) = prepared(intent.work, &job).await?;
         let line =
@@ -170,14 +171,24 @@ impl Guard {
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
             Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
-            Verdict::Allowed => {
-                let before = self.protected_entries(line.is_some()).await;
-                let outcome = undo::around(line, &job, work.run(Arc::clone(&job))).await;
-                self.tell_of_new(before).await.map_err(Stopped::Gone)?;
-                Ok(outcome)
-            }
+            Verdict::Allowed => self.run(line, &job, work).await.map_err(Stopped::Gone),
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
+    }
+
+    /// Does what was allowed, and tells what it left that can make another program run something.
+    async fn run(
+        &self,
+        line: Option<String>,
+        job: &Arc<Job>,
+        work: Box<dyn Work>,
+    ) -> Result<Outcome, SessionGone> {
+        let before = self.protected_entries(line.is_some()).await;
+        *job.protected() = before;
+        let outcome = undo::around(line, job, work.run(Arc::clone(job))).await;
+        let before = job.protected().take();
+        self.tell_of_new(before).await?;
+        Ok(outcome)
     }
 
     /// How risky a wish is: as its tool says, or worse if what it is about is worse.
@@ -234,7 +245,7 @@ impl Guard {
 
     /// A command can make what no fence holds: a nested repository, an editor's settings in a folder.
     async fn tell_of_new(&self, before: Option<ProtectedEntries>) -> Result<(), SessionGone> {
-        let Some(before) = before else { return Ok(()) };
+        let Some(mut before) = before else { return Ok(()) };
         match tools::blocking(move || before.notice()).await.ok().flatten() {
             Some(text) => {
                 self.context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await

@@ -24,12 +24,12 @@ pub(crate) use task::AT_ONCE_MAX as SUB_AGENTS_AT_ONCE_MAX;
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::{
     BoxFuture, CallId, FileChange, Location, Question, Risk, ToolClass, ToolContent, ToolKind, TurnContext,
 };
-use sandbox::{FileError, Files, Spot, Unfit};
+use sandbox::{FileError, Files, ProtectedEntries, Spot, Unfit};
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::write::draft_name;
@@ -226,6 +226,9 @@ pub(crate) struct Job {
     pub(crate) role: Arc<Role>,
     /// It was judged to look and to change nothing.
     pub(crate) only_looks: bool,
+    /// What could make another program run something before this began. Whoever goes on with the work
+    /// afterwards takes it, and looks for what is new.
+    pub(crate) protected: Mutex<Option<ProtectedEntries>>,
 }
 
 impl Job {
@@ -235,6 +238,10 @@ impl Job {
 
     pub(crate) fn files(&self) -> Result<&Files, Failure> {
         Ok(self.place.files()?)
+    }
+
+    pub(crate) fn protected(&self) -> MutexGuard<'_, Option<ProtectedEntries>> {
+        self.protected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -158,10 +158,12 @@ impl Arguments {
 
     /// The turn may be cancelled and end: the command belongs to the session.
     async fn start(&self, command: Command, job: &Job) -> Outcome {
-        let started = match job.session.background.start(command, &self.command, self.tty) {
+        let before = job.protected().take();
+        let started = match job.session.background.start(command, &self.command, self.tty, before) {
             Ok(started) => started,
             Err(reason) => return Outcome::failed(reason),
         };
+        job.session.follow(&started);
         drop(tokio::time::timeout(AT_ONCE, started.until_ended()).await);
         match started.ended() {
             None => Outcome::text(format!(

@@ -107,6 +107,11 @@ impl Desk {
         self.shared.terminals.look(terminal)
     }
 
+    /// Waits for the end of the command in a terminal, without keeping it alive. `None`: it is none of ours.
+    pub fn ended(&self, terminal: &engine::TerminalId) -> Option<impl Future<Output = ()> + use<>> {
+        self.shared.terminals.ended(terminal)
+    }
+
     /// Ends all terminals of an agent that has ended itself: nobody else knows them.
     pub fn abandoned(&self) {
         self.shared.terminals.end_all();

@@ -4,6 +4,7 @@
 //! name if the agent can bring it back, else as a new one that is told the conversation so far. What the
 //! agent says is taken by one task, in order: into the running turn, or beside it.
 
+mod entries;
 mod join;
 mod turn;
 
@@ -17,6 +18,7 @@ use engine::{
     TurnContext, TurnError, TurnInput, Verdict,
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
+use sandbox::ProtectedEntries;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -50,6 +52,8 @@ pub(super) struct Seat {
     me: Weak<Self>,
     /// Held while the agent's session is joined: whoever comes meanwhile gets the same one.
     joining: tokio::sync::Mutex<()>,
+    /// What can make another program run something, before the agent worked.
+    before: tokio::sync::Mutex<Option<ProtectedEntries>>,
     /// One for each request of the agent's that is worked on, and one for each piece of it.
     requests: Arc<Semaphore>,
     pieces: Arc<Semaphore>,
@@ -73,6 +77,8 @@ struct State {
     titled: bool,
     /// How much of the terminals is known to whoever looks.
     shown: HashMap<TerminalId, usize>,
+    /// Commands in terminals of ours that are looked after.
+    followed: usize,
 }
 
 /// Something that the agent wants, and the turn in which it wants it.
@@ -113,6 +119,7 @@ impl Seat {
             state,
             me: me.clone(),
             joining,
+            before: tokio::sync::Mutex::default(),
             requests: Arc::new(requests),
             pieces: Arc::new(pieces),
             closed: CancellationToken::new(),
@@ -297,6 +304,9 @@ impl Seat {
             self.show_terminal(turn, &terminal).await;
         }
         let served = self.desk.serve(turn, call).await;
+        if let Ok(HostReply::Terminal(terminal)) = &served {
+            self.follow(terminal);
+        }
         if let Some(terminal) = looks {
             self.show_terminal(turn, &terminal).await;
         }

@@ -107,6 +107,12 @@ def in_a_terminal():
     update(sessionUpdate="tool_call_update", toolCallId="t", status="completed", content=shown)
 
 
+def in_a_terminal_for_later():
+    """A command that goes on when the turn is over."""
+    line = "until test -e go; do :; done; mkdir -p a/.vscode"
+    ask("terminal/create", {"sessionId": "odd-1", "command": "sh", "args": ["-c", line]})
+
+
 def leave_a_terminal():
     made = ask("terminal/create", {"sessionId": "odd-1", "command": "sleep", "args": ["600"]})["result"]
     say({"id": "wait", "method": "terminal/wait_for_exit", "params": {"sessionId": "odd-1", **made}})
@@ -120,7 +126,7 @@ def half_a_line():
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, leave_a_terminal, half_a_line)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, in_a_terminal_for_later, leave_a_terminal, half_a_line)}
 
 for line in sys.stdin:
     request = json.loads(line)

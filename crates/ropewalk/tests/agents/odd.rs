@@ -175,6 +175,20 @@ fn a_command_of_an_agent_stays_behind_the_fence_although_the_editor_offers_a_ter
     assert!(shown.contains("said in a terminal"), "{shown}");
 }
 
+/// A command that goes on after its turn is followed until it ends.
+#[test]
+fn what_a_command_leaves_after_its_turn_is_told_when_it_ends() {
+    let (world, mut client, session) = odd_with(&["--approval", "full"], json!({}));
+    client.said(&session, "in_a_terminal_for_later");
+    fs::write(world.path("project/go"), "").unwrap();
+    let frames = client.until(|frame| frame.to_string().contains("new in the workspace"));
+    assert!(frames.last().unwrap().to_string().contains(": a/.vscode; look at it"), "{frames:?}");
+    assert_eq!(client.said(&session, "still there"), "heard still there");
+    client.finish();
+    let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
+    assert_eq!(shown.matches("new in the workspace").count(), 1, "{shown}");
+}
+
 /// Somebody who waits for a command keeps nobody from ending it.
 #[test]
 fn a_terminal_of_the_editor_is_given_back_when_the_agent_ends() {

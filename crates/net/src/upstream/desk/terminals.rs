@@ -318,6 +318,13 @@ impl Terminals {
         }
     }
 
+    pub(super) fn ended(&self, id: &TerminalId) -> Option<impl Future<Output = ()> + use<>> {
+        match self.find(id) {
+            Ok(Terminal::Ours(running)) => Some(running.ended()),
+            Ok(Terminal::Editors(_) | Terminal::Promised) | Err(_) => None,
+        }
+    }
+
     pub(super) async fn output(
         &self,
         id: &TerminalId,
