@@ -73,7 +73,8 @@ pub struct Reach {
     pub project: Option<fn(&Path) -> Option<sandbox::Mode>>,
     /// The person's home folders. Commands are judged by the first.
     pub homes: Vec<PathBuf>,
-    /// Commands run in the terminal of an editor that offers one, and so outside the fence.
+    /// Commands run in the terminal of an editor that offers one, and so outside the fence, each after the
+    /// owner at the machine has allowed it.
     pub editor_terminal: bool,
 }
 

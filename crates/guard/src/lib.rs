@@ -17,6 +17,6 @@ pub use risk::{
     scope_of_always, with_git_settings,
 };
 pub use rules::{
-    Changed, ListedRule, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook, TrustedServer,
-    Where, imagined, trusted_file,
+    Changed, ListedRule, OutsideCommand, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook,
+    TrustedServer, Where, assess_outside, imagined, outside_digest, trusted_file,
 };

@@ -39,7 +39,8 @@ pub struct DeskSpec {
     /// For each command. Time and forwarded output have no limit here: an agent ends its commands itself,
     /// and what is kept of their output is bounded.
     pub limits: Limits,
-    /// Commands run in the terminal of an editor that offers one, and so outside the fence.
+    /// Commands run in the terminal of an editor that offers one, and so outside the fence, each after the
+    /// owner at the machine has allowed it.
     pub editor_terminal: bool,
 }
 
