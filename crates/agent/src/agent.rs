@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    Abilities, Backend, BackendSession, BoxFuture, Category, Choice, MODEL, Offer, Review, SessionContext,
-    SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers, TurnContext, TurnError,
-    TurnInput, approval_spec,
+    Abilities, Backend, BackendSession, Body, BoxFuture, Category, Choice, MODEL, NoticeLevel, Offer, Review,
+    SessionContext, SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers,
+    TurnContext, TurnError, TurnInput, approval_spec,
 };
 use sandbox::Fence;
 use tokio::sync::Semaphore;
 
-use crate::background::Background;
+use crate::background::{Background, BackgroundJob};
 use crate::budget::{Budget, Ledger};
 use crate::context::Memory;
 use crate::knowledge::{self, Knowledge, KnowledgeConfig};
@@ -73,7 +73,8 @@ pub struct Reach {
     pub project: Option<fn(&Path) -> Option<sandbox::Mode>>,
     /// The person's home folders. Commands are judged by the first.
     pub homes: Vec<PathBuf>,
-    /// Commands run in the terminal of an editor that offers one, and so outside the fence.
+    /// Commands run in the terminal of an editor that offers one, and so outside the fence, each after the
+    /// owner at the machine has allowed it.
     pub editor_terminal: bool,
 }
 
@@ -187,7 +188,7 @@ impl Backend for Agent {
         }
     }
 
-    fn open(&self, mut spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
+    fn open(&self, mut spec: SessionSpec, context: SessionContext) -> Arc<dyn BackendSession> {
         let (config, named) = (&self.shared.config, std::mem::take(&mut spec.servers));
         let kept = &self.shared.servers_kept;
         let servers = Servers::new(&spec.id, &spec.cwd, named, &config.mcp, &config.environment, kept);
@@ -198,6 +199,7 @@ impl Backend for Agent {
             place: Arc::new(Mutex::new(place)),
             undo: Arc::new(Undo::new(self.shared.config.undo.clone(), spec.id.clone())),
             spec,
+            context,
             knowledge: Mutex::default(),
             memory: Mutex::new(None),
             seen: Arc::default(),
@@ -216,6 +218,7 @@ impl Backend for Agent {
 pub(crate) struct AgentSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) spec: SessionSpec,
+    context: SessionContext,
     /// The folders as they could be opened last.
     place: Arc<Mutex<Place>>,
     /// As it was when the turn began.
@@ -275,6 +278,18 @@ impl AgentSession {
             *known = opened.clone();
         }
         Ok(opened)
+    }
+
+    /// Tells what a background command has made, when it has ended: nobody may look at it any more.
+    pub(crate) fn follow(&self, job: &Arc<BackgroundJob>) {
+        let (job, context) = (Arc::clone(job), self.context.clone());
+        self.context.spawn(async move {
+            job.until_ended().await;
+            if let Some(text) = job.new_entries().await {
+                // A session that is gone needs to be told nothing.
+                context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await.ok();
+            }
+        });
     }
 
     /// What commands of the session run inside of, if anything is built around them here.

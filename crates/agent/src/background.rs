@@ -11,12 +11,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sandbox::{Cause, Command, Ended, Output, Stream, Terminal, Violation, Window};
+use sandbox::{Cause, Command, Ended, Output, ProtectedEntries, Stream, Terminal, Violation, Window};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::tools::blocking;
 use crate::tools::output::{Decoder, Lines};
 
 /// Commands of one session that run at once.
@@ -61,12 +62,14 @@ impl Default for Background {
 }
 
 impl Background {
-    /// Starts a command. In a terminal it can be typed to, otherwise it has no input.
+    /// Starts a command. In a terminal it can be typed to, otherwise it has no input. `before` is what could
+    /// make another program run something until now.
     pub(crate) fn start(
         &self,
         command: Command,
         line: &str,
         tty: bool,
+        before: Option<ProtectedEntries>,
     ) -> Result<Arc<BackgroundJob>, String> {
         let mut jobs = lock(&self.jobs);
         if self.ending.is_cancelled() {
@@ -87,6 +90,7 @@ impl Background {
             cancel: self.ending.child_token(),
             state: watched,
             kept: Mutex::default(),
+            before: Mutex::new(before),
         });
         jobs.all.push(Arc::clone(&job));
         forget_the_oldest(&mut jobs.all);
@@ -137,6 +141,7 @@ pub(crate) struct BackgroundJob {
     cancel: CancellationToken,
     state: watch::Receiver<Option<Arc<End>>>,
     kept: Mutex<Kept>,
+    before: Mutex<Option<ProtectedEntries>>,
 }
 
 /// How it ended, or why it never began.
@@ -196,6 +201,12 @@ impl BackgroundJob {
         let rest = kept.lines.rest();
         kept.keep(&rest);
         std::mem::take(&mut kept.look)
+    }
+
+    /// What has come that can make another program run something, as a sentence for people: told once.
+    pub(crate) async fn new_entries(self: &Arc<Self>) -> Option<String> {
+        let job = Arc::clone(self);
+        blocking(move || lock(&job.before).as_mut()?.notice()).await.ok().flatten()
     }
 
     pub(crate) fn state(&self) -> String {

@@ -6,10 +6,10 @@
 //! **Invariant:** every call that is shown ends, whatever happens in between.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use ::guard::{Assessment, Deed, Workplace, assess_deed};
+use ::guard::{Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings};
 use engine::{
     AskRequest, Body, CallId, Content, Exit, Location, MODE, NoticeLevel, Opaque, Risk, SessionGone,
     ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
@@ -17,6 +17,7 @@ use engine::{
 use sandbox::{Mode, ProtectedEntries, Spot, Want};
 
 use crate::agent::AgentSession;
+use crate::host::EditorTerminal;
 use crate::model::Image;
 use crate::place::Place;
 use crate::role::{self, Role};
@@ -128,12 +129,16 @@ impl Guard {
         }
         let further = self.find_all(intent.work.further_paths(), want).await?;
         let usual = (intent.risk, intent.reason);
-        let mut worst = self.assess(tool.class, usual, intent.subject.as_deref(), path.as_deref()).await?;
-        for spot in &further {
-            let next = self.assess(tool.class, usual, None, Some(spot.real())).await?;
-            worst = if next.risk > worst.risk { next } else { worst };
-        }
-        let Assessment { risk, reason } = worst;
+        let subject = intent.subject.as_deref();
+        let assessed = self.assess_all(tool.class, usual, subject, path.as_deref(), &further).await?;
+        let only_looks = assessed.risk == Risk::Low;
+        let reach = &self.session.shared.config.reach;
+        let editor = intent
+            .work
+            .editor_line()
+            .and_then(|line| EditorTerminal::offered(line, only_looks, &self.place, reach, &self.context));
+        let consent = editor.as_ref().and_then(EditorTerminal::consent);
+        let Assessment { risk, reason } = if consent.is_some() { assess_outside(assessed) } else { assessed };
         let job = Arc::new(Job {
             call: start.call.clone(),
             spot,
@@ -142,11 +147,12 @@ impl Guard {
             session: Arc::clone(&self.session),
             context: self.context.clone(),
             role: Arc::clone(&self.role),
-            only_looks: risk == Risk::Low,
+            only_looks,
+            editor,
+            protected: Mutex::default(),
         });
         let (work, preview) = prepared(intent.work, &job).await?;
-        let line =
-            (tool.class == ToolClass::Execute && risk > Risk::Low).then(|| intent.subject.clone()).flatten();
+        let line = intent.subject.clone().filter(|_| tool.class == ToolClass::Execute && !only_looks);
         let subject =
             intent.subject.map(Arc::from).or_else(|| path.as_ref().map(|path| path.to_string_lossy().into()));
         let question = work.question();
@@ -165,19 +171,46 @@ impl Guard {
             preview,
             question,
             foreign: None,
-            consent: None,
+            consent,
         };
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),
             Verdict::Denied { reason, .. } if answer_wanted => Ok(tools::ask::unanswered(&reason)),
-            Verdict::Allowed => {
-                let before = self.protected_entries(line.is_some()).await;
-                let outcome = undo::around(line, &job, work.run(Arc::clone(&job))).await;
-                self.tell_of_new(before).await.map_err(Stopped::Gone)?;
-                Ok(outcome)
-            }
+            Verdict::Allowed => self.run(line, &job, work).await.map_err(Stopped::Gone),
             Verdict::Denied { reason, .. } => Err(format!("not allowed: {reason}").into()),
         }
+    }
+
+    /// Does what was allowed, and tells what it left that can make another program run something.
+    async fn run(
+        &self,
+        line: Option<String>,
+        job: &Arc<Job>,
+        work: Box<dyn Work>,
+    ) -> Result<Outcome, SessionGone> {
+        let before = self.protected_entries(line.is_some()).await;
+        *job.protected() = before;
+        let outcome = undo::around(line, job, work.run(Arc::clone(job))).await;
+        let before = job.protected().take();
+        self.tell_of_new(before).await?;
+        Ok(outcome)
+    }
+
+    /// How risky a wish is in all that it is about.
+    async fn assess_all(
+        &self,
+        class: ToolClass,
+        usual: (Risk, &'static str),
+        subject: Option<&str>,
+        path: Option<&Path>,
+        further: &[Spot],
+    ) -> Result<Assessment, Stopped> {
+        let mut worst = self.assess(class, usual, subject, path).await?;
+        for spot in further {
+            let next = self.assess(class, usual, None, Some(spot.real())).await?;
+            worst = if next.risk > worst.risk { next } else { worst };
+        }
+        Ok(worst)
     }
 
     /// How risky a wish is: as its tool says, or worse if what it is about is worse.
@@ -197,7 +230,7 @@ impl Guard {
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
             let usual = Assessment { risk, reason: reason.into() };
             let assessed = assess_deed(deed, usual, &Workplace { cwd: &place.cwd, roots, home });
-            crate::git::with_settings(assessed, class, line.as_deref(), &place)
+            with_git_settings(assessed, deed, || sandbox::git_program(roots))
         };
         // Some microseconds for what people write; what is made to be hard takes longer, and so does looking
         // at the settings of repositories.
@@ -234,7 +267,7 @@ impl Guard {
 
     /// A command can make what no fence holds: a nested repository, an editor's settings in a folder.
     async fn tell_of_new(&self, before: Option<ProtectedEntries>) -> Result<(), SessionGone> {
-        let Some(before) = before else { return Ok(()) };
+        let Some(mut before) = before else { return Ok(()) };
         match tools::blocking(move || before.notice()).await.ok().flatten() {
             Some(text) => {
                 self.context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await

@@ -9,7 +9,6 @@ mod budget;
 mod commands;
 mod compaction;
 mod context;
-mod git;
 mod guard;
 mod host;
 mod knowledge;

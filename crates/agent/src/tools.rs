@@ -24,18 +24,18 @@ pub(crate) use task::AT_ONCE_MAX as SUB_AGENTS_AT_ONCE_MAX;
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::{
     BoxFuture, CallId, FileChange, Location, Question, Risk, ToolClass, ToolContent, ToolKind, TurnContext,
 };
-use sandbox::{FileError, Files, Spot, Unfit};
+use sandbox::{FileError, Files, ProtectedEntries, Spot, Unfit};
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::write::draft_name;
 
 use crate::agent::AgentSession;
-use crate::host::Terminal;
+use crate::host::{EditorTerminal, Terminal};
 use crate::model::{Image, ToolSpec};
 use crate::place::Place;
 use crate::role::{self, Role};
@@ -208,6 +208,11 @@ pub(crate) trait Work: Send + 'static {
         None
     }
 
+    /// The command line, where it may run in an editor's terminal.
+    fn editor_line(&self) -> Option<&str> {
+        None
+    }
+
     /// Does it. Called once, after permission was given.
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome>;
 }
@@ -226,6 +231,11 @@ pub(crate) struct Job {
     pub(crate) role: Arc<Role>,
     /// It was judged to look and to change nothing.
     pub(crate) only_looks: bool,
+    /// The editor's terminal that its command runs in: permission is asked for this.
+    pub(crate) editor: Option<EditorTerminal>,
+    /// What could make another program run something before this began. Whoever goes on with the work
+    /// afterwards takes it, and looks for what is new.
+    pub(crate) protected: Mutex<Option<ProtectedEntries>>,
 }
 
 impl Job {
@@ -235,6 +245,10 @@ impl Job {
 
     pub(crate) fn files(&self) -> Result<&Files, Failure> {
         Ok(self.place.files()?)
+    }
+
+    pub(crate) fn protected(&self) -> MutexGuard<'_, Option<ProtectedEntries>> {
+        self.protected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,6 +9,8 @@
 //!
 //! **Invariant:** no preset, no pattern rule and no stored answer raises anybody's standing.
 
+use crate::servers::SERVER_CONSENT;
+
 /// Who somebody is to this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Standing {
@@ -34,11 +36,42 @@ impl Standing {
     }
 }
 
+/// How the digest of a command begins that would run in an editor's terminal, outside the fence.
+pub const EDITOR_TERMINAL: &str = "editor-terminal:";
+
+/// What takes the owner's consent to that very thing, by a digest of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConsentKind {
+    /// A program that a project names starts.
+    ProjectProgram,
+    /// A command runs outside the fence although there is one.
+    LeaveFence,
+}
+
+impl ConsentKind {
+    /// What a wish with this tool and digest takes, if it takes consent at all.
+    pub fn of(tool: &str, digest: Option<&str>) -> Option<Self> {
+        match digest {
+            Some(digest) if digest.starts_with(EDITOR_TERMINAL) => Some(Self::LeaveFence),
+            Some(_) => Some(Self::ProjectProgram),
+            None => (tool == SERVER_CONSENT).then_some(Self::ProjectProgram),
+        }
+    }
+
+    /// What to do where nobody at the machine can be asked.
+    pub(crate) fn unattended(self) -> &'static str {
+        match self {
+            Self::ProjectProgram => "run `ropewalk mcp trust` at this machine to allow it",
+            Self::LeaveFence => LEAVE_FENCE_UNATTENDED,
+        }
+    }
+}
+
 /// Something that somebody wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Let a program start that a project names.
-    Consent,
+    /// Let a program start that a project names, or a command run outside the fence.
+    Consent(ConsentKind),
     /// Write a rule or take one out; answer always or never, so that it holds in other sessions.
     ChangeRules,
     /// Give a session a tool server, which runs outside the fence.
@@ -54,8 +87,9 @@ pub enum Act {
 }
 
 impl Act {
-    pub const ALL: [Self; 7] = [
-        Self::Consent,
+    pub const ALL: [Self; 8] = [
+        Self::Consent(ConsentKind::ProjectProgram),
+        Self::Consent(ConsentKind::LeaveFence),
         Self::ChangeRules,
         Self::NameServer,
         Self::AdmitDevice,
@@ -75,14 +109,21 @@ pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
     match (act, standing) {
         (_, Standing::OwnerAtMachine) => Ok(()),
         (Act::SetApproval | Act::Allow | Act::Deny, Standing::Other | Standing::Unknown) => Ok(()),
-        (Act::Consent, Standing::Other | Standing::Unknown) => Err(Forbidden(CONSENT)),
+        (Act::Consent(ConsentKind::ProjectProgram), Standing::Other | Standing::Unknown) => {
+            Err(Forbidden(PROJECT_PROGRAM))
+        }
+        (Act::Consent(ConsentKind::LeaveFence), Standing::Other | Standing::Unknown) => {
+            Err(Forbidden(LEAVE_FENCE))
+        }
         (Act::ChangeRules, Standing::Other | Standing::Unknown) => Err(Forbidden(CHANGE_RULES)),
         (Act::NameServer, Standing::Other | Standing::Unknown) => Err(Forbidden(NAME_SERVER)),
         (Act::AdmitDevice, Standing::Other | Standing::Unknown) => Err(Forbidden(ADMIT_DEVICE)),
     }
 }
 
-const CONSENT: &str = "a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there";
+const PROJECT_PROGRAM: &str = "a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there";
+const LEAVE_FENCE: &str = "a command that runs in the editor's terminal, outside the sandbox, is allowed by the owner at the machine alone: answer in a terminal or a browser there, or take `terminal = \"editor\"` out of the settings there, so that it runs inside the sandbox";
+const LEAVE_FENCE_UNATTENDED: &str = "it would run in the editor's terminal, outside the sandbox, and nobody at this machine can be asked; take `terminal = \"editor\"` out of the settings of this machine, so that it runs inside the sandbox";
 const CHANGE_RULES: &str = "the rules of a machine are changed by its owner at the machine itself: ropewalk permissions, or /permissions there";
 const NAME_SERVER: &str = "MCP servers run outside the sandbox, so they are added by the owner at the machine alone; leave mcpServers empty, or run `ropewalk mcp add` there";
 const ADMIT_DEVICE: &str = "devices are let in by the owner at the machine itself: in a browser there, or with `ropewalk pair` there";
@@ -94,10 +135,20 @@ mod tests {
     #[test]
     fn who_may_do_what() {
         let allowed = |standing: Standing| Act::ALL.map(|act| may(standing, act).is_ok());
-        assert_eq!(allowed(Standing::OwnerAtMachine), [true; 7]);
+        assert_eq!(allowed(Standing::OwnerAtMachine), [true; 8]);
         for other in [Standing::Other, Standing::Unknown] {
-            assert_eq!(allowed(other), [false, false, false, false, true, true, true], "{other:?}");
+            assert_eq!(allowed(other), [false, false, false, false, false, true, true, true], "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_digest_says_what_is_consented_to() {
+        let kind = ConsentKind::of;
+        assert_eq!(kind("shell", Some("editor-terminal:00")), Some(ConsentKind::LeaveFence));
+        assert_eq!(kind(SERVER_CONSENT, Some("sha256:00")), Some(ConsentKind::ProjectProgram));
+        // A log that was written before there were digests has none.
+        assert_eq!(kind(SERVER_CONSENT, None), Some(ConsentKind::ProjectProgram));
+        assert_eq!(kind("shell", None), None);
     }
 
     #[test]

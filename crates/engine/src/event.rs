@@ -7,13 +7,12 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::authority::Standing;
+use crate::authority::{ConsentKind, Standing};
 use crate::content::{
     CommandSpec, Content, Exit, FileChange, Location, Opaque, OutputStream, PlanEntry, ToolContent, ToolKind,
 };
 use crate::host::TerminalId;
 use crate::ids::{AskId, CallId, MessageId, Seq, SessionId, SurfaceId, Timestamp, TurnId};
-use crate::servers::SERVER_CONSENT;
 use crate::settings::SettingSpec;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -268,7 +267,7 @@ pub struct AskRequest {
     pub question: Option<Question>,
     /// The wish in the words of the external agent that has it.
     pub foreign: Option<Box<ForeignAsk>>,
-    /// What exactly is consented to, where this is about a program that a project names: a digest of it.
+    /// What exactly is consented to, where that is for the owner at the machine alone: a digest of it.
     pub consent: Option<Arc<str>>,
 }
 
@@ -302,7 +301,11 @@ impl AskRequest {
 
     /// Whether this is for the owner at the machine alone to allow.
     pub fn is_consent(&self) -> bool {
-        self.consent.is_some() || *self.tool == *SERVER_CONSENT
+        self.consent_kind().is_some()
+    }
+
+    pub fn consent_kind(&self) -> Option<ConsentKind> {
+        ConsentKind::of(&self.tool, self.consent.as_deref())
     }
 }
 

@@ -30,7 +30,7 @@ mod testing;
 mod title;
 mod turns;
 
-pub use authority::{Act, Forbidden, Standing, may};
+pub use authority::{Act, ConsentKind, EDITOR_TERMINAL, Forbidden, Standing, may};
 pub use backend::{
     Abilities, Backend, BackendSession, BoxFuture, Extensions, ForeignError, ForeignGreeting, Greeting,
     Offer, Report, ReportKind, Said, SessionContext, SessionGone, SessionSpec, ToolInfo, TurnContext,

@@ -78,8 +78,8 @@ pub(crate) fn decide_with(
     }
 }
 
-/// A program that a project names is allowed by the owner's consent to that very program: no preset and no
-/// rule means it.
+/// A program that a project names, or a command outside the fence, is allowed by the owner's consent to that
+/// very thing: no preset and no rule means it.
 fn consent(hit: Option<&RuleHit>) -> Ruling {
     match hit.filter(|hit| hit.consent && hit.effect == RuleEffect::Allow) {
         Some(hit) => Ruling::Rule { allow: true, reason: format!("trusted: {}", hit.shown()).into() },
@@ -167,15 +167,30 @@ mod tests {
 
     #[test]
     fn no_preset_and_no_rule_consents_to_a_program_that_a_project_names() {
-        use RuleEffect::{Allow, Ask, Deny};
-        let request = AskRequest {
+        check_consent(AskRequest {
             consent: Some("sha256:1".into()),
             ..AskRequest::new(crate::SERVER_CONSENT, "x: npx a", ToolClass::Execute)
-        };
+        });
+    }
+
+    /// However harmless the command is.
+    #[test]
+    fn no_preset_and_no_rule_lets_a_command_out_of_the_fence() {
+        for risk in [Risk::Low, Risk::High] {
+            check_consent(AskRequest {
+                risk,
+                consent: Some("editor-terminal:1".into()),
+                ..AskRequest::new("shell", "ls", ToolClass::Execute)
+            });
+        }
+    }
+
+    fn check_consent(request: AskRequest) {
+        use RuleEffect::{Allow, Ask, Deny};
         let ruled = |approval, hit: Option<(RuleEffect, bool)>| {
             let hit = hit.map(|(effect, consent)| RuleHit {
                 effect,
-                rule: "mcp_server".into(),
+                rule: "r".into(),
                 source: "s".into(),
                 exact: true,
                 consent,

@@ -30,7 +30,7 @@ pub struct RuleHit {
     pub source: Arc<str>,
     /// It names this very wish, not a family of wishes.
     pub exact: bool,
-    /// It is the owner's consent to this very program, which a project names.
+    /// It is the owner's consent to this very program or command.
     pub consent: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct Remembered {
     pub workspace: PathBuf,
     pub tool: Arc<str>,
     pub subject: Arc<str>,
-    /// The digest of the program that the owner consented to, where that was asked.
+    /// The digest of the program or command that the owner was asked about, where that takes consent.
     pub consent: Option<Arc<str>>,
     pub allow: bool,
 }
@@ -84,13 +84,17 @@ pub struct MemoryRules {
 impl Rules for MemoryRules {
     fn find(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |answer: &&Remembered| {
-            answer.workspace == workspace
-                && answer.tool == request.tool
-                && answer.subject == request.subject
-                && answer.consent == request.consent
+        let latest = |consent: &Option<Arc<str>>| {
+            answers.iter().rev().find(|answer| {
+                answer.workspace == workspace
+                    && answer.tool == request.tool
+                    && answer.subject == request.subject
+                    && answer.consent == *consent
+            })
         };
-        answers.iter().rev().find(same).map(|answer| RuleHit {
+        // What is refused is refused wherever it would run.
+        let refused = latest(&None).filter(|answer| !answer.allow);
+        refused.or_else(|| latest(&request.consent)).map(|answer| RuleHit {
             effect: if answer.allow { RuleEffect::Allow } else { RuleEffect::Deny },
             rule: format!("{}({})", answer.tool, answer.subject).into(),
             source: "an earlier answer".into(),

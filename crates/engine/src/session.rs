@@ -337,7 +337,7 @@ pub struct Session {
     open_calls: BTreeMap<CallId, TurnId>,
     open_asks: BTreeMap<AskId, OpenAsk>,
     /// How often a person refused a wish (tool and subject) in this session.
-    denials: BTreeMap<(Arc<str>, Arc<str>), u32>,
+    denials: BTreeMap<asks::Wish, u32>,
     /// What somebody who is not the owner at the machine answered for good: it holds here alone.
     grants: Grants,
     /// What became stricter because a part of the log is lost, and was not chosen again since.

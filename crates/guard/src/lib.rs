@@ -14,9 +14,9 @@ pub mod shell;
 pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
 pub use risk::{
     Assessment, Deed, Scope, Want, Workplace, assess_command, assess_deed, assess_path, covers,
-    scope_of_always,
+    scope_of_always, with_git_settings,
 };
 pub use rules::{
-    Changed, ListedRule, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook, TrustedServer,
-    Where, imagined, trusted_file,
+    Changed, ListedRule, OutsideCommand, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook,
+    TrustedServer, Where, assess_outside, imagined, outside_digest, trusted_file,
 };

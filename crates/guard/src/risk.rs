@@ -27,7 +27,7 @@ mod targets;
 mod wrappers;
 
 pub(crate) use dangers::interprets;
-pub use deed::{Deed, assess_deed};
+pub use deed::{Deed, assess_deed, with_git_settings};
 pub(crate) use git::{setting_runs as git_setting_runs, subcommand as git_subcommand};
 pub use paths::{Want, assess_path};
 pub(crate) use readers::reads_with_known_options;

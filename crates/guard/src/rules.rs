@@ -15,6 +15,7 @@ mod imagined;
 mod judge;
 mod kept;
 mod line;
+mod outside;
 mod rule;
 mod salvage;
 mod starts;
@@ -31,9 +32,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use engine::{AskRequest, BoxFuture, Remembered, RuleEffect, RuleHit, Rules};
+use engine::{AskRequest, BoxFuture, ConsentKind, Remembered, RuleEffect, RuleHit, Rules};
 
 pub use self::imagined::imagined;
+pub use self::outside::{OutsideCommand, assess_outside, outside_digest};
 pub use self::trust::{TrustedServer, trusted_file};
 
 use self::chimera::ChimeraFile;
@@ -263,9 +265,10 @@ impl Rules for Rulebook {
         if !request.is_consent() {
             return hit;
         }
-        // A rule may still refuse it; only consent to this very program allows it.
+        // A rule may still refuse it; only consent to this very thing allows it.
         let narrowing = hit.filter(|hit| hit.effect != RuleEffect::Allow);
-        narrowing.or_else(|| self.inner.consent(workspace, request))
+        let consent = self.inner.consent(workspace, request);
+        narrowing.into_iter().chain(consent).max_by_key(|hit| hit.effect)
     }
 
     fn damage(&self) -> Option<String> {
@@ -275,8 +278,15 @@ impl Rules for Rulebook {
 
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
         let workspace = real(&answer.workspace);
-        if let Some(digest) = answer.consent.filter(|_| answer.allow) {
-            return self.inner.consented(workspace, &answer.subject, &digest);
+        let kind = ConsentKind::of(&answer.tool, answer.consent.as_deref());
+        match (kind, answer.consent) {
+            (Some(ConsentKind::LeaveFence), Some(digest)) => {
+                return self.inner.answered_outside(workspace, &answer.subject, &digest, answer.allow);
+            }
+            (Some(ConsentKind::ProjectProgram), Some(digest)) if answer.allow => {
+                return self.inner.consented(workspace, &answer.subject, &digest);
+            }
+            _ => {}
         }
         let Some(rule) = narrowest(&answer.tool, &answer.subject, &workspace) else {
             let problem = format!("no rule can be written for this use of {}", answer.tool);

@@ -22,6 +22,8 @@ type Answers = Arc<Mutex<Vec<Result<Value, (i64, String)>>>>;
 struct Asking {
     abilities: Abilities,
     mode: Mode,
+    /// The person wants commands in the editor's terminal.
+    editor_terminal: bool,
     answers: Answers,
 }
 
@@ -45,7 +47,7 @@ impl Backend for Asking {
             helper: None,
             environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             limits: Limits { grace: Duration::from_millis(50), ..Limits::default() },
-            editor_terminal: false,
+            editor_terminal: self.editor_terminal,
         });
         Arc::new(AskingSession { desk, last_terminal: Mutex::default(), answers: Arc::clone(&self.answers) })
     }
@@ -99,12 +101,21 @@ impl BackendSession for AskingSession {
 
 /// A session of such an agent under an approval, with a client that can do this.
 async fn check(
+    given: (Mode, &str, Value),
+    test: impl AsyncFnOnce(&mut Server, &mut Client, String, &Answers),
+) {
+    check_outside(false, given, test).await;
+}
+
+/// The same where the person may want commands in the editor's terminal.
+async fn check_outside(
+    editor_terminal: bool,
     (mode, approval, capabilities): (Mode, &str, Value),
     test: impl AsyncFnOnce(&mut Server, &mut Client, String, &Answers),
 ) {
     let answers = Answers::default();
     let abilities = Abilities { settings: vec![approval_spec()], ..Abilities::default() };
-    let setup = Setup::new(Asking { abilities, mode, answers: Arc::clone(&answers) });
+    let setup = Setup::new(Asking { abilities, mode, editor_terminal, answers: Arc::clone(&answers) });
     run(setup, async |server| {
         let mut client = server.connect();
         client.initialize_with(capabilities).await;
@@ -399,6 +410,8 @@ async fn an_editors_terminal_is_used_where_there_is_no_fence_and_goes_by_its_own
                     Some(Ok(match method {
                         "terminal/create" => {
                             assert_eq!(params["cwd"], json!(server.workspace()));
+                            // It only looks, so git would run nothing of the repository.
+                            assert!(params["env"].to_string().contains("core.fsmonitor"), "{params}");
                             json!({ "terminalId": "editor-1" })
                         }
                         "terminal/output" => json!({ "output": "shown there", "truncated": false }),
@@ -415,6 +428,87 @@ async fn an_editors_terminal_is_used_where_there_is_no_fence_and_goes_by_its_own
         })
         .await;
     }
+}
+
+/// V3: neither a preset nor what the agent itself was allowed answers it.
+#[tokio::test]
+async fn an_agents_command_leaves_the_fence_only_if_that_very_command_is_allowed_to() {
+    let given = (Mode::WorkspaceWrite, "full", json!({ "terminal": true }));
+    check_outside(true, given, async |server, client, session, answers| {
+        let create = |arguments: &[&str], env: Value| {
+            json!(["terminal/create", { "command": "touch", "args": arguments, "env": env }])
+        };
+        let release = json!(["terminal/release", { "terminalId": "last" }]);
+        let calls = json!([
+            ["allowed", { "line": "touch a" }],
+            create(&["a"], json!([])),
+            create(&["a"], json!([])),
+            release,
+            create(&["a"], json!([])),
+            release,
+            create(&["a"], json!([{ "name": "X", "value": "1" }])),
+            create(&["b"], json!([])),
+        ]);
+        let turn = client.send_prompt(&session, &calls.to_string()).await;
+        for (title, answer) in [
+            ("touch a", "reject_once"),
+            ("touch a", "allow_always"),
+            ("touch a", "reject_once"),
+            ("touch b", "reject_once"),
+        ] {
+            let ask = client.next_ask().await;
+            assert_eq!(ask["params"]["toolCall"]["title"], title);
+            assert!(ask.to_string().contains("runs in the editor's terminal, outside the sandbox"), "{ask}");
+            client.answer(&ask, answer).await;
+            for _ in 0..if answer == "allow_always" { 2 } else { 0 } {
+                let call = client.next_call().await;
+                assert_eq!(call["method"], "terminal/create");
+                client.respond(&call, json!({ "terminalId": "editor-1" })).await;
+                for method in ["terminal/kill", "terminal/release"] {
+                    let call = client.next_call().await;
+                    assert_eq!(call["method"], method);
+                    client.respond(&call, json!({})).await;
+                }
+            }
+        }
+        assert_eq!(client.stop_reason(turn).await, "end_turn");
+        let told = std::mem::take(&mut *answers.lock().unwrap());
+        let refused = |at: usize| matches!(&told[at], Err((-32001, _)));
+        assert!(refused(0) && refused(5) && refused(6), "{told:?}");
+        assert_eq!(told[1], Ok(json!({ "terminalId": "editor-1" })));
+        assert_eq!(told[3], Ok(json!({ "terminalId": "editor-1" })));
+        assert!(!server.workspace().join("a").exists() && !server.workspace().join("b").exists());
+    })
+    .await;
+}
+
+/// What was asked for is what is done: an editor that comes later gets no command.
+#[tokio::test]
+async fn an_agents_command_that_was_asked_for_inside_the_fence_stays_there() {
+    let given = (Mode::WorkspaceWrite, "suggest", json!({}));
+    check_outside(true, given, async |server, client, session, answers| {
+        let calls = json!([
+            ["terminal/create", { "command": "touch", "args": ["made"] }],
+            ["terminal/wait_for_exit", { "terminalId": "last" }],
+        ]);
+        let turn = client.send_prompt(&session, &calls.to_string()).await;
+        let ask = client.next_ask().await;
+        let mut editor = server.connect();
+        editor.initialize_with(json!({ "terminal": true })).await;
+        editor.load(&session).await;
+        client.answer(&ask, "allow_once").await;
+        assert_eq!(client.stop_reason(turn).await, "end_turn");
+        assert!(answers.lock().unwrap().iter().all(Result::is_ok));
+        assert!(server.workspace().join("made").exists());
+        // A change that changes nothing is answered behind everything else.
+        let params = json!({ "sessionId": session, "configId": "approval", "value": "suggest" });
+        editor.call("session/set_config_option", params).await;
+        let asked = |frame: &Value| frame["method"] == "terminal/create";
+        assert!(!editor.frames().iter().any(asked));
+        editor.drain_withdrawn();
+        editor.drain_asks();
+    })
+    .await;
 }
 
 #[tokio::test]

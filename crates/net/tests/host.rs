@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent::{Agent, AgentConfig, Reach};
+use engine::Principal;
 use sandbox::Mode;
 use serde_json::{Value, json};
 use testkit::server::{Client, Server, Setup, run, write};
@@ -293,6 +294,7 @@ async fn a_command_runs_in_the_editors_terminal_which_is_given_back_last() {
         assert_eq!(created["command"], "sh");
         assert_eq!(created["args"], json!(["-c", "make test"]));
         assert_eq!(created["cwd"], json!(server.workspace()));
+        assert!(!created["env"].to_string().contains("GIT_"), "{created}");
         assert_eq!(told(script), "1 failed\n\n[exit code 2]");
         assert_eq!(
             methods(client),
@@ -390,6 +392,158 @@ async fn behind_a_fence_the_editors_terminal_is_used_only_if_the_person_wants_it
         })
         .await;
     }
+}
+
+/// A server whose person wants commands in the editor's terminal, although there is a fence.
+fn outside(script: &Script) -> Setup {
+    let mut config = AgentConfig::new(vec![Arc::new(script.clone())]);
+    config.environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
+    config.reach = Reach { mode: Mode::WorkspaceWrite, editor_terminal: true, ..Reach::default() };
+    Setup::new(Agent::new(config))
+}
+
+async fn ask_nothing(client: &mut Client, session: &str) {
+    let params = json!({ "sessionId": session, "configId": "approval", "value": "full" });
+    client.call("session/set_config_option", params).await;
+}
+
+/// V9: what only looks runs without asking, so git runs nothing there that a repository names.
+#[tokio::test]
+async fn git_that_only_looks_runs_nothing_of_the_repository_in_the_editors_terminal() {
+    let run_it = vec![call("shell", r#"{"command":"git status"}"#)];
+    check(terminals(), Mode::Off, run_it, async |_, client, session, _| {
+        let turn = client.send_prompt(&session, "go").await;
+        let mut created = Value::Null;
+        client
+            .serve(turn, |method, params| {
+                if method == "terminal/create" {
+                    created = params.clone();
+                }
+                terminal(method, "", &json!({ "exitCode": 0 }))
+            })
+            .await;
+        assert!(created["env"].to_string().contains("core.fsmonitor"), "{created}");
+    })
+    .await;
+}
+
+/// Does what the editor is asked to do for one command.
+async fn run_one(client: &mut Client) {
+    loop {
+        let asked = client.next_call().await;
+        let method = asked["method"].as_str().unwrap().to_owned();
+        client.respond(&asked, terminal(&method, "", &json!({ "exitCode": 0 })).unwrap().unwrap()).await;
+        if method == "terminal/release" {
+            return;
+        }
+    }
+}
+
+/// V3: no preset answers it, and "always" is for that very command.
+#[tokio::test]
+async fn leaving_the_fence_is_asked_under_every_preset_and_for_each_command_of_its_own() {
+    let shell = |command: &str| vec![call("shell", json!({ "command": command }).to_string())];
+    let script = Script::new([shell("ls"), shell("ls"), shell("ls -a"), shell("ls -a"), vec![say("done")]]);
+    run(outside(&script), async |server| {
+        let mut client = server.connect();
+        client.initialize_with(terminals()).await;
+        let session = client.new_session().await;
+        ask_nothing(&mut client, &session).await;
+        let turn = client.send_prompt(&session, "go").await;
+        let ask = client.next_ask().await;
+        assert_eq!(ask["params"]["toolCall"]["title"], "ls");
+        assert!(ask.to_string().contains("runs in the editor's terminal, outside the sandbox"), "{ask}");
+        client.answer(&ask, "allow_always").await;
+        run_one(&mut client).await;
+        // The same again is not asked for.
+        run_one(&mut client).await;
+        for answer in ["allow_once", "reject_once"] {
+            let ask = client.next_ask().await;
+            assert_eq!(ask["params"]["toolCall"]["title"], "ls -a");
+            client.answer(&ask, answer).await;
+            if answer == "allow_once" {
+                run_one(&mut client).await;
+            }
+        }
+        assert_eq!(client.stop_reason(turn).await, "end_turn");
+        assert_eq!(told(&script), "not allowed: the user refused it");
+        assert_eq!(methods(&client).iter().filter(|method| **method == "terminal/create").count(), 3);
+        client.catch_up_all().await;
+    })
+    .await;
+}
+
+/// Where nobody at the machine can be asked it is refused, and what to do is said.
+#[tokio::test]
+async fn nobody_at_the_machine_means_that_no_command_leaves_the_fence() {
+    for attended in [true, false] {
+        let run_it = vec![call("shell", r#"{"command":"touch made"}"#)];
+        let script = Script::new([run_it, vec![say("done")]]);
+        let mut setup = outside(&script);
+        setup.limits.attended = attended;
+        run(setup, async |server| {
+            let who = if attended { Principal("ci".into()) } else { Principal::local() };
+            let mut client = server.connect_as(who);
+            client.initialize_with(terminals()).await;
+            let session = client.new_session().await;
+            ask_nothing(&mut client, &session).await;
+            assert_eq!(client.prompt(&session, "go").await, "end_turn");
+            let told = told(&script);
+            assert!(told.contains("outside the sandbox, and nobody at this machine can be asked"), "{told}");
+            assert!(told.contains("take `terminal = \"editor\"` out of the settings"), "{told}");
+            assert!(!server.workspace().join("made").exists());
+            assert!(methods(&client).is_empty());
+            client.catch_up_all().await;
+        })
+        .await;
+    }
+}
+
+/// What was asked for is what is done, whoever comes or goes meanwhile.
+#[tokio::test]
+async fn an_editor_that_comes_while_a_command_is_asked_for_does_not_get_it() {
+    let script = Script::new([vec![call("shell", r#"{"command":"touch made"}"#)], vec![say("done")]]);
+    run(outside(&script), async |server| {
+        let mut first = server.client().await;
+        let session = first.new_session().await;
+        let turn = first.send_prompt(&session, "go").await;
+        let ask = first.next_ask().await;
+        assert!(!ask.to_string().contains("outside the sandbox"), "{ask}");
+        let mut editor = server.connect();
+        editor.initialize_with(terminals()).await;
+        editor.load(&session).await;
+        first.answer(&ask, "allow_once").await;
+        assert_eq!(first.stop_reason(turn).await, "end_turn");
+        assert!(server.workspace().join("made").exists(), "{}", told(&script));
+        assert!(methods(&editor).is_empty());
+        editor.catch_up(&session).await;
+        editor.drain_withdrawn();
+        editor.drain_asks();
+        first.catch_up_all().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_editor_that_goes_while_a_command_is_asked_for_leaves_it_to_the_fence() {
+    let script = Script::new([vec![call("shell", r#"{"command":"touch made"}"#)], vec![say("done")]]);
+    run(outside(&script), async |server| {
+        let mut editor = server.connect();
+        editor.initialize_with(terminals()).await;
+        let session = editor.new_session().await;
+        editor.send_prompt(&session, "go").await;
+        editor.next_ask().await;
+        let mut other = server.client().await;
+        other.load(&session).await;
+        let ask = other.next_ask().await;
+        assert!(ask.to_string().contains("outside the sandbox"), "{ask}");
+        editor.hang_up().await;
+        other.answer(&ask, "allow_once").await;
+        server.idle(&session).await;
+        assert!(server.workspace().join("made").exists(), "{}", told(&script));
+        other.catch_up_all().await;
+    })
+    .await;
 }
 
 /// Those who do not have the terminal see what stands in it.

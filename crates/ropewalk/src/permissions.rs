@@ -4,8 +4,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use engine::{APPROVAL, AskRequest, Limits, MODE, Risk, RuleEffect, RuleHit, Ruling, Settings};
-use guard::{Changed, ListedRule, RuleError, RuleSource, Rulebook, Where};
+use engine::{
+    APPROVAL, AskRequest, EDITOR_TERMINAL, Limits, MODE, Risk, RuleEffect, RuleHit, Ruling, Settings,
+};
+use guard::{Changed, ListedRule, OutsideCommand, RuleError, RuleSource, Rulebook, Where};
 use serde_json::{Value, json};
 
 use crate::cli::{
@@ -32,15 +34,18 @@ pub fn run(command: &PermissionsCommand) -> ExitCode {
 
 fn list(options: &PermissionsListOptions) -> Result<(), Trouble> {
     let folder = run::folder(options.cwd.as_deref())?;
-    let sources = Rulebook::new(paths::rules()?).sources(&folder);
+    let book = Rulebook::new(paths::rules()?);
+    let (sources, outside) = (book.sources(&folder), book.outside_commands());
     if options.json {
         let sources: Vec<Value> = sources.iter().map(source_json).collect();
-        return terminal::put_json(&json!({ "folder": folder, "sources": sources }));
+        let outside: Vec<Value> = outside.iter().map(outside_json).collect();
+        return terminal::put_json(&json!({ "folder": folder, "sources": sources, "outside": outside }));
     }
     let mut out = String::new();
     for source in &sources {
         show_source(&mut out, source);
     }
+    show_outside(&mut out, &outside);
     terminal::put(&out)?;
     let paint = terminal::stderr_paint();
     for warning in sources.iter().flat_map(|source| &source.warnings) {
@@ -70,6 +75,23 @@ fn show_source(out: &mut String, source: &RuleSource) {
         let ignored = if rule.ignored { "  (ignored, see the warning)" } else { "" };
         writeln!(out, "  {:5}  {}{folder}{ignored}", effect_name(rule.effect), one_line(&rule.rule)).ok();
     }
+}
+
+/// Answers for good about commands outside the sandbox, in all folders.
+fn show_outside(out: &mut String, commands: &[OutsideCommand]) {
+    if commands.is_empty() {
+        return;
+    }
+    out.push_str("Commands in the editor's terminal, outside the sandbox\n");
+    for OutsideCommand { folder, line, digest, allow } in commands {
+        let effect = effect_name(if *allow { RuleEffect::Allow } else { RuleEffect::Deny });
+        writeln!(out, "  {effect:5}  {}  in {}  {digest}", one_line(line), folder.display()).ok();
+    }
+}
+
+fn outside_json(command: &OutsideCommand) -> Value {
+    let OutsideCommand { folder, line, digest, allow } = command;
+    json!({ "command": line, "folder": folder, "digest": digest, "allow": allow })
 }
 
 fn source_json(source: &RuleSource) -> Value {
@@ -119,6 +141,9 @@ fn add(options: &PermissionsAddOptions) -> Result<(), Trouble> {
 
 fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
     let named = &options.place;
+    if options.rule.starts_with(EDITOR_TERMINAL) {
+        return forget_outside(options);
+    }
     let mut places = vec![place(named)?];
     if places[0] == Where::Everywhere {
         // Whoever takes a rule out means it, wherever an answer has put it.
@@ -146,6 +171,27 @@ fn remove(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
     for (place, changed) in &done {
         let was = changed.before.map_or("a rule", effect_name);
         terminal::put(&format!("{} is gone; it was {was}{}.\n", one_line(&options.rule), in_folder(place)))?;
+    }
+    Ok(())
+}
+
+/// Takes an answer about a command outside the sandbox back: it is asked again.
+fn forget_outside(options: &PermissionsRemoveOptions) -> Result<(), Trouble> {
+    let place = place(&options.place)?;
+    let gone = audited(|book| book.forget_outside(&options.rule, folder_of(&place).map(PathBuf::as_path)))?;
+    if gone.is_empty() {
+        return Err(Trouble::failed(format!("no answer has the digest {}", options.rule))
+            .fix("ropewalk permissions list shows them; -C DIR names the folder of one"));
+    }
+    if options.json {
+        return terminal::put_json(&json!({ "removed": gone.iter().map(outside_json).collect::<Vec<_>>() }));
+    }
+    for OutsideCommand { folder, line, .. } in &gone {
+        let line = one_line(line);
+        terminal::put(&format!(
+            "{line} is asked again before it leaves the sandbox in {}.\n",
+            folder.display()
+        ))?;
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! What a repository's own settings make git run or read, as far as it can lie in the workspace.
 
-use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use crate::protected::{PROTECTED_IN_GIT, protected_below};
@@ -48,7 +47,7 @@ const INCLUDES_MAX: usize = 5;
 
 /// Variables under which git, while it only shows something, runs none of the programs that a repository's
 /// settings can name under a name that is known. They hold in submodules too.
-pub fn git_looks_only() -> Vec<(OsString, OsString)> {
+pub fn git_looks_only() -> Vec<(String, String)> {
     const SETTINGS: [(&str, &str); 15] = [
         ("core.fsmonitor", "false"),
         ("core.hooksPath", "/dev/null"),
@@ -76,11 +75,7 @@ pub fn git_looks_only() -> Vec<(OsString, OsString)> {
     });
     let plain = [("GIT_OPTIONAL_LOCKS", "0"), ("GIT_NO_LAZY_FETCH", "1"), ("GIT_PAGER", "cat")];
     let plain = plain.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    std::iter::once(count)
-        .chain(settings)
-        .chain(plain)
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect()
+    std::iter::once(count).chain(settings).chain(plain).collect()
 }
 
 /// The first setting of a repository in, around or below these folders that makes git run a program even then:

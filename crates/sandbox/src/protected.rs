@@ -287,23 +287,28 @@ impl Look {
 /// The protected entries of a workspace at one time, to tell which came afterwards.
 pub struct ProtectedEntries {
     before: Vec<(PathBuf, Look)>,
+    /// By their whole paths, those that were told.
+    told: BTreeSet<PathBuf>,
 }
 
 impl ProtectedEntries {
     /// Touches the disk.
     pub fn look(roots: &[PathBuf]) -> Self {
-        Self { before: roots.iter().map(|root| (root.clone(), Look::at(root))).collect() }
+        let before = roots.iter().map(|root| (root.clone(), Look::at(root))).collect();
+        Self { before, told: BTreeSet::new() }
     }
 
-    /// What is there by now and was not, as a sentence for people.
-    pub fn notice(&self) -> Option<String> {
-        let added = self.before.iter().flat_map(|(root, before)| {
+    /// What is there by now and was not, as a sentence for people. Each entry is told once. Touches the disk.
+    pub fn notice(&mut self) -> Option<String> {
+        let mut added = Vec::new();
+        for (root, before) in &self.before {
             let found = protected_below(root).into_iter().map(|(path, _)| path);
-            found
-                .filter(|path| before.lacks(path) && !is_held(&root.join(path)))
-                .map(|path| named(root, &path))
-        });
-        let mut added: Vec<_> = added.collect();
+            for path in found.filter(|path| before.lacks(path) && !is_held(&root.join(path))) {
+                if self.told.insert(root.join(&path)) {
+                    added.push(named(root, &path));
+                }
+            }
+        }
         added.sort();
         added.dedup();
         let shown = added.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -430,7 +435,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("a/.vscode")).unwrap();
-        let before = ProtectedEntries::look(std::slice::from_ref(&root));
+        let mut before = ProtectedEntries::look(std::slice::from_ref(&root));
         std::fs::create_dir_all(root.join(".idea")).unwrap();
         std::fs::set_permissions(root.join(".idea"), std::fs::Permissions::from_mode(0o1755)).unwrap();
         assert_eq!(before.notice(), None);
@@ -438,6 +443,9 @@ mod tests {
         std::fs::create_dir_all(root.join("a/.ropewalk")).unwrap();
         let said = before.notice().unwrap();
         assert!(said.contains(": a/.ropewalk, lib2/.git (a nested repository); look at it"), "{said}");
+        assert_eq!(before.notice(), None, "it is told once");
+        std::fs::create_dir_all(root.join("b/.vscode")).unwrap();
+        assert!(before.notice().is_some_and(|said| said.contains(": b/.vscode; look at it")));
     }
 
     /// A look that did not get everywhere says nothing of where it did not.
@@ -450,7 +458,7 @@ mod tests {
         look.found.clear();
         look.seen.remove(Path::new("a/b"));
         look.ahead.push_back(("a/b".into(), 2));
-        let before = ProtectedEntries { before: vec![(root.clone(), look)] };
+        let mut before = ProtectedEntries { before: vec![(root.clone(), look)], told: BTreeSet::new() };
         assert_eq!(before.notice(), None);
         std::fs::create_dir_all(root.join("a/c/d/.vscode")).unwrap();
         assert!(before.notice().is_some_and(|said| said.contains(": a/c/d/.vscode; look")));

@@ -18,7 +18,7 @@ fn command(line: &str) -> Command {
 }
 
 fn start(background: &Background, line: &str, tty: bool) -> Arc<BackgroundJob> {
-    background.start(command(line), line, tty).unwrap()
+    background.start(command(line), line, tty, None).unwrap()
 }
 
 async fn until_ended(job: &BackgroundJob) {
@@ -75,7 +75,7 @@ async fn only_the_newest_of_a_flood_is_kept() {
 async fn their_number_is_limited_and_old_ones_are_forgotten() {
     let background = Background::default();
     let jobs: Vec<_> = (0..RUNNING_MAX).map(|_| start(&background, "sleep 300", false)).collect();
-    let refused = background.start(command("true"), "true", false).err().unwrap();
+    let refused = background.start(command("true"), "true", false, None).err().unwrap();
     assert!(refused.contains("end one with jobs"), "{refused}");
     jobs[0].kill();
     until_ended(&jobs[0]).await;
@@ -98,7 +98,10 @@ async fn closing_ends_them_all_and_nothing_starts_after_it() {
     assert!(alive(pid.trim()));
     tokio::time::timeout(PATIENCE, background.close()).await.unwrap();
     assert!(!alive(pid.trim()));
-    assert_eq!(background.start(command("true"), "true", false).err().unwrap(), "the session is closing");
+    assert_eq!(
+        background.start(command("true"), "true", false, None).err().unwrap(),
+        "the session is closing"
+    );
 }
 
 #[tokio::test]

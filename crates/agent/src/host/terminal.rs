@@ -1,7 +1,11 @@
 //! Commands in the editor's own terminal: the person sees them there, live, and can type into them.
 //!
 //! Such a command runs with the rights of the editor and not behind our fence, so it happens only where
-//! there is no fence anyway, or where the person wants it so.
+//! there is no fence anyway, or where the person wants it so and the owner at the machine has allowed this very
+//! command.
+//!
+//! **Invariant:** a command goes to an editor only if that was decided before it was asked for: an editor that
+//! comes later gets none.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,9 +14,12 @@ use std::time::Duration;
 use engine::{
     Body, Exit, HostError, HostLink, NewTerminal, OutputStream, Seq, SessionGone, TerminalId, TurnContext,
 };
+use guard::outside_digest;
 use sandbox::Mode;
 use tokio::time::{sleep, timeout};
 
+use crate::agent::Reach;
+use crate::place::Place;
 use crate::tools::{Job, Outcome};
 
 /// Output that the editor keeps; the beginning of a longer one is forgotten.
@@ -60,23 +67,56 @@ enum Ended {
     Lost(HostError),
 }
 
-/// Runs a command in the editor's terminal, if that is wanted and offered. `None`: it is for somebody else.
-pub(crate) async fn run(job: &Arc<Job>, command: &str, wall: Duration) -> Option<Outcome> {
-    let editor = wanted(job).then(|| job.context.host(|can| can.terminal)).flatten()?;
-    let new = NewTerminal {
-        program: "sh".into(),
-        arguments: vec!["-c".into(), command.to_owned()],
-        environment: Vec::new(),
-        cwd: job.place.cwd.clone(),
-        output_bytes_max: OUTPUT_BYTES_MAX as u64,
-    };
+/// What an editor would be told to run.
+pub(crate) struct EditorTerminal {
+    editor: HostLink,
+    new: NewTerminal,
+    fenced: bool,
+}
+
+impl EditorTerminal {
+    /// For this line, if that is wanted and offered. One that only looks is told what keeps git from running
+    /// what a repository names, as in a terminal of ours.
+    pub(crate) fn offered(
+        line: &str,
+        only_looks: bool,
+        place: &Place,
+        reach: &Reach,
+        context: &TurnContext,
+    ) -> Option<Self> {
+        let wanted = match place.mode() {
+            Mode::Off => true,
+            Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork => reach.editor_terminal,
+            // A fence that only lets read is kept whatever the person wants: commands there must not write.
+            Mode::ReadOnly => false,
+        };
+        let editor = wanted.then(|| context.host(|can| can.terminal)).flatten()?;
+        let new = NewTerminal {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), line.to_owned()],
+            environment: if only_looks { sandbox::git_looks_only() } else { Vec::new() },
+            cwd: place.cwd.clone(),
+            output_bytes_max: OUTPUT_BYTES_MAX as u64,
+        };
+        Some(Self { editor, new, fenced: place.mode() != Mode::Off })
+    }
+
+    /// What the owner has to consent to, where there is a fence that the command would leave.
+    pub(crate) fn consent(&self) -> Option<Arc<str>> {
+        self.fenced.then(|| outside_digest(&self.new).into())
+    }
+}
+
+/// Runs a command in the editor's terminal, if it was asked for there. `None`: it is for somebody else.
+pub(crate) async fn run(job: &Arc<Job>, wall: Duration) -> Option<Outcome> {
+    let EditorTerminal { editor, new, .. } = job.editor.as_ref()?;
     let created = tokio::select! {
         biased;
         () = job.context.cancel.cancelled() => return Some(Outcome::failed("[cancelled]".into())),
-        created = editor.create_terminal(new) => created,
+        created = editor.create_terminal(new.clone()) => created,
     };
     let terminal = match created {
-        Ok(id) => Terminal { editor, id, given_back: false },
+        Ok(id) => Terminal { editor: editor.clone(), id, given_back: false },
         Err(HostError::Away) => return None,
         Err(error) => {
             let reason = format!("the command was not run: the editor opened no terminal: {error}");
@@ -92,15 +132,6 @@ pub(crate) async fn run(job: &Arc<Job>, command: &str, wall: Duration) -> Option
         return Some(Outcome::failed("[cancelled]".into()));
     }
     Some(attend(job, terminal, wall).await)
-}
-
-/// A fence that only lets read is kept whatever the person wants: commands there must not write.
-fn wanted(job: &Job) -> bool {
-    match job.place.mode() {
-        Mode::Off => true,
-        Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork => job.session.shared.config.reach.editor_terminal,
-        Mode::ReadOnly => false,
-    }
 }
 
 async fn attend(job: &Arc<Job>, terminal: Terminal, wall: Duration) -> Outcome {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{BoxFuture, Risk, ToolClass, ToolKind};
+use engine::{Body, BoxFuture, NoticeLevel, Risk, ToolClass, ToolKind};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -150,7 +150,12 @@ fn shown(job: &BackgroundJob) -> String {
 }
 
 /// How a job stands and what it wrote since the last look. What the fence refused goes into the log.
-pub(super) async fn told(wanted: &BackgroundJob, job: &Job) -> String {
+pub(super) async fn told(wanted: &Arc<BackgroundJob>, job: &Job) -> String {
+    if let Some(text) = wanted.new_entries().await {
+        let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
+        // A session that is gone needs to be told nothing.
+        job.context.emit(notice).await.ok();
+    }
     // In this order: what it wrote before it ended is seen by whoever is told that it ended.
     let state = wanted.state();
     let look = wanted.look();
@@ -195,6 +200,8 @@ fn intend_input(text: &str) -> Result<Intent, String> {
 impl Work for Typed {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         Box::pin(async move {
+            // What comes of it is the background command's, and is looked for when that is looked at or ends.
+            job.protected().take();
             let typed = job.session.background.find(&self.job).and_then(|wanted| wanted.type_in(&self.text));
             match typed {
                 Ok(()) => Outcome::text(format!("typed; look at {} for what comes of it", self.job)),

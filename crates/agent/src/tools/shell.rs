@@ -84,6 +84,10 @@ fn intend(text: &str) -> Result<Intent, String> {
 }
 
 impl Work for Arguments {
+    fn editor_line(&self) -> Option<&str> {
+        (!self.background).then_some(&self.command)
+    }
+
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         Box::pin(async move {
             let command = match self.command(&job) {
@@ -91,9 +95,7 @@ impl Work for Arguments {
                 Err(reason) => return Outcome::failed(reason),
             };
             let wall = command.limits.wall;
-            if !self.background
-                && let Some(outcome) = host::run_in_terminal(&job, &self.command, wall).await
-            {
+            if let Some(outcome) = host::run_in_terminal(&job, wall).await {
                 return outcome;
             }
             if self.background { self.start(command, &job).await } else { self.finish(command, &job).await }
@@ -117,8 +119,8 @@ impl Arguments {
         }
         if job.only_looks {
             let switched_off = sandbox::git_looks_only();
-            environment.retain(|(name, _)| !switched_off.iter().any(|(known, _)| name == known));
-            environment.extend(switched_off);
+            environment.retain(|(name, _)| !switched_off.iter().any(|(known, _)| name == known.as_str()));
+            environment.extend(switched_off.into_iter().map(|(name, value)| (name.into(), value.into())));
         }
         Ok(Command {
             program: Program::Shell(self.command.clone()),
@@ -158,10 +160,12 @@ impl Arguments {
 
     /// The turn may be cancelled and end: the command belongs to the session.
     async fn start(&self, command: Command, job: &Job) -> Outcome {
-        let started = match job.session.background.start(command, &self.command, self.tty) {
+        let before = job.protected().take();
+        let started = match job.session.background.start(command, &self.command, self.tty, before) {
             Ok(started) => started,
             Err(reason) => return Outcome::failed(reason),
         };
+        job.session.follow(&started);
         drop(tokio::time::timeout(AT_ONCE, started.until_ended()).await);
         match started.ended() {
             None => Outcome::text(format!(

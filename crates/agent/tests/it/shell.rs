@@ -275,3 +275,51 @@ async fn a_command_that_leaves_what_runs_something_later_is_told() {
     assert_eq!(said.matches("notice: ").count(), 1, "{said}");
     assert!(said.contains("run something: a/.vscode, lib2/.git (a nested repository); look at it"), "{said}");
 }
+
+/// It goes on after its call, so what it leaves is looked for when it has ended, whether anybody looks or not.
+#[tokio::test]
+async fn what_a_background_command_leaves_that_can_run_something_is_told_once() {
+    let script = Script::new([
+        vec![line(
+            r#"shell {"command":"read n; mkdir -p a/.vscode; read n; mkdir -p b/.git","background":true,"tty":true}"#,
+        )],
+        vec![say("It runs.")],
+        vec![line(r#"job_input {"job":"job-1","text":"go\n"}"#)],
+        vec![say("Typed.")],
+        vec![line(r#"jobs {"action":"output","job":"job-1"}"#)],
+        vec![line(r#"job_input {"job":"job-1","text":"on\n"}"#)],
+        vec![say("Typed again.")],
+        vec![line(r#"jobs {"action":"wait","job":"job-1","seconds":300}"#)],
+        vec![say("Done.")],
+    ]);
+    let mut house = House::with(script).await;
+    let notices = |events: &[std::sync::Arc<engine::Event>]| -> Vec<String> {
+        let text = |event: &std::sync::Arc<engine::Event>| match &event.body {
+            Body::Notice { text, .. } => Some(text.to_string()),
+            _ => None,
+        };
+        events.iter().filter_map(text).collect()
+    };
+    let mut events = house.prompt("start").await;
+    events.extend(house.prompt("go").await);
+    let made = async {
+        while !house.dir.join("a/.vscode").exists() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), made).await.unwrap();
+    assert_eq!(notices(&events), [""; 0], "it runs, and nobody has looked");
+    let looked = house.prompt("look, and go on").await;
+    assert!(notices(&looked).concat().contains(": a/.vscode; look at it"), "{:?}", notices(&looked));
+    // It ends, and nobody looks at it.
+    let known = |events: &[std::sync::Arc<engine::Event>]| notices(events).concat().contains("b/.git");
+    let mut ended = if known(&looked) {
+        Vec::new()
+    } else {
+        house.until(|body| matches!(body, Body::Notice { .. })).await
+    };
+    ended.extend(house.prompt("wait").await);
+    let all = notices(&looked.into_iter().chain(ended).collect::<Vec<_>>());
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[1].contains(": b/.git (a nested repository); look at it"), "{all:?}");
+}

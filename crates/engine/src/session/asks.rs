@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use super::{Answer, Effect, OpenAsk, Refusal, Sender, Session};
-use crate::authority::{Act, may};
+use crate::authority::{Act, ConsentKind, may};
 use crate::event::{AskRequest, Body, Origin, Question, REPLY_BYTES_MAX, Resolution, Resolver};
 use crate::ids::{AskId, TurnId};
 use crate::policy::{Ruling, decide_with};
 use crate::rules::{RuleEffect, RuleHit};
-use crate::servers::SERVER_CONSENT;
 
 /// After so many refusals of the same wish by a person it is refused without asking.
 const DENIALS_MAX: u32 = 3;
 /// Different refused wishes that are counted.
 const DENIED_WISHES_MAX: usize = 256;
+
+/// Tool, subject and what is consented to: what counts as the same wish.
+pub(super) type Wish = (Arc<str>, Arc<str>, Option<Arc<str>>);
 
 impl Session {
     pub(super) fn answer(
@@ -34,8 +36,8 @@ impl Session {
         let for_good = may(by.standing, Act::ChangeRules).is_ok();
         let (answer, chosen) = open.chosen(answer, for_good);
         let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
-        if allows && open.is_consent() {
-            may(by.standing, Act::Consent).map_err(|why| Refusal::NotTheirs(ask, why))?;
+        if let Some(kind) = open.consent_kind().filter(|_| allows) {
+            may(by.standing, Act::Consent(kind)).map_err(|why| Refusal::NotTheirs(ask, why))?;
         }
         let (settled, remember) = match answer {
             Answer::AllowOnce => (Resolution::AllowedOnce.into(), None),
@@ -133,33 +135,34 @@ impl Session {
             // Nothing is done, so no preset and no rule has a say; only a person can answer.
             return if self.unattended { nobody_answers() } else { Ruling::Ask };
         }
-        match decide_with(&self.settings, &self.free_modes, request, hit) {
-            Ruling::Ask if self.denied_often(request) => Ruling::Rule {
+        let asks_owner = request.consent_kind().filter(|_| self.unattended || self.of_client);
+        match (decide_with(&self.settings, &self.free_modes, request, hit), asks_owner) {
+            (Ruling::Ask, _) if self.denied_often(request) => Ruling::Rule {
                 allow: false,
                 reason: format!("refused {DENIALS_MAX} times in this session, so it is not asked again")
                     .into(),
             },
-            Ruling::Ask if request.is_consent() && (self.unattended || self.of_client) => Ruling::Deny {
-                mode: "unattended".into(),
-                reason: "run `ropewalk mcp trust` at this machine to allow it".into(),
-            },
-            Ruling::Ask if self.unattended && hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) => {
+            (Ruling::Ask, Some(kind)) => {
+                Ruling::Deny { mode: "unattended".into(), reason: kind.unattended().into() }
+            }
+            (Ruling::Ask, None) if self.unattended && hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) => {
                 let rule = hit.map(RuleHit::shown).unwrap_or_default();
                 let reason = format!("nobody is here to ask, and a rule says to ask: {rule}").into();
                 Ruling::Deny { mode: "unattended".into(), reason }
             }
-            Ruling::Ask if self.unattended => Ruling::Deny {
+            (Ruling::Ask, None) if self.unattended => Ruling::Deny {
                 mode: "unattended".into(),
                 reason: "nobody is here to ask; allow it beforehand with a rule (ropewalk permissions add), or everything with --approval full".into(),
             },
-            ruling @ (Ruling::Allow { .. } | Ruling::Rule { .. } | Ruling::Deny { .. } | Ruling::Ask) => {
-                ruling
-            }
+            (
+                ruling @ (Ruling::Allow { .. } | Ruling::Rule { .. } | Ruling::Deny { .. } | Ruling::Ask),
+                _,
+            ) => ruling,
         }
     }
 
     fn denied_often(&self, request: &AskRequest) -> bool {
-        let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject));
+        let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
         self.denials.get(&wish).is_some_and(|count| *count >= DENIALS_MAX)
     }
 
@@ -168,7 +171,7 @@ impl Session {
         if open.question.is_some() {
             return;
         }
-        let wish = (Arc::clone(&open.tool), Arc::clone(&open.subject));
+        let wish = (Arc::clone(&open.tool), Arc::clone(&open.subject), open.consent.clone());
         match (resolution, by) {
             (Resolution::DeniedOnce, Resolver::Surface { .. }) => {
                 if self.denials.len() < DENIED_WISHES_MAX || self.denials.contains_key(&wish) {
@@ -212,8 +215,8 @@ impl From<Resolution> for Settled {
 }
 
 impl OpenAsk {
-    pub(super) fn is_consent(&self) -> bool {
-        self.consent.is_some() || *self.tool == *SERVER_CONSENT
+    pub(super) fn consent_kind(&self) -> Option<ConsentKind> {
+        ConsentKind::of(&self.tool, self.consent.as_deref())
     }
 
     /// An answer by an external agent's own name for it, in the words that all wishes are answered with.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::asks::Wish;
 use super::{OpenAsk, Session};
 use crate::event::{AskRequest, Resolution, Resolver};
 use crate::rules::{RuleEffect, RuleHit};
@@ -15,8 +16,8 @@ use crate::rules::{RuleEffect, RuleHit};
 /// Different wishes that are remembered; whoever answers more is asked again.
 const GRANTS_MAX: usize = 256;
 
-/// Whether a wish (folder, tool and subject) is allowed or refused.
-pub(super) type Grants = BTreeMap<(PathBuf, Arc<str>, Arc<str>), bool>;
+/// Whether a wish in a folder is allowed or refused.
+pub(super) type Grants = BTreeMap<(PathBuf, Wish), bool>;
 
 impl Session {
     /// What was answered here, and holds here alone.
@@ -24,8 +25,12 @@ impl Session {
         if self.grants.is_empty() {
             return None;
         }
-        let wish = (self.cwd.clone(), Arc::clone(&request.tool), Arc::clone(&request.subject));
-        self.grants.get(&wish).map(|allow| RuleHit {
+        let given = |consent: Option<Arc<str>>| {
+            let wish = (Arc::clone(&request.tool), Arc::clone(&request.subject), consent);
+            self.grants.get(&(self.cwd.clone(), wish))
+        };
+        // What is refused is refused wherever it would run; what is allowed is not allowed outside the fence.
+        given(request.consent.clone()).or_else(|| given(None)).map(|allow| RuleHit {
             effect: if *allow { RuleEffect::Allow } else { RuleEffect::Deny },
             rule: format!("{}({})", request.tool, request.subject).into(),
             source: "an answer for this session".into(),
@@ -44,10 +49,11 @@ impl Session {
             | Resolution::TimedOut
             | Resolution::EndedByRestart => return,
         };
-        if !by.for_session() || open.subject.is_empty() || open.is_consent() && allow {
+        if !by.for_session() || open.subject.is_empty() || open.consent_kind().is_some() && allow {
             return;
         }
-        let wish = (self.cwd.clone(), Arc::clone(&open.tool), Arc::clone(&open.subject));
+        let wish = (Arc::clone(&open.tool), Arc::clone(&open.subject), open.consent.clone());
+        let wish = (self.cwd.clone(), wish);
         if self.grants.len() < GRANTS_MAX || self.grants.contains_key(&wish) {
             self.grants.insert(wish, allow);
         }

@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::asks::Wish;
 use super::{Answer, Effect, Input, Refusal, Sender, Session, TurnReport};
-use crate::authority::Standing;
+use crate::authority::{EDITOR_TERMINAL, Standing};
 use crate::content::{Content, Opaque, OutputStream, ToolContent, ToolKind};
 use crate::event::{
     AskRequest, Body, NoticeLevel, Origin, Question, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart,
@@ -23,7 +24,7 @@ pub(super) struct Stage {
     /// What was recorded, as the store would have it.
     pub record: Vec<(Option<TurnId>, Body)>,
     unattended: bool,
-    rules: Vec<(Arc<str>, Arc<str>, bool)>,
+    rules: Vec<(Wish, bool)>,
     /// The last turn that was started.
     turn: TurnId,
     pub shown: String,
@@ -94,7 +95,9 @@ impl Stage {
             match effect {
                 Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
-                Effect::Remember { tool, subject, allow, .. } => self.rules.push((tool, subject, allow)),
+                Effect::Remember { tool, subject, consent, allow } => {
+                    self.rules.push(((tool, subject, consent), allow));
+                }
                 Effect::CancelTurn { .. }
                 | Effect::Wait { .. }
                 | Effect::Settle { .. }
@@ -111,7 +114,7 @@ impl Stage {
 
     fn agent(&self, turn: TurnId, verb: &str, words: &str) -> Input {
         let class = match verb {
-            "ask" | SERVER_CONSENT => Some(ToolClass::Execute),
+            "ask" | "outside" | SERVER_CONSENT => Some(ToolClass::Execute),
             "edit" => Some(ToolClass::Edit),
             "read" => Some(ToolClass::Read),
             "fetch" => Some(ToolClass::Network),
@@ -121,6 +124,11 @@ impl Stage {
         let report = match (class, verb) {
             (Some(class), _) => {
                 let mut request = Box::new(wish(verb, words, class));
+                if verb == "outside" {
+                    // The same command as `ask`, in the editor's terminal.
+                    request.tool = "ask".into();
+                    request.consent = Some(format!("{EDITOR_TERMINAL}{words}").into());
+                }
                 let choices = if verb == "which" { vec!["red".into(), "green".into()] } else { Vec::new() };
                 let free_text = verb == "question";
                 request.question = matches!(verb, "question" | "which").then(|| Question {
@@ -128,10 +136,10 @@ impl Stage {
                     choices,
                     free_text,
                 });
-                let known = |(tool, subject, _): &&(Arc<str>, Arc<str>, bool)| {
-                    (tool, subject) == (&request.tool, &request.subject)
-                };
-                let hit = self.rules.iter().rev().find(known).map(|(_, _, allow)| rule(*allow));
+                let own: Wish =
+                    (Arc::clone(&request.tool), Arc::clone(&request.subject), request.consent.clone());
+                let known = self.rules.iter().rev().find(|(wish, _)| *wish == own);
+                let hit = known.map(|(_, allow)| RuleHit { consent: own.2.is_some(), ..rule(*allow) });
                 let hit = hit.or_else(|| self.session.granted(&request));
                 TurnReport::Ask { request, hit }
             }
@@ -281,7 +289,10 @@ fn show(effect: &Effect) -> String {
         Effect::Wake { ask, resolution, reason, said: None } => {
             format!("> wake {} {resolution:?}: {reason}", ask.0)
         }
-        Effect::Remember { tool, subject, allow, .. } => format!("> remember {tool} {subject}: {allow}"),
+        Effect::Remember { tool, subject, consent: None, allow } => {
+            format!("> remember {tool} {subject}: {allow}")
+        }
+        Effect::Remember { consent: Some(digest), allow, .. } => format!("> remember {digest}: {allow}"),
         Effect::Accepted { turn } => format!("> accepted {}", turn.0),
         Effect::Stop => "> stop".into(),
     }

@@ -1,6 +1,6 @@
 //! What whoever does something is about to do: the same judgement for every tool and every agent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine::{Risk, ToolClass};
 
@@ -33,6 +33,25 @@ pub fn assess_deed(deed: Deed<'_>, usual: Assessment, place: &Workplace<'_>) -> 
     judged.filter(|judged| judged.risk > usual.risk).unwrap_or(usual)
 }
 
+/// Git runs programs that a repository's settings name, also where it only shows something. A command that
+/// looks is run without asking, so it must not: what has a known name is switched off by variables, and where
+/// a repository names a program in another way the command counts as one that runs it. `program` looks for
+/// such a setting, which touches the disk, and says in which file it is and what it is called.
+pub fn with_git_settings(
+    assessed: Assessment,
+    deed: Deed<'_>,
+    program: impl FnOnce() -> Option<(PathBuf, String)>,
+) -> Assessment {
+    let git = deed.class == ToolClass::Execute && deed.line.is_some_and(|line| line.contains("git"));
+    match (git && assessed.risk == Risk::Low).then(program).flatten() {
+        Some((config, key)) => {
+            let reason = format!("makes git run a program: {key} in {}", config.display());
+            Assessment { risk: Risk::Medium, reason }
+        }
+        None => assessed,
+    }
+}
+
 /// Without a fence a path may lead anywhere, and "edits in the workspace" does not cover that.
 fn outside(path: &Path, place: &Workplace<'_>) -> Option<Assessment> {
     let inside = place.roots.iter().any(|root| path.starts_with(root));
@@ -62,6 +81,23 @@ mod tests {
             let usual = Assessment { risk: usual, reason: "usual".into() };
             let deed = Deed { class, line, path: path.map(Path::new) };
             assert_eq!(assess_deed(deed, usual, &place).risk, expected, "{deed:?}");
+        }
+    }
+
+    #[test]
+    fn a_repository_that_names_a_program_makes_git_that_looks_run_it() {
+        use ToolClass::{Execute, Read};
+        let named = || Some(("/w/.git/config".into(), "diff.external".to_owned()));
+        for (class, line, risk, expected) in [
+            (Execute, "git diff", Risk::Low, Risk::Medium),
+            (Execute, "git push --force", Risk::High, Risk::High),
+            (Execute, "ls", Risk::Low, Risk::Low),
+            (Read, "git diff", Risk::Low, Risk::Low),
+        ] {
+            let deed = Deed { class, line: Some(line), path: None };
+            let assessed = || Assessment { risk, reason: "only reads".into() };
+            assert_eq!(with_git_settings(assessed(), deed, named).risk, expected, "{deed:?}");
+            assert_eq!(with_git_settings(assessed(), deed, || None), assessed(), "{deed:?}");
         }
     }
 }

@@ -651,6 +651,57 @@ proptest! {
     }
 }
 
+/// Leaving the sandbox: a digest in one folder, and nothing that a rule could say or that becomes one.
+#[tokio::test]
+async fn only_consent_to_this_very_command_lets_it_out_of_the_sandbox() {
+    let world = World::with("allow = [\"shell\", \"shell(make)\"]\ndeny = [\"shell(rm:*)\"]\n");
+    let (book, work) = (world.book(), world.work());
+    let (a, b) = ("editor-terminal:aa", "editor-terminal:bb");
+    let request = |line: &str, digest: Option<&str>| AskRequest {
+        consent: digest.map(Into::into),
+        ..AskRequest::new("shell", line, engine::ToolClass::Execute)
+    };
+    let asked = |book: &Rulebook, line: &str, digest: &str| {
+        book.find(&work, &request(line, Some(digest))).map(|hit| (hit.effect, hit.consent))
+    };
+    let answer = async |line: &str, digest: &str, allow: bool| {
+        let answer = Remembered {
+            workspace: work.clone(),
+            tool: "shell".into(),
+            subject: line.into(),
+            consent: Some(digest.into()),
+            allow,
+        };
+        book.remember(answer).await.unwrap()
+    };
+    let rules = || std::fs::read_to_string(&world.book().inner.paths.user).unwrap();
+    let before = rules();
+    assert_eq!(asked(&book, "make", a), None, "rules that allow mean the command inside");
+    assert_eq!(asked(&book, "rm x", a), Some((RuleEffect::Deny, false)));
+    assert_eq!(&*answer("make", a, true).await, "outside the sandbox: make");
+    assert_eq!(asked(&world.book(), "make", a), Some((RuleEffect::Allow, true)));
+    assert_eq!(asked(&book, "make", b), None, "other variables, or another folder");
+    assert_eq!(asked(&book, "rm x", a), Some((RuleEffect::Deny, false)), "a rule still refuses it");
+    answer("make", b, false).await;
+    assert_eq!(asked(&book, "make", b), Some((RuleEffect::Deny, true)));
+    let inside = book.find(&work, &request("make", None)).unwrap();
+    assert_eq!((inside.effect, inside.consent), (RuleEffect::Allow, false), "it may run inside");
+    assert_eq!(rules(), before, "no rule was written");
+    // The later answer counts, and it can be taken back.
+    answer("make", b, true).await;
+    assert_eq!(asked(&book, "make", b), Some((RuleEffect::Allow, true)));
+    assert_eq!(book.outside_commands().len(), 2);
+    assert_eq!(book.trusted().0, [], "it is no server");
+    assert_eq!(book.forget_outside(a, None).unwrap().len(), 1);
+    assert_eq!((asked(&book, "make", a), book.forget_outside(a, None).unwrap().len()), (None, 0));
+    // Programs of projects and commands share the file.
+    book.trust(&work, "e", "sha256:1").unwrap();
+    assert_eq!((book.trusted().0.len(), book.outside_commands().len()), (1, 1));
+    let file = trusted_file(&world.book().inner.paths.user);
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert_eq!(asked(&book, "make", b), None, "what others may write is nobody's consent");
+}
+
 /// Consent to a program that a project names: a digest in one folder, and nothing that a rule could say.
 #[test]
 fn only_consent_to_this_very_program_allows_it_and_rules_still_refuse_it() {

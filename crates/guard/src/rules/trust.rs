@@ -1,5 +1,5 @@
-//! The programs that projects name and the owner of the machine has consented to: `trusted_servers.toml`,
-//! beside the person's rules.
+//! What the owner of the machine has consented to for good: `trusted_servers.toml`, beside the person's rules.
+//! Programs that projects name are here; commands outside the sandbox, in the same file, are in `outside.rs`.
 //!
 //! An entry is one program in one folder, by a digest of everything that starts it. A program that is
 //! written in another way is another one.
@@ -9,18 +9,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{AskRequest, BoxFuture, RuleEffect, RuleHit, SERVER_CONSENT};
+use engine::{AskRequest, BoxFuture, ConsentKind, RuleEffect, RuleHit, SERVER_CONSENT};
 use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, Item, Table, Value};
 
 use super::file::Owner;
+use super::outside::{self, OutsideCommand};
 use super::rule::Rule;
 use super::text::{self, Text};
 use super::{Inner, RuleChange, RuleError, Rulebook, real, store};
 
 const FILE: &str = "trusted_servers.toml";
 const HEADER: &str = "\
-# The programs that projects name and you have allowed, one digest for each. `ropewalk mcp trust --list`
-# shows them, `ropewalk mcp untrust NAME` takes one out.
+# What you have allowed for good, one digest for each. `server`: programs that projects name
+# (`ropewalk mcp trust --list`, `ropewalk mcp untrust NAME`). `command`: what may run in the editor's terminal,
+# outside the sandbox, or never may (`ropewalk permissions list`, `ropewalk permissions remove DIGEST`).
 
 ";
 
@@ -43,6 +45,7 @@ pub fn trusted_file(rules: &Path) -> PathBuf {
 pub(super) struct TrustFile {
     pub(super) warnings: Vec<String>,
     servers: Vec<TrustedServer>,
+    pub(super) commands: Vec<OutsideCommand>,
     /// Rules of earlier versions that became entries here, or could have: they mean nothing any more.
     carried_over: Vec<String>,
 }
@@ -72,6 +75,7 @@ impl TrustFile {
         Self {
             warnings: Vec::new(),
             servers: tables.into_iter().flatten().filter_map(server).collect(),
+            commands: outside::commands(&document),
             carried_over: carried
                 .into_iter()
                 .flatten()
@@ -161,10 +165,14 @@ impl Rulebook {
 }
 
 impl Inner {
-    /// What the owner's consent says of a wish to start a program that a project names.
+    /// What the owner's consent says of a wish to start a program that a project names, or a command outside
+    /// the sandbox.
     pub(super) fn consent(&self, workspace: &Path, request: &AskRequest) -> Option<RuleHit> {
         let digest = request.consent.as_ref()?;
         let file = self.trust_file();
+        if request.consent_kind() == Some(ConsentKind::LeaveFence) {
+            return outside::hit(&file, &real(workspace), digest, &self.shown(&self.trust_path()));
+        }
         file.trusts(&real(workspace), digest).map(|server| RuleHit {
             effect: RuleEffect::Allow,
             rule: format!("{SERVER_CONSENT} {}", server.name).into(),
@@ -200,16 +208,17 @@ impl Inner {
         Ok(new)
     }
 
-    fn trust_path(&self) -> PathBuf {
+    pub(super) fn trust_path(&self) -> PathBuf {
         trusted_file(&self.paths.user)
     }
 
-    /// Read each time: this is asked when a session first meets a project, not with every call.
-    fn trust_file(&self) -> TrustFile {
+    /// Read each time: this is asked when a session first meets a project and before a command leaves the
+    /// sandbox, not with every call.
+    pub(super) fn trust_file(&self) -> TrustFile {
         let path = self.trust_path();
         let file = TrustFile::new(&path, text::read(&path).1);
         for warning in &file.warnings {
-            tracing::warn!(warning, "no program of a project is trusted");
+            tracing::warn!(warning, "nothing that takes the owner's consent is trusted");
         }
         file
     }
@@ -238,8 +247,38 @@ impl Inner {
             .map(|entry| Arc::clone(&entry.text))
     }
 
-    /// Changes the file, whole or not at all. Answers with the entries that are new or gone.
+    /// Changes the servers. Answers with the entries that are new or gone.
     fn change_trust(&self, change: &Change<'_>) -> Result<Vec<TrustedServer>, String> {
+        self.rewrite_trust(|file, document| {
+            let mut changed = Vec::new();
+            match change {
+                Change::Add(server) => add(&mut file.servers, server, &mut changed),
+                Change::Remove { named, folder } => {
+                    let gone = |server: &TrustedServer| {
+                        (server.name == *named || server.digest == *named)
+                            && folder.is_none_or(|folder| folder == server.folder)
+                    };
+                    (changed, file.servers) = std::mem::take(&mut file.servers).into_iter().partition(gone);
+                }
+                Change::CarryOver { rule, server } => {
+                    if file.carried_over.iter().any(|known| known == rule) {
+                        return Ok(Vec::new());
+                    }
+                    let carried = document.entry("carried_over").or_insert_with(|| Array::new().into());
+                    carried.as_array_mut().ok_or("carried_over is not a list")?.push(*rule);
+                    add(&mut file.servers, server, &mut changed);
+                    changed = vec![(*server).clone()];
+                }
+            }
+            Ok(changed)
+        })
+    }
+
+    /// Changes the file, whole or not at all, and not if nothing is new or gone. Answers with what is.
+    pub(super) fn rewrite_trust<T>(
+        &self,
+        edit: impl FnOnce(&mut TrustFile, &mut DocumentMut) -> Result<Vec<T>, String>,
+    ) -> Result<Vec<T>, String> {
         let path = self.trust_path();
         let path = path.canonicalize().unwrap_or(path);
         let folder = path.parent().ok_or("the file has no folder")?;
@@ -247,37 +286,19 @@ impl Inner {
             .map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
         let _held = store::lock(folder)?;
         let read = text::read(&path).1;
-        let file = TrustFile::new(&path, read.clone());
+        let mut file = TrustFile::new(&path, read.clone());
         if let Some(warning) = file.warnings.first() {
             return Err(warning.clone());
         }
         let text = if let Text::Here { text, .. } = read { text } else { String::new() };
         let mut document: DocumentMut =
             text.parse().map_err(|_| format!("{} is not TOML; repair it first", path.display()))?;
-        let (mut changed, mut servers) = (Vec::new(), file.servers);
-        match change {
-            Change::Add(server) => add(&mut servers, server, &mut changed),
-            Change::Remove { named, folder } => {
-                let gone = |server: &TrustedServer| {
-                    (server.name == *named || server.digest == *named)
-                        && folder.is_none_or(|folder| folder == server.folder)
-                };
-                (changed, servers) = servers.into_iter().partition(gone);
-            }
-            Change::CarryOver { rule, server } => {
-                if file.carried_over.iter().any(|known| known == rule) {
-                    return Ok(Vec::new());
-                }
-                let carried = document.entry("carried_over").or_insert_with(|| Array::new().into());
-                carried.as_array_mut().ok_or("carried_over is not a list")?.push(*rule);
-                add(&mut servers, server, &mut changed);
-                changed = vec![(*server).clone()];
-            }
-        }
+        let changed = edit(&mut file, &mut document)?;
         if changed.is_empty() {
             return Ok(changed);
         }
-        put(&mut document, &servers)?;
+        put(&mut document, &file.servers)?;
+        outside::put(&mut document, &file.commands)?;
         let header = if text.is_empty() { HEADER } else { "" };
         store::replace(&path, &format!("{header}{document}"), Owner::User)
             .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
@@ -293,6 +314,9 @@ fn add(servers: &mut Vec<TrustedServer>, server: &TrustedServer, changed: &mut V
 }
 
 fn put(document: &mut DocumentMut, servers: &[TrustedServer]) -> Result<(), String> {
+    if servers.is_empty() && !document.contains_key("server") {
+        return Ok(());
+    }
     let mut tables = ArrayOfTables::new();
     for server in servers {
         let folder = server.folder.to_str().ok_or("the path of this folder is not text in UTF-8")?;

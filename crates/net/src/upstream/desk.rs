@@ -39,7 +39,8 @@ pub struct DeskSpec {
     /// For each command. Time and forwarded output have no limit here: an agent ends its commands itself,
     /// and what is kept of their output is bounded.
     pub limits: Limits,
-    /// Commands run in the terminal of an editor that offers one, and so outside the fence.
+    /// Commands run in the terminal of an editor that offers one, and so outside the fence, each after the
+    /// owner at the machine has allowed it.
     pub editor_terminal: bool,
 }
 
@@ -105,6 +106,11 @@ impl Desk {
     /// What a terminal of ours shows, for readers who cannot look into it. `None`: it is none of ours.
     pub fn look(&self, terminal: &engine::TerminalId) -> Option<engine::TerminalOutput> {
         self.shared.terminals.look(terminal)
+    }
+
+    /// Waits for the end of the command in a terminal, without keeping it alive. `None`: it is none of ours.
+    pub fn ended(&self, terminal: &engine::TerminalId) -> Option<impl Future<Output = ()> + use<>> {
+        self.shared.terminals.ended(terminal)
     }
 
     /// Ends all terminals of an agent that has ended itself: nobody else knows them.

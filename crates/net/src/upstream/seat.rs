@@ -5,6 +5,7 @@
 //! agent says is taken by one task, in order: into the running turn, or beside it.
 
 mod budget;
+mod entries;
 mod join;
 mod turn;
 
@@ -18,6 +19,7 @@ use engine::{
     TurnContext, TurnError, TurnInput, Verdict,
 };
 use guard::{Assessment, Deed, Workplace, assess_deed};
+use sandbox::ProtectedEntries;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -56,6 +58,8 @@ pub(super) struct Seat {
     me: Weak<Self>,
     /// Held while the agent's session is joined: whoever comes meanwhile gets the same one.
     joining: tokio::sync::Mutex<()>,
+    /// What can make another program run something, before the agent worked.
+    before: tokio::sync::Mutex<Option<ProtectedEntries>>,
     /// One for each request of the agent's that is worked on, and one for each piece of it.
     requests: Arc<Semaphore>,
     pieces: Arc<Semaphore>,
@@ -84,6 +88,8 @@ struct State {
     titled: bool,
     /// How much of the terminals is known to whoever looks.
     shown: HashMap<TerminalId, usize>,
+    /// Commands in terminals of ours that are looked after.
+    followed: usize,
 }
 
 impl State {
@@ -99,6 +105,7 @@ impl State {
             beside: 0,
             titled: false,
             shown: HashMap::new(),
+            followed: 0,
         }
     }
 }
@@ -141,6 +148,7 @@ impl Seat {
             state,
             me: me.clone(),
             joining,
+            before: tokio::sync::Mutex::default(),
             requests: Arc::new(requests),
             pieces: Arc::new(pieces),
             closed: CancellationToken::new(),
@@ -365,6 +373,9 @@ impl Seat {
             self.show_terminal(turn, &terminal).await;
         }
         let served = self.desk.serve(turn, call).await;
+        if let Ok(HostReply::Terminal(terminal)) = &served {
+            self.follow(terminal);
+        }
         if let Some(terminal) = looks {
             self.show_terminal(turn, &terminal).await;
         }

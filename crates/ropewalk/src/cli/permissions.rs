@@ -83,7 +83,7 @@ pub enum RuleWord {
 
 #[derive(Debug, Clone, Args)]
 pub struct PermissionsRemoveOptions {
-    /// The rule as `permissions list` shows it
+    /// The rule as `permissions list` shows it, or the digest of a command outside the sandbox
     pub rule: String,
 
     #[command(flatten)]

@@ -98,14 +98,29 @@ def after_late():
     say({"method": "_odd/outcome", "params": ask("session/request_permission", permission)["result"]})
 
 
-def in_a_terminal():
+def in_a_terminal(words="said in a terminal"):
     update(sessionUpdate="tool_call", toolCallId="t", title="echo", kind="execute", status="in_progress")
-    made = ask("terminal/create", {"sessionId": "odd-1", "command": "echo", "args": ["said in a terminal"]})["result"]
+    answer = ask("terminal/create", {"sessionId": "odd-1", "command": "echo", "args": [words]})
+    if "error" in answer:
+        update(sessionUpdate="tool_call_update", toolCallId="t", status="failed")
+        text(answer["error"]["message"])
+        return
+    made = answer["result"]
     shown = [{"type": "terminal", **made}]
     update(sessionUpdate="tool_call_update", toolCallId="t", content=shown)
     ask("terminal/wait_for_exit", {"sessionId": "odd-1", **made})
     ask("terminal/release", {"sessionId": "odd-1", **made})
     update(sessionUpdate="tool_call_update", toolCallId="t", status="completed", content=shown)
+
+
+def in_another_terminal():
+    in_a_terminal("said in another terminal")
+
+
+def in_a_terminal_for_later():
+    """A command that goes on when the turn is over."""
+    line = "until test -e go; do :; done; mkdir -p a/.vscode"
+    ask("terminal/create", {"sessionId": "odd-1", "command": "sh", "args": ["-c", line]})
 
 
 def leave_a_terminal():
@@ -150,7 +165,7 @@ def half_a_line():
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, leave_a_terminal, half_a_line, endless_message, endless_updates, endless_and_deaf)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, in_another_terminal, in_a_terminal_for_later, leave_a_terminal, half_a_line, endless_message, endless_updates, endless_and_deaf)}
 
 for line in sys.stdin:
     request = json.loads(line)

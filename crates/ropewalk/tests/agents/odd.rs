@@ -209,6 +209,91 @@ fn a_command_of_an_agent_stays_behind_the_fence_although_the_editor_offers_a_ter
     assert!(shown.contains("said in a terminal"), "{shown}");
 }
 
+/// Prompts an agent that has a command run, as an editor that answers each question so. What the editor was
+/// asked to do.
+fn run_in_editor(client: &mut Client, session: &str, word: &str, answer: &str) -> Vec<String> {
+    let id = client.prompt(session, word);
+    let mut asked = Vec::new();
+    loop {
+        let next = client.until(|frame| frame["id"] == id || frame.get("method").is_some()).pop().unwrap();
+        let Some(method) = next["method"].as_str().filter(|_| !next["id"].is_null()) else {
+            if next["id"] == id && next.get("method").is_none() {
+                return asked;
+            }
+            continue;
+        };
+        asked.push(method.to_owned());
+        let result = match method {
+            "session/request_permission" => {
+                let told = next.to_string();
+                assert!(told.contains("runs in the editor's terminal, outside the sandbox"), "{told}");
+                client.answer(&next, answer);
+                continue;
+            }
+            "terminal/create" => json!({ "terminalId": "t" }),
+            "terminal/wait_for_exit" => json!({ "exitCode": 0 }),
+            _ => json!({}),
+        };
+        client.write(&json!({ "jsonrpc": "2.0", "id": next["id"], "result": result }));
+    }
+}
+
+/// V3: the setting alone lets nothing out. No preset answers, and "always" is for that very command.
+#[test]
+fn a_command_of_an_agent_leaves_the_fence_by_the_owners_word_for_that_very_command() {
+    let (settings, can) = ("terminal = \"editor\"\n", json!({ "terminal": true }));
+    let (world, mut client, session) = odd_with_settings(settings, &["--approval", "full"], can.clone());
+    let mut run = |word: &str, answer: &str| {
+        let asked = run_in_editor(&mut client, &session, word, answer);
+        let has = |method: &str| asked.iter().any(|asked| asked == method);
+        (has("session/request_permission"), has("terminal/create"))
+    };
+    assert_eq!(run("in_a_terminal", "reject_once"), (true, false));
+    assert_eq!(run("in_a_terminal", "allow_once"), (true, true));
+    assert_eq!(run("in_a_terminal", "allow_always"), (true, true));
+    assert_eq!(run("in_a_terminal", "reject_once"), (false, true), "it was answered for good");
+    assert_eq!(run("in_another_terminal", "reject_always"), (true, false), "that was another command");
+    assert_eq!(run("in_another_terminal", "allow_once"), (false, false));
+    client.finish();
+    // It is kept as what it was about, and as no rule.
+    assert!(!world.path("outer/permissions.toml").exists());
+    let listed = world.run(&["permissions", "list", "--json"]).with(0).json();
+    let outside = listed["outside"].as_array().unwrap();
+    assert_eq!(outside.len(), 2, "{listed}");
+    assert_eq!((&outside[0]["allow"], &outside[1]["allow"]), (&json!(true), &json!(false)));
+    assert_eq!(outside[0]["command"], "echo 'said in a terminal'");
+    // It holds in the next process, until it is taken back.
+    let again = |expected| {
+        let mut client = world.serve_editor(&["--agent", "odd", "--approval", "full"], can.clone());
+        let opened = client.call("session/new", world.folder());
+        let session = opened["sessionId"].as_str().unwrap().to_owned();
+        let asked = run_in_editor(&mut client, &session, "in_a_terminal", "reject_once");
+        assert_eq!(asked.iter().any(|asked| asked == "session/request_permission"), expected, "{asked:?}");
+        client.finish();
+    };
+    again(false);
+    let shown = world.run(&["permissions", "list"]).with(0).out;
+    assert!(shown.contains("allow  echo 'said in a terminal'"), "{shown}");
+    let digest = outside[0]["digest"].as_str().unwrap();
+    world.run(&["permissions", "remove", digest]).with(0);
+    world.run(&["permissions", "remove", digest]).with(1);
+    again(true);
+}
+
+/// A command that goes on after its turn is followed until it ends.
+#[test]
+fn what_a_command_leaves_after_its_turn_is_told_when_it_ends() {
+    let (world, mut client, session) = odd_with(&["--approval", "full"], json!({}));
+    client.said(&session, "in_a_terminal_for_later");
+    fs::write(world.path("project/go"), "").unwrap();
+    let frames = client.until(|frame| frame.to_string().contains("new in the workspace"));
+    assert!(frames.last().unwrap().to_string().contains(": a/.vscode; look at it"), "{frames:?}");
+    assert_eq!(client.said(&session, "still there"), "heard still there");
+    client.finish();
+    let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
+    assert_eq!(shown.matches("new in the workspace").count(), 1, "{shown}");
+}
+
 /// Somebody who waits for a command keeps nobody from ending it.
 #[test]
 fn a_terminal_of_the_editor_is_given_back_when_the_agent_ends() {

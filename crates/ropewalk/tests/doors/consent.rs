@@ -4,8 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::ways::{Client, client};
-use crate::web::{Ask, Server, TOKEN, home, ropewalk};
+use crate::web::{Ask, Server, Socket, TOKEN, home, ropewalk};
 
 /// Behind every one of these a person can type.
 const DOORS: [&str; 6] =
@@ -20,17 +22,21 @@ enum Who {
 
 /// A server where that token is the server's own or a named client's.
 fn serve(who: Who, further: &[&str]) -> Server {
+    serve_with(who, "", further)
+}
+
+/// The same with settings.
+fn serve_with(who: Who, settings: &str, further: &[&str]) -> Server {
     let home = home();
     let state = home.path().join("state");
     fs::create_dir(&state).unwrap();
-    let token = match who {
-        Who::Owner => TOKEN,
+    let (token, clients) = match who {
+        Who::Owner => (TOKEN, String::new()),
         Who::NamedClient => {
-            let entry = format!("[[clients]]\nid = \"ci\"\ntoken = \"{TOKEN}\"\n");
-            fs::write(state.join("config.toml"), entry).unwrap();
-            "the-token-of-the-server-itself"
+            ("the-token-of-the-server-itself", format!("[[clients]]\nid = \"ci\"\ntoken = \"{TOKEN}\"\n"))
         }
     };
+    fs::write(state.join("config.toml"), format!("{settings}{clients}")).unwrap();
     let base = ["serve", "--http", ":0", "--auth-token", token];
     let all: Vec<&str> = base.iter().chain(further).copied().collect();
     Server::run(home.clone(), ropewalk(home.path(), &all))
@@ -99,6 +105,70 @@ fn a_projects_program_is_not_started_for_a_named_client_through_any_door() {
             client.hears("ropewalk mcp trust");
         }
     }
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// An editor over a WebSocket that offers its terminal, in a session where nothing is asked. Prompts for a
+/// command and allows whatever is asked. Whether it was asked, whether the command came to its terminal, and all
+/// that it was told.
+fn run_in_editor(server: &Server, folder: &Path, more: impl FnOnce(Ask) -> Ask) -> (bool, bool, String) {
+    let mut socket = Socket::asked(server.address(), TOKEN, more);
+    let can = json!({ "protocolVersion": 1, "clientCapabilities": { "terminal": true } });
+    socket.call("initialize", &can);
+    let opened = socket.call("session/new", &json!({ "cwd": folder, "mcpServers": [] }));
+    let session = opened["result"]["sessionId"].clone();
+    let full = json!({ "sessionId": session, "configId": "approval", "value": "full" });
+    socket.call("session/set_config_option", &full);
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "run touch made" }] });
+    socket.send(&json!({ "jsonrpc": "2.0", "id": "p", "method": "session/prompt", "params": prompt }));
+    let (mut asked, mut created, mut told) = (false, false, String::new());
+    loop {
+        let frame = socket.frame().expect("the socket is open");
+        told.push_str(&frame.to_string());
+        let result = match frame["method"].as_str() {
+            None if frame["id"] == "p" => return (asked, created, told),
+            Some("session/request_permission") => {
+                asked = true;
+                json!({ "outcome": { "outcome": "selected", "optionId": "allow_always" } })
+            }
+            Some("terminal/create") => {
+                created = true;
+                json!({ "terminalId": "t" })
+            }
+            Some("terminal/output") => json!({ "output": "", "truncated": false }),
+            Some("terminal/wait_for_exit") => json!({ "exitCode": 0 }),
+            _ => json!({}),
+        };
+        if !frame["id"].is_null() && frame.get("method").is_some() {
+            socket.send(&json!({ "jsonrpc": "2.0", "id": frame["id"], "result": result }));
+        }
+    }
+}
+
+/// V3: a command leaves the sandbox by the word of the owner at the machine; everybody else is told what to do.
+#[test]
+fn a_command_runs_in_an_editors_terminal_by_the_word_of_the_owner_at_the_machine_alone() {
+    let settings = "terminal = \"editor\"\n";
+    let server = serve_with(Who::NamedClient, settings, &[]);
+    let folder_of_client = folder(&server, "project");
+    let (asked, created, told) = run_in_editor(&server, &folder_of_client, |ask| ask);
+    assert_eq!((asked, created), (false, false), "{told}");
+    assert!(told.contains("nobody at this machine can be asked; take `terminal ="), "{told}");
+    assert_eq!(server.stop().0, Some(0));
+
+    let server = serve_with(Who::Owner, settings, &[]);
+    let folder = folder(&server, "project");
+    let passed_on = |ask: Ask| ask.header("x-forwarded-for", "192.0.2.7");
+    let (asked, created, told) = run_in_editor(&server, &folder, passed_on);
+    assert_eq!((asked, created), (true, false), "{told}");
+    assert!(told.contains("answer in a terminal or a browser there, or take `terminal ="), "{told}");
+    assert!(!folder.join("made").exists());
+    // The same from the machine itself, asked once since it is answered for good.
+    let owner = |ask: Ask| ask;
+    assert!(run_in_editor(&server, &folder, owner).0);
+    let (asked, created, told) = run_in_editor(&server, &folder, owner);
+    assert_eq!((asked, created), (false, true), "{told}");
+    assert_eq!(rules(&server), "", "no rule was written");
     assert_eq!(server.stop().0, Some(0));
 }
 

@@ -340,8 +340,14 @@ impl Socket {
     /// Opened, and nothing said yet.
     #[track_caller]
     pub fn to(address: SocketAddr, token: &str) -> Self {
+        Self::asked(address, token, |ask| ask)
+    }
+
+    /// The same with something more in the request.
+    #[track_caller]
+    pub fn asked(address: SocketAddr, token: &str, more: impl FnOnce(Ask) -> Ask) -> Self {
         let offered = format!("acp.v1, bearer.{token}");
-        let ask = Ask::get("/acp").bare().websocket().header("sec-websocket-protocol", &offered);
+        let ask = more(Ask::get("/acp").bare().websocket().header("sec-websocket-protocol", &offered));
         let mut stream = connect(address);
         stream.write_all(&ask.bytes(address.port())).unwrap();
         let answer = Answer::read(&mut stream);

@@ -36,6 +36,7 @@ pub(super) async fn read(
         input: Opaque(input.to_string().into()),
         usual: (Risk::Low, "reads a file"),
         preview: Vec::new(),
+        outside: None,
     };
     desk.permit(turn, wish).await?;
     let asked = turn.host(|can| can.read).zip(desk.named(spot.real()));
@@ -80,6 +81,7 @@ pub(super) async fn write(
         input: Opaque(input.to_string().into()),
         usual: (Risk::Medium, "writes a file"),
         preview: vec![ToolContent::Diff(change.clone())],
+        outside: None,
     };
     desk.permit(turn, wish).await?;
     put(desk, turn, &spot, text).await?;

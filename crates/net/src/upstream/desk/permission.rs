@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use engine::{AskRequest, Opaque, Risk, ToolClass, ToolContent, ToolKind, TurnContext, Verdict};
-use guard::{Assessment, Deed, Workplace, assess_deed};
+use guard::{Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings};
 use wire::acp::Unserved;
 
 use super::Shared;
@@ -41,8 +41,12 @@ impl Grants {
         self.0.clear();
     }
 
-    /// Whether this was allowed. Looking does not use a grant up, doing does: it was for one deed.
+    /// Whether this was allowed. Looking does not use a grant up, doing does: it was for one deed. Whoever
+    /// allowed it did not hear that it would leave the fence.
     fn cover(&mut self, wish: &Wish) -> bool {
+        if wish.outside.is_some() {
+            return false;
+        }
         let covers = |grant: &Grant| match wish.class {
             ToolClass::Read => matches!(grant.class, ToolClass::Read | ToolClass::Edit) && wish.about(grant),
             ToolClass::Edit => grant.class == ToolClass::Edit && wish.about(grant),
@@ -77,6 +81,8 @@ pub(super) struct Wish {
     pub(super) input: Opaque,
     pub(super) usual: (Risk, &'static str),
     pub(super) preview: Vec<ToolContent>,
+    /// It would run outside the fence although there is one: a digest of what would.
+    pub(super) outside: Option<String>,
 }
 
 impl Wish {
@@ -100,7 +106,9 @@ impl Shared {
         if self.grants().cover(&wish) {
             return Ok(());
         }
-        let Assessment { risk, reason } = self.assess(&wish).await?;
+        let assessed = self.assess(&wish).await?;
+        let Assessment { risk, reason } =
+            if wish.outside.is_some() { assess_outside(assessed) } else { assessed };
         let subject = match (wish.lines.first(), wish.real()) {
             (Some(line), _) => line.as_str().into(),
             (None, Some(path)) => path.to_string_lossy().into(),
@@ -120,7 +128,7 @@ impl Shared {
             preview: wish.preview,
             question: None,
             foreign: None,
-            consent: None,
+            consent: wish.outside.map(Into::into),
         };
         // The session settles open asks on a cancel; the token covers one that is still on its way.
         let verdict = tokio::select! {
@@ -147,23 +155,11 @@ impl Shared {
             let place = Workplace { cwd: &desk.spec.cwd, roots: &policy.roots, home };
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
             let assessed = assess_deed(deed, Assessment { risk: usual.0, reason: usual.1.into() }, &place);
-            with_settings(assessed, line.as_deref(), &policy.roots)
+            with_git_settings(assessed, deed, || sandbox::git_program(&policy.roots))
         };
         let long = long || wish.lines.first().is_some_and(|line| line.contains("git"));
         // Some microseconds for what people write; what is made to be hard takes longer.
         if long { self.blocking(move || Ok(assess())).await } else { Ok(assess()) }
-    }
-}
-
-/// Git that only shows something runs programs that a repository's settings name; then it does more.
-fn with_settings(assessed: Assessment, line: Option<&str>, roots: &[PathBuf]) -> Assessment {
-    let git = line.is_some_and(|line| line.contains("git")) && assessed.risk == Risk::Low;
-    match git.then(|| sandbox::git_program(roots)).flatten() {
-        Some((config, key)) => {
-            let reason = format!("makes git run a program: {key} in {}", config.display());
-            Assessment { risk: Risk::Medium, reason }
-        }
-        None => assessed,
     }
 }
 
@@ -190,6 +186,7 @@ mod tests {
             input: Opaque("{}".into()),
             usual: (Risk::Low, ""),
             preview: Vec::new(),
+            outside: None,
         }
     }
 
@@ -211,6 +208,9 @@ mod tests {
         assert!(!grants.cover(&wish(Edit, Some("/w/a"), None)), "it was used up");
         assert!(grants.cover(&wish(Execute, None, Some("make"))));
         assert!(!grants.cover(&wish(Execute, None, Some("make"))), "it was used up");
+        grants.add(grant(Execute, None, Some("make")));
+        let outside = Wish { outside: Some("digest".into()), ..wish(Execute, None, Some("make")) };
+        assert!(!grants.cover(&outside), "leaving the fence was not asked");
         for n in 0..1000 {
             grants.add(grant(Edit, Some(&format!("/w/{n}")), None));
         }

@@ -2,7 +2,11 @@
 //! waited for and ended.
 //!
 //! In the terminal of an editor a command runs with the editor's rights and not behind our fence, so it
-//! happens only where there is no fence anyway, or where the person wants it so.
+//! happens only where there is no fence anyway, or where the person wants it so and the owner at the machine
+//! has allowed this very command.
+//!
+//! **Invariant:** a command goes to an editor only if that was decided before it was asked for: an editor that
+//! comes later gets none.
 
 mod running;
 
@@ -95,7 +99,7 @@ pub(super) async fn create(
     let line = judged_line(&new);
     let lines = std::iter::once(line.clone()).chain(allowed_lines(&new, &desk.spec.cwd)).collect();
     let input = serde_json::json!({ "command": line, "cwd": spot.real() });
-    let wish = Wish {
+    let mut wish = Wish {
         tool: "shell",
         title: said_line(&new),
         kind: ToolKind::Execute,
@@ -105,41 +109,59 @@ pub(super) async fn create(
         input: Opaque(input.to_string().into()),
         usual: (Risk::Low, "runs a command"),
         preview: Vec::new(),
+        outside: None,
     };
     let place = desk.terminals.promise()?;
     let only_looks = desk.assess(&wish).await?.risk == Risk::Low;
+    let new = if only_looks { only_looking(new) } else { new };
+    let editor = editor(desk, turn).map(|editor| (editor, at_editor(desk, &new)));
+    let leaves = editor.as_ref().filter(|_| desk.mode() != Mode::Off);
+    wish.outside = leaves.map(|(_, new)| guard::outside_digest(new));
     desk.permit(turn, wish).await?;
-    if let Some(lent) = lent(desk, turn, &new).await? {
+    if let Some((editor, new)) = editor
+        && let Some(lent) = lend(turn, editor, new).await?
+    {
         let id = lent.id.clone();
         desk.terminals.put(place, id.clone(), Terminal::Editors(Arc::new(lent)))?;
         return Ok(id);
     }
     let output_bytes_max = new.output_bytes_max.min(OUTPUT_BYTES_MAX);
-    let mut command = command(desk, spot.real(), new)?;
-    if only_looks {
-        let switched_off = sandbox::git_looks_only();
-        command.environment.retain(|(name, _)| !switched_off.iter().any(|(known, _)| name == known));
-        command.environment.extend(switched_off);
-    }
+    let command = command(desk, spot.real(), new)?;
     let running = Running::start(command, output_bytes_max, &desk.tasks);
     let id = place.id.clone();
     desk.terminals.put(place, id.clone(), Terminal::Ours(running))?;
     Ok(id)
 }
 
-/// A terminal of the editor, if that is wanted and offered.
-async fn lent(desk: &Shared, turn: &TurnContext, new: &NewTerminal) -> Result<Option<Lent>, Unserved> {
+/// The editor in whose terminal commands run, if that is wanted and offered.
+fn editor(desk: &Shared, turn: &TurnContext) -> Option<HostLink> {
     let wanted = match desk.mode() {
         Mode::Off => true,
         Mode::WorkspaceWrite | Mode::WorkspaceWriteNetwork => desk.spec.editor_terminal,
         // A fence that only lets read is kept whatever the person wants.
         Mode::ReadOnly => false,
     };
-    let Some(editor) = wanted.then(|| turn.host(|can| can.terminal)).flatten() else { return Ok(None) };
+    wanted.then(|| turn.host(|can| can.terminal)).flatten()
+}
+
+/// The command with what keeps git from running what a repository names.
+fn only_looking(mut new: NewTerminal) -> NewTerminal {
+    let switched_off = sandbox::git_looks_only();
+    new.environment.retain(|(name, _)| !switched_off.iter().any(|(known, _)| name == known));
+    new.environment.extend(switched_off);
+    new
+}
+
+/// The command as the editor is told it.
+fn at_editor(desk: &Shared, new: &NewTerminal) -> NewTerminal {
+    // Joined with nothing, a path would end with a slash.
     let cwd =
         if new.cwd.as_os_str().is_empty() { desk.spec.cwd.clone() } else { desk.spec.cwd.join(&new.cwd) };
-    let new =
-        NewTerminal { cwd, output_bytes_max: new.output_bytes_max.min(OUTPUT_BYTES_MAX), ..new.clone() };
+    NewTerminal { cwd, output_bytes_max: new.output_bytes_max.min(OUTPUT_BYTES_MAX), ..new.clone() }
+}
+
+/// A terminal of the editor. `None`: it is away, and was not asked.
+async fn lend(turn: &TurnContext, editor: HostLink, new: NewTerminal) -> Result<Option<Lent>, Unserved> {
     match within(turn, editor.create_terminal(new)).await {
         Ok(id) => Ok(Some(Lent { editor, id, given_back: AtomicBool::new(false) })),
         Err(HostError::Away) => Ok(None),
@@ -314,6 +336,13 @@ impl Terminals {
     pub(super) fn look(&self, id: &TerminalId) -> Option<TerminalOutput> {
         match self.find(id) {
             Ok(Terminal::Ours(running)) => Some(running.output()),
+            Ok(Terminal::Editors(_) | Terminal::Promised) | Err(_) => None,
+        }
+    }
+
+    pub(super) fn ended(&self, id: &TerminalId) -> Option<impl Future<Output = ()> + use<>> {
+        match self.find(id) {
+            Ok(Terminal::Ours(running)) => Some(running.ended()),
             Ok(Terminal::Editors(_) | Terminal::Promised) | Err(_) => None,
         }
     }

@@ -7,7 +7,6 @@ use engine::{
     Body, Content, NoticeLevel, Opaque, Page, Said, Stop, Taken, TurnContext, TurnError, TurnInput,
     first_words,
 };
-use sandbox::{Mode, ProtectedEntries};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use wire::upstream;
@@ -35,15 +34,9 @@ impl Seat {
         input: TurnInput,
         context: TurnContext,
     ) -> Result<Stop, TurnError> {
-        let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
-        let look = move || {
-            (policy.mode.writes() && policy.mode != Mode::Off).then(|| ProtectedEntries::look(&policy.roots))
-        };
-        let before = tokio::task::spawn_blocking(look).await.ok().flatten();
+        self.look_around().await;
         let stop = self.take_turn(input, context.clone()).await;
-        if let Some(before) = before
-            && let Some(text) = tokio::task::spawn_blocking(move || before.notice()).await.ok().flatten()
-        {
+        if let Some(text) = self.new_entries().await {
             // A session that is gone needs to be told nothing.
             context.emit(Body::Notice { level: NoticeLevel::Warning, text: text.into() }).await.ok();
         }

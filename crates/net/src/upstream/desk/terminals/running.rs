@@ -100,6 +100,13 @@ impl Running {
         }
     }
 
+    /// The same for somebody who does not keep it alive.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut exit = self.exit.subscribe();
+        // One that nobody has any more is ended.
+        async move { drop(exit.wait_for(Option::is_some).await) }
+    }
+
     pub(super) fn kill(&self) {
         self.stop.cancel();
     }
