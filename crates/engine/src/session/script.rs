@@ -13,7 +13,7 @@ use crate::event::{
     AskRequest, Body, NoticeLevel, Origin, Question, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart,
     Usage,
 };
-use crate::ids::{AskId, CallId, MessageId, SurfaceId, Timestamp, TurnId};
+use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::{RuleEffect, RuleHit};
 use crate::servers::SERVER_CONSENT;
 use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
@@ -95,7 +95,8 @@ impl Stage {
                 Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
                 Effect::Remember { tool, subject, allow, .. } => self.rules.push((tool, subject, allow)),
-                Effect::CancelTurn { .. }
+                Effect::GoOnAfter { .. }
+                | Effect::CancelTurn { .. }
                 | Effect::Wait { .. }
                 | Effect::Settle { .. }
                 | Effect::Wake { .. }
@@ -214,6 +215,7 @@ fn ours(verb: &str, words: &str) -> Input {
         "close" => Input::Close,
         "retire" => Input::Retire,
         "expire" => Input::AskExpired { ask: AskId(number(words)) },
+        "put-back" => Input::PutBack { seen: Seq(number(words)), notice: "the store was put back".into() },
         _ => panic!("the server cannot {verb}"),
     }
 }
@@ -273,6 +275,7 @@ fn show(effect: &Effect) -> String {
             let turn = turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());
             format!("{turn} {}", show_body(origin, body))
         }
+        Effect::GoOnAfter { seen } => format!("> go on after {seen}"),
         Effect::StartTurn { turn, .. } => format!("> start {}", turn.0),
         Effect::CancelTurn { turn } => format!("> cancel {}", turn.0),
         Effect::Wait { ask } => format!("> wait for {}", ask.0),
