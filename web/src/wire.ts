@@ -236,6 +236,8 @@ question: Question | null, };
 
 export type CardState = "waiting" | "working" | "elsewhere" | "done" | "failed" | "empty";
 
+export type KeptOf = { of: string, at: number, };
+
 export type Card = { session: string, title: string | null, folder: string, 
 /**
  * The door it first came through.
@@ -248,7 +250,11 @@ line: string | null, costUsd: number | null,
 /**
  * What waits for a person, oldest first.
  */
-asks: Array<AskView>, };
+asks: Array<AskView>, 
+/**
+ * It is what a hub keeps of another session, from before its machine's state was put back. Nobody goes on with it.
+ */
+branch?: KeptOf, };
 
 export type Waiting = { turn: number, from: string, text: string, };
 
@@ -466,4 +472,8 @@ person: PersonView | null,
 /**
  * The only session that can be seen, for who came by a link.
  */
-session: string | null, until: number | null, } | { "on": "machines", machines: Array<MachineView>, } | { "on": "sealedView", session: string, machine: string, from: number | null, upto: number, sealed: string, } | { "on": "sealedCard", session: string, machine: string, state: CardState, asks: Array<number>, updatedAt: number, sealed: string, } | { "on": "key", machine: string, generation: number, device: string, key: string, } | { "on": "sealedReply", re: number, sealed: string, };
+session: string | null, until: number | null, } | { "on": "machines", machines: Array<MachineView>, } | { "on": "sealedView", session: string, machine: string, from: number | null, upto: number, sealed: string, 
+/**
+ * The session that it was sealed for, if this one is what is kept of that.
+ */
+of?: string, } | { "on": "sealedCard", session: string, machine: string, state: CardState, asks: Array<number>, updatedAt: number, sealed: string, branch?: KeptOf, } | { "on": "key", machine: string, generation: number, device: string, key: string, } | { "on": "sealedReply", re: number, sealed: string, };

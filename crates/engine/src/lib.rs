@@ -66,8 +66,8 @@ pub use settings::{
     full_id, full_name,
 };
 pub use store::{
-    Batch, Claim, EventSource, ListQuery, NewSession, POSITIONS_RESERVED, Page, SessionRow, Store,
-    StoreError, StoreFault, StoreResult,
+    Batch, Claim, DAMAGE_NOTICE, EventSource, ListQuery, NewSession, POSITIONS_RESERVED,
+    POSITIONS_SKIPPED_MAX, Page, SessionRow, Store, StoreError, StoreFault, StoreResult,
 };
 pub use title::{first_words, is_hidden};
 pub use turns::Turns;

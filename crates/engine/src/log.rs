@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::backend::Said;
 use crate::event::{Event, Origin};
 use crate::ids::{Seq, SessionId, Timestamp, TurnId};
-use crate::store::{Page, Store, StoreError};
+use crate::store::{POSITIONS_RESERVED, POSITIONS_SKIPPED_MAX, Page, Store, StoreError};
 
 /// Recent events kept in memory per session. A reader further behind reads from the store.
 const RING_EVENTS_MAX: usize = 2048;
@@ -88,6 +88,15 @@ impl EventLog {
         self.pending_bytes += event.weight();
         self.pending.push(Arc::new(event));
         seq
+    }
+
+    /// Gives no position up to this one any more. The gap is longer than a block, as after a power cut, and has an end:
+    /// whoever says what was seen may be wrong.
+    pub(crate) fn go_on_after(&mut self, seen: Seq) {
+        let ahead = seen.0.checked_sub(self.next.0);
+        if ahead.is_some_and(|ahead| ahead < POSITIONS_SKIPPED_MAX) {
+            self.next = Seq(seen.0 + POSITIONS_RESERVED + 1);
+        }
     }
 
     pub(crate) fn has_pending(&self) -> bool {

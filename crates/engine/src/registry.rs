@@ -450,6 +450,11 @@ impl Registry {
         self.store.check().await
     }
 
+    /// Names the history that the store has, if stores of its kind can be restored.
+    pub async fn lineage(&self) -> Result<Option<Arc<str>>, StoreError> {
+        self.store.lineage().await
+    }
+
     /// What is wrong with the rules for what agents may do, if something is. Until it is repaired, everything is
     /// asked.
     pub fn rules_damage(&self) -> Option<String> {

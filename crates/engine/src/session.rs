@@ -31,7 +31,7 @@ use crate::content::{Content, Opaque};
 use crate::event::{
     AskRequest, Body, ForeignAsk, NoticeLevel, Origin, Question, Resolution, Resolver, Stop, Usage,
 };
-use crate::ids::{AskId, CallId, SurfaceId, Timestamp, TurnId};
+use crate::ids::{AskId, CallId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::RuleHit;
 use crate::settings::{APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
 
@@ -135,6 +135,12 @@ pub enum Input {
     AskExpired {
         ask: AskId,
     },
+    /// Somebody elsewhere has events up to `seen` that this log has not, or has otherwise: its store was put back.
+    PutBack {
+        seen: Seq,
+        /// What people are told.
+        notice: Arc<str>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +184,10 @@ pub enum Effect {
         origin: Origin,
         turn: Option<TurnId>,
         said: Said,
+    },
+    /// Positions up to this one were seen with other events: none of them is given again.
+    GoOnAfter {
+        seen: Seq,
     },
     StartTurn {
         turn: TurnId,
@@ -420,6 +430,11 @@ impl Session {
             Input::AskExpired { ask } => {
                 let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
                 self.resolve(ask, &open, Resolution::TimedOut.into(), Resolver::Engine, &mut effects);
+            }
+            Input::PutBack { seen, notice } => {
+                effects.push(Effect::GoOnAfter { seen });
+                let notice = Body::Notice { level: NoticeLevel::Warning, text: notice };
+                self.record(Origin::Engine, self.running(), notice, &mut effects);
             }
         }
         Ok(effects)

@@ -15,6 +15,12 @@ use crate::ids::{Epoch, Principal, Seq, SessionId, Timestamp};
 /// gaps are those of versions that left out the rest alone.
 pub const POSITIONS_RESERVED: u64 = 1 << 16;
 
+/// Positions that are left out at once, at most, on the word of somebody else.
+pub const POSITIONS_SKIPPED_MAX: u64 = 1 << 28;
+
+/// How the text begins that a store shows in the place of events that it cannot read.
+pub const DAMAGE_NOTICE: &str = "This part of the session is damaged in the store";
+
 pub type StoreResult<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 pub trait Store: Send + Sync + 'static {

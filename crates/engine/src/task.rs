@@ -347,6 +347,7 @@ impl Task {
         for effect in effects {
             match effect {
                 Effect::Record { origin, turn, said } => self.record(origin, turn, said),
+                Effect::GoOnAfter { seen } => self.log.go_on_after(seen),
                 Effect::StartTurn { turn, content, standing } => {
                     let start = AfterWrite::StartTurn { turn, content, standing };
                     self.after_write.push_back((self.last_seq, start));

@@ -22,7 +22,7 @@ use net::http::{Content, Peer, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::sql::{DbError, Statement, Value};
-use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROTOCOL, Registered, Registration};
+use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration};
 
 use crate::audit::Note;
 use crate::browser::frame_bytes_max;
@@ -154,7 +154,7 @@ async fn keep(
         ),
         Statement::new("SELECT person FROM machines WHERE id = $1", [machine.unwrap_or_default().into()]),
         Statement::new(
-            "SELECT sealed FROM mirrors WHERE session = $1 AND person = $2",
+            "SELECT sealed FROM mirrors WHERE session = $1 AND person = $2 AND branch_of IS NULL",
             [session.as_str().into(), who.clone()],
         ),
     ];
@@ -178,7 +178,7 @@ async fn keep(
          ON CONFLICT (session) DO UPDATE SET machine = excluded.machine, model = excluded.model,
          sandbox = excluded.sandbox, approval = excluded.approval, cwd = excluded.cwd, heard_at = excluded.heard_at,
          changed_at = excluded.changed_at, detached = 0
-         WHERE mirrors.person = excluded.person",
+         WHERE mirrors.person = excluded.person AND mirrors.branch_of IS NULL",
         [
             session.as_str().into(),
             who,
@@ -218,7 +218,8 @@ async fn heartbeat(
         return Err(bad("this is no heartbeat"));
     }
     let update = Statement::new(
-        "UPDATE mirrors SET sandbox = $3, approval = $4, cost_usd = $5, heard_at = $6, detached = 0
+        "UPDATE mirrors SET sandbox = $3, approval = $4, cost_usd = $5, heard_at = $6, detached = 0,
+         process_at = CASE WHEN process = CAST($7 AS TEXT) THEN $6 ELSE process_at END
          WHERE session = $1 AND person = $2",
         [
             session.into(),
@@ -227,10 +228,16 @@ async fn heartbeat(
             beat.approval.into(),
             beat.cost_total_usd.to_string().into(),
             hub.now().0.into(),
+            process(&headers).into(),
         ],
     );
     hub.run(vec![update.must_change(1)], Vec::new()).await.map_err(|error| refused(&error))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which process says it: another one may have a copy of the same log.
+fn process(headers: &HeaderMap) -> Option<&str> {
+    headers.get(PROCESS_HEADER).and_then(|process| process.to_str().ok())
 }
 
 #[derive(Deserialize)]
@@ -256,8 +263,10 @@ async fn leave(
     }
     let (now, person) = (hub.now(), bearer.person.0.as_ref());
     let update = Statement::new(
-        "UPDATE mirrors SET detached = 1, heard_at = $3, changed_at = $3 WHERE session = $1 AND person = $2",
-        [session.as_str().into(), person.into(), now.0.into()],
+        "UPDATE mirrors SET detached = 1, heard_at = $3, changed_at = $3,
+         process_at = CASE WHEN process = CAST($4 AS TEXT) THEN NULL ELSE process_at END
+         WHERE session = $1 AND person = $2",
+        [session.as_str().into(), person.into(), now.0.into(), process(&headers).into()],
     );
     let note = Note::new("session.detached", Some(person)).about(session).from(from.0);
     let work = vec![update.must_change(1), note.statement(now, Some(hub.node.as_str()))];

@@ -5,13 +5,15 @@
 //! view led to, and gets what follows; who names none, or one that is not known, begins with a view that stands for
 //! itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
 use engine::SessionId;
 use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
 use store::sql::{DbError, Statement, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +40,8 @@ pub struct Shape {
     pub session: SessionId,
     pub machine: Option<Arc<str>>,
     pub sealed: bool,
+    /// The session that its views were made for, if they are what is kept of another.
+    pub of: Option<Arc<str>>,
 }
 
 pub struct Feed {
@@ -258,6 +262,8 @@ impl Shape {
     /// A view was looked at when it came: it has no member that could make it another frame.
     fn frame(&self, upto: u64, from: Option<u64>, body: &str) -> Option<Utf8Bytes> {
         if !self.sealed {
+            let renamed = self.of.as_ref().map(|_| self.renamed(body));
+            let body = renamed.as_ref().map_or(Some(body), Option::as_deref)?;
             let rest = body.strip_prefix('{')?;
             return Some(format!("{{\"on\":\"view\",{rest}").into());
         }
@@ -267,8 +273,17 @@ impl Shape {
             from,
             upto,
             sealed: sealed(body)?,
+            of: self.of.as_ref().map(ToString::to_string),
         };
         serde_json::to_string(&told).ok().map(Utf8Bytes::from)
+    }
+
+    /// A view says whose it is.
+    fn renamed(&self, body: &str) -> Option<String> {
+        let mut members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(body).ok()?;
+        let session = to_raw_value(self.session.as_str()).ok()?;
+        members.insert("session".into(), &session);
+        serde_json::to_string(&members).ok()
     }
 }
 
@@ -395,7 +410,7 @@ mod tests {
 
     fn feed() -> Feed {
         let session = SessionId::parse("s").unwrap();
-        let shape = Shape { session, machine: None, sealed: false };
+        let shape = Shape { session, machine: None, sealed: false, of: None };
         let ring = Mutex::new(Ring { looked: true, ..Ring::default() });
         Feed { shape, ring, changed: watch::Sender::new(0), over: CancellationToken::new() }
     }

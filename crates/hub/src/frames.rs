@@ -73,7 +73,8 @@ impl Source {
         let log = frames_log(&session);
         let hold = Statement::new(
             "UPDATE mirrors SET node = $3, heard_at = $4, changed_at = $4, detached = 0,
-             epoch = (SELECT logs.epoch FROM logs WHERE logs.id = $5) WHERE session = $1 AND person = $2",
+             epoch = (SELECT logs.epoch FROM logs WHERE logs.id = $5)
+             WHERE session = $1 AND person = $2 AND branch_of IS NULL",
             [
                 session.as_str().into(),
                 person.0.as_ref().into(),

@@ -293,7 +293,7 @@ impl Arriving {
                 Ok(())
             }
             Ok(Up::Keys(keys)) => self.keys(&keys).await,
-            Ok(Up::Machine(_) | Up::Batch(_)) => {
+            Ok(Up::Machine(_) | Up::Batch(_) | Up::Branch(_)) => {
                 Err((NOT_WELCOME, "this does not belong on a machine's socket".to_owned()))
             }
             Err(error) => Err((NOT_WELCOME, format!("this is no frame of a machine: {error}"))),

@@ -3,7 +3,10 @@
 //! While the database is away nothing is acknowledged. What came waits in line, what people of this node look at is
 //! shown to them at once, and when the line is too long it is dropped: the bridge is then told to come back, and goes on
 //! from where the mirror ends.
+//!
+//! A bridge whose log is another one than what is mirrored says so before anything else (`branching`).
 
+pub mod branching;
 mod keeping;
 pub mod taking;
 
@@ -14,15 +17,16 @@ use engine::SessionId;
 use store::sql::{DbError, Found};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wire::tunnel::{Ack, Down, Ready, Up, Watched};
+use wire::tunnel::{Ack, Before, Branch, Down, Ready, Up, Watched};
 
+use crate::audit::Note;
 use crate::feed::Feed;
 use crate::guest::PersonId;
 use crate::hub::Hub;
 use crate::metrics::Counted;
 use crate::socket::{COME_BACK, GOING_AWAY, Go, NORMAL, NOT_WELCOME, Pipe};
 use crate::topics::{self, Ear};
-use keeping::Owner;
+use keeping::{Copied, Owner};
 use taking::{DELTA_BYTES_MAX, LINE_BYTES_MAX, Place, Refused, Taking};
 
 /// Batches that are kept together, when they wait.
@@ -36,6 +40,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// go on slowly for ever.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
+/// Who has a copy of a log whose owner lives.
+const TWO_WRITERS: &str =
+    "another running machine writes this session, with a copy of the same state; stop one of the two";
+
 /// A session that this node holds the socket of.
 pub struct Attachment {
     hub: Arc<Hub>,
@@ -43,6 +51,9 @@ pub struct Attachment {
     person: PersonId,
     epoch: u64,
     kept: Place,
+    /// Until the first batch.
+    copied: Option<Copied>,
+    sealed: bool,
     taking: Taking,
     watched: bool,
     /// When that was last said.
@@ -90,6 +101,8 @@ impl Attachment {
         let sealed = mirror.int(5)? != 0;
         Ok(Some(Self {
             hub: Arc::clone(hub),
+            copied: Some(Copied::read(mirror, kept.head)?),
+            sealed,
             taking: Taking::new(session.as_str(), sealed, kept),
             epoch: log.count(0)?,
             session,
@@ -122,9 +135,7 @@ impl Attachment {
     async fn serve(&mut self, pipe: &mut Pipe, ended: &CancellationToken) -> Over {
         let mut ear = self.hub.topics.listen(&topics::watched(self.session.as_str()));
         self.watched = self.is_watched().await.unwrap_or(false);
-        let ready = Ready { events: self.kept.head, view: self.kept.continues(), watched: self.watched };
-        self.asked_anew = ready.view.is_none();
-        if self.say(pipe, &Down::Ready(ready)).await.is_err() {
+        if self.say_ready(pipe).await.is_err() {
             return (NORMAL, String::new());
         }
         loop {
@@ -152,6 +163,14 @@ impl Attachment {
         }
     }
 
+    async fn say_ready(&mut self, pipe: &Pipe) -> Result<(), Over> {
+        let Copied { mark, lineage, before } = self.copied.clone().unwrap_or_default();
+        let (events, view, watched) = (self.kept.head, self.kept.continues(), self.watched);
+        self.asked_anew = view.is_none();
+        let ready = Ready { events, view, watched, branches: true, mark, lineage, before };
+        self.say(pipe, &Down::Ready(ready)).await
+    }
+
     async fn next(&self, pipe: &mut Pipe, ended: &CancellationToken, ear: &mut Ear) -> Wake {
         let retry = async {
             match self.retry_at {
@@ -171,13 +190,16 @@ impl Attachment {
 
     /// Takes a frame, and whatever waits behind it.
     async fn frames(&mut self, pipe: &mut Pipe, first: &str) -> Result<(), Over> {
-        self.frame(first)?;
+        if let Some(branch) = self.frame(first)? {
+            return self.branch(pipe, branch).await;
+        }
         for _ in 1..TOGETHER_MAX {
             if self.taking.line.bytes > LINE_BYTES_MAX / 2 {
                 break;
             }
             let Ok(next) = pipe.came.try_recv() else { break };
-            self.frame(&next)?;
+            // Refused, behind a batch.
+            drop(self.frame(&next)?);
         }
         if self.retry_at.is_none() && self.taking.line.is_empty() {
             // Everything of it is kept already.
@@ -196,9 +218,17 @@ impl Attachment {
         Ok(())
     }
 
-    fn frame(&mut self, text: &str) -> Result<(), Over> {
+    /// Puts a batch in line; a branch is for who asks.
+    fn frame(&mut self, text: &str) -> Result<Option<Branch>, Over> {
         let taken = match serde_json::from_str(text) {
-            Ok(Up::Batch(batch)) => self.taking.take(batch),
+            Ok(Up::Batch(batch)) => {
+                self.copied = None;
+                self.taking.take(batch).map(|()| None)
+            }
+            Ok(Up::Branch(branch)) if self.copied.is_some() => {
+                taking::checked(branch.source).map(|source| Some(Branch { source }))
+            }
+            Ok(Up::Branch(_)) => Err(Refused::Unreadable("a branch comes before the first batch".into())),
             Ok(Up::Machine(_) | Up::Keys(_) | Up::Answer(_)) => {
                 Err(Refused::Unreadable("it belongs on the machine's socket".into()))
             }
@@ -211,6 +241,57 @@ impl Attachment {
             let code = if matches!(refused, Refused::Gap(_)) { COME_BACK } else { NOT_WELCOME };
             (code, refused.to_string())
         })
+    }
+
+    /// What is mirrored becomes a session of its own, and the mirror begins anew.
+    async fn branch(&mut self, pipe: &Pipe, Branch { source }: Branch) -> Result<(), Over> {
+        if self.kept.head == 0 {
+            return self.say_ready(pipe).await;
+        }
+        let come_back = |why: String| Err((COME_BACK, why));
+        let (hub, session, now) = (Arc::clone(&self.hub), self.session.clone(), self.hub.now());
+        let away = "the hub's database is away; come back to branch the session off";
+        let look = branching::look(&session, &self.person, hub.listed_since());
+        let Ok(found) = hub.run(look, Vec::new()).await else { return come_back(away.into()) };
+        let row = |at: usize| found.get(at).and_then(|found| found.rows.first());
+        let (Some(card), Some(branches), Some(listed)) = (row(0), row(1), row(2)) else {
+            return Err((NOT_WELCOME, "this session was forgotten at the hub".into()));
+        };
+        if !branching::has_room(branches, listed).unwrap_or(false) {
+            return come_back(
+                "the hub keeps too many sessions of yours to keep one more; delete some".into(),
+            );
+        }
+        let kept = branching::name(&session, now.0);
+        let asked = kept.as_ref().and_then(|kept| {
+            let card = branching::kept_card(card, &session, kept, now.0).ok()?;
+            let (epoch, mirrored, source) = (self.epoch, &self.kept, &source);
+            Some(branching::Asked { session: &session, epoch, mirrored, source, kept, card, now: now.0 })
+        });
+        let (Some(kept), Some(asked)) = (&kept, asked) else {
+            return come_back("the hub cannot name what it keeps; its log says why".into());
+        };
+        let mut work = branching::branch(asked);
+        let note = Note::new("session.branched", Some(&self.person.0)).about(format!("{session} {kept}"));
+        work.push(note.statement(now, Some(hub.node.as_str())));
+        let news = vec![topics::person(&self.person.0), topics::session(session.as_str())];
+        match hub.run(work, news).await {
+            Ok(_) => self.begin_anew(pipe, kept).await,
+            Err(DbError::Refused { statement: 1 }) => come_back(TWO_WRITERS.into()),
+            Err(DbError::Refused { .. }) => come_back("another bridge has taken this session over".into()),
+            Err(DbError::Unavailable { .. } | DbError::Failed { .. }) => come_back(away.into()),
+        }
+    }
+
+    async fn begin_anew(&mut self, pipe: &Pipe, kept: &SessionId) -> Result<(), Over> {
+        tracing::info!(session = %self.session, %kept, "a machine's state was put back; what was mirrored is kept");
+        let before = Before { session: kept.to_string(), events: self.kept.head };
+        // Views are numbered on, so that whoever looks is shown the first new one after the last old one.
+        self.kept = Place { view_number: self.kept.view_number, ..Place::default() };
+        self.taking = Taking::new(self.session.as_str(), self.sealed, self.kept);
+        self.copied = Some(Copied { before: Some(before), ..Copied::default() });
+        self.since = None;
+        self.say_ready(pipe).await
     }
 
     /// Keeps what is in line, and says so.

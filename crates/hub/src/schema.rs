@@ -11,7 +11,24 @@ use crate::guest::PersonId;
 /// The name of this layout.
 pub const LAYOUT: &str = "relay";
 
-pub const STEPS: [&str; 1] = ["CREATE TABLE mirrors (
+pub const STEPS: [&str; 2] = [TABLES, BRANCHES];
+
+/// What a mirror is a copy of, and what it was before its machine's state was put back.
+///
+/// `mark` is of the event at `mark_seq`; `process` wrote last and was heard of at `process_at`. A session that was branched
+/// off names what is kept of it (`kept_as`, up to `kept_upto`), and what is kept names the session (`branch_of`).
+const BRANCHES: &str = "ALTER TABLE mirrors ADD COLUMN mark_seq BIGINT;
+    ALTER TABLE mirrors ADD COLUMN mark TEXT;
+    ALTER TABLE mirrors ADD COLUMN lineage TEXT;
+    ALTER TABLE mirrors ADD COLUMN process TEXT;
+    ALTER TABLE mirrors ADD COLUMN process_at BIGINT;
+    ALTER TABLE mirrors ADD COLUMN kept_as TEXT;
+    ALTER TABLE mirrors ADD COLUMN kept_upto BIGINT;
+    ALTER TABLE mirrors ADD COLUMN branch_of TEXT;
+    ALTER TABLE mirrors ADD COLUMN branched_at BIGINT;
+    CREATE INDEX mirrors_by_branch ON mirrors (branch_of)";
+
+const TABLES: &str = "CREATE TABLE mirrors (
         session TEXT PRIMARY KEY,
         person TEXT NOT NULL,
         machine TEXT,
@@ -86,7 +103,7 @@ pub const STEPS: [&str; 1] = ["CREATE TABLE mirrors (
         about TEXT,
         address TEXT
     );
-    CREATE INDEX IF NOT EXISTS hub_audit_by_time ON hub_audit (at)"];
+    CREATE INDEX IF NOT EXISTS hub_audit_by_time ON hub_audit (at)";
 
 /// The log of a session whose bridge sends frames instead of a mirror.
 pub fn frames_log(session: &SessionId) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use store::sql::{DbError, Row, Statement, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use wire::native::{Card, CardState};
+use wire::native::{Card, CardState, KeptOf};
 use wire::tunnel::Keys;
 
 use crate::guest::PersonId;
@@ -60,6 +60,8 @@ pub struct Mirrored {
     pub state: Option<Arc<str>>,
     pub asks: Option<Arc<str>>,
     pub card: Option<Arc<str>>,
+    /// Of which session it is what was kept when its machine's state was put back, and since when.
+    pub branch: Option<(Arc<str>, i64)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -82,7 +84,7 @@ pub struct News {
 }
 
 const COLUMNS: &str = "session, machine, sealed, cwd, created_at, updated_at, heard_at, changed_at, detached, node, \
-    state, asks, card";
+    state, asks, card, branch_of, branched_at";
 
 impl Shelves {
     pub fn of(&self, hub: &Arc<Hub>, person: &PersonId) -> Arc<Shelf> {
@@ -246,6 +248,7 @@ fn mirrored(row: &Row, stale_before: i64) -> Result<(i64, Mirrored), DbError> {
         state: row.maybe_text(10)?,
         asks: row.maybe_text(11)?,
         card: row.maybe_text(12)?,
+        branch: row.maybe_text(13)?.zip(row.maybe_int(14)?),
     };
     Ok((row.int(7)?, card))
 }
@@ -300,7 +303,12 @@ impl Mirrored {
             line: Some(line.into()),
             cost_usd: None,
             asks: Vec::new(),
+            branch: self.kept_of(),
         }
+    }
+
+    pub fn kept_of(&self) -> Option<KeptOf> {
+        self.branch.as_ref().map(|(of, at)| KeptOf { of: of.to_string(), at: *at })
     }
 
     /// Whether all words stand in its title or its folder. What is sealed is found by its id alone.

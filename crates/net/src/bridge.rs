@@ -9,6 +9,7 @@
 
 mod address;
 mod body;
+mod branch;
 mod confined;
 mod machine;
 mod mirror;
@@ -105,6 +106,8 @@ struct Shared {
     rules: Rules,
     metrics: Option<Arc<Metrics>>,
     machine: Option<Machine>,
+    /// A random name of this process: two that hold copies of one log are two.
+    process: String,
     bodies: Bodies,
     bridges: Bridges,
     answers: Answers,
@@ -158,6 +161,7 @@ impl Bridge {
             rules: parts.rules,
             metrics: parts.metrics,
             machine: parts.machine.map(|machine| Machine { sealed: parts.vault.is_some(), ..machine }),
+            process: uuid::Uuid::new_v4().to_string(),
             bodies: Bodies::new(parts.vault.clone()),
             answers: parts.answers,
             replay_window: parts.replay_window,

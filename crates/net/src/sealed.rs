@@ -130,6 +130,14 @@ impl Vault {
         Ok(body(&sealed))
     }
 
+    /// What only this machine can make of something, and knows again. It stays the same when the contents get another
+    /// key, and says which machine's it is.
+    pub fn mark(&self, of: &[u8]) -> String {
+        let state = self.state();
+        let own = &state.book.own;
+        format!("{}.{}", own.public().fingerprint(), to_text(&own.mark(of)))
+    }
+
     /// What is sealed from here on is sealed with the key of this generation. When it changes, whatever is to
     /// be seen must be sealed once more: devices show nothing of an older one.
     pub fn generation(&self) -> u64 {

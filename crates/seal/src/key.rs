@@ -18,6 +18,7 @@ pub(crate) const POINT_BYTES: usize = 65;
 pub(crate) const NONCE_BYTES: usize = 12;
 pub(crate) const MAC_BYTES: usize = 32;
 const ID_BYTES: usize = 16;
+const MARK_BYTES: usize = 16;
 const MACHINE_CHARS_MAX: usize = 128;
 /// Nearly every number is a private key; so many that are not, in a row, are no chance.
 const KEY_TRIES: usize = 16;
@@ -119,6 +120,16 @@ impl PrivateKey {
         // A private key's point is never the one at infinity, the only one of another length.
         point.copy_from_slice(&self.0.public_key().to_sec1_bytes());
         Point(point)
+    }
+
+    /// Marks something so that this machine knows it again, and nobody else learns or guesses from the mark what it was.
+    pub fn mark(&self, of: &[u8]) -> [u8; MARK_BYTES] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.to_bytes().as_slice());
+        let own = hmac::sign(&key, Context::of("mark").as_slice());
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, own.as_ref()), of);
+        let mut mark = [0; MARK_BYTES];
+        mark.copy_from_slice(&tag.as_ref()[..MARK_BYTES]);
+        mark
     }
 
     fn agree(&self, other: &Point) -> Result<Zeroizing<[u8; 32]>, Refused> {

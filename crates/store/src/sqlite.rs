@@ -17,6 +17,7 @@ mod condition;
 mod copy;
 mod events;
 mod examine;
+mod lineage;
 mod lock_holder;
 mod owner;
 mod reader;

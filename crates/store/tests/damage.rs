@@ -418,3 +418,47 @@ async fn positions_that_were_never_given_are_not_missed_also_beside_damage() {
     assert!(shown[3].0 == 4 && shown[3].1.contains("event 4:"), "{shown:?}");
     assert_eq!(shown[4], (5 + (1 << 28), "after".to_owned()));
 }
+
+/// Whoever mirrors the store takes another lineage for a restored backup.
+#[tokio::test]
+async fn a_damaged_lineage_is_noticed_and_is_never_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = one_session(directory.path()).await;
+    let lineage = open(&path).lineage().await.unwrap().unwrap();
+    assert_eq!(lineage.len(), 32);
+    let flipped = (1..=48).map(|at| {
+        let other = "CASE substr(value, AT, 1) WHEN '0' THEN '1' ELSE '0' END";
+        let value = format!("substr(value, 1, AT - 1) || {other} || substr(value, AT + 1)");
+        format!("UPDATE meta SET value = {}", value.replace("AT", &at.to_string()))
+    });
+    let others = [
+        "UPDATE meta SET value = substr(value, 1, 40)",
+        "UPDATE meta SET name = 'mineage'",
+        "DELETE FROM meta",
+    ];
+    for damage in flipped.chain(others.map(str::to_owned)) {
+        change(&path, "CREATE TABLE kept AS SELECT * FROM meta");
+        change(&path, &damage);
+        let store = open(&path);
+        let error = store.lineage().await.unwrap_err().to_string();
+        assert!(error.contains("lineage"), "{damage}: {error}");
+        assert!(!texts(&store, "s").await.is_empty(), "{damage}");
+        let found = store::examine(&path, store::Depth::Quick).unwrap().unwrap().damage;
+        assert!(found.len() == 1 && found[0].contains("lineage"), "{damage}: {found:?}");
+        drop(store);
+        change(&path, "DELETE FROM meta; INSERT INTO meta SELECT * FROM kept; DROP TABLE kept");
+        assert_eq!(open(&path).lineage().await.unwrap().unwrap(), lineage);
+    }
+    // One of an earlier version has no checksum, and gets it.
+    change(&path, "UPDATE meta SET value = substr(value, 1, 32)");
+    assert!(store::examine(&path, store::Depth::Quick).unwrap().unwrap().damage.is_empty());
+    assert_eq!(open(&path).lineage().await.unwrap().unwrap(), lineage);
+    // A backup of a store whose lineage is damaged is restored with another.
+    change(&path, "DELETE FROM meta");
+    let backup = directory.path().join("backup");
+    let report = store::back_up(&path, &[], &backup, "now", false).unwrap();
+    assert_eq!(report.damage.len(), 1, "{report:?}");
+    let restored = directory.path().join("restored.db");
+    store::restore_backup(&backup, &restored, |_, _| Ok(())).unwrap();
+    assert_ne!(open(&restored).lineage().await.unwrap().unwrap(), lineage);
+}

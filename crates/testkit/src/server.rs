@@ -247,12 +247,39 @@ impl Server {
 
     /// Cuts the power. What comes up again is this disk, with everything lost that was written after it.
     pub async fn power_cut(&mut self, disk: &TempDir) {
+        self.power_cuts += 1;
+        self.put_back(disk).await;
+    }
+
+    /// Puts a copy of the disk back by hand, as if nothing had happened since.
+    pub async fn put_back(&mut self, disk: &TempDir) {
         self.shut_down().await;
+        self.empty_state();
+        copy_database(disk.path(), &self.state());
+        self.registry = Some(self.open());
+    }
+
+    /// A backup, as `ropewalk backup` makes one.
+    pub fn back_up(&self) -> TempDir {
+        let folder = tempfile::tempdir().expect("a folder for a backup");
+        let (database, target) = (self.state().join("sessions.db"), folder.path().join("backup"));
+        store::back_up(&database, &[], &target, "today", false).expect("a backup");
+        folder
+    }
+
+    /// Goes on with what a backup has, as after `ropewalk restore`.
+    pub async fn restore(&mut self, backup: &TempDir) {
+        self.shut_down().await;
+        self.empty_state();
+        let database = self.state().join("sessions.db");
+        store::restore_backup(&backup.path().join("backup"), &database, |_, _| Ok(()))
+            .expect("a restored store");
+        self.registry = Some(self.open());
+    }
+
+    fn empty_state(&self) {
         std::fs::remove_dir_all(self.state()).expect("the state of before");
         std::fs::create_dir(self.state()).expect("a folder");
-        copy_database(disk.path(), &self.state());
-        self.power_cuts += 1;
-        self.registry = Some(self.open());
     }
 
     fn state(&self) -> PathBuf {

@@ -22,7 +22,7 @@ mod row;
 mod tests;
 
 pub use card::{
-    AskView, Card, CardState, Question, SessionState, Setting, SettingChoice, SlashCommand, Waiting,
+    AskView, Card, CardState, KeptOf, Question, SessionState, Setting, SettingChoice, SlashCommand, Waiting,
 };
 pub use frame::{
     Answered, Device, FoundFile, Frame, Hello, Invitation, Knock, Reply, RuleView, Told, View, Wrong,

@@ -10,6 +10,10 @@
 //! follows that is sent, in order, and each [`Down::Ack`] says how much of it is kept. Everything may come
 //! twice, and is kept once.
 //!
+//! A machine whose state was put back gives positions a second time. So a mirror also says what its last entry
+//! was ([`Ready::mark`]) and which store it came from. A bridge that finds something else in its log asks for a
+//! [`Branch`]: what is mirrored becomes a session of its own, and the log is mirrored from its beginning.
+//!
 //! Calls travel the other way on the machine's own socket: the native requests of people at the hub, each
 //! with who asks. Frames are JSON objects with one member, whose name says what it is; one per message.
 
@@ -20,6 +24,8 @@ use crate::native::{CardState, Role};
 
 /// The sub-protocol of a socket that carries [`Up`] and [`Down`].
 pub const PROTOCOL: &str = "ropewalk.tunnel.v1";
+/// Names [`Source::process`] with heartbeats and the farewell, whose bodies are the seed's.
+pub const PROCESS_HEADER: &str = "x-ropewalk-process";
 /// A frame of either side.
 pub const FRAME_BYTES_MAX: usize = 24 << 20;
 /// Log entries of one batch, by count and by bytes past the first.
@@ -62,11 +68,14 @@ pub struct Heartbeat {
     pub cost_total_usd: f64,
 }
 
-/// What a bridge says. The socket of a session carries batches, that of a machine the others.
+/// What a bridge says. The socket of a session carries batches and branches, that of a machine the others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Up {
     Batch(Batch),
+    /// What is mirrored is not this log. Before the first batch, and only if [`Ready::branches`] says that it is
+    /// understood; answered with another [`Down::Ready`].
+    Branch(Branch),
     /// The first frame on a machine's socket.
     Machine(Machine),
     /// The content key of a machine's sealed sessions, wrapped for each of its devices.
@@ -95,6 +104,27 @@ pub struct Batch {
     pub view: Option<ViewEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<CardEntry>,
+    /// Of the last of `events`: says nothing to a receiver, and comes back in [`Ready::mark`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
+    /// With the first batch of a connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// The log that a mirror is a copy of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// A random name of the process that holds the log.
+    pub process: String,
+    /// The store's, if it is known: a store that was restored from a backup has another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Branch {
+    pub source: Source,
 }
 
 /// An event of the log: a line of an export ([`crate::portable`]), or a sealed one.
@@ -167,6 +197,26 @@ pub struct Ready {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<u64>,
     pub watched: bool,
+    /// [`Up::Branch`] is understood.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub branches: bool,
+    /// What came with the last event, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
+    /// Of the store that the mirror came from, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<String>,
+    /// What was mirrored before the branch, until something is mirrored after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Before>,
+}
+
+/// What a session was before its machine's state was put back: a session of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    pub session: String,
+    /// Its last event.
+    pub events: u64,
 }
 
 /// Everything up to here is kept.

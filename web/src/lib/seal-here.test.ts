@@ -59,6 +59,17 @@ test('a card and views are shown in order, and older ones are not shown', async 
   expect(asked).toEqual([])
 })
 
+test('what is kept of a session is opened with its key, shown under its own id, and waits for nobody', async () => {
+  const { seals } = await here()
+  await seals.open(key)
+  const branch = { of: (card as { session: string }).session, at: 7 }
+  const [cards] = (await seals.open(Object.assign({}, card, { session: 'kept', branch }))) ?? []
+  expect(cards).toMatchObject({ on: 'cards', cards: [{ session: 'kept', branch, state: 'done', asks: [] }] })
+  const [view] = (await seals.open(Object.assign({}, whole, { session: 'kept', of: branch.of }))) ?? []
+  expect(view).toMatchObject({ on: 'view', session: 'kept' })
+  await expect(seals.open(Object.assign({}, card, { session: 'kept', branch: { of: 'another', at: 7 } }))).rejects.toMatchObject({ name: 'Unsealable' })
+})
+
 test('a view that leaves something out is not shown, and the whole is asked for', async () => {
   const { seals, asked } = await here()
   await seals.open(key)

@@ -175,17 +175,20 @@ export class SealsHere {
     const keys = known.keys
     if (!keys) throw new Unsealable('Its key is not here.')
     if (frame.on === 'sealedCard') {
-      const { session, state, asks, updatedAt } = frame
-      const card = JSON.parse(await keys.open(session, { card: { state, asks, updatedAt } }, frame.sealed)) as Card
-      if (card.session !== session) throw new Unsealable('This is the card of another session.')
+      const { session, state, asks, updatedAt, branch } = frame
+      // What is kept of a session was sealed for that session; it is shown as what it was, and waits for nobody.
+      const sealedFor = branch?.of ?? session
+      const card = JSON.parse(await keys.open(sealedFor, { card: { state, asks, updatedAt } }, frame.sealed)) as Card
+      if (card.session !== sealedFor) throw new Unsealable('This is the card of another session.')
       if (updatedAt < (this.seen.get(session)?.updatedAt ?? 0)) return []
       this.saw(session, { updatedAt })
-      return [{ on: 'cards', cards: [card], gone: [], older: null }]
+      const shown: Card = branch ? { ...card, session, branch, asks: [], state: card.state === 'failed' ? 'failed' : 'done' } : card
+      return [{ on: 'cards', cards: [shown], gone: [], older: null }]
     }
-    const { session, from, upto } = frame
-    const view = JSON.parse(await keys.open(session, { view: { from, upto } }, frame.sealed)) as View
-    if (view.session !== session || view.upto !== upto) throw new Unsealable('This is the view of another session.')
-    return this.view(session, from, { on: 'view', ...view })
+    const { session, from, upto, of = session } = frame
+    const view = JSON.parse(await keys.open(of, { view: { from, upto } }, frame.sealed)) as View
+    if (view.session !== of || view.upto !== upto) throw new Unsealable('This is the view of another session.')
+    return this.view(session, from, { on: 'view', ...view, session })
   }
 
   /** Views continue each other. One that is older than what is shown is not shown, and one that leaves something out is asked for whole. */

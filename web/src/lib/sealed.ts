@@ -132,8 +132,9 @@ function put(changed: Card[]): void {
 }
 
 /** As much of a card as everybody may know. */
-function lockedCard({ session, state, updatedAt }: Extract<HubTold, { on: 'sealedCard' }>): Card {
-  return { session, title: 'Sealed session', folder: '', source: '', createdAt: updatedAt, updatedAt, state, line: null, costUsd: null, asks: [] }
+function lockedCard({ session, state, updatedAt, branch }: Extract<HubTold, { on: 'sealedCard' }>): Card {
+  const card = { session, title: 'Sealed session', folder: '', source: '', createdAt: updatedAt, updatedAt, line: null, costUsd: null, asks: [] }
+  return branch ? { ...card, state: 'done', branch } : { ...card, state }
 }
 
 function setLock(session: string, lock: Lock | null): void {
@@ -161,6 +162,8 @@ function sealing(request: Asked, id: number): Promise<Asked> | null {
 
 /** It is for the server itself, and names nothing that a machine behind it has. */
 function isForHub(request: Asked): boolean {
+  // What a hub keeps of a session from before its machine was put back is on no machine.
+  if (request.do === 'delete' && cards.peek().get(request.session)?.branch) return true
   return PLAIN.has(request.do) || (request.do !== 'at' && !('session' in request && request.session !== null))
 }
 

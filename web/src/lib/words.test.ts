@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { duration, isGrave, titleOf, visible, unmarked } from './words'
+import { day, duration, isGrave, titleOf, visible, unmarked } from './words'
 
 test.each([
   ['ls -la\n\tcd', 'ls -la\n\tcd'],
@@ -21,6 +21,12 @@ test.each([[5, '5 ms'], [1_400, '1 s'], [59_800, '1 min'], [61_000, '1 min 1 s']
 test('a hint of what was said has no marks, and keeps what is none', () => {
   expect(unmarked('## What a hitch is A **hitch** ties `a` rope')).toBe('What a hitch is A hitch ties a rope')
   expect(unmarked('fix #12 in a_b')).toBe('fix #12 in a_b')
+})
+
+test('a title says that it is of a session as it was before its machine was put back', () => {
+  const branch = { of: 's1', at: Date.UTC(2026, 10, 17, 12) }
+  expect(titleOf({ title: 'Knots', folder: '/', branch })).toBe(`Knots (before the restore of ${day(branch.at)})`)
+  expect(day(branch.at)).toContain('2026')
 })
 
 test('a title shows nothing that hides, or that turns the direction of others', () => {

@@ -1,7 +1,7 @@
 // Quantities and states in words.
 
 import { signal } from '@preact/signals'
-import type { AskView, Card } from '../wire'
+import type { AskView, Card, KeptOf } from '../wire'
 import { plainName } from './hidden'
 import { skew } from './line'
 
@@ -93,8 +93,14 @@ export function unmarked(line: string): string {
   return line.replace(/(^|\s)#{1,6}\s/g, '$1').replace(/\*{1,3}|`{1,3}/g, '')
 }
 
-export function titleOf(card: { title: string | null; folder: string }): string {
-  return plainName(card.title ?? '').trim() || `Session in ${base(card.folder)}`
+export function titleOf(card: { title: string | null; folder: string; branch?: KeptOf | undefined }): string {
+  const title = plainName(card.title ?? '').trim() || `Session in ${base(card.folder)}`
+  return card.branch ? `${title} (before the restore of ${day(card.branch.at)})` : title
+}
+
+/** A date without its time. */
+export function day(at: number): string {
+  return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' })
 }
 
 const ASK_TITLES: Record<string, string> = {

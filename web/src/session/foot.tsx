@@ -3,13 +3,16 @@
 import { useEffect, useState } from 'preact/hooks'
 import type { SessionState, Waiting } from '../wire'
 import { may } from '../ask/answer'
+import { cards } from '../lib/board'
 import { appendDraft } from '../lib/draft'
 import { at, awayFrom, isGuest } from '../lib/hub'
 import { ask } from '../lib/line'
 import { letterOf, post } from '../lib/outbox'
+import { sessionPath } from '../lib/router'
 import { type Watched, watched as watchedAs } from '../lib/session'
 import { toast, tried } from '../lib/toast'
 import { lockOf } from '../lib/sealed'
+import { day } from '../lib/words'
 import { IconButton } from '../ui/button'
 import { Icon } from '../ui/icons'
 import { awayWords } from './bars'
@@ -27,6 +30,8 @@ export function Foot({ watched }: { watched: Watched }) {
   const { session } = watched
   if (!may('driver')) return <p class="note-bar soft">{may('approver') ? 'You can answer here, and not write.' : 'You are looking only.'} {at.value ? (isGuest.value && 'Whoever sent you the link can make one that lets you do more.') : 'The owner can change that in Settings, Devices.'}</p>
   if (lockOf(session) !== null) return null
+  const branch = cards.value.get(session)?.branch
+  if (branch) return <p class="note-bar soft"><span>The state of this machine was put back to an earlier time on {day(branch.at)}. This is what the session was before. It is kept to be read.</span><a href={sessionPath(branch.of)}>Go on with the session</a></p>
   const busy = state?.busy ?? false
   const send = (text: string, pictures: Parameters<typeof post>[2]) => {
     // The text stays in the composer: it would reach nobody.

@@ -44,7 +44,7 @@ export function SessionPage({ session }: { session: string }) {
         <LockBar session={session} />
         <Over watched={watched} />
         <Transcript key={session} watched={watched} />
-        <footer class="foot"><div class="column"><Shelf watched={watched} /><Foot key={session} watched={watched} /></div></footer>
+        <footer class="foot"><div class="column">{!cards.value.get(session)?.branch && <Shelf watched={watched} />}<Foot key={session} watched={watched} /></div></footer>
         <Announcer watched={watched} />
       </main>
       {wide.value && <Panel watched={watched} />}
@@ -66,16 +66,18 @@ function Head({ watched }: { watched: Watched }) {
   const [sheet, setSheet] = useState<'rename' | 'delete' | 'details' | 'share' | null>(null)
   const state = watched.state.value
   const card = cards.value.get(watched.session)
-  const title = titleOf({ title: state?.title ?? card?.title ?? null, folder: state?.folder ?? card?.folder ?? '' })
+  const title = titleOf({ title: state?.title ?? card?.title ?? null, folder: state?.folder ?? card?.folder ?? '', branch: card?.branch })
+  // No machine has what a hub keeps of a session from before its state was put back.
+  const onMachine = !card?.branch
   const items: MenuItem[] = [
-    { name: 'Changes', icon: 'changes', run: () => go(changesPath(watched.session)) },
+    ...(onMachine ? [{ name: 'Changes', icon: 'changes', run: () => go(changesPath(watched.session)) } as const] : []),
     { name: 'Details', icon: 'info', run: () => setSheet('details') },
     // An address without its code is of no use to whoever has no other way in.
     ...(isGuest.value ? [{ name: 'Settings', icon: 'gear', run: () => go('/settings') } as const] : [
       { name: 'Copy link', icon: 'link', run: () => void copy(location.origin + sessionPath(watched.session)) } as const,
     ]),
     ...(at.value?.person && (machineOf(watched.session)?.own ?? true) ? [{ name: 'Share', icon: 'share', run: () => setSheet('share') } as const] : []),
-    ...(may('driver') ? [{ name: 'Rename', icon: 'pencil', run: () => setSheet('rename') } as const] : []),
+    ...(may('driver') && onMachine ? [{ name: 'Rename', icon: 'pencil', run: () => setSheet('rename') } as const] : []),
     ...(may('driver') && !isGuest.value ? [{ name: 'Delete', icon: 'bin', bad: true, run: () => setSheet('delete') } as const] : []),
   ]
   return (
@@ -105,6 +107,7 @@ function Sealed() {
 function StateWords({ watched }: { watched: Watched }) {
   const state = watched.state.value
   const away = awayFrom(watched.session)
+  if (cards.value.get(watched.session)?.branch) return <span class="word">Kept</span>
   if (lockOf(watched.session) !== null) return <span class="word"><Icon name="lock" size={14} />Sealed</span>
   if (!watched.fresh.value) return <>{watched.told.value !== null && line.value.is !== 'live' ? `Last update ${clock(watched.told.value)}` : 'Loading…'}</>
   if (!state) return null

@@ -181,6 +181,7 @@ impl Seen {
                 Effect::Wake { ask, .. } => *self.wakes.entry(*ask).or_default() += 1,
                 Effect::Stop => self.stopped = true,
                 Effect::Record { .. }
+                | Effect::GoOnAfter { .. }
                 | Effect::CancelTurn { .. }
                 | Effect::Settle { .. }
                 | Effect::Remember { .. } => {}

@@ -14,7 +14,7 @@ use crate::event::{
     AskRequest, Body, NoticeLevel, Origin, Question, Resolver, Risk, Stop, ToolClass, ToolEnd, ToolStart,
     Usage,
 };
-use crate::ids::{AskId, CallId, MessageId, SurfaceId, Timestamp, TurnId};
+use crate::ids::{AskId, CallId, MessageId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::{RuleEffect, RuleHit};
 use crate::servers::SERVER_CONSENT;
 use crate::settings::{Category, Choice, MODE, SettingSpec, approval_spec};
@@ -98,7 +98,8 @@ impl Stage {
                 Effect::Remember { tool, subject, consent, allow } => {
                     self.rules.push(((tool, subject, consent), allow));
                 }
-                Effect::CancelTurn { .. }
+                Effect::GoOnAfter { .. }
+                | Effect::CancelTurn { .. }
                 | Effect::Wait { .. }
                 | Effect::Settle { .. }
                 | Effect::Wake { .. }
@@ -222,6 +223,7 @@ fn ours(verb: &str, words: &str) -> Input {
         "close" => Input::Close,
         "retire" => Input::Retire,
         "expire" => Input::AskExpired { ask: AskId(number(words)) },
+        "put-back" => Input::PutBack { seen: Seq(number(words)), notice: "the store was put back".into() },
         _ => panic!("the server cannot {verb}"),
     }
 }
@@ -281,6 +283,7 @@ fn show(effect: &Effect) -> String {
             let turn = turn.map_or_else(|| "-".to_owned(), |turn| turn.0.to_string());
             format!("{turn} {}", show_body(origin, body))
         }
+        Effect::GoOnAfter { seen } => format!("> go on after {seen}"),
         Effect::StartTurn { turn, .. } => format!("> start {}", turn.0),
         Effect::CancelTurn { turn } => format!("> cancel {}", turn.0),
         Effect::Wait { ask } => format!("> wait for {}", ask.0),

@@ -38,11 +38,13 @@ pub(super) struct Mirror {
     /// was named while it was free may be somebody else's machine by now.
     pub machine: Option<Arc<str>>,
     pub sealed: bool,
+    /// The session that this is kept of.
+    pub branch_of: Option<Arc<str>>,
 }
 
 pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wrong> {
     let question = Statement::new(
-        "SELECT mirrors.person, mirrors.machine, machines.id, mirrors.sealed FROM mirrors
+        "SELECT mirrors.person, mirrors.machine, machines.id, mirrors.sealed, mirrors.branch_of FROM mirrors
          LEFT JOIN machines ON machines.id = mirrors.machine AND machines.person = mirrors.person
          WHERE mirrors.session = $1",
         [session.into()],
@@ -50,7 +52,8 @@ pub(super) async fn owner(hub: &Hub, session: &str) -> Result<Option<Mirror>, Wr
     let rows = hub.rows(question).await.map_err(|error| away(&error))?;
     let read = |row: &store::sql::Row| {
         let (owner, sealed) = (PersonId(row.text(0)?), row.int(3)? != 0);
-        Ok(Mirror { owner, named: row.maybe_text(1)?, machine: row.maybe_text(2)?, sealed })
+        let (named, machine, branch_of) = (row.maybe_text(1)?, row.maybe_text(2)?, row.maybe_text(4)?);
+        Ok(Mirror { owner, named, machine, sealed, branch_of })
     };
     rows.first().map(read).transpose().map_err(|error| away(&error))
 }
@@ -62,8 +65,30 @@ fn not_found() -> Wrong {
     )
 }
 
+fn is_kept(of: &str) -> Wrong {
+    let message = format!(
+        "this is kept as it was before its machine's state was put back, and no machine has it; go on in session {of}"
+    );
+    wrong("kept", message)
+}
+
 fn bad(message: impl Into<String>) -> Wrong {
     wrong("badRequest", message)
+}
+
+/// Who answers a request about a session.
+enum Asking {
+    Machine {
+        machine: MachineId,
+        role: Role,
+        deletes: Option<(SessionId, PersonId)>,
+    },
+    /// The hub itself: no machine has it.
+    Kept {
+        session: SessionId,
+        owner: PersonId,
+        of: Arc<str>,
+    },
 }
 
 /// What is sent to a machine.
@@ -278,7 +303,8 @@ impl Line {
             let message = format!("a browser watches at most {WATCHES_MAX} sessions; leave one");
             return Err(wrong("busy", message));
         }
-        let shape = Shape { session: session.clone(), machine: mirror.named, sealed: mirror.sealed };
+        let Mirror { named: machine, sealed, branch_of: of, .. } = mirror;
+        let shape = Shape { session: session.clone(), machine, sealed, of };
         let watching = Watching {
             feed: self.hub.feeds.of(&self.hub, &shape),
             session: session.clone(),
@@ -309,6 +335,9 @@ impl Line {
         let ready = async {
             let (session, mirror, role) = self.seen(session).await?;
             check(role, &request)?;
+            if let Some(of) = &mirror.branch_of {
+                return Ok(Asking::Kept { session, owner: mirror.owner, of: Arc::clone(of) });
+            }
             if mirror.sealed {
                 return Err(bad(
                     "this session is sealed: only a device that is paired with its machine can ask",
@@ -320,15 +349,34 @@ impl Line {
                 None => bad("this session's bridge takes frames only, at /ws/ID"),
             })?;
             let deletes = matches!(request, Request::Delete { .. });
-            Ok((machine, role, deletes.then_some((session, mirror.owner))))
+            Ok(Asking::Machine { machine, role, deletes: deletes.then_some((session, mirror.owner)) })
         };
         match ready.await {
-            Ok((machine, role, deletes)) => {
+            Ok(Asking::Kept { session, owner, of }) => {
+                let answer = self.ask_kept(&session, &owner, &of, &request).await;
+                self.reply(id, answer).await
+            }
+            Ok(Asking::Machine { machine, role, deletes }) => {
                 let what = Sent { word: word_of(&request), session: Some(session), deletes };
                 self.call(id, &machine, role, &Envelope { id, request }, what).await
             }
             Err(wrong) => self.reply(id, Err(wrong)).await,
         }
+    }
+
+    /// What is kept of a session is on no machine: it can be looked at and deleted.
+    async fn ask_kept(
+        &self,
+        session: &SessionId,
+        owner: &PersonId,
+        of: &str,
+        request: &Request,
+    ) -> Result<Answered, Wrong> {
+        if !matches!(request, Request::Delete { .. }) {
+            return Err(is_kept(of));
+        }
+        self.hub.forget(session, owner, self.address, i64::MAX).await.map_err(|error| away(&error))?;
+        Ok(Answered::Done)
     }
 
     /// A request that names no session goes to the machine that was named, if it is the asker's own.
@@ -377,6 +425,9 @@ impl Line {
             match session {
                 Some(session) => {
                     let (_, mirror, role) = self.seen(session).await?;
+                    if let Some(of) = &mirror.branch_of {
+                        return Err(is_kept(of));
+                    }
                     let its = mirror.machine.as_deref().and_then(MachineId::parse);
                     let its = its.filter(|its| its.as_str() == machine).ok_or_else(not_found)?;
                     Ok((its, role))

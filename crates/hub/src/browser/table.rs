@@ -193,6 +193,7 @@ pub(super) fn drawn(cards: &[Arc<Mirrored>]) -> (Vec<Box<RawValue>>, Vec<HubTold
                 asks: card.asks(),
                 updated_at: card.updated_at,
                 sealed,
+                branch: card.kept_of(),
             })),
             (Some(body), false) => plain.extend(RawValue::from_string(body.to_string()).ok()),
             // Of a sealed session nothing is told before its own card is there.

@@ -2,6 +2,7 @@
 
 use engine::SessionId;
 use store::sql::{DbError, Row, Statement, Value, log};
+use wire::tunnel::Before;
 
 use super::taking::{Line, Place};
 use crate::guest::PersonId;
@@ -21,16 +22,18 @@ pub struct Owner<'a> {
 }
 
 /// Takes the log, so that whoever had it can keep nothing more. The second statement is refused if the session is
-/// not this person's.
+/// not this person's, or is what is kept of another.
 pub fn attach(owner: &Owner<'_>) -> Vec<Statement> {
     let session: Value = owner.session.as_str().into();
     let hold = Statement::new(
         "UPDATE mirrors SET node = $3, heard_at = $4, changed_at = $4, detached = 0,
          epoch = (SELECT logs.epoch FROM logs WHERE logs.id = $1)
-         WHERE session = $1 AND person = $2",
+         WHERE session = $1 AND person = $2 AND branch_of IS NULL",
         [session.clone(), owner.person.0.as_ref().into(), owner.node.as_str().into(), owner.now.into()],
     );
-    let place = Statement::new(format!("SELECT {PLACE}, sealed FROM mirrors WHERE session = $1"), [session]);
+    let columns = "sealed, mark_seq, mark, lineage, kept_as, kept_upto";
+    let place =
+        Statement::new(format!("SELECT {PLACE}, {columns} FROM mirrors WHERE session = $1"), [session]);
     vec![log::take(owner.session.as_str()), hold.must_change(1), place]
 }
 
@@ -64,6 +67,29 @@ pub fn place(row: &Row, head: u64, at: usize) -> Result<Place, DbError> {
         snapshot: row.count(at + 3)?,
         snapshot_before: row.count(at + 4)?,
     })
+}
+
+/// What is known of a mirror besides its place: what it is a copy of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Copied {
+    pub mark: Option<String>,
+    pub lineage: Option<String>,
+    pub before: Option<Before>,
+}
+
+impl Copied {
+    /// Reads it from a row of [`attach`]. A mark of another event than the last says nothing.
+    pub fn read(row: &Row, head: u64) -> Result<Self, DbError> {
+        let text = |at: usize| Ok::<_, DbError>(row.maybe_text(at)?.map(|text| text.to_string()));
+        let is_last = row.maybe_int(6)?.map(i64::unsigned_abs) == Some(head);
+        let before = text(9)?.filter(|_| head == 0);
+        let events = row.maybe_int(10)?.map_or(0, i64::unsigned_abs);
+        Ok(Self {
+            mark: text(7)?.filter(|_| is_last),
+            lineage: text(8)?,
+            before: before.map(|session| Before { session, events }),
+        })
+    }
 }
 
 /// Everything in line. The first statement is refused if the log has another owner or another end, the last if the
@@ -122,16 +148,29 @@ fn mirror(id: Value, next: &Place, line: &Line, now: i64) -> Statement {
         next.snapshot_before.into(),
         now.into(),
     ];
+    let mut set = |columns: &[(&str, Value)]| {
+        for (column, value) in columns {
+            values.push(value.clone());
+            sql.push_str(&format!(", {column} = ${}", values.len()));
+        }
+    };
+    if let Some(last) = line.events.last() {
+        set(&[("mark_seq", last.seq.into()), ("mark", line.mark.clone().into())]);
+    }
+    if let Some(source) = &line.source {
+        let lineage = source.lineage.clone().into();
+        set(&[("process", source.process.as_str().into()), ("process_at", now.into()), ("lineage", lineage)]);
+    }
     if let Some(card) = &line.card {
-        sql.push_str(", state = $8, asks = $9, updated_at = $10, card = $11, changed_at = $7");
         // Neither can fail: one is a word, the other a list of numbers.
         let state = serde_json::to_string(&card.state).unwrap_or_default();
         let asks = serde_json::to_string(&card.asks).unwrap_or_default();
-        values.extend([
-            state.trim_matches('"').into(),
-            asks.into(),
-            card.updated_at.into(),
-            card.body.get().into(),
+        set(&[
+            ("state", state.trim_matches('"').into()),
+            ("asks", asks.into()),
+            ("updated_at", card.updated_at.into()),
+            ("card", card.body.get().into()),
+            ("changed_at", now.into()),
         ]);
     }
     sql.push_str(" WHERE session = $1");

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use store::sql::log;
-use wire::tunnel::{Batch, CardEntry, Entry, ViewEntry};
+use wire::tunnel::{Batch, CardEntry, Entry, Source, ViewEntry};
 
 /// Deltas since the last view that stands for itself; then another is asked for.
 pub const DELTA_BYTES_MAX: u64 = 512 << 10;
@@ -18,6 +18,8 @@ const DELTA_BYTES_TAKEN: u64 = 4 * DELTA_BYTES_MAX;
 pub const LINE_BYTES_MAX: usize = 8 << 20;
 const EVENTS_MAX: usize = 4096;
 const ASKS_MAX: usize = 256;
+/// Marks and names that come back as they came.
+const WORD_BYTES_MAX: usize = 128;
 /// Everybody who looks at a list of sessions gets their cards, and a card shows whole what somebody has to decide.
 const CARD_BYTES_MAX: usize = 1 << 20;
 
@@ -71,12 +73,15 @@ pub struct Line {
     pub events: Vec<log::Entry>,
     pub views: Vec<Numbered>,
     pub card: Option<CardEntry>,
+    /// What came with the last event.
+    pub mark: Option<String>,
+    pub source: Option<Source>,
     pub bytes: usize,
 }
 
 impl Line {
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.views.is_empty() && self.card.is_none()
+        self.events.is_empty() && self.views.is_empty() && self.card.is_none() && self.source.is_none()
     }
 }
 
@@ -98,7 +103,13 @@ impl Taking {
     }
 
     pub fn take(&mut self, batch: Batch) -> Result<(), Refused> {
-        self.events(batch.after, batch.events)?;
+        if let Some(source) = batch.source {
+            self.line.source = Some(checked(source)?);
+        }
+        if batch.mark.as_ref().is_some_and(|mark| !is_word(mark)) {
+            return Err(Refused::Foreign("a mark"));
+        }
+        self.events(batch.after, batch.events, batch.mark)?;
         if let Some(view) = batch.view {
             self.view(view)?;
         }
@@ -108,7 +119,7 @@ impl Taking {
         Ok(())
     }
 
-    fn events(&mut self, after: u64, events: Vec<Entry>) -> Result<(), Refused> {
+    fn events(&mut self, after: u64, events: Vec<Entry>, mark: Option<String>) -> Result<(), Refused> {
         let head = self.next.head;
         let mut before = after;
         for entry in &events {
@@ -136,6 +147,7 @@ impl Taking {
             self.line.events.push(log::Entry { seq: entry.seq, kind: None, body });
         }
         self.next.head = before;
+        self.line.mark = mark;
         Ok(())
     }
 
@@ -211,6 +223,16 @@ impl Taking {
         self.line.events.retain(|entry| entry.seq > kept.head);
         self.line.views.retain(|view| view.number > kept.view_number);
     }
+}
+
+/// It stands in the database and in what others are told.
+pub fn checked(source: Source) -> Result<Source, Refused> {
+    let fits = is_word(&source.process) && source.lineage.as_deref().is_none_or(is_word);
+    if fits { Ok(source) } else { Err(Refused::Foreign("a source")) }
+}
+
+fn is_word(text: &str) -> bool {
+    (1..=WORD_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// An object; of sealed ones the hub knows one member.

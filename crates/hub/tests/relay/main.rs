@@ -4,6 +4,7 @@
 
 mod attacks;
 mod away;
+mod branches;
 mod calls;
 mod frames;
 mod mirror;

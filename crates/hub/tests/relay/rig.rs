@@ -39,7 +39,7 @@ impl Clock for Hands {
 
 /// A database that can be away.
 pub struct Shaky {
-    inner: SqliteDb,
+    inner: Arc<dyn Db>,
     /// Its own clock.
     clock: Arc<Hands>,
     pub away: AtomicBool,
@@ -224,13 +224,18 @@ pub struct Rig {
     pub db: Arc<Shaky>,
     pub clock: Arc<Hands>,
     pub keeper: Arc<Keeper>,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Rig {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inner = SqliteDb::open(&folder.path().join("hub.db")).unwrap();
+        Self { _folder: Some(folder), ..Self::on(Arc::new(inner)) }
+    }
+
+    /// On a database that is there.
+    pub fn on(inner: Arc<dyn Db>) -> Self {
         let clock = Arc::new(Hands(AtomicI64::new(1_000_000_000)));
         let db = Shaky {
             inner,
@@ -238,7 +243,7 @@ impl Rig {
             away: AtomicBool::new(false),
             silent_once: AtomicBool::new(false),
         };
-        Self { db: Arc::new(db), clock, keeper: Arc::new(Keeper::default()), _folder: folder }
+        Self { db: Arc::new(db), clock, keeper: Arc::new(Keeper::default()), _folder: None }
     }
 
     /// One more node on the same database.

@@ -5,14 +5,16 @@
 
 use std::sync::Arc;
 
-use engine::SessionId;
+use engine::{Event, SessionId};
 use seal::Place;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use wire::native::{CardState, Envelope, Reply, Wrong};
 use wire::tunnel::{Keys, Operator};
 
+use super::branch;
 use super::trouble::Trouble;
 use crate::sealed::{Heard, Replying, Vault};
 
@@ -91,6 +93,16 @@ impl Bodies {
                 seal(Place::Card { state: state.as_str().unwrap_or_default(), asks, updated_at })
             }
         }
+    }
+
+    /// Knows an event again when a mirror says what its last one was. A receiver that must not read what it keeps learns
+    /// nothing from it.
+    pub fn mark(&self, session: &SessionId, event: &Event) -> Option<String> {
+        let facts = branch::facts(session, event)?;
+        Some(match &self.0 {
+            Some(vault) => vault.mark(facts.as_bytes()),
+            None => format!("plain.{}", seal::to_text(&Sha256::digest(facts)[..16])),
+        })
     }
 
     /// Reads what somebody elsewhere wants. Who they are, a sealed body says itself.

@@ -18,11 +18,12 @@ use tokio::time::Instant;
 use wire::native::Card;
 use wire::portable;
 use wire::tunnel::{
-    Ack, BATCH_BYTES_MAX, BATCH_EVENTS_MAX, CardEntry, Down, Entry, FRAME_BYTES_MAX, Ready, Up, ViewEntry,
-    Watched,
+    Ack, BATCH_BYTES_MAX, BATCH_EVENTS_MAX, CardEntry, Down, Entry, FRAME_BYTES_MAX, Ready, Source, Up,
+    ViewEntry, Watched,
 };
 
 use super::body::About;
+use super::branch::{Branching, agree};
 use super::packing::{BODY_BYTES_MAX, pack};
 use super::pipe::{Outgoing, Pipe};
 use super::trouble::Trouble;
@@ -40,22 +41,23 @@ const STORE_REST: Duration = Duration::from_secs(1);
 pub(super) async fn run(
     shared: &Arc<Shared>,
     handles: &mut watch::Receiver<SessionHandle>,
+    branching: &mut Branching,
     mut pipe: Pipe,
     stopped: impl Future<Output = ()>,
 ) -> Ended {
     let mut stopped = std::pin::pin!(stopped);
-    let ready = tokio::select! {
+    let agreed = tokio::select! {
         biased;
         () = &mut stopped => return Ended::Stopped,
-        ready = ready(shared, &mut pipe.incoming) => ready,
+        agreed = agree(shared, handles, branching, (&mut pipe.incoming, &pipe.out)) => agreed,
         trouble = &mut pipe.over => Err(trouble.unwrap_or_else(|_| Trouble::closed())),
     };
-    let ready = match ready {
-        Ok(ready) => ready,
+    let (ready, source) = match agreed {
+        Ok(agreed) => agreed,
         Err(trouble) => return Ended::Trouble(trouble),
     };
     let handle = handles.borrow_and_update().clone();
-    let mut mirror = Mirror::new(shared, handle, &ready);
+    let mut mirror = Mirror::new(shared, handle, &ready, source);
     match mirror.serve(handles, pipe, stopped).await {
         Ok(()) => Ended::Stopped,
         Err(trouble) => Ended::Trouble(trouble),
@@ -63,7 +65,7 @@ pub(super) async fn run(
 }
 
 /// The first frame says how far the mirror has come.
-async fn ready(shared: &Shared, incoming: &mut mpsc::Receiver<Vec<u8>>) -> Result<Ready, Trouble> {
+pub(super) async fn ready(shared: &Shared, incoming: &mut mpsc::Receiver<Vec<u8>>) -> Result<Ready, Trouble> {
     let first = async {
         while let Some(frame) = incoming.recv().await {
             if let Some(Down::Ready(ready)) = heard(&frame)? {
@@ -90,6 +92,8 @@ struct Mirror<'a> {
     flying: VecDeque<(u64, usize)>,
     flying_bytes: usize,
     card: Option<Card>,
+    /// Said with the first batch.
+    source: Option<Source>,
     /// Of the key that the view and the card were sealed with.
     generation: u64,
     watched: bool,
@@ -121,10 +125,11 @@ enum Wake {
 }
 
 impl<'a> Mirror<'a> {
-    fn new(shared: &'a Arc<Shared>, handle: SessionHandle, ready: &Ready) -> Self {
+    fn new(shared: &'a Arc<Shared>, handle: SessionHandle, ready: &Ready, source: Source) -> Self {
         let head = handle.read(Seq::START).head();
         let after = Seq(ready.events);
         if after > head {
+            // A receiver that knows no branches keeps what it has.
             tracing::warn!(session = %handle.id(), mirror = ready.events, log = head.0, "the mirror is ahead of its log");
         }
         let after = after.min(head);
@@ -145,6 +150,7 @@ impl<'a> Mirror<'a> {
             flying: VecDeque::new(),
             flying_bytes: 0,
             card: None,
+            source: Some(source),
             watched: ready.watched,
             due,
             view_again: None,
@@ -274,24 +280,24 @@ impl<'a> Mirror<'a> {
         let began = Instant::now();
         let session = self.handle.id().clone();
         let after = self.sent;
-        let mut full = false;
-        let events = if self.due.log && self.may_read() {
-            let events = self.events().await?;
-            full = !events.is_empty();
-            events
-        } else {
-            Vec::new()
-        };
+        let page = if self.due.log && self.may_read() { self.page().await } else { Vec::new() };
+        let mut events = Vec::with_capacity(page.len());
+        for event in &page {
+            events.push(self.entry(event)?);
+            self.sent = event.seq.0;
+        }
         let view = self.next_view()?;
         let card = self.next_card()?;
         self.due.view = false;
         self.due.card = false;
         // What is behind is brought up at once; what happens now comes at the pace of those who look.
         let pace = if self.watched { self.shared.pace.watched } else { self.shared.pace.unwatched };
-        let behind = full && self.reader.head().0 > self.sent;
+        let behind = !page.is_empty() && self.reader.head().0 > self.sent;
         self.due.at = if behind { began } else { self.due.at.max(began + pace) };
-        for batch in pack(after, events, view, card) {
+        for mut batch in pack(after, events, view, card) {
+            batch.source = self.source.take();
             if let Some(last) = batch.events.last() {
+                batch.mark = self.mark(&page, last.seq);
                 let bytes = batch.events.iter().map(|entry| entry.body.get().len()).sum();
                 self.flying.push_back((last.seq, bytes));
                 self.flying_bytes += bytes;
@@ -309,24 +315,24 @@ impl<'a> Mirror<'a> {
         Ok(())
     }
 
-    async fn events(&mut self) -> Result<Vec<Entry>, Trouble> {
-        let events = match self.reader.take(PAGE).await {
+    /// What comes next in the log, if something does.
+    async fn page(&mut self) -> Vec<Arc<Event>> {
+        match self.reader.take(PAGE).await {
             Ok(Taken::Events(events)) => events,
             Ok(Taken::UpToDate | Taken::Ended { .. }) => {
                 self.due.log = false;
-                return Ok(Vec::new());
+                Vec::new()
             }
             Err(error) => {
                 self.rest(&error);
-                return Ok(Vec::new());
+                Vec::new()
             }
-        };
-        let mut entries = Vec::with_capacity(events.len());
-        for event in &events {
-            entries.push(self.entry(event)?);
-            self.sent = event.seq.0;
         }
-        Ok(entries)
+    }
+
+    fn mark(&self, page: &[Arc<Event>], seq: u64) -> Option<String> {
+        let event = page.iter().rfind(|event| event.seq.0 == seq)?;
+        self.shared.bodies.mark(self.handle.id(), event)
     }
 
     fn rest(&mut self, error: &StoreError) {

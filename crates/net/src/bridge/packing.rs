@@ -59,7 +59,7 @@ impl Packing {
 }
 
 fn empty(after: u64) -> Batch {
-    Batch { after, events: Vec::new(), view: None, card: None }
+    Batch { after, events: Vec::new(), view: None, card: None, mark: None, source: None }
 }
 
 #[cfg(test)]

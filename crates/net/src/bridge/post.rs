@@ -13,7 +13,7 @@ use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Upgraded, Ur
 use serde::de::DeserializeOwned;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROTOCOL, Registered, Registration};
+use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration};
 
 use super::address::Address;
 use super::pace::Pace;
@@ -109,15 +109,19 @@ impl Post {
         read(answer, ANSWER_BYTES_MAX, self.pace.answer).await
     }
 
-    pub async fn heartbeat(&self, session: &str, heartbeat: &Heartbeat) -> Result<(), Trouble> {
+    /// `process` is who beats: another one may have a copy of the same log.
+    pub async fn heartbeat(&self, session: &str, beat: &Heartbeat, process: &str) -> Result<(), Trouble> {
         let url = self.address.below(&["api", "sessions", session, "heartbeat"]);
-        let body = encoded(heartbeat)?;
-        self.ask("the heartbeat", Method::POST, url, Some(body), self.pace.answer).await.map(drop)
+        let request = self.request(Method::POST, url).header(PROCESS_HEADER, process);
+        let request = request.header(CONTENT_TYPE, "application/json").body(encoded(beat)?);
+        succeeded("the heartbeat", request, self.pace.answer).await.map(drop)
     }
 
-    pub async fn farewell(&self, session: &str) -> Result<(), Trouble> {
+    /// `process` is who leaves.
+    pub async fn farewell(&self, session: &str, process: &str) -> Result<(), Trouble> {
         let url = self.address.below(&["api", "sessions", session]);
-        self.ask("the farewell", Method::DELETE, url, None, self.pace.farewell).await.map(drop)
+        let request = self.request(Method::DELETE, url).header(PROCESS_HEADER, process);
+        succeeded("the farewell", request, self.pace.farewell).await.map(drop)
     }
 
     /// The same of a session that is deleted: nothing of it is to be kept over there either. A receiver that knows only
@@ -245,9 +249,17 @@ impl Post {
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
-        let answer = sent(request, patience).await?;
-        if answer.status().is_success() { Ok(answer) } else { Err(refused(what, &answer)) }
+        succeeded(what, request, patience).await
     }
+}
+
+async fn succeeded(
+    what: &'static str,
+    request: RequestBuilder,
+    patience: Duration,
+) -> Result<Response, Trouble> {
+    let answer = sent(request, patience).await?;
+    if answer.status().is_success() { Ok(answer) } else { Err(refused(what, &answer)) }
 }
 
 async fn sent(request: RequestBuilder, patience: Duration) -> Result<Response, Trouble> {

@@ -31,6 +31,10 @@ pub enum Trouble {
     Unsealable,
     #[error("bridge: the receiver says what is not understood: {what}")]
     Malformed { what: String },
+    #[error("bridge: the mirror is of another log, again and again")]
+    Diverged,
+    #[error("bridge: the session cannot be read: {reason}")]
+    Unreadable { reason: String },
 }
 
 impl Trouble {
@@ -47,7 +51,9 @@ impl Trouble {
             | Self::Answered { .. }
             | Self::Unreachable { .. }
             | Self::Swallowed
-            | Self::Malformed { .. } => false,
+            | Self::Malformed { .. }
+            | Self::Diverged
+            | Self::Unreadable { .. } => false,
         }
     }
 
@@ -88,6 +94,10 @@ impl Trouble {
             Self::Unsealable => {
                 "bridge to a hub (ropewalk hub), or leave --e2e out: then the receiver reads everything"
             }
+            Self::Diverged => {
+                "another machine runs with a copy of this one's state: stop one of the two, then start this one again"
+            }
+            Self::Unreadable { .. } => "look at the store with `ropewalk doctor --store`",
             Self::Malformed { .. } => {
                 "check that the address is a receiver's, of a version that goes with this one"
             }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use wire::tunnel::{Heartbeat, Registered, Registration};
 
+use super::branch::Branching;
 use super::pace::Backoff;
 use super::pipe::Pipe;
 use super::plain::Place;
@@ -31,6 +32,7 @@ pub(super) struct Tunnel {
     deleted: Arc<AtomicBool>,
     registered: watch::Sender<Option<Registered>>,
     place: Place,
+    branching: Branching,
     backoff: Backoff,
     /// How often the upgrade was answered by something that is no receiver.
     blocked: u32,
@@ -46,6 +48,7 @@ impl Tunnel {
             deleted: Arc::clone(&bridged.deleted),
             registered: watch::Sender::new(None),
             place: Place::new(),
+            branching: Branching::default(),
             backoff: Backoff::new(shared.pace),
             blocked: 0,
         }
@@ -64,7 +67,7 @@ impl Tunnel {
         if self.detach.is_cancelled() && self.deleted.load(Ordering::Relaxed) {
             forget(&self.shared, &self.session).await;
         } else if self.registered.borrow().is_some() && !self.is_replaced() {
-            let farewell = self.shared.post.farewell(self.session.as_str()).await;
+            let farewell = self.shared.post.farewell(self.session.as_str(), &self.shared.process).await;
             if let Err(trouble) = farewell {
                 tracing::debug!(%trouble, "the receiver did not hear the farewell");
             }
@@ -113,7 +116,7 @@ impl Tunnel {
             // Its language is plain frames, and nothing of the session is told in those.
             Ended::Trouble(Trouble::Unsealable)
         } else if pipe.mirror {
-            mirror::run(&shared, &mut self.handles, pipe, stop).await
+            mirror::run(&shared, &mut self.handles, &mut self.branching, pipe, stop).await
         } else {
             let handle = self.handles.borrow_and_update().clone();
             plain::run(&shared, &handle, pipe, &mut self.place, stop).await
@@ -256,7 +259,7 @@ async fn beat(
             };
             (handle.id().to_string(), heartbeat)
         };
-        match shared.post.heartbeat(&session, &heartbeat).await {
+        match shared.post.heartbeat(&session, &heartbeat, &shared.process).await {
             Ok(()) => {}
             Err(trouble) if trouble.is_final() => return trouble,
             Err(Trouble::Answered { status: 404 | 410, .. }) => {

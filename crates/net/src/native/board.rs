@@ -106,6 +106,7 @@ impl Board {
             state,
             line: tail.and_then(|tail| tail.line.clone()),
             cost_usd: None,
+            branch: None,
             asks: Vec::new(),
         }
     }
@@ -150,6 +151,7 @@ impl Live {
             state,
             line: self.facts.line().or_else(|| tail.and_then(|tail| tail.line.clone())),
             cost_usd: snapshot.totals.known_usd().filter(|cost| *cost > 0.0),
+            branch: None,
             asks: self.facts.asks().cloned().collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! The bridge against scripted receivers: what it says, what it takes, and what it never does.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod branches;
 mod hostile;
 mod machine;
 mod mirror;

@@ -11,6 +11,7 @@ mod front;
 mod one;
 mod place;
 mod processes;
+mod put_back;
 mod secure;
 mod several;
 mod world;

@@ -144,6 +144,22 @@ impl Laptop {
         }
     }
 
+    /// Ends it in good order.
+    pub fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let process = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Copies its state, as `cp -a` does, in the place of what was there.
+    pub fn copy_state(&self, from: &str, to: &str) {
+        let (from, to) = (self.home.join(from), self.home.join(to));
+        drop(std::fs::remove_dir_all(&to));
+        assert!(Command::new("cp").arg("-a").args([&from, &to]).status().unwrap().success());
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::copy;
 use super::examine::{Depth, Examined, examine};
+use super::lineage;
 use super::schema;
 
 /// The form of the tables that a backup has beside the sessions.
@@ -196,10 +197,8 @@ fn begin_lineage(database: &Path) -> rusqlite::Result<()> {
          DROP TABLE backup_facts;",
     )?;
     if schema::layout_of(&connection)? >= schema::LINEAGE_FROM {
-        connection.execute_batch(
-            "UPDATE meta SET value = lower(hex(randomblob(16))) WHERE name = 'lineage';
-             UPDATE acp_sessions SET holder = 'restored', boot = NULL;",
-        )?;
+        lineage::begin(&connection)?;
+        connection.execute_batch("UPDATE acp_sessions SET holder = 'restored', boot = NULL;")?;
     }
     connection.execute_batch("VACUUM")
 }

@@ -110,6 +110,13 @@ impl StateColumns {
     }
 }
 
+/// The name of a store's history.
+pub(super) fn lineage(name: &[u8]) -> i64 {
+    let mut sum = Sum::new(4);
+    sum.bytes(name);
+    sum.finish()
+}
+
 /// What a session's row says that seldom changes: the columns of [`super::row::DESCRIPTION_COLUMNS`].
 pub(super) fn description(key: i64, columns: &[ValueRef<'_>]) -> i64 {
     let mut sum = Sum::new(3);

@@ -8,7 +8,7 @@
 //! written, or a range that is said to be damaged.
 //! **Invariant:** the same damage is told at the same position, whoever reads from wherever.
 
-use engine::{Body, Event, NoticeLevel, Origin, Page, Seq, SessionId, Timestamp, TurnId};
+use engine::{Body, DAMAGE_NOTICE, Event, NoticeLevel, Origin, Page, Seq, SessionId, Timestamp, TurnId};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use wire::record;
 
@@ -411,7 +411,7 @@ pub(super) fn notice_of_damage(id: &SessionId, damage: &Damage, at: Timestamp) -
     tracing::error!(%id, from, upto, reason, "a part of a session is damaged");
     let which = if from == upto { format!("event {from}") } else { format!("events {from} to {upto}") };
     let text = format!(
-        "This part of the session is damaged in the store and cannot be shown ({which}: {reason}). The rest is \
+        "{DAMAGE_NOTICE} and cannot be shown ({which}: {reason}). The rest is \
          complete. `ropewalk doctor --store --deep` lists all damage; `ropewalk sessions salvage` looks for more of it."
     );
     let level = if *decides { NoticeLevel::Damage } else { NoticeLevel::Error };

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 
 use super::blob;
 use super::events::{Item, Log, read_page};
+use super::lineage;
 use super::reader;
 use super::row::Stored;
 use super::schema;
@@ -15,6 +16,9 @@ use super::schema;
 const LINES_MAX: u32 = 20;
 /// Of each session, a look that is not deep reads so many of its latest events.
 const LATEST: u64 = 64;
+
+/// What is said of a lineage that cannot be read.
+pub(super) const LINEAGE_DAMAGED: &str = "the name of the store's history (its lineage) is damaged";
 
 /// How much is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,12 @@ pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
         let note = format!("layout {layout}: it has no checksums until a server opens and upgrades it");
         tracing::warn!("{note}");
         return Ok(Some(found));
+    }
+    if let Err(reason) = lineage::read(&connection) {
+        found.damage.push(format!(
+            "{LINEAGE_DAMAGED}: {reason}; sessions are whole without it, and a store that is \
+            restored from a backup of this one has another"
+        ));
     }
     for key in reader::keys(&connection) {
         match Stored::at(&connection, key) {

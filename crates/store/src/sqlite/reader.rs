@@ -10,6 +10,8 @@ use tokio::sync::mpsc::Receiver;
 
 use super::condition::{self, Condition};
 use super::events::{Item, Log, notice_of_damage, read_page};
+use super::examine::LINEAGE_DAMAGED;
+use super::lineage;
 use super::owner::Owners;
 use super::recent::Recent;
 use super::request::{Read, damaged, reply};
@@ -100,9 +102,9 @@ impl Reader {
     }
 
     fn lineage(&self) -> Result<Option<Arc<str>>, StoreError> {
-        let select = "SELECT value FROM meta WHERE name = 'lineage'";
-        let value = self.connection.query_row(select, [], |row| row.get::<_, String>(0));
-        value.map(|value| Some(value.into())).map_err(|error| damaged(&error))
+        let name = lineage::read(&self.connection);
+        name.map(|name| Some(name.into()))
+            .map_err(|reason| damaged(&format_args!("{LINEAGE_DAMAGED}: {reason}")))
     }
 
     fn session(&self, id: &SessionId) -> Result<SessionRow, StoreError> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use engine::StoreFault;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::{condition, copy};
+use super::{condition, copy, lineage};
 
 /// Another process may hold the write lock for a group, a checkpoint or the copy of a long session. Who waits
 /// longer is told who holds it.
@@ -137,6 +137,10 @@ pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, St
                 .map_err(|cause| condition::not_copied(path, cause))?;
         }
         migrate(&mut connection).map_err(failed)?;
+    }
+    if let Err(error) = lineage::sign(&connection) {
+        // Nothing is appended with it, and the next who opens the file tries again.
+        tracing::warn!(%error, "the lineage of the session store has no checksum yet");
     }
     Ok(connection)
 }

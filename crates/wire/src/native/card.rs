@@ -24,6 +24,19 @@ pub struct Card {
     pub cost_usd: Option<f64>,
     /// What waits for a person, oldest first.
     pub asks: Vec<AskView>,
+    /// It is what a hub keeps of another session, from before its machine's state was put back. Nobody goes on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub branch: Option<KeptOf>,
+}
+
+/// Of which session something is kept, and since when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+#[serde(rename_all = "camelCase")]
+pub struct KeptOf {
+    pub of: String,
+    pub at: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -129,6 +129,10 @@ pub enum HubTold {
         from: Option<u64>,
         upto: u64,
         sealed: String,
+        /// The session that it was sealed for, if this one is what is kept of that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, ts(optional))]
+        of: Option<String>,
     },
     /// A card that only a device of the machine can read. The state may be told.
     SealedCard {
@@ -138,6 +142,9 @@ pub enum HubTold {
         asks: Vec<u64>,
         updated_at: i64,
         sealed: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, ts(optional))]
+        branch: Option<super::KeptOf>,
     },
     /// The key of a machine's sealed sessions, wrapped for a device.
     Key {

@@ -37,6 +37,7 @@ fn the_types_of_the_web_app_are_current() {
         Question,
         AskView,
         CardState,
+        KeptOf,
         Card,
         Waiting,
         SettingChoice,

@@ -28,6 +28,25 @@ fn a_second_cancel_changes_nothing() {
 }
 
 #[test]
+fn a_store_that_was_put_back_goes_on_after_what_was_seen_and_says_so_in_its_turn() {
+    check(
+        "server: put-back 40
+         editor: prompt go
+         server: put-back 7",
+        expect![[r#"
+            > go on after 40
+            - notice: the store was put back
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            > go on after 7
+            1 notice: the store was put back
+        "#]],
+    );
+}
+
+#[test]
 fn a_second_prompt_queues_and_starts_after_the_first() {
     check(
         "editor: prompt one

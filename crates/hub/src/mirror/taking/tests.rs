@@ -6,12 +6,26 @@ fn raw(text: &str) -> Box<RawValue> {
 
 fn events(after: u64, seqs: &[u64]) -> Batch {
     let entry = |seq: &u64| Entry { seq: *seq, body: raw(&format!("{{\"seq\":{seq}}}")) };
-    Batch { after, events: seqs.iter().map(entry).collect(), view: None, card: None }
+    Batch {
+        after,
+        events: seqs.iter().map(entry).collect(),
+        view: None,
+        card: None,
+        mark: None,
+        source: None,
+    }
 }
 
 fn view(from: Option<u64>, upto: u64) -> Batch {
     let body = raw(&format!("{{\"session\":\"s\",\"upto\":{upto}}}"));
-    Batch { after: 0, events: Vec::new(), view: Some(ViewEntry { from, upto, body }), card: None }
+    Batch {
+        after: 0,
+        events: Vec::new(),
+        view: Some(ViewEntry { from, upto, body }),
+        card: None,
+        mark: None,
+        source: None,
+    }
 }
 
 fn taking(head: u64) -> Taking {
@@ -81,7 +95,8 @@ fn a_view_that_could_pass_for_something_else_is_refused() {
         r#""s""#,
     ] {
         let view = ViewEntry { from: None, upto: 1, body: raw(body) };
-        let batch = Batch { after: 0, events: Vec::new(), view: Some(view), card: None };
+        let batch =
+            Batch { after: 0, events: Vec::new(), view: Some(view), card: None, mark: None, source: None };
         assert_eq!(taking(0).take(batch), Err(Refused::Foreign("a view")), "{body}");
     }
 }
@@ -93,6 +108,8 @@ fn what_is_sealed_is_nothing_else() {
         events: vec![Entry { seq: 1, body: raw(body) }],
         view: None,
         card: None,
+        mark: None,
+        source: None,
     };
     let mut sealed = Taking::new("s", true, Place::default());
     assert_eq!(sealed.take(batch(r#"{"sealed":"a","text":"b"}"#)), Err(Refused::Foreign("an event")));
@@ -108,7 +125,16 @@ fn deltas_without_end_are_left_out_until_there_is_a_whole_view() {
     for upto in 1..20 {
         let body = raw(&format!("{{\"session\":\"s\",\"upto\":{upto},\"text\":\"{text}\"}}"));
         let entry = ViewEntry { from: Some(upto.max(2) - 1), upto, body };
-        taking.take(Batch { after: 0, events: Vec::new(), view: Some(entry), card: None }).unwrap();
+        taking
+            .take(Batch {
+                after: 0,
+                events: Vec::new(),
+                view: Some(entry),
+                card: None,
+                mark: None,
+                source: None,
+            })
+            .unwrap();
     }
     assert!(taking.torn && taking.next.view_bytes <= DELTA_BYTES_TAKEN);
     assert_eq!(taking.line.views.len(), 1 + 7);
