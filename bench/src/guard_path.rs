@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use engine::{
-    AskRequest, CONTEXT_BYTES, Opaque, Redactor as _, RuleHit, Rules as _, Ruling, Settings, ToolClass,
+    AskRequest, Opaque, Redactor as _, RuleHit, Rules as _, Ruling, Settings, ToolClass,
     approval_spec, decide,
 };
 use guard::{RulePaths, Rulebook, Secrets, Workplace, assess_command};
@@ -151,21 +151,21 @@ pub fn hand_over(runtime: &Runtime, count: usize) -> anyhow::Result<Samples> {
     runtime.block_on(all)?
 }
 
-/// Nanoseconds to look through a chunk of streamed text, with what stands before it as context.
+/// Nanoseconds to look through a chunk of streamed text, in the middle of a stream.
 pub fn redaction(count: usize) -> anyhow::Result<Samples> {
     let known = ["a-value-that-is-secret-wherever-it-stands".to_owned()];
     let secrets = Secrets::new(known).map_err(anyhow::Error::msg)?;
     let plain: String = PROSE.chars().filter(char::is_ascii).collect();
-    let piece = CONTEXT_BYTES + CHUNK_BYTES;
     let pieces: Vec<&str> = (0..CHUNKS_PER_SAMPLE)
-        .filter_map(|nth| plain.get(nth * CHUNK_BYTES..nth * CHUNK_BYTES + piece))
+        .filter_map(|nth| plain.get(nth * CHUNK_BYTES..(nth + 1) * CHUNK_BYTES))
         .collect();
     ensure!(pieces.len() == CHUNKS_PER_SAMPLE, "the text is too short for {CHUNKS_PER_SAMPLE} chunks");
     let mut samples = Samples::default();
     for _ in 0..count {
+        let mut stream = secrets.stream();
         let began = Instant::now();
         for text in &pieces {
-            black_box(secrets.clean(black_box(text), CONTEXT_BYTES, true));
+            black_box(stream.push(black_box(text)));
         }
         samples.push(micros(began.elapsed()) * 1e3 / CHUNKS_PER_SAMPLE as f64);
     }

@@ -25,8 +25,12 @@ use crate::event::{
     ToolStart,
 };
 use crate::ids::{CallId, MessageId, Seq, Timestamp, TurnId};
-use crate::redactor::{CONTEXT_BYTES, Redactor};
+use crate::redactor::{Redactor, Released, StreamRedactor};
 use crate::settings::SettingSpec;
+
+/// What stands where bytes were that have a secret in them: `[REDACTED]`, in base64 as all bytes are. Part of them
+/// left out would be no picture and no archive either.
+const REDACTED_BYTES: &str = "W1JFREFDVEVEXQ==";
 
 /// What goes into the log.
 #[derive(Debug, PartialEq)]
@@ -61,9 +65,7 @@ struct Stream {
     id: StreamId,
     origin: Origin,
     turn: Option<TurnId>,
-    /// The end of what was let out, and then what is held.
-    buffer: String,
-    let_out: usize,
+    redactor: Box<dyn StreamRedactor>,
 }
 
 impl Redaction {
@@ -79,7 +81,7 @@ impl Redaction {
         }
         for stream in &mut self.streams {
             if concerns(stream, origin, body) && pauses(stream, turn, body) {
-                records.extend(stream.let_rest_out(self.redactor.as_ref()));
+                records.extend(stream.pause());
             }
         }
         self.streams.retain(|stream| !(concerns(stream, origin, body) && ends(stream, turn, body)));
@@ -88,8 +90,8 @@ impl Redaction {
 
     /// What an external agent said goes into the log whole: what is held of anything stands before it.
     pub(crate) fn relayed(&mut self, said: Said) -> (Vec<Record>, Said) {
+        let held = self.streams.iter_mut().filter_map(Stream::pause).collect();
         let redactor = self.redactor.as_ref();
-        let held = self.streams.iter_mut().filter_map(|stream| stream.let_rest_out(redactor)).collect();
         let relayed = said.relayed.map(|relayed| clean_opaque(redactor, relayed));
         (held, Said { body: clean_body(redactor, said.body), relayed })
     }
@@ -129,11 +131,11 @@ impl Redaction {
             | Body::TurnEnded { .. }) => return Some(clean_body(self.redactor.as_ref(), body)),
         };
         let index = self.streams.iter().position(|stream| stream.id == id).unwrap_or_else(|| {
-            self.streams.push(Stream::new(id, origin.clone(), turn));
+            self.streams.push(Stream { id, origin: origin.clone(), turn, redactor: self.redactor.stream() });
             self.streams.len() - 1
         });
         let stream = &mut self.streams[index];
-        stream.push(self.redactor.as_ref(), text).map(|text| stream.id.body(text))
+        stream.push(text).map(|text| stream.id.body(text))
     }
 
     /// A whole history, without its secrets.
@@ -164,8 +166,7 @@ impl Redaction {
 
     /// What was held of a history that is over.
     pub(crate) fn history_rest(&mut self, at: Timestamp) -> Vec<Event> {
-        let redactor = self.redactor.as_ref();
-        let rest = self.streams.iter_mut().filter_map(|stream| stream.let_rest_out(redactor));
+        let rest = self.streams.iter_mut().filter_map(Stream::pause);
         rest.map(|record| record.into_event(at)).collect()
     }
 
@@ -190,44 +191,19 @@ impl StreamId {
 }
 
 impl Stream {
-    fn new(id: StreamId, origin: Origin, turn: Option<TurnId>) -> Self {
-        // A line end stands before the beginning, so that there is something to begin after.
-        Self { id, origin, turn, buffer: "\n".to_owned(), let_out: 1 }
+    /// Takes a piece and says what of the stream can be let out. A piece without secrets is not copied.
+    fn push(&mut self, piece: Arc<str>) -> Option<Arc<str>> {
+        let released = match self.redactor.push(&piece) {
+            Released::Unchanged => piece,
+            Released::Text(text) => text.into(),
+        };
+        (!released.is_empty()).then_some(released)
     }
 
-    /// Takes a piece and says what of the stream can be let out.
-    fn push(&mut self, redactor: &dyn Redactor, text: Arc<str>) -> Option<Arc<str>> {
-        let held_before = self.buffer.len() > self.let_out;
-        self.buffer.push_str(&text);
-        let cleaned = redactor.clean(&self.buffer, self.let_out, true);
-        let mut end = self.buffer.len() - cleaned.held;
-        let unchanged = cleaned.text.is_none() && !held_before && cleaned.held == 0;
-        if let Some(clean) = cleaned.text {
-            self.buffer.replace_range(self.let_out..end, &clean);
-            end = self.let_out + clean.len();
-        }
-        let out = if unchanged { text } else { self.buffer[self.let_out..end].into() };
-        self.advance(end);
-        (!out.is_empty()).then_some(out)
-    }
-
-    /// What is held, because nothing more is waited for. It stays in the buffer as it was: were it the
-    /// beginning of a secret that goes on all the same, the rest is known for what it is.
-    fn let_rest_out(&mut self, redactor: &dyn Redactor) -> Option<Record> {
-        let end = self.buffer.len();
-        if end == self.let_out {
-            return None;
-        }
-        let cleaned = redactor.clean(&self.buffer, self.let_out, false);
-        let text = cleaned.text.map_or_else(|| self.buffer[self.let_out..].into(), Into::into);
-        self.advance(end);
-        Some(Record { origin: self.origin.clone(), turn: self.turn, body: self.id.body(text) })
-    }
-
-    fn advance(&mut self, end: usize) {
-        let kept = self.buffer.ceil_char_boundary(end.saturating_sub(CONTEXT_BYTES));
-        self.buffer.drain(..kept);
-        self.let_out = end - kept;
+    /// What is held, because nothing more is waited for.
+    fn pause(&mut self) -> Option<Record> {
+        let text = self.redactor.pause()?;
+        Some(Record { origin: self.origin.clone(), turn: self.turn, body: self.id.body(text.into()) })
     }
 }
 
@@ -471,14 +447,16 @@ fn clean_contents(redactor: &dyn Redactor, contents: Vec<Content>) -> Vec<Conten
     contents.into_iter().map(|content| clean_content(redactor, content)).collect()
 }
 
-/// Pictures, sound and other bytes stay as they are: they are base64, which has no secrets to read.
+/// Pictures, sound and other bytes have nothing in them that could be judged by its shape; they stay as they are
+/// unless a value that is known stands in them.
 fn clean_content(redactor: &dyn Redactor, content: Content) -> Content {
     let text = |text| clean(redactor, text);
     let optional = |text: Option<Arc<str>>| text.map(|text| clean(redactor, text));
+    let bytes = |data: Arc<str>| if redactor.is_in_base64(&data) { REDACTED_BYTES.into() } else { data };
     match content {
         Content::Text(said) => Content::Text(text(said)),
-        Content::Image { mime, data, uri } => Content::Image { mime, data, uri: optional(uri) },
-        Content::Audio { mime, data } => Content::Audio { mime, data },
+        Content::Image { mime, data, uri } => Content::Image { mime, data: bytes(data), uri: optional(uri) },
+        Content::Audio { mime, data } => Content::Audio { mime, data: bytes(data) },
         Content::Link(link) => Content::Link(Link {
             uri: text(link.uri),
             name: text(link.name),
@@ -490,7 +468,7 @@ fn clean_content(redactor: &dyn Redactor, content: Content) -> Content {
         Content::Resource { uri, mime, text: said } => {
             Content::Resource { uri: text(uri), mime, text: text(said) }
         }
-        Content::Binary { uri, mime, data } => Content::Binary { uri: text(uri), mime, data },
+        Content::Binary { uri, mime, data } => Content::Binary { uri: text(uri), mime, data: bytes(data) },
     }
 }
 

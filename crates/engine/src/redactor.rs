@@ -2,38 +2,39 @@
 //! log, and therefore before anybody sees it.
 
 /// Knows secrets when it sees them.
-///
-/// A text may come in pieces of any size. Then `text` is a little of what was let out before, preceded by
-/// a line end if it is from the beginning, followed by what is new, and `from` says where the new part
-/// begins. Whatever the pieces, what is let out is together the same.
 pub trait Redactor: Send + Sync + 'static {
-    /// Takes the secrets out of `text[from..]`. With `more` to come, what may be the beginning of a
-    /// secret is held at the end.
-    fn clean(&self, text: &str, from: usize, more: bool) -> Cleaned;
+    /// The text without its secrets, or none if there was nothing to take out.
+    fn redact(&self, text: &str) -> Option<String>;
 
     /// A JSON text without its secrets, and still JSON, or none if there was nothing to take out. A
     /// text that is no JSON is redacted like any other.
     fn redact_json(&self, json: &str) -> Option<String>;
 
-    /// The text without its secrets, or none if there was nothing to take out.
-    fn redact(&self, text: &str) -> Option<String> {
-        self.clean(text, 0, false).text
-    }
+    /// Whether a value that is known to be secret stands in these bytes, which are given in base64.
+    fn is_in_base64(&self, data: &str) -> bool;
 
-    /// How many bytes at the end of a text that is still growing may be the beginning of a secret.
-    fn unfinished(&self, text: &str) -> usize {
-        self.clean(text, 0, true).held
-    }
+    /// Begins a text that comes in pieces.
+    fn stream(&self) -> Box<dyn StreamRedactor>;
 }
 
-/// What came of a piece of text.
+/// Takes the secrets out of one text that comes in pieces of any size.
+///
+/// However the text is cut, what is let out is together what [`Redactor::redact`] makes of the whole. Only a
+/// pause in the middle of a secret can differ: what was not known for one by then has been let out.
+pub trait StreamRedactor: Send + Sync {
+    /// Takes the next piece. What may be the beginning of a secret is held until more comes.
+    fn push(&mut self, piece: &str) -> Released;
+
+    /// Lets out what is held, judged as if the text ended here, or none if nothing is held. The text may go
+    /// on all the same.
+    fn pause(&mut self) -> Option<String>;
+}
+
+/// What can be let out after a piece came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cleaned {
-    /// What may be let out, or none if that is the piece just as it was, but for its end that is held.
-    pub text: Option<String>,
-    /// Bytes at the end that are to be given again, with more behind them.
-    pub held: usize,
+pub enum Released {
+    /// The piece just as it came, and nothing else.
+    Unchanged,
+    /// This, which may be empty.
+    Text(String),
 }
-
-/// How much of what was let out must be given as context, at most and in bytes.
-pub const CONTEXT_BYTES: usize = 128;

@@ -6,13 +6,20 @@ use super::*;
 use crate::content::{Exit, StepStatus, ToolKind};
 use crate::event::{NoticeLevel, Resolution, Risk, Stop, ToolClass, Usage};
 use crate::ids::AskId;
-use crate::redactor::Cleaned;
 use crate::{Priority, Standing, SurfaceId};
 
 struct Toy;
 
-impl Redactor for Toy {
-    fn clean(&self, text: &str, from: usize, more: bool) -> Cleaned {
+/// A text that comes in pieces, all of it.
+#[derive(Default)]
+struct ToyStream {
+    text: String,
+    let_out: usize,
+}
+
+impl Toy {
+    /// The text from here on without its secrets, and how much at the end may be part of one.
+    fn clean(text: &str, from: usize, more: bool) -> (String, usize) {
         let mut out = String::new();
         let (mut at, mut copied) = (0, from);
         while let Some(start) = text[at..].find('S').map(|found| at + found) {
@@ -21,8 +28,7 @@ impl Redactor for Toy {
             if more && end == text.len() {
                 let hold = start.max(copied);
                 out.push_str(&text[copied..hold]);
-                let changed = copied > from;
-                return Cleaned { text: changed.then_some(out), held: text.len() - hold };
+                return (out, text.len() - hold);
             }
             if digits >= 3 && end > copied {
                 out.push_str(&text[copied..(start + 1).max(copied)]);
@@ -32,11 +38,41 @@ impl Redactor for Toy {
             at = end;
         }
         out.push_str(&text[copied..]);
-        Cleaned { text: (copied > from).then_some(out), held: 0 }
+        (out, 0)
+    }
+}
+
+impl Redactor for Toy {
+    fn redact(&self, text: &str) -> Option<String> {
+        let (clean, _) = Self::clean(text, 0, false);
+        (clean != text).then_some(clean)
     }
 
     fn redact_json(&self, json: &str) -> Option<String> {
         self.redact(json)
+    }
+
+    fn is_in_base64(&self, data: &str) -> bool {
+        data.contains("S12345")
+    }
+
+    fn stream(&self) -> Box<dyn StreamRedactor> {
+        Box::new(ToyStream::default())
+    }
+}
+
+impl StreamRedactor for ToyStream {
+    fn push(&mut self, piece: &str) -> Released {
+        self.text.push_str(piece);
+        let (clean, held) = Toy::clean(&self.text, self.let_out, true);
+        self.let_out = self.text.len() - held;
+        if clean == piece { Released::Unchanged } else { Released::Text(clean) }
+    }
+
+    fn pause(&mut self) -> Option<String> {
+        let (clean, _) = Toy::clean(&self.text, self.let_out, false);
+        self.let_out = self.text.len();
+        (!clean.is_empty()).then_some(clean)
     }
 }
 

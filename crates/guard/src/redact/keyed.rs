@@ -4,7 +4,9 @@
 //! a variable, a call, a placeholder. So the value must look like one: by what it is made of, and by
 //! what stands behind it.
 
-use super::look::{Look, Run, Verdict};
+use std::ops::Range;
+
+use super::look::Look;
 use super::shapes::{VALUE_BYTES_MAX, has_lower, has_upper};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +36,8 @@ struct Given {
     colon: bool,
 }
 
-pub(super) fn judge(look: &Look<'_>, key: Key, start: usize, end: usize) -> Verdict {
-    let Some(given) = given(look, start, end) else { return Verdict::Nothing };
+pub(super) fn judge(look: &Look<'_>, key: Key, start: usize, end: usize) -> Option<Range<usize>> {
+    let given = given(look, start, end)?;
     let run = match given.quote {
         Some(quote) => look.run(given.at, VALUE_BYTES_MAX, |byte| {
             byte != quote && byte != b'\\' && !byte.is_ascii_whitespace()
@@ -43,14 +45,8 @@ pub(super) fn judge(look: &Look<'_>, key: Key, start: usize, end: usize) -> Verd
         None => look.run(given.at, VALUE_BYTES_MAX, is_bare),
     };
     let value = run.text.trim_end_matches('.');
-    match () {
-        () if run.text.is_empty() => Verdict::Nothing,
-        () if run.open => Verdict::Open { from: given.at },
-        () if is_secret(key, &given, &run, value) => {
-            Verdict::Secret { from: given.at, to: given.at + value.len() }
-        }
-        () => Verdict::Nothing,
-    }
+    let is_secret = !run.text.is_empty() && is_secret(key, &given, look.byte(run.end), value);
+    is_secret.then_some(given.at..given.at + value.len())
 }
 
 /// Whether a text is a secret if it is the value of such a name, whole and in quotes.
@@ -83,9 +79,11 @@ fn given(look: &Look<'_>, start: usize, end: usize) -> Option<Given> {
         return None;
     }
     let value = look.run(sign.end, SPACES_MAX, is_space).end;
-    let quoted = opening_quote(look.bytes().get(value..)?);
+    look.may_begin(value);
+    let quoted = opening_quote(look, value);
     let at = value + quoted.map_or(0, |(length, _)| length);
-    (at - start <= NAME_BYTES_MAX && at < look.text.len()).then_some(Given {
+    look.may_begin(at);
+    (at - start <= NAME_BYTES_MAX).then_some(Given {
         at,
         quote: quoted.map(|(_, quote)| quote),
         tight: closed == name && value == name + sign.text.len(),
@@ -97,12 +95,8 @@ fn given(look: &Look<'_>, start: usize, end: usize) -> Option<Given> {
 fn name_end(look: &Look<'_>, end: usize) -> Option<usize> {
     let mut at = end;
     loop {
-        let rest = &look.bytes()[at..];
-        let joined = usize::from(matches!(rest.first(), Some(b'_' | b'-')));
-        let word = &rest[joined..];
-        let ending = NAME_ENDINGS.iter().find(|ending| {
-            word.get(..ending.len()).is_some_and(|word| word.eq_ignore_ascii_case(ending.as_bytes()))
-        });
+        let joined = usize::from(matches!(look.byte(at), Some(b'_' | b'-')));
+        let ending = NAME_ENDINGS.iter().find(|ending| look.has_word(at + joined, ending));
         match ending {
             Some(ending) if at - end < NAME_BYTES_MAX => at += joined + ending.len(),
             _ => break,
@@ -122,12 +116,11 @@ fn is_option(look: &Look<'_>, start: usize) -> bool {
 }
 
 /// The quote that a value begins with and how many bytes it takes: `"`, `\"`, `b'`.
-fn opening_quote(bytes: &[u8]) -> Option<(usize, u8)> {
-    let is_quote = |byte: u8| matches!(byte, b'"' | b'\'' | b'`');
-    match bytes {
-        [quote, ..] if is_quote(*quote) => Some((1, *quote)),
-        [b'\\' | b'b' | b'r' | b'f' | b'u', quote, ..] if is_quote(*quote) => Some((2, *quote)),
-        _ => None,
+fn opening_quote(look: &Look<'_>, at: usize) -> Option<(usize, u8)> {
+    let quote = |at| look.byte(at).filter(|byte| matches!(byte, b'"' | b'\'' | b'`'));
+    match look.byte(at)? {
+        b'\\' | b'b' | b'r' | b'f' | b'u' => quote(at + 1).map(|quote| (2, quote)),
+        _ => quote(at).map(|quote| (1, quote)),
     }
 }
 
@@ -158,15 +151,16 @@ fn is_bare(byte: u8) -> bool {
         )
 }
 
-fn is_secret(key: Key, given: &Given, run: &Run<'_>, value: &str) -> bool {
+/// `next` is what stands behind the value.
+fn is_secret(key: Key, given: &Given, next: Option<u8>, value: &str) -> bool {
     if is_placeholder(value) {
         return false;
     }
     if given.quote.is_some() {
         // What has spaces in it is said to somebody.
-        return !run.next.is_some_and(|byte| byte.is_ascii_whitespace()) && is_likely(key, value);
+        return !next.is_some_and(|byte| byte.is_ascii_whitespace()) && is_likely(key, value);
     }
-    match run.next {
+    match next {
         // A call, an index, a type with parameters.
         Some(b'(' | b'[' | b'{' | b'<') => false,
         // More code follows, so a variable is likelier than a value.

@@ -1,30 +1,35 @@
 //! A look at a text around a mark: what stands before it, and how far a run of characters goes.
+//!
+//! A text that comes in pieces may end in the middle of what is looked at. So every look at its end is noticed
+//! here, and a judgement that needed one is no judgement yet. Whoever judges need not think of it.
+
+use std::cell::Cell;
+use std::ops::Range;
 
 use super::shapes::is_word;
 
 /// What a mark turned out to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Nothing,
-    Secret {
-        from: usize,
-        to: usize,
-    },
-    /// What comes next decides; from here on the text is held.
+    Secret(Range<usize>),
+    /// What comes next decides. If it is a secret, then that does not begin before here.
     Open {
         from: usize,
     },
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Look<'a> {
     pub(super) text: &'a str,
     /// The text is not at its end.
-    pub(super) more: bool,
-    /// Nothing stands before the text.
-    pub(super) fresh: bool,
-    /// Where the last secret ended. What is in it is not looked at again, just as if it were not there.
-    pub(super) floor: usize,
+    more: bool,
+    /// Where known values ended, in order: what stands behind one begins a word.
+    ends: &'a [usize],
+    /// Somebody looked where the text is not known yet.
+    at_end: Cell<bool>,
+    /// Where the secret that is looked for may begin.
+    begins: Cell<usize>,
 }
 
 /// A run of characters of one sort.
@@ -32,46 +37,74 @@ pub(super) struct Look<'a> {
 pub(super) struct Run<'a> {
     pub(super) text: &'a str,
     pub(super) end: usize,
-    /// It may go on with what is still to come.
-    pub(super) open: bool,
-    /// The byte behind it.
-    pub(super) next: Option<u8>,
 }
 
+/// How far back a judgement looks from its mark.
+pub(super) const LOOK_BACK_BYTES: usize = 32;
 /// How far back an escape sequence that colours a terminal is looked for.
 const COLOUR_BYTES_MAX: usize = 12;
 
 impl<'a> Look<'a> {
-    pub(super) fn bytes(&self) -> &'a [u8] {
-        self.text.as_bytes()
+    pub(super) fn new(text: &'a str, more: bool, ends: &'a [usize]) -> Self {
+        Self { text, more, ends, at_end: Cell::new(false), begins: Cell::new(text.len()) }
+    }
+
+    /// A judgement, which is open if it looked at the end of a text that goes on.
+    pub(super) fn verdict(&self, judge: impl FnOnce(&Self) -> Option<Range<usize>>) -> Verdict {
+        self.at_end.set(false);
+        self.begins.set(self.text.len());
+        let secret = judge(self);
+        match secret {
+            _ if self.more && self.at_end.get() => Verdict::Open { from: self.begins.get() },
+            Some(secret) => Verdict::Secret(secret),
+            None => Verdict::Nothing,
+        }
+    }
+
+    /// From here on the text may be the secret, whatever comes. To be said before anything behind is looked at.
+    pub(super) fn may_begin(&self, at: usize) {
+        self.begins.set(at);
     }
 
     pub(super) fn byte(&self, at: usize) -> Option<u8> {
-        self.bytes().get(at).copied()
+        let byte = self.text.as_bytes().get(at).copied();
+        if byte.is_none() {
+            self.at_end.set(true);
+        }
+        byte
     }
 
     /// The run of such characters from here, at most `max` bytes of it. What ends a run is ASCII, or
     /// the run is, so it ends between characters.
     pub(super) fn run(&self, from: usize, max: usize, belongs: impl Fn(u8) -> bool) -> Run<'a> {
-        let rest = &self.bytes()[from..];
+        let rest = self.text.as_bytes().get(from..).unwrap_or_default();
         let within = &rest[..rest.len().min(max)];
         let length = within.iter().position(|byte| !belongs(*byte)).unwrap_or(within.len());
+        if length < max && length == rest.len() {
+            self.at_end.set(true);
+        }
         let end = self.text.floor_char_boundary(from + length);
-        let open = self.more && from + length == self.text.len() && length < max;
-        Run { text: &self.text[from..end], end, open, next: self.byte(end) }
+        Run { text: self.text.get(from..end).unwrap_or_default(), end }
+    }
+
+    /// Whether these words stand here, in any case of letters.
+    pub(super) fn has_word(&self, at: usize, word: &str) -> bool {
+        word.bytes().enumerate().all(|(index, wanted)| {
+            self.byte(at + index).is_some_and(|byte| byte.eq_ignore_ascii_case(&wanted))
+        })
     }
 
     /// Whether a word begins here: no letter, digit or underscore stands before, or it belongs to
     /// something that only looks like one.
     pub(super) fn begins_word(&self, at: usize) -> bool {
         let before = self.before(at);
-        let Some(last) = before.last() else { return at > 0 || self.fresh };
-        !is_word(*last) || ends_escape(before)
+        let Some(last) = before.last() else { return true };
+        !is_word(*last) || ends_escape(before) || self.ends.binary_search(&at).is_ok()
     }
 
     /// What may be looked back at from here.
     pub(super) fn before(&self, at: usize) -> &'a [u8] {
-        &self.bytes()[self.floor.min(at)..at]
+        &self.text.as_bytes()[at.saturating_sub(LOOK_BACK_BYTES)..at]
     }
 }
 

@@ -1,7 +1,9 @@
 //! The shapes of secrets that carry their mark themselves.
 
+use std::ops::Range;
+
 use super::keyed::{is_password, is_placeholder};
-use super::look::{Look, Verdict};
+use super::look::Look;
 
 /// The longest run that is one secret: a cloud's session tokens have more than a thousand characters.
 pub(super) const VALUE_BYTES_MAX: usize = 4096;
@@ -14,6 +16,8 @@ const JWT_PART_BYTES_MAX: usize = 2048;
 const USER_BYTES_MAX: usize = 64;
 /// What is left of a token that a title or a listing cut short, from where it is still worth hiding.
 const CUT_BYTES_MIN: usize = 4;
+/// What stands where such a token is cut: an ellipsis.
+const CUT: char = '…';
 
 /// A token that begins with a mark of its own.
 #[derive(Debug)]
@@ -79,155 +83,133 @@ impl Shape {
     }
 
     /// `spelled` is whether the mark is written exactly as it must be: they are found in any case.
-    pub(super) fn judge(&self, look: &Look<'_>, spelled: bool, start: usize, end: usize) -> Verdict {
+    pub(super) fn judge(
+        &self,
+        look: &Look<'_>,
+        spelled: bool,
+        start: usize,
+        end: usize,
+    ) -> Option<Range<usize>> {
         let dashed = !self.after_dash && look.before(start).ends_with(b"-");
         if !spelled || dashed || !(self.inside || look.begins_word(start)) {
-            return Verdict::Nothing;
+            return None;
         }
+        look.may_begin(start);
         let run = look.run(end, VALUE_BYTES_MAX, self.belongs);
-        if run.open {
-            return Verdict::Open { from: start };
-        }
-        let is_cut = look.text[run.end..].starts_with('…');
+        let is_cut = look.byte(run.end).is_some() && look.text[run.end..].starts_with(CUT);
         let enough = if is_cut {
             run.text.len() >= CUT_BYTES_MIN && (has_digit(run.text) || has_upper(run.text))
         } else {
             run.text.len() >= self.bytes_min && (self.proof)(run.text)
         };
-        if enough { Verdict::Secret { from: end, to: run.end } } else { Verdict::Nothing }
+        enough.then_some(end..run.end)
     }
 }
 
 /// `Bearer` and a token.
-pub(super) fn bearer(look: &Look<'_>, end: usize) -> Verdict {
+pub(super) fn bearer(look: &Look<'_>, end: usize) -> Option<Range<usize>> {
     let spaces = look.run(end, 4, |byte| byte == b' ');
     if spaces.text.is_empty() {
-        return Verdict::Nothing;
+        return None;
     }
+    look.may_begin(spaces.end);
     let run = look.run(spaces.end, VALUE_BYTES_MAX, is_bearer);
     let token = run.text.trim_end_matches('.');
-    match () {
-        () if run.text.is_empty() => Verdict::Nothing,
-        () if run.open => Verdict::Open { from: spaces.end },
-        () if token.len() >= 8 && is_mixed(token) && has_digit(token)
-            || token.len() >= 24 && is_mixed(token) =>
-        {
-            Verdict::Secret { from: spaces.end, to: spaces.end + token.len() }
-        }
-        () => Verdict::Nothing,
-    }
+    let enough =
+        token.len() >= 8 && is_mixed(token) && has_digit(token) || token.len() >= 24 && is_mixed(token);
+    enough.then_some(spaces.end..spaces.end + token.len())
 }
 
 /// `Authorization: Basic` and a name with its password, in base64.
-pub(super) fn basic(look: &Look<'_>, end: usize) -> Verdict {
+pub(super) fn basic(look: &Look<'_>, end: usize) -> Option<Range<usize>> {
     let spaces = look.run(end, 4, |byte| byte == b' ');
-    let run = look.run(spaces.end, VALUE_BYTES_MAX, is_base64);
-    match () {
-        () if spaces.text.is_empty() || run.text.is_empty() => Verdict::Nothing,
-        () if run.open => Verdict::Open { from: spaces.end },
-        () if run.text.len() >= 8 => Verdict::Secret { from: spaces.end, to: run.end },
-        () => Verdict::Nothing,
+    if spaces.text.is_empty() {
+        return None;
     }
+    look.may_begin(spaces.end);
+    let run = look.run(spaces.end, VALUE_BYTES_MAX, is_base64);
+    (run.text.len() >= 8).then_some(spaces.end..run.end)
 }
 
 /// An address with a name and a password before its host.
-pub(super) fn address(look: &Look<'_>, end: usize) -> Verdict {
+pub(super) fn address(look: &Look<'_>, end: usize) -> Option<Range<usize>> {
     let user = look.run(end, USER_BYTES_MAX, |byte| is_userinfo(byte) && byte != b':');
-    if user.next != Some(b':') {
-        return Verdict::Nothing;
+    if look.byte(user.end) != Some(b':') {
+        return None;
     }
+    look.may_begin(user.end + 1);
     let password = look.run(user.end + 1, VALUE_BYTES_MAX, is_userinfo);
-    match () {
-        () if password.text.is_empty() => Verdict::Nothing,
-        () if password.open => Verdict::Open { from: user.end + 1 },
-        () if password.next == Some(b'@') && !is_placeholder(password.text) => {
-            Verdict::Secret { from: user.end + 1, to: password.end }
-        }
-        () => Verdict::Nothing,
-    }
+    let is_secret =
+        !password.text.is_empty() && look.byte(password.end) == Some(b'@') && !is_placeholder(password.text);
+    is_secret.then_some(user.end + 1..password.end)
 }
 
 /// `curl -u name:password`: the password, in the same word as the option or the next.
-pub(super) fn user_option(look: &Look<'_>, start: usize, end: usize) -> Verdict {
+pub(super) fn user_option(look: &Look<'_>, start: usize, end: usize) -> Option<Range<usize>> {
     let is_long = look.text[start..end].starts_with("--");
     let gap = look.run(end, 4, |byte| matches!(byte, b' ' | b'=' | b'"' | b'\''));
     if is_long && gap.text.is_empty() {
-        return Verdict::Nothing;
+        return None;
     }
     let user = look.run(gap.end, USER_BYTES_MAX, |byte| is_userinfo(byte) && byte != b':');
-    if user.text.is_empty() || user.next != Some(b':') {
-        return Verdict::Nothing;
+    if user.text.is_empty() || look.byte(user.end) != Some(b':') {
+        return None;
     }
+    look.may_begin(user.end + 1);
     let password = look.run(user.end + 1, VALUE_BYTES_MAX, |byte| {
         is_userinfo(byte) || matches!(byte, b'/' | b'@' | b'#' | b'?')
     });
-    match () {
-        () if password.text.is_empty() => Verdict::Nothing,
-        () if password.open => Verdict::Open { from: user.end + 1 },
-        () if is_password(password.text) && !password.text.starts_with("//") => {
-            Verdict::Secret { from: user.end + 1, to: password.end }
-        }
-        () => Verdict::Nothing,
-    }
+    let is_secret = is_password(password.text) && !password.text.starts_with("//");
+    is_secret.then_some(user.end + 1..password.end)
 }
 
 /// Three parts with dots between, the first two of which are JSON in base64.
-pub(super) fn jwt(look: &Look<'_>, start: usize, end: usize) -> Verdict {
+pub(super) fn jwt(look: &Look<'_>, start: usize, end: usize) -> Option<Range<usize>> {
     if &look.text[start..end] != "eyJ" || !look.begins_word(start) {
-        return Verdict::Nothing;
+        return None;
     }
+    look.may_begin(start);
     let header = look.run(end, JWT_PART_BYTES_MAX, is_url_safe);
-    if header.open {
-        return Verdict::Open { from: start };
-    }
-    if header.next != Some(b'.') || header.text.len() < 8 {
-        return Verdict::Nothing;
+    if look.byte(header.end) != Some(b'.') || header.text.len() < 8 {
+        return None;
     }
     let payload = look.run(header.end + 1, VALUE_BYTES_MAX, is_url_safe);
-    if payload.open {
-        return Verdict::Open { from: start };
-    }
     if !payload.text.starts_with("eyJ") || payload.text.len() < 8 {
-        return Verdict::Nothing;
+        return None;
     }
-    if payload.next != Some(b'.') {
-        return Verdict::Secret { from: end, to: payload.end };
+    if look.byte(payload.end) != Some(b'.') {
+        return Some(end..payload.end);
     }
     let signature = look.run(payload.end + 1, VALUE_BYTES_MAX, is_url_safe);
-    if signature.open {
-        return Verdict::Open { from: start };
-    }
     let to = if signature.text.is_empty() { payload.end } else { signature.end };
-    Verdict::Secret { from: end, to }
+    Some(end..to)
 }
 
 /// What stands between the first and the last line of a private key.
-pub(super) fn private_key(look: &Look<'_>, end: usize) -> Verdict {
+pub(super) fn private_key(look: &Look<'_>, end: usize) -> Option<Range<usize>> {
     let title = look.run(end, 40, |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b' ');
     let dashes = look.run(title.end, 5, |byte| byte == b'-');
     if !title.text.ends_with("PRIVATE KEY") && !title.text.ends_with("PRIVATE KEY BLOCK")
         || dashes.text.len() < 5
     {
-        return Verdict::Nothing;
+        return None;
     }
-    let gap = gap(look.text, dashes.end);
+    let gap = gap(look, dashes.end);
+    look.may_begin(gap);
     let block = look.run(gap, KEY_BLOCK_BYTES_MAX, is_key_block);
-    if block.open && !block.text.is_empty() {
-        return Verdict::Open { from: gap };
-    }
     let body = without_gap(block.text);
     let letters = body.bytes().filter(|byte| is_base64(*byte)).count();
-    if letters < 32 { Verdict::Nothing } else { Verdict::Secret { from: gap, to: gap + body.len() } }
+    (letters >= 32).then_some(gap..gap + body.len())
 }
 
 /// Where the spaces and line ends end, also those that are spelled out.
-fn gap(text: &str, from: usize) -> usize {
+fn gap(look: &Look<'_>, from: usize) -> usize {
     let mut at = from;
     while at - from < GAP_BYTES_MAX {
-        let rest = &text.as_bytes()[at..];
-        at += match rest {
-            [byte, ..] if byte.is_ascii_whitespace() => 1,
-            [b'\\', b'n' | b'r', ..] => 2,
+        look.may_begin(at);
+        at += match look.byte(at) {
+            Some(byte) if byte.is_ascii_whitespace() => 1,
+            Some(b'\\') if matches!(look.byte(at + 1), Some(b'n' | b'r')) => 2,
             _ => break,
         };
     }

@@ -1,14 +1,20 @@
 //! What is a secret, what only looks like one, and that pieces make no difference.
 
-use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use std::sync::LazyLock;
 
 use super::*;
 
+mod encoded;
 mod kinds;
+mod pieces;
 
-fn secrets() -> Secrets {
-    Secrets::new(["Zq7-known-Value".into(), "sk-mine 00 with spaces".into()]).unwrap()
+const KNOWN: &str = "Zq7-known-Value";
+
+static SECRETS: LazyLock<Secrets> =
+    LazyLock::new(|| Secrets::new([KNOWN.into(), "sk-mine 00 with spaces".into()]).unwrap());
+
+fn secrets() -> &'static Secrets {
+    &SECRETS
 }
 
 fn redacted(text: &str) -> String {
@@ -60,6 +66,11 @@ fn a_secret_is_taken_out_and_its_kind_stays() {
         ("%3Dghp_4fGh7Jk2Lm9Np3Qr5St8", "%3Dghp_[REDACTED]"),
         ("\x1b[01;31mghp_4fGh7Jk2Lm9Np3Qr5St8\x1b[m", "\x1b[01;31mghp_[REDACTED]\x1b[m"),
         ("a title with sk-4fGh7J…", "a title with sk-[REDACTED]…"),
+        ("Zq7-known-ValueZq7-known-Value", "[REDACTED][REDACTED]"),
+        ("Zq7-known-Valueghp_4fGh7Jk2Lm9Np3Qr5St8", "[REDACTED]ghp_[REDACTED]"),
+        // Of several secrets that overlap nothing is left.
+        ("https://ghp_4fGh7Jk2Lm9Np3Qr5St8:s3cr3t@host", "https://ghp_[REDACTED]:[REDACTED]@host"),
+        ("password=x1-sk-mine 00 with spaces", "password=[REDACTED]"),
     ] {
         let text: &str = text;
         assert_eq!(redacted(text), expected, "{text}");
@@ -145,7 +156,9 @@ fn fewer_than_one_line_of_a_hundred_is_taken_for_a_secret_in_this_project() {
                 folders.push(path);
                 continue;
             }
-            if path.ends_with("redact/tests.rs") {
+            if path.ends_with("redact/tests.rs")
+                || path.parent().is_some_and(|folder| folder.ends_with("redact/tests"))
+            {
                 continue;
             }
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
@@ -190,155 +203,11 @@ fn json_stays_json_and_strings_are_judged_as_what_they_mean() {
 }
 
 #[test]
-fn only_what_may_become_a_secret_is_held() {
-    let held = |text: &str| secrets().unfinished(text);
-    for text in [
-        "",
-        "words",
-        "This is a sentence that ends in tokens",
-        "the password",
-        "password =",
-        "let x = a",
-        "https://exam",
-        "ghp",
-        "gh",
-        "class=\"sk-fading-circle\"",
-        "Bearer ",
-        "token = next_token(",
-    ] {
-        assert_eq!(held(text), 0, "{text}");
-    }
-    for (text, bytes) in [
-        ("here: sk-", 3),
-        ("sk-abc", 6),
-        ("password=hun", 3),
-        ("ghp_0", 5),
-        ("://me:pw", 2),
-        ("Bearer x", 1),
-        ("a Z", 1),
-        ("the Zq7-kno", 7),
-        ("aZq7-", 4),
-        ("aZq7", 0),
-        ("eyJh", 4),
-        ("-----BEGIN PRIVATE KEY-----\nMII", 3),
-    ] {
-        assert_eq!(held(text), bytes, "{text}");
-    }
-}
-
-/// Everything as it is let out when it comes in these pieces, and the most that was held.
-fn in_pieces(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
-    let (mut out, mut most) = (String::new(), 0);
-    let (mut buffer, mut from) = ("\n".to_owned(), 1);
-    for (index, piece) in pieces.iter().enumerate() {
-        buffer.push_str(piece);
-        let cleaned = secrets.clean(&buffer, from, index + 1 < pieces.len());
-        let mut end = buffer.len() - cleaned.held;
-        most = most.max(cleaned.held);
-        if let Some(clean) = cleaned.text {
-            buffer.replace_range(from..end, &clean);
-            end = from + clean.len();
-        }
-        out.push_str(&buffer[from..end]);
-        let kept = buffer.ceil_char_boundary(end.saturating_sub(engine::CONTEXT_BYTES));
-        buffer.drain(..kept);
-        from = end - kept;
-    }
-    (out, most)
-}
-
-fn fragment() -> impl Strategy<Value = String> {
-    let planted = [
-        "sk-4fGh7Jk2Lm9Np3Qr",
-        "ghp_4fGh7Jk2Lm9Np3Qr5St8",
-        "AKIAIOSFODNN7EXAMPLE",
-        "password=hunter2",
-        "\"api_key\": \"ab12cd34ef\"",
-        "--token ab12cd34ef ",
-        "Bearer abc123def456",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0",
-        "xoxb-123456789012-abc",
-        "postgres://me:s3cr3t@db",
-        "Zq7-known-Value",
-        "sk-mine 00 with spaces",
-        "sk-mine 00",
-        "Zq7-kn",
-        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n-----END PRIVATE KEY-----",
-        "sk-4fGh…",
-        "token = next_token()",
-        "sk-fading-circle",
-        "https://a.b:80/c",
-        "secret",
-        "token: ",
-        "\\n",
-        "%3D",
-        "\x1b[31m",
-        "ä€😀",
-        " ",
-        "\n",
-        "\"",
-        "=",
-        "-",
-        "_",
-        "a",
-        "@",
-        ":",
-    ];
-    prop_oneof![
-        3 => prop::sample::select(planted.to_vec()).prop_map(str::to_owned),
-        1 => "[a-zA-Z0-9 .,:=_@/'-]{0,12}",
-    ]
-}
-
-proptest! {
-    // The seed is fixed because the property does not hold for one text in some ten thousands: where a known
-    // value and a signed token follow each other behind `token: '`, pieces take out a little more than the whole.
-    #![proptest_config(ProptestConfig { cases: 512, rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
-
-    #[test]
-    fn pieces_of_any_size_give_what_the_whole_gives(
-        fragments in prop::collection::vec(fragment(), 0..14),
-        sizes in prop::collection::vec(1_usize..9, 1..40),
-    ) {
-        let text = fragments.concat();
-        let mut pieces = Vec::new();
-        let mut rest = text.as_str();
-        for size in sizes.iter().cycle() {
-            if rest.is_empty() {
-                break;
-            }
-            let (piece, after) = rest.split_at(rest.ceil_char_boundary(*size));
-            pieces.push(piece);
-            rest = after;
-        }
-        let secrets = secrets();
-        let whole = secrets.redact(&text).unwrap_or_else(|| text.clone());
-        let (joined, _) = in_pieces(&secrets, &pieces);
-        prop_assert_eq!(&joined, &whole);
-    }
-}
-
-#[test]
 fn a_value_may_end_with_a_character_of_several_bytes() {
     for value in ["Vt:ä€😀", "Ä", "T😀", "Tä1€"] {
         for text in [format!("password: {value}"), format!("token: {value}"), format!("curl -u a:{value} x")]
         {
             redacted(&text);
         }
-    }
-}
-
-#[test]
-fn what_is_held_is_bounded_whatever_comes() {
-    let secrets = secrets();
-    for beginning in
-        ["sk-", "password='", "Bearer ", "eyJ", "postgres://a:", "-----BEGIN PRIVATE KEY-----\n", "ghp_"]
-    {
-        let text = format!("{beginning}{}", "a1B2".repeat(20_000));
-        let pieces: Vec<_> =
-            (0..text.len()).step_by(501).map(|at| &text[at..text.len().min(at + 501)]).collect();
-        let (joined, most) = in_pieces(&secrets, &pieces);
-        assert!(most <= (16 << 10), "{beginning}: {most}");
-        assert_eq!(joined, redacted(&text));
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use engine::Cleaned;
+use engine::StreamRedactor;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use wire::upstream::journal::{Replay, Step};
 
@@ -14,12 +14,20 @@ const LINE_BYTES_MAX: usize = 1 << 10;
 struct Open;
 
 impl Redactor for Open {
-    fn clean(&self, _text: &str, _from: usize, _more: bool) -> Cleaned {
-        Cleaned { text: None, held: 0 }
+    fn redact(&self, _text: &str) -> Option<String> {
+        None
     }
 
     fn redact_json(&self, _json: &str) -> Option<String> {
         None
+    }
+
+    fn is_in_base64(&self, _data: &str) -> bool {
+        false
+    }
+
+    fn stream(&self) -> Box<dyn StreamRedactor> {
+        unreachable!("a journal has no text in pieces")
     }
 }
 

@@ -1,4 +1,4 @@
-use engine::{Cleaned, Redactor};
+use engine::{Redactor, StreamRedactor};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,13 +9,20 @@ use super::*;
 struct OneSecret;
 
 impl Redactor for OneSecret {
-    fn clean(&self, text: &str, from: usize, _more: bool) -> Cleaned {
-        let clean = text.contains("hush").then(|| text[from..].replace("hush", "[redacted]"));
-        Cleaned { text: clean, held: 0 }
+    fn redact(&self, text: &str) -> Option<String> {
+        text.contains("hush").then(|| text.replace("hush", "[redacted]"))
     }
 
     fn redact_json(&self, json: &str) -> Option<String> {
         self.redact(json)
+    }
+
+    fn is_in_base64(&self, _data: &str) -> bool {
+        false
+    }
+
+    fn stream(&self) -> Box<dyn StreamRedactor> {
+        unreachable!("a journal has no text in pieces")
     }
 }
 

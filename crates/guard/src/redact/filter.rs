@@ -1,0 +1,87 @@
+//! Passes over text in which no form of a known value can begin, so that nearly none is read byte by byte.
+//!
+//! A form has at least eight bytes, so of its first seven at least one run of four begins at a multiple of four
+//! from wherever the text is looked at. Only there it is compared, by a hash, with all such runs of all forms.
+
+use super::forms::Form;
+use super::known::BYTES_MIN;
+use super::views::Kind;
+
+/// So far apart the text is looked at.
+const STRIDE: usize = 4;
+const HASH_BITS: u32 = 13;
+/// What all escapes begin with.
+const ESCAPES: [u8; 4] = [b'%', b'\\', b'\n', b'\r'];
+
+pub(super) struct Filter {
+    /// For each hash of four bytes whether they stand near the beginning of a form.
+    runs: Box<[bool; 1 << HASH_BITS]>,
+    /// For each two bytes whether a form or an escape begins with them.
+    pairs: Box<[bool; 1 << 16]>,
+}
+
+impl Filter {
+    pub(super) fn new(forms: &[Form]) -> Self {
+        let mut runs = Box::new([false; 1 << HASH_BITS]);
+        let mut pairs = Box::new([false; 1 << 16]);
+        for form in forms {
+            form.text.windows(STRIDE).take(STRIDE).for_each(|run| runs[hash(run)] = true);
+            form.text.windows(2).take(1).for_each(|pair| pairs[pair_index(pair)] = true);
+            for first in form.text.iter().take(1) {
+                ESCAPES.into_iter().for_each(|escape| pairs[pair_index(&[*first, escape])] = true);
+            }
+        }
+        for first in 0..=u8::MAX {
+            // Line ends are left out only where a form has begun.
+            if matches!(Kind::of(first), Some(Kind::Percent | Kind::Json)) {
+                (0..=u8::MAX).for_each(|second| pairs[pair_index(&[first, second])] = true);
+            }
+        }
+        Self { runs, pairs }
+    }
+
+    /// Where a form or an escape may begin, from here on. `escape` is where the next escape is, if it was looked
+    /// for already.
+    pub(super) fn skip(&self, bytes: &[u8], from: usize, escape: &mut Option<usize>) -> usize {
+        let mut from = from;
+        loop {
+            let rest = bytes.get(from..).unwrap_or_default();
+            let escape = match escape {
+                Some(escape) if *escape >= from => *escape,
+                _ => *escape.insert(from + next_escape(rest)),
+            };
+            // What stands before an escape may be the beginning of the same form.
+            let plain = escape - from;
+            let looked = rest[..plain].chunks_exact(STRIDE).position(|run| self.runs[hash(run)]);
+            let begins = looked.map(|index| (index * STRIDE).saturating_sub(STRIDE - 1));
+            let begins = begins.unwrap_or(plain).min(plain.saturating_sub(BYTES_MIN - 1));
+            let pair =
+                rest[begins..].windows(2).take(BYTES_MIN).position(|pair| self.pairs[pair_index(pair)]);
+            if let Some(pair) = pair {
+                return from + begins + pair;
+            }
+            // Of what the last byte begins nothing is known yet.
+            let passed = begins + rest.len().saturating_sub(begins + 1).min(BYTES_MIN);
+            from += passed;
+            if passed + 1 >= rest.len() {
+                return from;
+            }
+        }
+    }
+}
+
+/// How many bytes stand before the next escape, or before the end.
+fn next_escape(text: &[u8]) -> usize {
+    let before = memchr::memchr3(ESCAPES[0], ESCAPES[1], ESCAPES[2], text).unwrap_or(text.len());
+    memchr::memchr(ESCAPES[3], &text[..before]).unwrap_or(before)
+}
+
+fn pair_index(pair: &[u8]) -> usize {
+    usize::from(u16::from_be_bytes([pair[0], pair[1]]))
+}
+
+/// Four bytes, spread evenly.
+fn hash(run: &[u8]) -> usize {
+    let number = u32::from_le_bytes([run[0], run[1], run[2], run[3]]);
+    (number.wrapping_mul(0x9E37_79B1) >> (u32::BITS - HASH_BITS)) as usize
+}
