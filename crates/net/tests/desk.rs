@@ -453,7 +453,7 @@ async fn an_agents_command_leaves_the_fence_only_if_that_very_command_is_allowed
         for (title, answer) in [
             ("touch a", "reject_once"),
             ("touch a", "allow_always"),
-            ("touch a", "reject_once"),
+            ("X=1 touch a", "reject_once"),
             ("touch b", "reject_once"),
         ] {
             let ask = client.next_ask().await;

@@ -28,6 +28,8 @@ use crate::{paths, running, terminal};
 const PLAN: &str = "restore-plan.json";
 /// What is staged has the name of its place and this.
 const STAGED: &str = "restoring";
+/// Restores of one second, each with a folder of its own for what was there before.
+const SAME_SECOND_MAX: u32 = 100;
 
 /// What is left to do, in this order. Each step is done, or was done before.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -66,13 +68,17 @@ fn restore(options: &RestoreOptions) -> Result<ExitCode, Trouble> {
     refuse_running(&places, options.into.is_none())?;
     let mut plan = replaced(&places, &report, options)?;
     private(&places.state).map_err(|error| failed(error.to_string()))?;
-    stage(&places, options, &mut plan).map_err(failed)?;
+    stage(&places, options, &mut plan).map_err(|reason| {
+        remove_staged(&places, &plan);
+        failed(reason)
+    })?;
     let written = write_plan(&places.state, &plan).and_then(|()| finish(&places.state));
     let set_aside = plan.set_aside;
     written.map_err(|error| {
-        Trouble::failed("the backup is not restored yet")
-            .because(error)
-            .fix("mend the cause; the next ropewalk command goes on with it")
+        Trouble::failed("the backup is not restored yet").because(error).fix(match options.into {
+            None => "fix the cause, then run any ropewalk command: it finishes the restore",
+            Some(_) => "fix the cause, then run the same restore command again",
+        })
     })?;
     if options.json {
         let into = places.state.display().to_string();
@@ -128,7 +134,15 @@ fn replaced(places: &Places, report: &BackupReport, options: &RestoreOptions) ->
             .fix("--force moves it aside first; --into DIR restores elsewhere"));
     }
     let now = timestamp::compact(SystemClock.now());
-    plan.set_aside = Some(places.state.join(format!("before-restore-{now}")));
+    // What was set aside in the same second stays what it is.
+    let named = |number: u32| match number {
+        0 => places.state.join(format!("before-restore-{now}")),
+        _ => places.state.join(format!("before-restore-{now}-{number}")),
+    };
+    let free = |folder: &PathBuf| folder.symlink_metadata().is_err();
+    plan.set_aside = Some((0..SAME_SECOND_MAX).map(named).find(free).ok_or_else(|| {
+        Trouble::failed("nothing was restored").because("too many restores in one second").fix("try again")
+    })?);
     Ok(plan)
 }
 
@@ -167,6 +181,16 @@ fn stage(places: &Places, options: &RestoreOptions, plan: &mut Plan) -> Result<(
     Ok(())
 }
 
+/// Takes away what a restore that cannot go on has written so far.
+fn remove_staged(places: &Places, plan: &Plan) {
+    let database = staged(&places.database());
+    for path in plan.placed.iter().map(|(staged, _)| staged).chain([&database]) {
+        // What was not written is not there.
+        drop(fs::remove_file(path));
+    }
+    drop(fs::remove_dir_all(staged(&places.state.join("audit"))));
+}
+
 fn staged(place: &Path) -> PathBuf {
     let mut name = place.file_name().unwrap_or_default().to_owned();
     name.push(".");
@@ -203,7 +227,7 @@ pub fn finish_interrupted(state: &Path) -> Result<(), Trouble> {
         Err(error) => Err(Trouble::failed("a restore was interrupted and cannot be finished")
             .because(error)
             .fix(format!(
-                "mend the cause and try again; {} says what is left to do",
+                "fix the cause and try again; {} lists what is left to do",
                 state.join(PLAN).display()
             ))),
     }

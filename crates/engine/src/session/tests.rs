@@ -2,6 +2,7 @@
 
 mod asks;
 mod foreign;
+mod outside;
 mod questions;
 mod turns;
 

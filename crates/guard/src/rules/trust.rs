@@ -22,7 +22,7 @@ const FILE: &str = "trusted_servers.toml";
 const HEADER: &str = "\
 # What you have allowed for good, one digest for each. `server`: programs that projects name
 # (`ropewalk mcp trust --list`, `ropewalk mcp untrust NAME`). `command`: what may run in the editor's terminal,
-# outside the sandbox, or never may (`ropewalk permissions list`, `ropewalk permissions remove DIGEST`).
+# outside the sandbox, or never may (`ropewalk permissions list`, `ropewalk permissions remove editor-terminal:DIGEST`).
 
 ";
 

@@ -67,7 +67,7 @@ fn not_found() -> Wrong {
 
 fn is_kept(of: &str) -> Wrong {
     let message = format!(
-        "this is kept as it was before its machine's state was put back, and no machine has it; go on in session {of}"
+        "this is a read-only copy from before the machine's state was put back; continue in session {of}"
     );
     wrong("kept", message)
 }

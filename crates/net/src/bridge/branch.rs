@@ -27,7 +27,8 @@ const ONE: Page = Page { count_max: 1, bytes_max: 1, outline: false };
 /// What one tunnel remembers of it, from connection to connection.
 #[derive(Debug, Default)]
 pub(super) struct Branching {
-    asked: u32,
+    /// What the hub refused does not count.
+    made: u32,
     /// It was asked for, and the session was not told of it.
     is_open: bool,
 }
@@ -44,20 +45,23 @@ pub(super) async fn agree(
     let handle = handles.borrow_and_update().clone();
     let store_fails = |error: StoreError| Trouble::Unreadable { reason: error.to_string() };
     if first.branches && is_other(shared, &handle, &first, &source).await.map_err(store_fails)? {
-        if branching.asked >= BRANCHES_MAX {
+        if branching.made >= BRANCHES_MAX {
             return Err(Trouble::Diverged);
         }
-        branching.asked += 1;
         branching.is_open = true;
         let branch = Up::Branch(Branch { source: source.clone() });
         let frame = serde_json::to_vec(&branch).map_err(Trouble::malformed)?;
         // A pipe that is closed says why.
         drop(out.send(Outgoing::Frame(frame)).await);
         first = ready(shared, incoming).await?;
+        branching.made += 1;
     }
-    if let Some(before) = first.before.as_ref().filter(|_| branching.is_open && first.events == 0) {
-        branching.is_open = false;
-        tell(shared, handles, before).await;
+    if let Some(before) = first.before.as_ref().filter(|_| first.events == 0) {
+        // A process that was killed in between left a session that was not told.
+        let is_behind = handle.read(Seq::START).head() <= Seq(before.events);
+        if branching.is_open || is_behind {
+            branching.is_open = !tell(shared, handles, before).await;
+        }
     }
     Ok((first, source))
 }
@@ -114,9 +118,9 @@ pub(super) fn facts(session: &SessionId, event: &Event) -> Option<String> {
     Some(format!("{session} {} {} {turn} {}", event.seq, event.at.0, record::kind(&event.body)))
 }
 
-/// Says it where everybody who watches sees it, and where the log goes on.
-async fn tell(shared: &Arc<Shared>, handles: &mut watch::Receiver<SessionHandle>, before: &Before) {
-    let Ok(kept) = SessionId::parse(&before.session) else { return };
+/// Says it where everybody who watches sees it, and where the log goes on. Says whether the session took it.
+async fn tell(shared: &Arc<Shared>, handles: &mut watch::Receiver<SessionHandle>, before: &Before) -> bool {
+    let Ok(kept) = SessionId::parse(&before.session) else { return false };
     let session = handles.borrow().id().clone();
     if handles.borrow().is_closed() {
         // It left memory; whoever brings it back gives it to this tunnel.
@@ -129,7 +133,8 @@ async fn tell(shared: &Arc<Shared>, handles: &mut watch::Receiver<SessionHandle>
     );
     shared.tell(&format!("[ferret] bridge: {notice} session={session}"));
     let told = handle.send(Input::PutBack { seen: Seq(before.events), notice: notice.into() }).await;
-    if let Err(error) = told {
+    if let Err(error) = &told {
         tracing::warn!(%session, %error, "a session was not told that its machine's state was put back");
     }
+    told.is_ok()
 }

@@ -31,7 +31,7 @@ pub enum Trouble {
     Unsealable,
     #[error("bridge: the receiver says what is not understood: {what}")]
     Malformed { what: String },
-    #[error("bridge: the mirror is of another log, again and again")]
+    #[error("bridge: the hub's copy of this session keeps differing from the log on this machine")]
     Diverged,
     #[error("bridge: the session cannot be read: {reason}")]
     Unreadable { reason: String },

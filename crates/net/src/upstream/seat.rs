@@ -291,8 +291,9 @@ impl Seat {
         }
     }
 
+    /// Words of our own: they are said however much the agent has said.
     async fn notice(&self, level: NoticeLevel, text: String) {
-        self.emit(Body::Notice { level, text: text.into() }).await;
+        self.write_down(Body::Notice { level, text: text.into() }.into()).await;
     }
 
     /// Counts what the agent says. Says whether it is still to be written down.
@@ -324,9 +325,12 @@ impl Seat {
     /// Into the running turn, or beside it.
     async fn emit(&self, body: Body) {
         let said = Said::from(body);
-        if !self.may_say(&said).await {
-            return;
+        if self.may_say(&said).await {
+            self.write_down(said).await;
         }
+    }
+
+    async fn write_down(&self, said: Said) {
         // A session that is gone needs to be told nothing.
         match self.running() {
             Some(turn) => turn.emit(said).await.ok(),

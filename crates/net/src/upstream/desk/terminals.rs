@@ -114,9 +114,13 @@ pub(super) async fn create(
     let place = desk.terminals.promise()?;
     let only_looks = desk.assess(&wish).await?.risk == Risk::Low;
     let new = if only_looks { only_looking(new) } else { new };
-    let editor = editor(desk, turn).map(|editor| (editor, at_editor(desk, &new)));
+    let editor = editor(desk, turn).map(|editor| (editor, at_editor(spot.real(), &new)));
     let leaves = editor.as_ref().filter(|_| desk.mode() != Mode::Off);
     wish.outside = leaves.map(|(_, new)| guard::outside_digest(new));
+    if wish.outside.is_some() {
+        // With its variables: all of what would leave the sandbox.
+        wish.title.clone_from(&line);
+    }
     desk.permit(turn, wish).await?;
     if let Some((editor, new)) = editor
         && let Some(lent) = lend(turn, editor, new).await?
@@ -152,12 +156,10 @@ fn only_looking(mut new: NewTerminal) -> NewTerminal {
     new
 }
 
-/// The command as the editor is told it.
-fn at_editor(desk: &Shared, new: &NewTerminal) -> NewTerminal {
-    // Joined with nothing, a path would end with a slash.
-    let cwd =
-        if new.cwd.as_os_str().is_empty() { desk.spec.cwd.clone() } else { desk.spec.cwd.join(&new.cwd) };
-    NewTerminal { cwd, output_bytes_max: new.output_bytes_max.min(OUTPUT_BYTES_MAX), ..new.clone() }
+/// The command as the editor is told it, in the folder that was looked at: a link there may lead elsewhere later.
+fn at_editor(cwd: &Path, new: &NewTerminal) -> NewTerminal {
+    let output_bytes_max = new.output_bytes_max.min(OUTPUT_BYTES_MAX);
+    NewTerminal { cwd: cwd.to_owned(), output_bytes_max, ..new.clone() }
 }
 
 /// A terminal of the editor. `None`: it is away, and was not asked.

@@ -45,6 +45,12 @@ impl Seat {
 
     async fn take_turn(self: &Arc<Self>, input: TurnInput, context: TurnContext) -> Result<Stop, TurnError> {
         self.must_be_here(&context)?;
+        {
+            // What brings the session back counts for this turn.
+            let mut state = self.state();
+            state.budget = Budget::new(self.shared.config.output);
+            state.overrun = None;
+        }
         let joined = tokio::select! {
             biased;
             () = context.cancel.cancelled() => return Ok(Stop::Cancelled),
@@ -58,8 +64,6 @@ impl Seat {
         let content = self.with_history(input.content, &context).await;
         {
             let mut state = self.state();
-            state.budget = Budget::new(self.shared.config.output);
-            state.overrun = None;
             state.turn = Some(context.clone());
             // One that was ended by force could not say so.
             state.hearing.turn_over();
