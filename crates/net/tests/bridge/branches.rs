@@ -273,6 +273,14 @@ async fn a_session_branches_off_only_so_often_and_says_what_is_wrong() {
     run(Setup::offline().on_disk(), async |server| {
         let mut stage = Stage::new(server, false).await;
         let (world, mut socket) = stage.connect(server).await;
+        // What the hub refuses does not count.
+        for _ in 0..4 {
+            let end = stage.head(server).await + 10;
+            socket.send(json!({ "ready": { "events": end, "watched": true, "branches": true } })).await;
+            assert!(socket.json().await["branch"].is_object());
+            drop(socket);
+            socket = stage.receiver.socket().await;
+        }
         for number in 1..=3 {
             let end = stage.head(server).await + 10;
             socket.send(json!({ "ready": { "events": end, "watched": true, "branches": true } })).await;
@@ -285,9 +293,27 @@ async fn a_session_branches_off_only_so_often_and_says_what_is_wrong() {
             socket = stage.receiver.socket().await;
         }
         socket.send(json!({ "ready": { "events": 1_u64 << 40, "watched": true, "branches": true } })).await;
-        let said = world.said("the mirror is of another log", 1).await;
+        let said = world.said("keeps differing from the log", 1).await;
         assert!(said[0].contains("stop one of the two"), "{said:?}");
         assert!(stage.head(server).await < 1 << 30, "whoever makes positions up uses few of them up");
+        world.close().await;
+    })
+    .await;
+}
+
+/// The process that asked for the branch was killed before its session was told.
+#[tokio::test]
+async fn a_session_that_was_not_told_is_told_at_the_next_connection() {
+    run(Setup::offline().on_disk(), async |server| {
+        let mut stage = Stage::new(server, false).await;
+        let (world, mut socket) = stage.connect(server).await;
+        let seen = stage.head(server).await + 10;
+        let kept_as = json!({ "session": "kept-1", "events": seen });
+        let ready = json!({ "events": 0, "watched": true, "branches": true, "before": kept_as });
+        socket.send(json!({ "ready": ready })).await;
+        world.said("the hub keeps it as a session of its own", 1).await;
+        // It goes on at a position that nobody has seen.
+        Kept::default().until(&mut socket, seen + 1).await;
         world.close().await;
     })
     .await;
