@@ -9,8 +9,8 @@ use net::http::{Client, Digest, Keys, random, url_safe};
 
 use crate::cli::HttpOptions;
 use crate::config::ClientEntry;
-use crate::paths;
 use crate::trouble::Trouble;
+use crate::{paths, secrets};
 
 /// Where a token may be set, the first that is there counts. The others' names are honoured because
 /// their users have them set.
@@ -92,6 +92,8 @@ fn digest(token: &str) -> Result<Digest, &'static str> {
     if token.len() < TOKEN_CHARS_MIN {
         return Err("is so short that it can be guessed");
     }
+    // Whoever reads a log, an export or a session must not get in with it.
+    secrets::also(token);
     Ok(Digest::of(token))
 }
 
@@ -200,6 +202,13 @@ mod tests {
     fn refused(entries: &[ClientEntry]) -> String {
         let master = Master::Given(Digest::of("master-token"), "--auth-token");
         clients(entries, &master).map(|_| ()).unwrap_err().text()
+    }
+
+    #[test]
+    fn a_token_of_the_door_is_a_secret() {
+        digest("plainwordsasatokenofthistest").unwrap();
+        assert_eq!(secrets::without("a plainwordsasatokenofthistest b"), "a [REDACTED] b");
+        assert_eq!(secrets::without("cGxhaW53b3Jkc2FzYXRva2Vub2Z0aGlzdGVzdA=="), "[REDACTED]");
     }
 
     #[test]

@@ -10,6 +10,17 @@ use tempfile::TempDir;
 const TOKEN: &str = "ghp_4fGh7Jk2Lm9Np3Qr5St8Uv1Wx6Yz0AbCdEfG";
 /// Nothing about it looks like a secret but the name of its variable.
 const KNOWN: &str = "correcthorsebattery";
+/// The same as other programs write it: in base64 alone, behind `bob:` and behind `x:`, in hexadecimal digits, in an
+/// address with all of it and with one letter escaped, in JSON.
+const ENCODED: [&str; 7] = [
+    "Y29ycmVjdGhvcnNlYmF0dGVyeQ==",
+    "Ym9iOmNvcnJlY3Rob3JzZWJhdHRlcnk=",
+    "eDpjb3JyZWN0aG9yc2ViYXR0ZXJ5",
+    "636f7272656374686f72736562617474657279",
+    "%63%6F%72%72%65%63%74%68%6F%72%73%65%62%61%74%74%65%72%79",
+    "correct%68orsebattery",
+    "correct\\u0068orsebattery",
+];
 
 /// A home of its own for each test, a folder to work in, and an environment full of dangers.
 struct World {
@@ -90,10 +101,42 @@ fn a_secret_is_neither_printed_nor_stored_nor_exported() {
     assert_clean(&String::from_utf8_lossy(&stored));
 }
 
+#[test]
+fn a_known_secret_is_not_shown_in_another_form_either() {
+    let world = World::new();
+    let lines = ENCODED.map(|form| format!("a {form} b\n"));
+    fs::write(world.project().join("keys"), lines.concat()).unwrap();
+    let said = ENCODED.join(" and ");
+    // What is asked, what a file holds, what a command prints and what it is told, and the title of it all.
+    let prompt =
+        format!("read keys && then run cat keys && then run echo {} && then write copy: {said}", ENCODED[1]);
+    for format in ["text", "json", "stream-json"] {
+        let shown = world.run(&["run", "--approval", "full", "-v", "--format", format, &prompt]);
+        assert!(shown.contains("[REDACTED]"), "{shown}");
+        assert_clean(&shown);
+    }
+    assert_eq!(fs::read_to_string(world.project().join("copy")).unwrap().trim_end(), said);
+    let listed = world.run(&["sessions", "list", "--json"]);
+    assert_clean(&listed);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let id = listed["sessions"][0]["id"].as_str().unwrap();
+    for format in ["markdown", "html", "json", "chimera"] {
+        assert_clean(&world.run(&["sessions", "export", "--format", format, id]));
+    }
+    assert_clean(&world.run(&["sessions", "show", "--full", id]));
+    fs::remove_dir_all(world.home().join("undo")).unwrap();
+    assert_clean(&String::from_utf8_lossy(&all_bytes(&world.home())));
+}
+
 #[track_caller]
 fn assert_clean(text: &str) {
     for secret in [&TOKEN[4..], KNOWN, "hunter2"] {
         assert!(!text.contains(secret), "{secret} in {text}");
+    }
+    for form in ENCODED {
+        // Inside of longer base64 up to three letters stay, and those of what stands before.
+        let own = &form[form.len() / 2..form.len() - 4];
+        assert!(!text.contains(own), "{form} in {text}");
     }
 }
 
