@@ -30,14 +30,15 @@ checkEverywhere("rules that cannot be read are said on every screen until they a
 });
 
 check("a store that cannot be used is said until it can", async (scene) => {
-  const state = path.join(scene.server.home, "state");
+  // The file alone: beside it stands who is signed in.
+  const store = path.join(scene.server.home, "state", "sessions.db");
   const person = await scene.owner(DESKTOP);
   await person.open("hello");
   await person.idle();
-  renameSync(state, `${state}-moved`);
+  renameSync(store, `${store}-moved`);
   await until("it is said", async () => (await said(person)).length === 1);
   const [text] = await said(person);
   assert.match(text, /^The session store cannot be used: .* Nothing is saved\. Run `ropewalk doctor`\.$/);
-  renameSync(`${state}-moved`, state);
+  renameSync(`${store}-moved`, store);
   await until("nothing is said", async () => (await said(person)).length === 0);
 });

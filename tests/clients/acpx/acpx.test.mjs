@@ -15,7 +15,8 @@ import { answers, fold, questions } from "../history.mjs";
 const HERE = import.meta.dirname;
 const NODE = path.join(HERE, "node_modules", ".bin", "node");
 const ACPX = path.join(HERE, "node_modules", "acpx", "dist", "cli.js");
-const AGENT = `python3 ${path.join(HERE, "..", "tap.py")}`;
+// Quoted: the clone may lie in a path with a space.
+const AGENT = `python3 "${path.join(HERE, "..", "tap.py")}"`;
 const DEADLINE_MS = 60_000;
 
 let root;
