@@ -8,6 +8,7 @@ Everything is made anew in a temporary folder and belongs to the user whom the s
 import ctypes
 import json
 import os
+import pwd
 import secrets
 import select
 import shutil
@@ -46,7 +47,8 @@ PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev")
 
 def scratch_place(uid):
     """A folder for the world that a command can see, and that this user can reach."""
-    places = [os.environ.get("TMPDIR"), os.environ.get("ESCAPE_SCRATCH"), "/srv", "/opt"]
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    places = [os.environ.get("TMPDIR"), os.environ.get("ESCAPE_SCRATCH"), "/srv", "/opt", home]
     for place in filter(None, places):
         place = os.path.realpath(place)
         private = any(os.path.commonpath([place, known]) == known for known in PRIVATE)

@@ -562,6 +562,14 @@ impl Command {
         }
     }
 
+    /// Whether the command begins the state folder where there is none.
+    pub fn makes_state(&self) -> bool {
+        match self {
+            Self::Chat(_) | Self::Run(_) | Self::Sessions(SessionsCommand::Import(_)) => true,
+            _ => self.serves(),
+        }
+    }
+
     pub fn serves(&self) -> bool {
         match self {
             Self::Acp(options) => options.serves(),

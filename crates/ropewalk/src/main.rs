@@ -38,6 +38,7 @@ mod serve;
 mod server;
 mod sessions;
 mod shelf;
+mod state_lock;
 mod terminal;
 mod tokens;
 mod traces;
@@ -64,9 +65,15 @@ fn main() -> ExitCode {
     if !command.draws() || !std::io::stderr().is_terminal() {
         logging::start(verbose, command.serves());
     }
-    if let Err(trouble) = restore::finish_before_start() {
-        return trouble.report(false);
-    }
+    // Held until the command has ended.
+    let _state = match &command {
+        // It wants the state folder for itself.
+        Command::Restore(_) => None,
+        other => match restore::enter_state(other.makes_state()) {
+            Ok(lock) => lock,
+            Err(trouble) => return trouble.report(false),
+        },
+    };
     match carry_out(command) {
         Ok(code) => code,
         Err(error) => {

@@ -2,18 +2,18 @@
 //!
 //! Everything is staged beside its place first. Then a plan of what is moved where is written down, and carried out:
 //! each step can be repeated. So a restore that is killed before its plan is written has changed nothing, and one that
-//! is killed later is finished by whichever command comes next, before it reads anything.
+//! is killed later is finished by whichever command comes next, before it reads anything. While it runs it has the
+//! state folder for itself ([`StateLock`]).
 //!
 //! **Invariant:** at no moment is a file with rules, settings or keys missing that was there before.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use engine::{Clock, SystemClock};
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::BackupReport;
@@ -21,8 +21,9 @@ use wire::timestamp;
 
 use crate::backup::{Places, as_json, in_words, tell_damage};
 use crate::cli::RestoreOptions;
+use crate::state_lock::StateLock;
 use crate::trouble::Trouble;
-use crate::{paths, running, terminal};
+use crate::{paths, terminal};
 
 /// The plan of a restore that is being carried out, in the state folder.
 const PLAN: &str = "restore-plan.json";
@@ -64,10 +65,10 @@ fn restore(options: &RestoreOptions) -> Result<ExitCode, Trouble> {
         Some(folder) => Places::within(folder).map_err(|error| failed(error.to_string()))?,
         None => Places::usual()?,
     };
+    let _alone = StateLock::alone(&places.state)?;
     finish_interrupted(&places.state)?;
-    refuse_running(&places, options.into.is_none())?;
+    refuse_open_store(&places)?;
     let mut plan = replaced(&places, &report, options)?;
-    private(&places.state).map_err(|error| failed(error.to_string()))?;
     stage(&places, options, &mut plan).map_err(|reason| {
         remove_staged(&places, &plan);
         failed(reason)
@@ -94,11 +95,11 @@ fn restore(options: &RestoreOptions) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn refuse_running(places: &Places, usual: bool) -> Result<(), Trouble> {
-    let servers = if usual { running::all()?.len() } else { 0 };
-    if servers > 0 || store::is_in_use(&places.database()) {
+/// A program of somebody's own, or an older version, may have the store open without the lock.
+fn refuse_open_store(places: &Places) -> Result<(), Trouble> {
+    if store::is_in_use(&places.database()) {
         return Err(Trouble::failed("nothing was restored")
-            .because(format!("a ropewalk uses the sessions in {}", places.state.display()))
+            .because(format!("another program has {} open", places.database().display()))
             .fix("end it (ropewalk serve stop; close editors that run it), then restore again"));
     }
     Ok(())
@@ -209,11 +210,28 @@ fn write_plan(state: &Path, plan: &Plan) -> io::Result<()> {
     sync(state)
 }
 
-/// Finishes a restore that was interrupted, if there is one.
-pub fn finish_interrupted(state: &Path) -> Result<(), Trouble> {
-    if !state.join(PLAN).exists() {
-        return Ok(());
+/// For every other command: shares the state folder, which is made if `make`, as long as the lock is held. A restore
+/// that was interrupted is finished before.
+pub fn enter_state(make: bool) -> Result<Option<StateLock>, Trouble> {
+    // Whoever needs a state folder and has none says so.
+    let Ok(state) = paths::state() else { return Ok(None) };
+    if make {
+        // One that cannot be made is told of by whoever needs it.
+        drop(private(&state));
     }
+    loop {
+        let shared = StateLock::shared(&state)?;
+        if !state.join(PLAN).exists() {
+            return Ok(shared);
+        }
+        drop(shared);
+        let _alone = StateLock::alone(&state)?;
+        finish_interrupted(&state)?;
+    }
+}
+
+/// Finishes a restore that was interrupted, if there is one. The lock is held.
+fn finish_interrupted(state: &Path) -> Result<(), Trouble> {
     match finish(state) {
         Ok(Some(plan)) => {
             let backup = plan.backup.display();
@@ -233,24 +251,13 @@ pub fn finish_interrupted(state: &Path) -> Result<(), Trouble> {
     }
 }
 
-/// The same for a command that is about to start.
-pub fn finish_before_start() -> Result<(), Trouble> {
-    // Without a state folder there is nothing to finish, and whoever needs one says so.
-    paths::state().map_or(Ok(()), |state| finish_interrupted(&state))
-}
-
-/// Carries out the plan that is written down. Nothing if another process was quicker.
+/// Carries out the plan that is written down, if there is one.
 fn finish(state: &Path) -> io::Result<Option<Plan>> {
     let path = state.join(PLAN);
     let file = match File::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    flock(&file, FlockOperation::LockExclusive)?;
-    match fs::metadata(&path) {
-        Ok(there) if there.ino() == file.metadata()?.ino() => {}
-        Ok(_) | Err(_) => return Ok(None),
-    }
     let plan: Plan = serde_json::from_reader(&file)?;
     plan.carry_out()?;
     fs::remove_file(&path)?;

@@ -4,10 +4,12 @@
 mod ended;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -29,11 +31,15 @@ impl World {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
-    fn at(&self, home: &str, arguments: &[&str]) -> Ended {
+    fn start(&self, home: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
         command.args(arguments).current_dir(self.path("project")).env("ROPEWALK_HOME", self.path(home));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ended::of(command.spawn().unwrap())
+        command.spawn().unwrap()
+    }
+
+    fn at(&self, home: &str, arguments: &[&str]) -> Ended {
+        Ended::of(self.start(home, arguments))
     }
 
     fn run(&self, arguments: &[&str]) -> Ended {
@@ -167,6 +173,89 @@ fn a_session_goes_on_whichever_of_its_events_is_damaged() {
         }
     }
     assert!(tried >= 3, "{tried}");
+}
+
+/// The lock that a restore holds while it runs.
+fn state_lock(world: &World, kind: FlockOperation) -> File {
+    let path = world.path("home/state.lock");
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    flock(&file, kind).unwrap();
+    file
+}
+
+#[test]
+fn a_command_waits_while_a_backup_is_restored() {
+    let world = World::new();
+    let id = world.session("write a.txt: hello");
+    let restore = state_lock(&world, FlockOperation::LockExclusive);
+    for arguments in [&["sessions", "list", "--all"][..], &["run", "--resume", &id, "write b.txt: on"]] {
+        let mut child = world.start("home", arguments);
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains("restores a backup") && line.contains("waiting"), "{line}");
+        assert!(!world.path("project/b.txt").exists());
+        assert_eq!(child.try_wait().unwrap(), None);
+        flock(&restore, FlockOperation::Unlock).unwrap();
+        Ended::of(child).with(0);
+        flock(&restore, FlockOperation::LockExclusive).unwrap();
+    }
+    assert!(world.path("project/b.txt").exists());
+}
+
+#[test]
+fn nothing_is_restored_while_a_command_runs_or_into_a_restore() {
+    let world = World::new();
+    world.session("write a.txt: hello");
+    let file = world.path("all.backup");
+    let file = file.to_str().unwrap();
+    world.run(&["backup", file]).with(0);
+    for kind in [FlockOperation::LockShared, FlockOperation::LockExclusive] {
+        let held = state_lock(&world, kind);
+        let before = fs::metadata(world.path("home/sessions.db")).unwrap();
+        let refused = world.run(&["restore", "--force", file]).with(1);
+        let pid = std::process::id().to_string();
+        assert!(refused.err.contains("in use") && refused.err.contains(&pid), "{}", refused.err);
+        let after = fs::metadata(world.path("home/sessions.db")).unwrap();
+        assert_eq!((before.ino(), before.len()), (after.ino(), after.len()));
+        drop(held);
+    }
+    // A server that keeps nothing uses the settings and the rules all the same.
+    let mut server = world.start("home", &["serve", "--http", "127.0.0.1:0", "--ephemeral"]);
+    let mut said = BufReader::new(server.stderr.take().unwrap()).lines();
+    said.find(|line| line.as_ref().unwrap().contains("http://")).unwrap().unwrap();
+    let refused = world.run(&["restore", "--force", file]).with(1);
+    assert!(refused.err.contains(&server.id().to_string()), "{}", refused.err);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    world.run(&["restore", "--force", file]).with(0);
+}
+
+/// Whoever comes when: each restore is whole, and each command finds a whole store.
+#[test]
+fn restores_and_commands_at_once_leave_a_whole_store() {
+    let world = World::new();
+    world.session("write a.txt: hello");
+    let file = world.path("all.backup");
+    let file = file.to_str().unwrap();
+    world.run(&["backup", file]).with(0);
+    for round in 0..6 {
+        let commands: [&[&str]; 4] = [
+            &["restore", "--force", file],
+            &["run", "write b.txt: on"],
+            &["restore", "--force", file],
+            &["sessions", "list"],
+        ];
+        let children = commands.map(|arguments| (arguments, world.start("home", arguments)));
+        for (arguments, child) in children {
+            let ended = Ended::of(child);
+            let refused = arguments[0] == "restore" && ended.err.contains("in use");
+            ended.with(i32::from(refused));
+        }
+        world.run(&["doctor", "--store", "--deep"]).with(0);
+        assert!(world.path("home/sessions.db").is_file(), "round {round}");
+        world.run(&["audit", "verify"]).with(0);
+    }
 }
 
 /// A killed restore is one whose next step was not done. Here that step cannot be done.
