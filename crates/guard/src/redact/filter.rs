@@ -40,16 +40,12 @@ impl Filter {
         Self { runs, pairs }
     }
 
-    /// Where a form or an escape may begin, from here on. `escape` is where the next escape is, if it was looked
-    /// for already.
-    pub(super) fn skip(&self, bytes: &[u8], from: usize, escape: &mut Option<usize>) -> usize {
+    /// Where a form or an escape may begin, from here on.
+    pub(super) fn skip(&self, bytes: &[u8], from: usize, escapes: &mut NextEscapes) -> usize {
         let mut from = from;
         loop {
             let rest = bytes.get(from..).unwrap_or_default();
-            let escape = match escape {
-                Some(escape) if *escape >= from => *escape,
-                _ => *escape.insert(from + next_escape(rest)),
-            };
+            let escape = escapes.after(bytes, from);
             // What stands before an escape may be the beginning of the same form.
             let plain = escape - from;
             let looked = rest[..plain].chunks_exact(STRIDE).position(|run| self.runs[hash(run)]);
@@ -70,10 +66,25 @@ impl Filter {
     }
 }
 
-/// How many bytes stand before the next escape, or before the end.
-fn next_escape(text: &[u8]) -> usize {
-    let before = memchr::memchr3(ESCAPES[0], ESCAPES[1], ESCAPES[2], text).unwrap_or(text.len());
-    memchr::memchr(ESCAPES[3], &text[..before]).unwrap_or(before)
+/// Where the next escapes of a text are, as far as they were looked for. Line ends are looked for alone: there
+/// are many of them, and few of the others.
+#[derive(Default)]
+pub(super) struct NextEscapes {
+    line_end: Option<usize>,
+    other: Option<usize>,
+}
+
+impl NextEscapes {
+    /// The first escape from here on, or the end of the text.
+    fn after(&mut self, bytes: &[u8], from: usize) -> usize {
+        let rest = bytes.get(from..).unwrap_or_default();
+        let next = |known: &mut Option<usize>, find: &dyn Fn(&[u8]) -> Option<usize>| match known {
+            Some(at) if *at >= from => *at,
+            _ => *known.insert(from + find(rest).unwrap_or(rest.len())),
+        };
+        let other = next(&mut self.other, &|rest| memchr::memchr3(b'%', b'\\', b'\r', rest));
+        other.min(next(&mut self.line_end, &|rest| memchr::memchr(b'\n', rest)))
+    }
 }
 
 fn pair_index(pair: &[u8]) -> usize {

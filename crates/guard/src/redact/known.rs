@@ -8,7 +8,7 @@ use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::noncontiguous::NFA;
 
 use super::REDACTED;
-use super::filter::Filter;
+use super::filter::{Filter, NextEscapes};
 use super::forms::{Form, forms};
 use super::look::Look;
 use super::views::{Kind, View};
@@ -187,10 +187,10 @@ impl Progress {
                 ends.insert(index, end);
             }
         };
-        let (mut at, mut escape) = (self.at, None);
+        let (mut at, mut escapes) = (self.at, NextEscapes::default());
         while at < bytes.len() {
             if state == known.start && self.views.is_empty() {
-                at = known.filter.skip(bytes, at, &mut escape);
+                at = known.filter.skip(bytes, at, &mut escapes);
             }
             let Some(byte) = bytes.get(at) else { break };
             let kind = Kind::of(*byte);
