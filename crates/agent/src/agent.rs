@@ -193,7 +193,8 @@ impl Backend for Agent {
         let kept = &self.shared.servers_kept;
         let servers = Servers::new(&spec.id, &spec.cwd, named, &config.mcp, &config.environment, kept);
         // At once and not with the first turn: what the folder's path leads to may be another then.
-        let place = Place::open(spec.cwd.clone(), &spec.roots, &self.shared.config.reach);
+        let place = Place::open(spec.cwd.clone(), &spec.roots, spec.within.as_deref(), &config.reach);
+        let place = place.with_rules(config.rules.as_ref());
         Arc::new(AgentSession {
             shared: Arc::clone(&self.shared),
             place: Arc::new(Mutex::new(place)),
@@ -269,7 +270,12 @@ impl AgentSession {
     /// come to lead elsewhere, the folder stays the one that it was.
     pub(crate) async fn place(&self, cwd: PathBuf) -> Result<Place, String> {
         let (shared, roots) = (Arc::clone(&self.shared), self.spec.roots.clone());
-        let opened = tools::blocking(move || Place::open(cwd, &roots, &shared.config.reach)).await?;
+        let within = self.spec.within.clone();
+        let open = move || {
+            let config = &shared.config;
+            Place::open(cwd, &roots, within.as_deref(), &config.reach).with_rules(config.rules.as_ref())
+        };
+        let opened = tools::blocking(open).await?;
         let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         if known.leads_elsewhere_than(&opened) {
             return Ok(known.clone());

@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Body, CallId, Content, NoticeLevel, Opaque, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext,
+    AskRequest, Body, CallId, Content, NoticeLevel, Opaque, ToolClass, ToolContent, ToolEnd, ToolKind,
+    ToolStart, TurnContext,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -20,13 +21,16 @@ use crate::agent::AgentSession;
 use crate::context::Conversation;
 use crate::model::Message;
 use crate::prompt::escaped;
+use crate::screen;
 use crate::summary::{cut, one_line};
 use crate::suspicion;
 use crate::thinker::Broken;
-use crate::web::Wish;
+use crate::web::{self, Wish};
 
 /// The tool of such calls. The model has none of this name.
 const LINK: &str = "link";
+/// The tool by which the model reads pages.
+const FETCH: &str = "fetch";
 /// More in one prompt are left out.
 const LINKS_MAX: usize = 8;
 const TITLE_CHARS_MAX: usize = 120;
@@ -53,6 +57,10 @@ pub(crate) async fn read(
     for (nth, uri) in pages.enumerate() {
         if nth >= LINKS_MAX {
             warn(context, &uri, &format!("a prompt may link to {LINKS_MAX} pages")).await?;
+            continue;
+        }
+        if let Some(rule) = denied_by(session, context, &uri) {
+            warn(context, &uri, &format!("the rule {rule} denies fetching it")).await?;
             continue;
         }
         let start = start(&uri);
@@ -90,6 +98,13 @@ pub(crate) async fn read(
 async fn say(context: &TurnContext, live: &mut Conversation, body: Body) -> Result<(), Broken> {
     live.apply(Some(context.turn()), &body);
     Ok(context.emit(body).await?)
+}
+
+/// The rule that denies the `fetch` tool this page, if one does.
+fn denied_by(session: &AgentSession, context: &TurnContext, uri: &str) -> Option<Arc<str>> {
+    let url = web::parse(uri).ok()?;
+    let request = AskRequest { class: ToolClass::Network, ..screen::look(FETCH, url.host_str()?) };
+    screen::denied_by(session.shared.config.rules.as_ref(), &context.cwd(), &request)
 }
 
 async fn warn(context: &TurnContext, uri: &str, reason: &str) -> Result<(), Broken> {

@@ -6,20 +6,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::guard::Rulebook;
+use engine::AskRequest;
 use sandbox::{FileError, Files, Mode, Policy, Spot, Unfit, Want};
 
 use crate::agent::Reach;
+use crate::screen::{denied_by, look};
+
+/// The tool that reads files.
+const READ: &str = "read";
 
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) cwd: PathBuf,
     files: Result<Arc<Files>, FileError>,
+    rules: Option<Arc<Rulebook>>,
 }
 
 impl Place {
     /// Opens the folders. Touches the disk. A folder that cannot be opened is no reason to end the
     /// turn: whoever wants a file is told.
-    pub(crate) fn open(cwd: PathBuf, roots: &[PathBuf], reach: &Reach) -> Self {
+    pub(crate) fn open(cwd: PathBuf, roots: &[PathBuf], within: Option<&[PathBuf]>, reach: &Reach) -> Self {
         let further = roots.iter().chain(&reach.add_dirs).cloned();
         let project = reach.project.and_then(|project| project(&cwd));
         let policy = Policy {
@@ -27,9 +34,21 @@ impl Place {
             roots: std::iter::once(cwd.clone()).chain(further).collect(),
             hidden: reach.hidden.clone(),
             homes: reach.homes.clone(),
+            within: within.map(|within| within.iter().chain(&reach.add_dirs).cloned().collect()),
             ..Policy::default()
         };
-        Self { cwd, files: Files::open(policy).map(Arc::new).map_err(with_advice) }
+        Self { cwd, files: Files::open(policy).map(Arc::new).map_err(with_advice), rules: None }
+    }
+
+    /// With the rules of the person, for what comes with a prompt.
+    pub(crate) fn with_rules(self, rules: Option<&Arc<Rulebook>>) -> Self {
+        Self { rules: rules.cloned(), ..self }
+    }
+
+    /// The rule that denies reading this file, if one does.
+    pub(crate) fn denied_by(&self, real: &Path) -> Option<Arc<str>> {
+        let request = AskRequest { path: Some(real.to_owned()), ..look(READ, &real.to_string_lossy()) };
+        denied_by(self.rules.as_ref(), &self.cwd, &request)
     }
 
     pub(crate) fn files(&self) -> Result<&Files, FileError> {
@@ -98,7 +117,7 @@ mod tests {
         std::os::unix::fs::symlink(&work, base.join("way")).unwrap();
         let reach =
             Reach { add_dirs: vec![more.clone()], hidden: vec![work.join("state")], ..Reach::default() };
-        let place = Place::open(base.join("way"), std::slice::from_ref(&extra), &reach);
+        let place = Place::open(base.join("way"), std::slice::from_ref(&extra), None, &reach);
         let find = |path: &Path| place.find(path, Want::Write).map(|spot| spot.real().to_owned());
         assert_eq!(find(Path::new("new/file")).unwrap(), work.join("new/file"));
         for inside in [&extra, &more] {
@@ -116,7 +135,7 @@ mod tests {
     fn a_folder_that_is_gone_is_named_to_whoever_wants_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
-        let place = Place::open(gone.clone(), &[], &Reach::default());
+        let place = Place::open(gone.clone(), &[], None, &Reach::default());
         let error = place.find(Path::new("a"), Want::Read).unwrap_err().to_string();
         assert!(
             error.starts_with(&gone.display().to_string()) && error.contains("make the folder again"),

@@ -150,6 +150,9 @@ fn read_file(path: &Path, place: &Place) -> Result<String, String> {
     if spot.real().components().any(blocked) {
         return Err(NEVER.into());
     }
+    if let Some(rule) = place.denied_by(spot.real()) {
+        return Err(format!("the rule {rule} denies reading it"));
+    }
     let file = place.files().and_then(|files| files.open_file(&spot)).map_err(|error| match error {
         FileError::Unusable { reason: Unfit::Folder | Unfit::Special, .. } => "it is not a file".to_owned(),
         FileError::Unusable { reason, .. } => reason.to_string(),
@@ -240,7 +243,7 @@ mod tests {
         std::fs::write(base.join("outside"), "o").unwrap();
         std::os::unix::fs::symlink(base.join("outside"), work.join("link")).unwrap();
         let shown = work.to_string_lossy().into_owned();
-        let place = Place::open(work, &[], &crate::agent::Reach::default());
+        let place = Place::open(work, &[], None, &crate::agent::Reach::default());
         let prompt = render(&blocks(&shown), &place).await;
         let images: String = prompt.images.iter().map(|image| format!("image {}\n", image.mime)).collect();
         let warnings: String = prompt.warnings.iter().map(|warning| format!("! {warning}\n")).collect();

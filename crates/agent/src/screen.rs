@@ -20,22 +20,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// For a tool that was allowed to look at `start` and what is below.
     pub(crate) fn new(tool: &str, start: &Path, job: &Job) -> Self {
-        let request = AskRequest {
-            call: None,
-            tool: tool.into(),
-            title: tool.into(),
-            kind: ToolKind::Search,
-            class: ToolClass::Read,
-            path: Some(start.to_owned()),
-            subject: start.to_string_lossy().into(),
-            input: Opaque("{}".into()),
-            risk: Risk::Low,
-            reason: "".into(),
-            preview: Vec::new(),
-            question: None,
-            foreign: None,
-            consent: None,
-        };
+        let request = AskRequest { path: Some(start.to_owned()), ..look(tool, &start.to_string_lossy()) };
         let (rules, workspace) = (job.session.shared.config.rules.clone(), job.context.cwd());
         let settled = rules.as_ref().and_then(|rules| rules.find(&workspace, &request)).map(|hit| hit.rule);
         Self { rules, workspace, request, settled }
@@ -57,5 +42,35 @@ impl Screen {
             RuleEffect::Ask => self.settled.as_ref() != Some(&hit.rule),
             RuleEffect::Allow => false,
         })
+    }
+}
+
+/// The rule that denies this, if one does: what came with a prompt is asked of nobody, but a rule that denies holds.
+pub(crate) fn denied_by(
+    rules: Option<&Arc<Rulebook>>,
+    workspace: &Path,
+    request: &AskRequest,
+) -> Option<Arc<str>> {
+    let hit = rules?.find(workspace, request)?;
+    (hit.effect == RuleEffect::Deny).then_some(hit.rule)
+}
+
+/// Somebody wants to look at something.
+pub(crate) fn look(tool: &str, subject: &str) -> AskRequest {
+    AskRequest {
+        call: None,
+        tool: tool.into(),
+        title: tool.into(),
+        kind: ToolKind::Search,
+        class: ToolClass::Read,
+        path: None,
+        subject: subject.into(),
+        input: Opaque("{}".into()),
+        risk: Risk::Low,
+        reason: "".into(),
+        preview: Vec::new(),
+        question: None,
+        foreign: None,
+        consent: None,
     }
 }

@@ -141,6 +141,8 @@ pub struct SessionSpec {
     pub cwd: PathBuf,
     /// Further folders the session may work in.
     pub roots: Vec<PathBuf>,
+    /// The folders that none of these may lead out of, whatever becomes of their paths; anywhere without.
+    pub within: Option<Arc<[PathBuf]>>,
     /// Tool servers that whoever opens the session wants connected.
     pub servers: Vec<ToolServer>,
 }

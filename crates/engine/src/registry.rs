@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -114,6 +114,8 @@ pub struct Registry {
     approval_max: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     limits: Limits,
+    /// Where sessions of others than the owner work.
+    confined: OnceLock<Arc<[PathBuf]>>,
     tracker: TaskTracker,
     stop: CancellationToken,
     rules: Arc<dyn Rules>,
@@ -175,15 +177,17 @@ struct Start {
     awaited: bool,
     effects: Vec<Effect>,
     servers: Vec<ToolServer>,
+    within: Option<Arc<[PathBuf]>>,
 }
 
 impl Start {
-    fn fresh(servers: Vec<ToolServer>) -> Self {
-        Self { fresh: true, awaited: false, effects: Vec::new(), servers }
+    fn fresh(wish: &mut Wish) -> Self {
+        let (servers, within) = (std::mem::take(&mut wish.servers), wish.within.take());
+        Self { fresh: true, servers, within, ..Self::default() }
     }
 
-    fn created(servers: Vec<ToolServer>) -> Self {
-        Self { awaited: true, ..Self::fresh(servers) }
+    fn created(wish: &mut Wish) -> Self {
+        Self { awaited: true, ..Self::fresh(wish) }
     }
 }
 
@@ -193,6 +197,8 @@ pub struct Wish {
     pub owner: Principal,
     pub cwd: PathBuf,
     pub roots: Vec<PathBuf>,
+    /// The folders that whoever wants it may not leave; anywhere without.
+    pub within: Option<Arc<[PathBuf]>>,
     pub servers: Vec<ToolServer>,
     /// The door it comes through.
     pub source: Arc<str>,
@@ -231,6 +237,7 @@ impl Registry {
             backend: parts.backend,
             clock: parts.clock,
             limits: parts.limits,
+            confined: OnceLock::new(),
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
             rules: parts.rules,
@@ -276,6 +283,13 @@ impl Registry {
         offer
     }
 
+    /// From here on, sessions of others than the owner work in these folders or below, also those that are brought back
+    /// from the store. Said once, before anybody else can come in.
+    pub fn confine(&self, folders: Arc<[PathBuf]>) {
+        // Whoever says it a second time says the same.
+        drop(self.confined.set(folders));
+    }
+
     pub fn project_rules(&self, cwd: &Path) -> Vec<String> {
         self.backend.project_rules(cwd)
     }
@@ -289,7 +303,7 @@ impl Registry {
     }
 
     pub async fn create(&self, mut wish: Wish) -> Result<SessionHandle, OpenError> {
-        let servers = std::mem::take(&mut wish.servers);
+        let start = Start::created(&mut wish);
         let session = self.new_session(wish, None, None);
         let session_id = session.id.clone();
         let gate = self.gate(&session.id);
@@ -297,8 +311,7 @@ impl Registry {
         let seat = self.make_room().await?;
         let claim = self.store.create(session).await.map_err(OpenError::Store)?;
         let effects = self.ephemeral.then(not_saved).into_iter().collect();
-        let start = Start { effects, ..Start::created(servers) };
-        let created = self.start(seat, claim, start).await;
+        let created = self.start(seat, claim, Start { effects, ..start }).await;
         if let Err(OpenError::Agent(_)) = &created {
             // A session whose agent never was there is nothing to come back to.
             self.end(&session_id).await;
@@ -327,14 +340,14 @@ impl Registry {
 
     /// A new session that begins with everything the source has written so far.
     pub async fn fork(&self, source: &SessionId, mut wish: Wish) -> Result<SessionHandle, OpenError> {
-        let servers = std::mem::take(&mut wish.servers);
+        let start = Start::fresh(&mut wish);
         let row = self.find(&wish.owner, source).await?;
         let session = self.new_session(wish, Some(row.id.clone()), row.title);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
         let claim = self.store.fork(&row.id, session).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, Start::fresh(servers)).await
+        self.start(seat, claim, start).await
     }
 
     /// A new session with these events, renumbered from 1: the whole of it or none.
@@ -350,17 +363,18 @@ impl Registry {
     /// The same with events that come in pieces: few of them are in memory at once.
     pub async fn import_from(
         &self,
-        wish: Wish,
+        mut wish: Wish,
         title: Option<Arc<str>>,
         history: History,
     ) -> Result<SessionHandle, OpenError> {
+        let start = Start { servers: Vec::new(), ..Start::fresh(&mut wish) };
         let session = self.new_session(wish, None, title);
         let gate = self.gate(&session.id);
         let _held = gate.lock().await;
         let seat = self.make_room().await?;
         let source = Import::new(history, self.redactor.clone(), session.created_at);
         let claim = self.store.import_from(session, Box::new(source)).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, Start::fresh(Vec::new())).await
+        self.start(seat, claim, start).await
     }
 
     /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
@@ -546,7 +560,7 @@ impl Registry {
         &self,
         seat: Seat<'_>,
         claim: Claim,
-        Start { fresh, awaited, mut effects, servers }: Start,
+        Start { fresh, awaited, mut effects, servers, within }: Start,
     ) -> Result<SessionHandle, OpenError> {
         let mut row = claim.row;
         row.title = row.title.map(|title| self.title_without_secrets(title));
@@ -571,8 +585,10 @@ impl Registry {
         effects.extend(session.record_narrowed());
         effects.extend(session.leave_lost_mode());
         effects.extend(session.lower_approval());
-        let spec =
-            SessionSpec { id: row.id.clone(), cwd: row.cwd.clone(), roots: row.roots.clone(), servers };
+        let within =
+            within.or_else(|| self.confined.get().filter(|_| row.owner != Principal::local()).cloned());
+        let (cwd, roots) = (row.cwd.clone(), row.roots.clone());
+        let spec = SessionSpec { id: row.id.clone(), cwd, roots, within, servers };
         let parts = TaskParts {
             id: row.id.clone(),
             owner: row.owner,

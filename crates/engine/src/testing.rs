@@ -1,7 +1,7 @@
 //! What this crate's tests share: a store that can be made to fail, an agent that does what the
 //! prompt says, a clock that follows the tests' time.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -154,20 +154,26 @@ impl Clock for TestClock {
 }
 
 /// An agent that does what the prompt says: commands with `;` between them.
-pub(crate) struct Obedient(Abilities);
+pub(crate) struct Obedient {
+    abilities: Abilities,
+    /// What each session that was opened must stay within.
+    pub(crate) confined: Mutex<Vec<Option<Arc<[PathBuf]>>>>,
+}
 
 impl Obedient {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self(Abilities { settings: vec![approval_spec()], ..Abilities::default() }))
+        let abilities = Abilities { settings: vec![approval_spec()], ..Abilities::default() };
+        Arc::new(Self { abilities, confined: Mutex::default() })
     }
 }
 
 impl Backend for Obedient {
     fn abilities(&self) -> &Abilities {
-        &self.0
+        &self.abilities
     }
 
-    fn open(&self, _spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
+    fn open(&self, spec: SessionSpec, _context: SessionContext) -> Arc<dyn BackendSession> {
+        self.confined.lock().unwrap().push(spec.within);
         Arc::new(ObedientSession)
     }
 

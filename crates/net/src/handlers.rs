@@ -59,10 +59,16 @@ impl Rules {
         self.places.as_ref().is_none_or(|places| places.iter().any(inside))
     }
 
+    /// The same list, for whoever opens folders.
+    pub(crate) fn within(&self) -> Option<Arc<[PathBuf]>> {
+        self.places.as_deref().map(Into::into)
+    }
+
     /// Whether this caller may open a session that works there. A folder that was open to a client may have become
     /// a way to another one since; the owner's sessions work wherever they do.
-    pub(crate) fn still_opens(&self, caller: &Principal, cwd: &Path) -> bool {
-        *caller == Principal::local() || self.opens(&cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()))
+    pub(crate) fn still_opens(&self, caller: &Principal, session: &SessionHandle) -> bool {
+        let opens = |path: &PathBuf| self.opens(&path.canonicalize().unwrap_or_else(|_| path.clone()));
+        *caller == Principal::local() || opens(&session.snapshot().cwd) && session.roots().iter().all(opens)
     }
 }
 
@@ -621,25 +627,20 @@ impl Handlers {
         self.check_place(&cwd)?;
         let servers = self.own_servers(place.servers)?;
         let source = Arc::clone(&self.rules.source);
-        Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, servers, source })
+        let within = self.rules.within();
+        Ok(Wish { owner: self.principal.clone(), cwd, roots: place.roots, within, servers, source })
     }
 
     /// A folder that was open to a client may have become a way to another one since.
     fn check_still(&self, handle: &SessionHandle) -> Result<(), Fault> {
-        if self.principal == Principal::local() {
-            return Ok(());
+        match self.rules.still_opens(&self.principal, handle) {
+            true => Ok(()),
+            false => Err(not_open(&handle.snapshot().cwd)),
         }
-        self.check_place(&handle.snapshot().cwd)
     }
 
     fn check_place(&self, cwd: &Path) -> Result<(), Fault> {
-        if self.rules.opens(&canonical(cwd)?) {
-            return Ok(());
-        }
-        Err(Fault::InvalidParams(format!(
-            "{} is not in the folders that this server opens to others; its owner can add it with --allow-dir",
-            cwd.display()
-        )))
+        if self.rules.opens(&canonical(cwd)?) { Ok(()) } else { Err(not_open(cwd)) }
     }
 
     fn check_roots(&self, place: &Place) -> Result<(), Fault> {
@@ -735,6 +736,13 @@ fn authenticate(method: &str) -> Handled {
         "there is no authentication method {method:?}; use {:?}",
         wire::acp::AUTH_METHOD
     )))
+}
+
+fn not_open(cwd: &Path) -> Fault {
+    Fault::InvalidParams(format!(
+        "{} or another folder of the session is not in those that this server opens to others; its owner can add it with --allow-dir",
+        cwd.display()
+    ))
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, Fault> {

@@ -126,6 +126,9 @@ pub fn sockets() -> Arc<Semaphore> {
 /// Every route, behind the gate.
 pub fn router(doors: Arc<Doors>) -> Router {
     doors.gate.follow(&doors.registry);
+    if let Some(folders) = doors.rules.within() {
+        doors.registry.confine(folders);
+    }
     let routes = Router::new()
         .merge(health::routes())
         .merge(acp::routes())

@@ -13,7 +13,7 @@ mod process;
 mod seat;
 
 pub use desk::{Desk, DeskSpec, Grant};
-pub use external::{External, ExternalConfig, Patience, Place};
+pub use external::{External, ExternalConfig, Folders, Patience, Place};
 pub use journal::{Journal, Notes};
 pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};
 pub use process::{Launch, LaunchError, Process, ProcessEnd, ProcessNews, environment};

@@ -87,6 +87,7 @@ fn wish() -> Wish {
         owner: Principal::local(),
         cwd: "/".into(),
         roots: Vec::new(),
+        within: None,
         servers: Vec::new(),
         source: "import".into(),
     }

@@ -75,6 +75,7 @@ impl House {
             owner: Principal::local(),
             cwd: "/".into(),
             roots: Vec::new(),
+            within: None,
             servers: Vec::new(),
             source: "acp".into(),
         };

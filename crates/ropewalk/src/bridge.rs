@@ -274,6 +274,7 @@ async fn session(
                 owner,
                 cwd: folder.to_owned(),
                 roots: Vec::new(),
+                within: None,
                 servers: Vec::new(),
                 source: SOURCE.into(),
             };

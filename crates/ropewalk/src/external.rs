@@ -17,7 +17,7 @@ use std::time::Duration;
 use agent::Reach;
 use engine::Backend;
 use guard::is_secret_name;
-use net::upstream::{External, ExternalConfig, Patience};
+use net::upstream::{External, ExternalConfig, Folders, Patience};
 use sandbox::{Limits, Mode, Policy};
 use sha2::{Digest, Sha256};
 use tokio_util::task::TaskTracker;
@@ -283,7 +283,7 @@ pub fn choose(
 
 /// How far a session reaches: what holds for our own agent holds for others.
 fn place(reach: Reach) -> net::upstream::Place {
-    Arc::new(move |cwd, roots| {
+    Arc::new(move |Folders { cwd, roots, within }| {
         let project = reach.project.and_then(|project| project(cwd));
         let further = roots.iter().chain(&reach.add_dirs).cloned();
         Policy {
@@ -291,6 +291,7 @@ fn place(reach: Reach) -> net::upstream::Place {
             roots: std::iter::once(cwd.to_owned()).chain(further).collect(),
             hidden: reach.hidden.clone(),
             homes: reach.homes.clone(),
+            within: within.map(|within| within.iter().chain(&reach.add_dirs).cloned().collect()),
             ..Policy::default()
         }
     })
@@ -342,12 +343,14 @@ mod tests {
             ..Reach::default()
         };
         let place = place(reach);
-        let policy = place(Path::new("/work"), &["/root".into()]);
+        let policy = place(Folders { cwd: Path::new("/work"), roots: &["/root".into()], within: None });
         assert_eq!(policy.mode, Mode::WorkspaceWriteNetwork);
         assert_eq!(policy.roots, ["/work", "/root", "/more"].map(PathBuf::from));
         assert_eq!(policy.hidden, [PathBuf::from("/secret")]);
         assert_eq!(policy.homes, [PathBuf::from("/home/me")]);
-        assert_eq!(place(Path::new("/narrow"), &[]).mode, Mode::ReadOnly);
+        let narrow = Folders { cwd: Path::new("/narrow"), roots: &[], within: Some(&["/work".into()]) };
+        assert_eq!(place(narrow).mode, Mode::ReadOnly);
+        assert_eq!(place(narrow).within, Some(vec!["/work".into(), "/more".into()]));
     }
 
     #[test]

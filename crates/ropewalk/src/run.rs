@@ -343,7 +343,8 @@ async fn open(
     let owner = Principal::local();
     let cwd = folder(options.cwd.as_deref())?;
     let Some(again) = again(options) else {
-        let wish = Wish { owner, cwd, roots: Vec::new(), servers: Vec::new(), source: "run".into() };
+        let wish =
+            Wish { owner, cwd, roots: Vec::new(), within: None, servers: Vec::new(), source: "run".into() };
         let handle = registry.create(wish).await.map_err(Trouble::open)?;
         return Ok((handle, Seq::START));
     };

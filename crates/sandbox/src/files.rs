@@ -123,6 +123,9 @@ impl Files {
         let mut roots = Vec::new();
         for path in &mut policy.roots {
             let root = Root::open(path)?;
+            if let Some(within) = &policy.within {
+                root.check_within(within)?;
+            }
             path.clone_from(&root.path);
             roots.push(Arc::new(root));
         }
@@ -251,6 +254,16 @@ impl Root {
         let real = path.canonicalize().map_err(|error| unusable(unfit(&error)))?;
         let handle = Handle::of(&real).map_err(|error| unusable(error.into()))?;
         Ok(Self { path: real, handle })
+    }
+
+    /// The handle was opened by the real path, without following links, so the path says where it is.
+    fn check_within(&self, folders: &[PathBuf]) -> Result<(), FileError> {
+        let around =
+            |folder: &PathBuf| folder.canonicalize().is_ok_and(|folder| self.path.starts_with(folder));
+        if folders.iter().any(around) {
+            return Ok(());
+        }
+        Err(FileError::Refused { path: self.path.clone(), broken: Broken::Outside })
     }
 }
 

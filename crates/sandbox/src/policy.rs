@@ -99,6 +99,9 @@ pub struct Policy {
     pub hidden: Vec<PathBuf>,
     /// Real paths below the roots that are only read: what a repository's own settings name.
     pub locked: Vec<PathBuf>,
+    /// The folders that no root may lead out of, if there are such: who named the root may not work elsewhere. A root is
+    /// compared by its real path when it is opened, so that a link which is put in its place later opens nothing.
+    pub within: Option<Vec<PathBuf>>,
     /// Real paths of the person's home folders: the one of the environment first, then the account's. A
     /// folder around one of them is never written.
     pub homes: Vec<PathBuf>,
@@ -184,6 +187,7 @@ mod tests {
             mode,
             roots: vec!["/home/work".into(), "/more".into()],
             hidden: vec!["/home/me/.ssh".into(), "/home/work/state".into()],
+            within: None,
             locked: vec!["/more/tools/hooks".into()],
             homes: vec!["/home/me".into()],
         };

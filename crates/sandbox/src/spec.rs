@@ -88,6 +88,8 @@ impl Spec {
             hidden: reader.list(Reader::path)?,
             locked: reader.list(Reader::path)?,
             homes: reader.list(Reader::path)?,
+            // Roots were compared with it when they were opened; the helper takes their real paths and follows no link.
+            within: None,
         };
         Ok(Self {
             policy,
@@ -120,6 +122,7 @@ mod tests {
                 hidden: vec!["/c".into(), "/d\n".into()],
                 locked: vec!["/e".into()],
                 homes: vec!["/f".into(), "/g".into()],
+                within: None,
             },
             arguments: vec!["sh".into(), "".into()],
             cwd: "/".into(),

@@ -130,6 +130,27 @@ const TABLE: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
+fn no_root_leads_out_of_the_folders_that_it_must_be_in() {
+    let house = house();
+    let (inner, link) = (house.work.join("dir"), house.work.join("link"));
+    symlink(&house.out, &link).unwrap();
+    symlink(&inner, house.work.join("inside")).unwrap();
+    let open = |root: &Path| {
+        let within = Some(vec![house.more.clone(), house.work.clone()]);
+        Files::open(Policy { roots: vec![root.to_owned()], within, ..Policy::default() }).map(drop)
+    };
+    for root in [&house.work, &inner, &house.more, &house.work.join("inside")] {
+        assert_eq!(open(root), Ok(()), "{}", root.display());
+    }
+    for root in [&house.out, &link, &house.base, Path::new("/"), &house.work.join("../out")] {
+        let refused = FileError::Refused { path: root.canonicalize().unwrap(), broken: Broken::Outside };
+        assert_eq!(open(root), Err(refused), "{}", root.display());
+    }
+    let nowhere = Policy { roots: vec![house.work.clone()], within: Some(vec![]), ..Policy::default() };
+    assert!(Files::open(nowhere).is_err());
+}
+
+#[test]
 fn every_way_out_of_the_roots_is_refused_and_every_way_inside_works() {
     let house = house();
     let work = &house.work;

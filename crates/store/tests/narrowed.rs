@@ -23,6 +23,7 @@ fn wish(path: &Path) -> Wish {
         owner: Principal::local(),
         cwd: path.parent().unwrap().to_owned(),
         roots: Vec::new(),
+        within: None,
         servers: Vec::new(),
         source: "test".into(),
     }

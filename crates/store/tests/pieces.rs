@@ -46,6 +46,7 @@ async fn import(
         owner: Principal::local(),
         cwd: path.parent().unwrap().to_owned(),
         roots: Vec::new(),
+        within: None,
         servers: Vec::new(),
         source: "import".into(),
     };

@@ -114,6 +114,7 @@ impl House {
             owner: Principal::local(),
             cwd: dir.clone(),
             roots: vec![],
+            within: None,
             servers,
             source: "test".into(),
         };

@@ -74,6 +74,7 @@ fn wish() -> Wish {
         owner: me(),
         cwd: "/project".into(),
         roots: Vec::new(),
+        within: None,
         servers: Vec::new(),
         source: "test".into(),
     }

@@ -322,7 +322,7 @@ impl Official<'_> {
                     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
                 }
             })?;
-        if !self.doors.rules.still_opens(&self.caller.principal, &handle.snapshot().cwd) {
+        if !self.doors.rules.still_opens(&self.caller.principal, &handle) {
             let message = "the folder of this session is not open to you any more; its owner can add it with --allow-dir";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "working_dir_not_allowed", message));
         }

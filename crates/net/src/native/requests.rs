@@ -120,7 +120,7 @@ impl Client {
     pub async fn open(&self, id: &SessionId) -> Result<SessionHandle, Wrong> {
         let principal = &self.visitor.principal;
         let handle = self.desk.registry.open(principal, id).await.map_err(not_opened)?;
-        if !self.desk.rules.still_opens(principal, &handle.snapshot().cwd) {
+        if !self.desk.rules.still_opens(principal, &handle) {
             return Err(not_open());
         }
         Ok(handle)
@@ -179,6 +179,7 @@ impl Client {
             owner: self.visitor.principal.clone(),
             cwd,
             roots: Vec::new(),
+            within: self.desk.rules.within(),
             servers: Vec::new(),
             source: Arc::clone(&self.desk.rules.source),
         };

@@ -7,7 +7,6 @@
 //! said to that session before it.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use wire::RpcId;
 use wire::upstream::{self, Can};
 
-use super::external::{ExternalConfig, Shared, failed, foreign};
+use super::external::{ExternalConfig, Folders, Shared, failed, foreign};
 use super::peer::{Answered, Ears, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Room, Terms};
 use super::process::{Launch, Process, ProcessNews};
 
@@ -137,14 +136,10 @@ impl Seats {
 }
 
 impl Crew {
-    pub(super) async fn start(
-        shared: &Arc<Shared>,
-        folder: &Path,
-        roots: &[PathBuf],
-    ) -> Result<Arc<Self>, ForeignError> {
+    pub(super) async fn start(shared: &Arc<Shared>, folders: Folders<'_>) -> Result<Arc<Self>, ForeignError> {
         let config = &shared.config;
         let notes = config.journal.as_ref().and_then(|journal| journal.notes(&shared.tasks));
-        let launch = Launch { notes, ..launch(config, folder, roots) };
+        let launch = Launch { notes, ..launch(config, folders) };
         let started = Instant::now();
         let (process, mut ears) =
             Process::start(launch, &shared.tasks).await.map_err(|error| failed(error.to_string()))?;
@@ -300,14 +295,15 @@ impl Crew {
 
 /// The program behind its fence: it writes where its sessions work and where it keeps its own things, and
 /// reaches the network, for its model is there.
-fn launch(config: &ExternalConfig, folder: &Path, roots: &[PathBuf]) -> Launch {
-    let mut policy = (config.place)(folder, roots);
+fn launch(config: &ExternalConfig, folders: Folders<'_>) -> Launch {
+    let mut policy = (config.place)(folders);
     let fenced = policy.mode != Mode::Off;
     if policy.mode == Mode::ReadOnly {
         // They are there, also where temporary folders are not, and only to be read.
         policy.locked.extend(policy.roots.iter().cloned());
     }
     policy.roots.extend(config.own_folders.iter().cloned());
+    policy.within.iter_mut().for_each(|within| within.extend(config.own_folders.iter().cloned()));
     policy.hidden.retain(|hidden| !config.own_secrets.contains(hidden));
     if fenced {
         policy.mode = Mode::WorkspaceWriteNetwork;
@@ -320,7 +316,7 @@ fn launch(config: &ExternalConfig, folder: &Path, roots: &[PathBuf]) -> Launch {
         program: config.program.clone(),
         arguments: config.arguments.clone(),
         environment: config.environment.clone(),
-        folder: folder.to_owned(),
+        folder: folders.cwd.to_owned(),
         fence,
         limits: config.limits,
         peer: PeerLimits::default(),

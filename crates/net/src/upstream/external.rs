@@ -25,7 +25,22 @@ use super::pool::Pool;
 use super::seat::{OutputLimits, Seat};
 
 /// What a policy is made from: the working folder and further ones.
-pub type Place = Arc<dyn Fn(&Path, &[PathBuf]) -> Policy + Send + Sync>;
+pub type Place = Arc<dyn Fn(Folders<'_>) -> Policy + Send + Sync>;
+
+/// The folders of a session, as whoever opened it named them.
+#[derive(Debug, Clone, Copy)]
+pub struct Folders<'a> {
+    pub cwd: &'a Path,
+    pub roots: &'a [PathBuf],
+    /// What none of them may lead out of, if there is such.
+    pub within: Option<&'a [PathBuf]>,
+}
+
+impl<'a> Folders<'a> {
+    pub(super) fn of(spec: &'a SessionSpec) -> Self {
+        Self { cwd: &spec.cwd, roots: &spec.roots, within: spec.within.as_deref() }
+    }
+}
 
 /// Which program it is, and how far it and its sessions reach.
 #[derive(Clone)]
@@ -134,19 +149,14 @@ impl External {
 
 impl Shared {
     /// The program that works in this folder, started if it does not run.
-    pub(super) async fn crew(
-        self: &Arc<Self>,
-        folder: &Path,
-        roots: &[PathBuf],
-    ) -> Result<Held, ForeignError> {
-        let crew = self.pool.crew(self, folder, roots).await?;
+    pub(super) async fn crew(self: &Arc<Self>, folders: Folders<'_>) -> Result<Held, ForeignError> {
+        let crew = self.pool.crew(self, folders).await?;
         self.keep_greeting(crew.greeting());
         Ok(crew)
     }
 
     async fn crew_at_home(self: &Arc<Self>) -> Result<Held, ForeignError> {
-        let home = self.config.home.clone();
-        self.crew(&home, &[]).await
+        self.crew(Folders { cwd: &self.config.home, roots: &[], within: None }).await
     }
 
     fn keep_greeting(&self, text: &Arc<str>) {

@@ -4,7 +4,7 @@
 //! does not keep the machine busy; whoever needs it meanwhile is told why and when.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::crew::{Crew, Held};
-use super::external::{Shared, failed};
+use super::external::{Folders, Shared, failed};
 
 /// A program that lived this long was no crash at its start.
 const STEADY: Duration = Duration::from_secs(10);
@@ -25,7 +25,19 @@ const FREE_TRIES: u32 = 2;
 /// From this many on, rooms that nobody needs are forgotten.
 const ROOMS_KEPT: usize = 64;
 
-type Key = Vec<PathBuf>;
+/// Sessions that work in the same folders, and may leave the same ones, share a program.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    cwd: PathBuf,
+    roots: Vec<PathBuf>,
+    within: Option<Vec<PathBuf>>,
+}
+
+impl Key {
+    fn of(Folders { cwd, roots, within }: Folders<'_>) -> Self {
+        Self { cwd: cwd.to_owned(), roots: roots.to_vec(), within: within.map(<[_]>::to_vec) }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Pool {
@@ -56,12 +68,9 @@ impl Pool {
     pub(super) async fn crew(
         &self,
         shared: &Arc<Shared>,
-        folder: &Path,
-        roots: &[PathBuf],
+        folders: Folders<'_>,
     ) -> Result<Held, ForeignError> {
-        let key: Key =
-            std::iter::once(folder).chain(roots.iter().map(PathBuf::as_path)).map(Into::into).collect();
-        let room = self.room(key);
+        let room = self.room(Key::of(folders));
         let failed_before = room.trouble().failures;
         let mut held = room.crew.lock().await;
         if let Some(crew) = held.as_ref().filter(|crew| crew.is_there()).and_then(Crew::hold) {
@@ -75,7 +84,7 @@ impl Pool {
         let started = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(failed("the server is stopping".into())),
-            started = Crew::start(shared, folder, roots) => started,
+            started = Crew::start(shared, folders) => started,
         };
         match started {
             Ok(crew) => {

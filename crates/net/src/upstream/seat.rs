@@ -30,7 +30,7 @@ use wire::upstream::{self, Heard, Hearing};
 
 use super::crew::{Crew, Inbox, Told};
 use super::desk::{Desk, DeskSpec, Grant};
-use super::external::{Shared, failed, foreign, raw};
+use super::external::{Folders, Shared, failed, foreign, raw};
 use super::peer::{Answered, Noise, Remote, Terms};
 use budget::{Budget, Overrun};
 use join::When;
@@ -132,7 +132,7 @@ impl Seat {
         let config = &shared.config;
         let desk = Desk::open(DeskSpec {
             cwd: spec.cwd.clone(),
-            policy: (config.place)(&spec.cwd, &spec.roots),
+            policy: (config.place)(Folders::of(&spec)),
             helper: config.helper.clone(),
             environment: config.command_environment.clone(),
             limits: config.limits,
@@ -450,7 +450,7 @@ impl Seat {
 
     /// How risky a wish is: as those of our own agent are judged.
     fn judge(&self, request: &mut engine::AskRequest) {
-        let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
+        let policy = (self.shared.config.place)(Folders::of(&self.spec));
         let home = policy.homes.first().map(PathBuf::as_path);
         let place = Workplace { cwd: &self.spec.cwd, roots: &policy.roots, home };
         // A tool of a server has a name, not a line of shell.

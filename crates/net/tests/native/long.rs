@@ -13,6 +13,7 @@ async fn import(server: &Server, events: usize, turns: Option<usize>) -> String 
         owner: Principal::local(),
         cwd: server.workspace(),
         roots: Vec::new(),
+        within: None,
         servers: Vec::new(),
         source: "import".into(),
     };

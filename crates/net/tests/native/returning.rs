@@ -220,6 +220,7 @@ async fn sessions_that_were_open_before_are_on_the_board_too() {
             owner: Principal::local(),
             cwd: server.workspace(),
             roots: Vec::new(),
+            within: None,
             servers: Vec::new(),
             source: "acp".into(),
         };

@@ -188,6 +188,7 @@ async fn a_long_session_is_streamed_whole() {
             owner: engine::Principal::local(),
             cwd: server.workspace(),
             roots: Vec::new(),
+            within: None,
             servers: Vec::new(),
             source: "import".into(),
         };

@@ -27,6 +27,7 @@ pub async fn fork(registry: &Registry, options: &ForkOptions) -> Result<(), Trou
         cwd: source.cwd.clone(),
         servers: Vec::new(),
         roots: source.roots.clone(),
+        within: None,
         source: "fork".into(),
     };
     let handle = registry.fork(&source.id, wish).await.map_err(Trouble::open)?;

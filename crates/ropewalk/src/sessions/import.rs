@@ -73,6 +73,7 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Tro
         owner: Principal::local(),
         cwd,
         roots: Vec::new(),
+        within: None,
         servers: Vec::new(),
         source: "import".into(),
     };

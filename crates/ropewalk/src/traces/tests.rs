@@ -76,6 +76,7 @@ impl House {
             owner: Principal::local(),
             cwd: "/".into(),
             roots: Vec::new(),
+            within: None,
             servers: Vec::new(),
             source: "acp".into(),
         };

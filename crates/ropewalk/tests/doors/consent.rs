@@ -3,15 +3,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 
 use crate::ways::{Client, client};
-use crate::web::{Ask, Server, Socket, TOKEN, home, ropewalk};
+use crate::web::{Ask, Server, Socket, TOKEN, home, ropewalk, run};
 
 /// Behind every one of these a person can type.
 const DOORS: [&str; 6] =
     ["official http", "official websocket", "zeph http", "ferret websocket", "bernstein http", "rest"];
+
+/// As many as are needed for one of them to be caught in between, nearly always.
+const SWAPPED_OPENINGS: usize = 60;
 
 /// Who holds the token that the clients of these tests show, all of them over loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +174,99 @@ fn a_command_runs_in_an_editors_terminal_by_the_word_of_the_owner_at_the_machine
     let (asked, created, told) = run_in_editor(&server, &folder, owner);
     assert_eq!((asked, created), (false, true), "{told}");
     assert_eq!(rules(&server), "", "no rule was written");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// An official client's session in a folder, with further ones.
+fn new_session(socket: &mut Socket, cwd: &Path, further: &[&Path]) -> Option<String> {
+    let params = json!({ "cwd": cwd, "mcpServers": [], "additionalDirectories": further });
+    Some(socket.call("session/new", &params)["result"]["sessionId"].as_str()?.to_owned())
+}
+
+fn prompt(socket: &mut Socket, session: &str, text: &str) {
+    let prompt = json!([{ "type": "text", "text": text }]);
+    socket.call("session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+}
+
+fn official_socket(server: &Server) -> Socket {
+    let mut socket = Socket::open(server, TOKEN);
+    socket.call("initialize", &json!({ "protocolVersion": 1, "clientCapabilities": {} }));
+    socket
+}
+
+#[test]
+fn a_further_folder_that_became_a_link_is_not_opened_again_for_a_named_client() {
+    let server = serve(Who::NamedClient, &[]);
+    let (further, outside) = (folder(&server, "project/further"), tempfile::tempdir().unwrap());
+    let cwd = folder(&server, "project");
+    let mut socket = official_socket(&server);
+    let session = new_session(&mut socket, &cwd, &[&further]).unwrap();
+    fs::rename(&further, cwd.join("before")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), &further).unwrap();
+    // As long as the session is in memory its folder stays the one that it was.
+    let written = outside.path().join("written.txt");
+    prompt(&mut socket, &session, &format!("write {}: x", written.display()));
+    socket.call("session/close", &json!({ "sessionId": session }));
+    let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });
+    let loaded = socket.call("session/load", &params);
+    assert!(loaded["error"]["message"].as_str().unwrap().contains("--allow-dir"), "{loaded}");
+    prompt(&mut socket, &session, &format!("write {}: x", written.display()));
+    assert!(!written.exists());
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// A link in a prompt is read without a question, but not past a rule that denies.
+#[test]
+fn a_file_that_a_rule_denies_is_not_read_by_a_link_in_a_prompt_either() {
+    let server = serve(Who::Owner, &[]);
+    let state = server.home.path().join("state");
+    fs::write(state.join("permissions.toml"), "deny = [\"read(.env)\", \"fetch\"]\n").unwrap();
+    let cwd = folder(&server, "project");
+    fs::write(cwd.join(".env"), "NAME=value of the file").unwrap();
+    fs::write(cwd.join("plain.txt"), "value of another file").unwrap();
+    std::os::unix::fs::symlink(".env", cwd.join("way.txt")).unwrap();
+    let mut socket = official_socket(&server);
+    let session = new_session(&mut socket, &cwd, &[]).unwrap();
+    let file = |name: &str| json!({ "type": "resource_link", "name": name, "uri": format!("file://{}", cwd.join(name).display()) });
+    let page = json!({ "type": "resource_link", "name": "page", "uri": "https://192.0.2.7/" });
+    let links =
+        json!([{ "type": "text", "text": "hello" }, file(".env"), file("way.txt"), file("plain.txt"), page]);
+    socket.call("session/prompt", &json!({ "sessionId": session, "prompt": links }));
+    drop(socket);
+    let home = server.home.clone();
+    assert_eq!(server.stop().0, Some(0));
+    let shown = run(&home, &["sessions", "show", "--full", &session]).with(0).out;
+    let denied = |name: &str, rule: &str| {
+        shown.lines().any(|line| line.contains(name) && line.contains(&format!("the rule {rule} denies")))
+    };
+    assert!(denied("/.env", "read(.env)") && denied("/way.txt", "read(.env)"), "{shown}");
+    assert!(denied("192.0.2.7", "fetch") && !shown.contains("plain.txt was left out"), "{shown}");
+}
+
+/// Whoever swaps a folder for a link between the look and the opening wins nothing: what was opened is looked at.
+#[test]
+fn a_folder_that_is_a_link_every_other_moment_leads_a_named_client_nowhere() {
+    let server = serve(Who::NamedClient, &[]);
+    let outside = tempfile::tempdir().unwrap();
+    let (cwd, inner) = (folder(&server, "project"), folder(&server, "project/inner"));
+    let link = cwd.join("link");
+    std::os::unix::fs::symlink(outside.path(), &link).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                renameat_with(CWD, &inner, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let mut socket = official_socket(&server);
+        for _ in 0..SWAPPED_OPENINGS {
+            if let Some(session) = new_session(&mut socket, &inner, &[]) {
+                prompt(&mut socket, &session, "write by-a-tool.txt: x");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     assert_eq!(server.stop().0, Some(0));
 }
 

@@ -1,5 +1,6 @@
 //! Owners, copies, rules, and two processes on one store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use expect_test::expect;
@@ -8,10 +9,10 @@ use super::{House, end_of, in_time, me, run, start, wish};
 use crate::event::{Body, Event, Origin, Stop, Usage};
 use crate::ids::{AskId, Principal, Seq, Timestamp, TurnId};
 use crate::log::Taken;
-use crate::registry::{Limits, OpenError, Wish};
+use crate::registry::{Limits, OpenError, Registry, RegistryParts, Wish};
 use crate::session::{Answer, Input};
 use crate::store::{ListQuery, Page};
-use crate::testing::{brief, sender, until};
+use crate::testing::{Obedient, Switched, TestClock, brief, sender, until};
 
 #[tokio::test(start_paused = true)]
 async fn nobody_sees_or_touches_what_belongs_to_somebody_else() {
@@ -188,4 +189,26 @@ async fn an_imported_history_may_hold_anything() {
     super::pass(100_000).await;
     house.registry.reap().await;
     assert!(!house.is_live(&session).await);
+}
+
+#[tokio::test]
+async fn sessions_of_others_stay_in_the_folders_that_are_open_to_them_also_when_they_come_back() {
+    let backend = Obedient::new();
+    let parts = RegistryParts::new(Arc::new(Switched::default()), backend.clone(), TestClock::new());
+    let registry = Registry::new(parts);
+    registry.confine(Arc::from([PathBuf::from("/open")]));
+    let client = Principal("ci".into());
+    let theirs = registry.create(Wish { owner: client.clone(), ..wish() }).await.unwrap();
+    let narrower = Some(Arc::from([PathBuf::from("/open/narrower")]));
+    let chosen = registry.create(Wish { owner: client.clone(), within: narrower, ..wish() }).await.unwrap();
+    let ours = registry.create(wish()).await.unwrap();
+    for (owner, session) in [(&client, &theirs), (&client, &chosen), (&me(), &ours)] {
+        registry.close(owner, session.id()).await.unwrap();
+        registry.open(owner, session.id()).await.unwrap();
+    }
+    let confined = backend.confined.lock().unwrap();
+    let shown = confined.iter().map(|within| within.as_ref().map(|within| within[0].display().to_string()));
+    let shown: Vec<_> = shown.map(|within| within.unwrap_or("anywhere".into())).collect();
+    // New, then brought back, in the same order.
+    assert_eq!(shown, ["/open", "/open/narrower", "anywhere", "/open", "/open", "anywhere"]);
 }

@@ -62,7 +62,7 @@ impl Reach {
     pub async fn open(&self, id: &SessionId) -> Result<SessionHandle, Refusal> {
         let handle = self.doors.registry.open(&self.caller.principal, id).await.map_err(not_opened)?;
         // A folder that was open to a client may have become a way to another one since.
-        if !self.doors.rules.still_opens(&self.caller.principal, &handle.snapshot().cwd) {
+        if !self.doors.rules.still_opens(&self.caller.principal, &handle) {
             return Err(not_open());
         }
         Ok(handle)
@@ -78,7 +78,8 @@ impl Reach {
 
     pub fn wish(&self, cwd: PathBuf) -> Wish {
         let source = Arc::clone(&self.doors.rules.source);
-        Wish { owner: self.caller.principal.clone(), cwd, roots: Vec::new(), servers: Vec::new(), source }
+        let (owner, within) = (self.caller.principal.clone(), self.doors.rules.within());
+        Wish { owner, cwd, roots: Vec::new(), within, servers: Vec::new(), source }
     }
 
     /// The folder for a new session: one that this server opens to its clients.

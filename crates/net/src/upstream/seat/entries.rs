@@ -5,6 +5,7 @@ use engine::{NoticeLevel, TerminalId};
 use sandbox::{Mode, ProtectedEntries};
 
 use super::Seat;
+use crate::upstream::external::Folders;
 
 impl Seat {
     /// Looks at the workspace before the agent works in it. While a command of an earlier turn runs, what was
@@ -14,7 +15,7 @@ impl Seat {
         if before.is_some() && self.state().followed > 0 {
             return;
         }
-        let policy = (self.shared.config.place)(&self.spec.cwd, &self.spec.roots);
+        let policy = (self.shared.config.place)(Folders::of(&self.spec));
         let fenced = policy.mode.writes() && policy.mode != Mode::Off;
         let look = move || fenced.then(|| ProtectedEntries::look(&policy.roots));
         *before = tokio::task::spawn_blocking(look).await.ok().flatten();

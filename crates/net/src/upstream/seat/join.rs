@@ -13,7 +13,7 @@ use wire::upstream::{self, Opened};
 
 use super::{Hearing, Joined, Seat, Terms, foreign};
 use crate::upstream::crew::{Crew, Inbox, Told};
-use crate::upstream::external::failed;
+use crate::upstream::external::{Folders, failed};
 use crate::upstream::peer::Remote;
 
 /// Updates that are kept until the session is there.
@@ -64,7 +64,7 @@ impl Seat {
         if let Some(joined) = self.joined() {
             return Ok(joined);
         }
-        let crew = self.shared.crew(&self.spec.cwd, &self.spec.roots).await?;
+        let crew = self.shared.crew(Folders::of(&self.spec)).await?;
         let Known { session, origin, talked, cost_usd } = self.known().await;
         let back = match (&session, &origin) {
             (Some(id), _) => self.bring_back(&crew, id).await,

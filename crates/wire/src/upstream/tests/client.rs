@@ -23,6 +23,7 @@ fn spec() -> SessionSpec {
         id: SessionId::parse("ours").unwrap(),
         cwd: PathBuf::from("/p"),
         roots: vec![PathBuf::from("/q")],
+        within: None,
         servers: vec![
             ToolServer {
                 name: "git".into(),
