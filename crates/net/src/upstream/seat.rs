@@ -18,7 +18,7 @@ use engine::{
     Opaque, OutputStream, Resolution, Risk, Said, SessionContext, SessionSpec, Stop, TerminalId, ToolKind,
     TurnContext, TurnError, TurnInput, Verdict,
 };
-use guard::{Assessment, Deed, Workplace, assess_deed};
+use guard::{Assessment, Deed, Workplace, assess_deed, with_steered_programs};
 use sandbox::ProtectedEntries;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, Semaphore};
@@ -460,7 +460,11 @@ impl Seat {
         let known = line.is_some() && request.risk == Risk::Medium;
         let risk = if known { Risk::Low } else { request.risk };
         let usual = Assessment { risk, reason: request.reason.to_string() };
-        let Assessment { risk, reason } = assess_deed(deed, usual, &place);
+        let assessed = assess_deed(deed, usual, &place);
+        let Assessment { risk, reason } = with_steered_programs(assessed, deed, &place, |program| {
+            let environment = &self.shared.config.command_environment;
+            sandbox::steered_program(program, environment, &self.spec.cwd, &policy.roots)
+        });
         (request.risk, request.reason) = (risk, reason.into());
     }
 
