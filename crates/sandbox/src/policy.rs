@@ -97,7 +97,8 @@ pub struct Policy {
     pub roots: Vec<PathBuf>,
     /// Real paths that are neither read nor written, whatever the roots are.
     pub hidden: Vec<PathBuf>,
-    /// Real paths below the roots that are only read: what a repository's own settings name.
+    /// Real paths below the roots that are only read: what a repository's own settings name, and what makes
+    /// an agent run something in a folder of its own. Only the last name of a path may be a link.
     pub locked: Vec<PathBuf>,
     /// Real paths of the person's home folders: the one of the environment first, then the account's. A
     /// folder around one of them is never written.

@@ -308,6 +308,7 @@ fn launch(config: &ExternalConfig, folder: &Path, roots: &[PathBuf]) -> Launch {
         policy.locked.extend(policy.roots.iter().cloned());
     }
     policy.roots.extend(config.own_folders.iter().cloned());
+    policy.locked.extend(config.own_settings.iter().cloned());
     policy.hidden.retain(|hidden| !config.own_secrets.contains(hidden));
     if fenced {
         policy.mode = Mode::WorkspaceWriteNetwork;

@@ -1,6 +1,7 @@
 """An agent that says odd things, as it is told by its prompts."""
 
 import json
+import os
 import select
 import sys
 
@@ -130,6 +131,20 @@ def leave_a_terminal():
     sys.exit(7)
 
 
+def write_each(paths):
+    """Tries to change or make each of them, and names those that it could."""
+    done = []
+    for path in paths:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(os.path.join(path, "new") if os.path.isdir(path) else path, "a") as file:
+                file.write("evil")
+            done.append(path)
+        except OSError:
+            pass
+    text("wrote " + " ".join(done))
+
+
 def until_cancelled(deed):
     """Does it again and again until somebody says to stop."""
     n = 0
@@ -176,7 +191,10 @@ for line in sys.stdin:
         say({"id": request["id"], "result": {"sessionId": "odd-1"}})
     elif method == "session/prompt":
         word = params["prompt"][-1]["text"]
-        DEEDS.get(word, lambda: text(f"heard {word}"))()
+        if word.startswith("write "):
+            write_each(word.split()[1:])
+        else:
+            DEEDS.get(word, lambda: text(f"heard {word}"))()
         say({"id": request["id"], "result": {"stopReason": "end_turn"}})
         if word == "late":
             after_late()

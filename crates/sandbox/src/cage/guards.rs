@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::Trouble;
 use super::placeholder::{Found, Kind, Placeholder, claim};
 use crate::git::{self, real_path};
+use crate::policy::Policy;
 use crate::protected::{
     PROTECTED, PROTECTED_ANYWHERE, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Protected, held_of, protected_below,
 };
@@ -85,10 +86,11 @@ pub(super) struct Guards<'a> {
 }
 
 /// Finds what to guard. On trouble no placeholder is left.
-pub(super) fn find(roots: &[Root], homes: &[PathBuf]) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
+pub(super) fn find(roots: &[Root], policy: &Policy) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
     let (list, known, placeholders) = (Vec::new(), BTreeMap::new(), Vec::new());
-    let mut guards = Guards { roots, homes, list, known, placeholders, links: 0 };
-    match (0..roots.len()).try_for_each(|root| guards.root(root)) {
+    let mut guards = Guards { roots, homes: &policy.homes, list, known, placeholders, links: 0 };
+    let found = (0..roots.len()).try_for_each(|root| guards.root(root));
+    match found.and_then(|()| policy.locked.iter().try_for_each(|path| guards.locked(path))) {
         Ok(()) => Ok((guards.list, guards.placeholders)),
         Err(trouble) => {
             remove(guards.placeholders);
@@ -124,6 +126,14 @@ impl Guards<'_> {
         }
         self.top_repository(root)?;
         self.deeper(root)
+    }
+
+    /// What the policy locks, as far as it is there.
+    fn locked(&mut self, path: &Path) -> Result<(), Trouble> {
+        (0..self.roots.len()).try_for_each(|root| match path.strip_prefix(&self.roots[root].path) {
+            Ok(below) if !below.as_os_str().is_empty() => self.guard(root, below, Free::Never),
+            _ => Ok(()),
+        })
     }
 
     /// The repository of the root itself, there or not.

@@ -442,6 +442,52 @@ async fn a_protected_name_may_be_a_link_to_a_file_to_nothing_or_to_itself() {
     assert!(!space.root().join("later").exists(), "the name is free again");
 }
 
+/// As an agent's own folder is: its settings are the person's, the rest is its own.
+#[tokio::test]
+async fn what_the_policy_locks_is_read_only_where_it_is_there() {
+    let elsewhere = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut space = Workspace::new();
+    let root = space.root().to_owned();
+    for folder in ["hooks", "agent/extensions"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for file in ["settings.json", "hooks/stop.sh", "agent/extensions/a.ts"] {
+        fs::write(root.join(file), "mine").unwrap();
+    }
+    let target = elsewhere.path().canonicalize().unwrap().join("mcp.json");
+    fs::write(&target, "mine").unwrap();
+    symlink(&target, root.join("mcp.json")).unwrap();
+    let names = ["settings.json", "hooks", "agent/extensions", "mcp.json", "plugins", "none/plugins"];
+    space.locked = names.map(|name| root.join(name)).into();
+    for mode in WRITING {
+        for line in [
+            "echo evil > settings.json",
+            "rm -f settings.json",
+            "mv settings.json old",
+            "echo evil > new && mv new settings.json",
+            "echo evil > hooks/stop.sh",
+            "echo evil > hooks/new.sh",
+            "mv hooks old",
+            "rm -r agent/extensions",
+            "mv agent old",
+            "rm -f mcp.json",
+            "ln -sfn /etc/passwd mcp.json",
+        ] {
+            let outcome = run_in(&space, mode, line).await;
+            assert_ne!(outcome.ended.code, Some(0), "{mode} {line}");
+            let broken = outcome.violations.first().map(|seen| seen.broken);
+            assert_eq!(broken, Some(Some(Broken::Protected)), "{mode} {line}: {:?}", outcome.violations);
+        }
+        let free = "echo x > sessions.db && mkdir -p agent/sessions && echo x > agent/sessions/1 \
+                    && cat settings.json hooks/stop.sh mcp.json && mkdir plugins && rmdir plugins";
+        let outcome = run_in(&space, mode, free).await;
+        assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);
+        assert_eq!(outcome.stdout, "mine".repeat(3));
+    }
+    assert_eq!(fs::read_link(root.join("mcp.json")).unwrap(), target);
+    space.assert_clean();
+}
+
 #[tokio::test]
 async fn a_workspace_that_cannot_be_fenced_is_refused() {
     for root in ["/", "/proc", "/dev", "/sys/kernel"] {
