@@ -160,6 +160,17 @@ def endless_message():
     until_cancelled(lambda _: text("and so on " * 100))
 
 
+def endless_writes():
+    """Small requests that leave much: each empties a file that was filled again."""
+    path = os.path.abspath("big.txt")
+    for _ in range(100):
+        with open(path, "w") as file:
+            file.write(("x" * 1023 + "\n") * 256)
+        if "error" in ask("fs/write_text_file", {"sessionId": "odd-1", "path": path, "content": ""}):
+            return
+    text("wrote it all")
+
+
 def endless_updates():
     def growing(n):
         content = [{"type": "content", "content": {"type": "text", "text": f"{n} percent"}}]
@@ -180,7 +191,7 @@ def half_a_line():
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, in_another_terminal, in_a_terminal_for_later, leave_a_terminal, half_a_line, endless_message, endless_updates, endless_and_deaf)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, in_another_terminal, in_a_terminal_for_later, leave_a_terminal, half_a_line, endless_message, endless_writes, endless_updates, endless_and_deaf)}
 
 for line in sys.stdin:
     request = json.loads(line)

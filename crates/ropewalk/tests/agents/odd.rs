@@ -98,7 +98,7 @@ const LIMITS: &str = "[limits]\nanswer_bytes_max = 200000\nturn_bytes_max = 2000
 
 /// Ends the turn of an agent that does not end it, and prompts it once more.
 fn ends_at(deed: &str, limit: &str) {
-    let (world, mut client, session) = odd_with_settings(LIMITS, &[], json!({}));
+    let (world, mut client, session) = odd_with_settings(LIMITS, &["--approval", "full"], json!({}));
     let id = client.prompt(&session, deed);
     let frames = client.frames_to(id);
     assert_eq!(frames.last().unwrap()["result"]["stopReason"], "max_tokens", "{:?}", frames.last());
@@ -121,6 +121,12 @@ fn a_message_without_an_end_is_ended_at_the_limit() {
 #[test]
 fn updates_without_an_end_are_ended_at_the_limit() {
     ends_at("endless_updates", "turn_bytes_max");
+}
+
+/// A request to empty a file is small, and what it leaves in the log is the file.
+#[test]
+fn writes_without_an_end_are_ended_at_the_limit() {
+    ends_at("endless_writes", "turn_bytes_max");
 }
 
 #[test]

@@ -132,6 +132,7 @@ impl Shared {
             foreign: None,
             consent: wish.outside.map(Into::into),
         };
+        self.count(request.weight()).await?;
         // The session settles open asks on a cancel; the token covers one that is still on its way.
         let verdict = tokio::select! {
             biased;
