@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use ::guard::{Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings};
+use ::guard::{
+    Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings, with_steered_programs,
+};
 use engine::{
     AskRequest, Body, CallId, Content, Exit, Location, MODE, NoticeLevel, Opaque, Risk, SessionGone,
     ToolClass, ToolContent, ToolEnd, ToolKind, ToolStart, TurnContext, Verdict,
@@ -229,12 +231,16 @@ impl Guard {
             let home = shared.config.reach.homes.first().map(PathBuf::as_path);
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
             let usual = Assessment { risk, reason: reason.into() };
-            let assessed = assess_deed(deed, usual, &Workplace { cwd: &place.cwd, roots, home });
-            with_git_settings(assessed, deed, || sandbox::git_program(roots))
+            let workplace = Workplace { cwd: &place.cwd, roots, home };
+            let assessed = assess_deed(deed, usual, &workplace);
+            let assessed = with_git_settings(assessed, deed, || sandbox::git_program(roots));
+            with_steered_programs(assessed, deed, &workplace, |program| {
+                sandbox::steered_program(program, &shared.config.environment, &place.cwd, roots)
+            })
         };
         // Some microseconds for what people write; what is made to be hard takes longer, and so does looking
-        // at the settings of repositories.
-        let long = long || subject.is_some_and(|line| line.contains("git"));
+        // at the settings of repositories and at where programs lie.
+        let long = long || (class == ToolClass::Execute && subject.is_some());
         if long { Ok(tools::blocking(assess).await?) } else { Ok(assess()) }
     }
 

@@ -272,6 +272,14 @@ pub struct AskRequest {
 }
 
 impl AskRequest {
+    /// About how many bytes it takes to keep it.
+    pub fn weight(&self) -> usize {
+        let asked = self.question.as_ref().map_or(0, Question::weight);
+        let preview = self.preview.iter().map(ToolContent::weight).sum::<usize>();
+        let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.weight());
+        self.input.0.len() + preview + asked + foreign + 256
+    }
+
     /// A wish of which no more is known than this. "Always" would allow what has the same title.
     pub fn new(tool: &str, title: impl Into<Arc<str>>, class: ToolClass) -> Self {
         let title = title.into();
@@ -593,12 +601,7 @@ impl Body {
                     + end.raw.as_ref().map_or(0, |r| r.0.len())
             }
             Self::FileEdited { change, .. } => change.weight(),
-            Self::Asked { request, .. } => {
-                let asked = request.question.as_ref().map_or(0, Question::weight);
-                let preview = request.preview.iter().map(ToolContent::weight).sum::<usize>();
-                let foreign = request.foreign.as_ref().map_or(0, |foreign| foreign.weight());
-                request.input.0.len() + preview + asked + foreign + 256
-            }
+            Self::Asked { request, .. } => request.weight(),
             Self::Resolved { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()) + 64,
             Self::Notice { text, .. } => text.len(),
             Self::Compacted { summary } => summary.len(),

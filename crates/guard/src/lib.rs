@@ -14,7 +14,7 @@ pub mod shell;
 pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
 pub use risk::{
     Assessment, Deed, Scope, Want, Workplace, assess_command, assess_deed, assess_path, covers,
-    scope_of_always, with_git_settings,
+    scope_of_always, with_git_settings, with_steered_programs,
 };
 pub use rules::{
     Changed, ListedRule, OutsideCommand, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook,

@@ -8,6 +8,7 @@
 //! **Invariant:** the risk of a line is that of its worst command. A command is judged through every
 //! wrapper (`sudo`, `env`, `xargs`, `bash -c` ..) that it stands behind.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use engine::Risk;
@@ -27,7 +28,7 @@ mod targets;
 mod wrappers;
 
 pub(crate) use dangers::interprets;
-pub use deed::{Deed, assess_deed, with_git_settings};
+pub use deed::{Deed, assess_deed, with_git_settings, with_steered_programs};
 pub(crate) use git::{setting_runs as git_setting_runs, subcommand as git_subcommand};
 pub use paths::{Want, assess_path};
 pub(crate) use readers::reads_with_known_options;
@@ -63,17 +64,13 @@ pub struct Workplace<'a> {
 
 /// Judges a whole line of shell.
 pub fn assess_command(line: &str, place: &Workplace) -> Assessment {
-    let mut judge = Judge {
-        place,
-        worst: Finding::low("only reads", line),
-        nesting: 0,
-        scripts: 0,
-        launched: 0,
-        moved: false,
-    };
-    judge.line(line);
-    let Finding { risk, what, quote } = judge.worst;
+    let Finding { risk, what, quote } = Judge::of(line, place).worst;
     Assessment { risk, reason: format!("{what}: {}", shown(&quote)) }
+}
+
+/// The programs that a line runs, as it names them, those behind wrappers too.
+fn programs_of(line: &str, place: &Workplace) -> BTreeSet<String> {
+    Judge::of(line, place).programs
 }
 
 /// One line or part of it that fits a dialog: control characters are escaped, the end is cut off.
@@ -133,6 +130,7 @@ struct Judge<'a> {
     launched: usize,
     /// What [`Around::moved`] is for the scripts inside the command that is looked at.
     moved: bool,
+    programs: BTreeSet<String>,
 }
 
 impl<'a> Around<'a> {
@@ -159,6 +157,15 @@ struct Around<'a> {
 }
 
 impl<'a> Judge<'a> {
+    /// One that has looked at the whole line.
+    fn of(line: &str, place: &'a Workplace<'a>) -> Self {
+        let worst = Finding::low("only reads", line);
+        let programs = BTreeSet::new();
+        let mut judge = Self { place, worst, nesting: 0, scripts: 0, launched: 0, moved: false, programs };
+        judge.line(line);
+        judge
+    }
+
     fn found(&mut self, finding: Finding) {
         if finding.risk > self.worst.risk {
             self.worst = finding;
@@ -238,6 +245,7 @@ impl<'a> Judge<'a> {
         let Some(program) = first.literal() else {
             return self.found(Finding::new(Risk::Medium, "runs a program whose name is computed", words));
         };
+        self.programs.insert(program.to_owned());
         let Some(name) = plain_name(program) else {
             self.found(Finding::new(Risk::Medium, "runs a program of its own", words));
             return self.named(program.rsplit('/').next().unwrap_or(program), words, arguments, around);

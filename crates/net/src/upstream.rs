@@ -12,7 +12,7 @@ mod pool;
 mod process;
 mod seat;
 
-pub use desk::{Desk, DeskSpec, Grant};
+pub use desk::{Counter, Desk, DeskSpec, Grant};
 pub use external::{External, ExternalConfig, Folders, Patience, Place};
 pub use journal::{Journal, Notes};
 pub use peer::{Answered, Ears, Ending, Heard, Noise, Peer, PeerError, PeerLimits, Remote, Terms};

@@ -41,14 +41,15 @@ impl Backend for Asking {
 
     fn open(&self, spec: SessionSpec, _context: engine::SessionContext) -> Arc<dyn BackendSession> {
         let policy = Policy { mode: self.mode, roots: vec![spec.cwd.clone()], ..Policy::default() };
-        let desk = Desk::open(DeskSpec {
+        let spec = DeskSpec {
             cwd: spec.cwd,
             policy,
             helper: None,
             environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             limits: Limits { grace: Duration::from_millis(50), ..Limits::default() },
             editor_terminal: self.editor_terminal,
-        });
+        };
+        let desk = Desk::open(spec, Arc::new(|_| Box::pin(async { Ok(()) })));
         Arc::new(AskingSession { desk, last_terminal: Mutex::default(), answers: Arc::clone(&self.answers) })
     }
 

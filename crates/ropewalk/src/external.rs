@@ -9,7 +9,7 @@ mod table;
 mod words;
 
 use std::ffi::OsString;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub struct Chosen {
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<PathBuf>,
+    /// What in them makes it run something when it is started.
+    pub own_settings: Vec<PathBuf>,
     /// Files with its own credentials that lie in none of these; it reads them.
     pub secret_files: Vec<PathBuf>,
     /// It can work with the files of its client.
@@ -77,6 +79,7 @@ impl Chosen {
             environment: entry.environment.clone(),
             pass: entry.pass.clone(),
             own_folders: own_folders(entry),
+            own_settings: below_homes(&entry.own_settings),
             secret_files: below_homes(&entry.secret_files),
             files: entry.files,
             sandbox: entry.sandbox,
@@ -105,6 +108,7 @@ impl Chosen {
             environment: Vec::new(),
             pass: Vec::new(),
             own_folders: Vec::new(),
+            own_settings: Vec::new(),
             secret_files: Vec::new(),
             files: true,
             sandbox: None,
@@ -117,8 +121,10 @@ impl Chosen {
     fn with_known(self, known: Option<&Entry>) -> Self {
         let Some(entry) = known else { return self };
         let (environment, pass) = (entry.environment.clone(), entry.pass.clone());
-        let (own_folders, secret_files) = (own_folders(entry), below_homes(&entry.secret_files));
-        Self { environment, pass, own_folders, secret_files, files: entry.files, ..self }
+        let (own_settings, secret_files) =
+            (below_homes(&entry.own_settings), below_homes(&entry.secret_files));
+        let own_folders = own_folders(entry);
+        Self { environment, pass, own_folders, own_settings, secret_files, files: entry.files, ..self }
     }
 
     /// Those of the credentials that are hidden as other agents' which are this one's, also where a variable
@@ -163,6 +169,7 @@ impl Chosen {
             arguments: self.arguments.clone(),
             environment: paths::for_agent(&self.pass, &self.environment),
             own_folders: self.own_folders.iter().filter(|folder| made(folder)).cloned().collect(),
+            own_settings: kept_settings(&self.own_settings, &self.own_folders),
             own_secrets: self.own_secrets(&guards.reach.homes),
             files: self.files,
             place: place(guards.reach.clone()),
@@ -302,6 +309,21 @@ pub fn own_folders(entry: &Entry) -> Vec<PathBuf> {
     below_homes(&entry.own_folders)
 }
 
+/// What an agent must not change of its own folders, where that really lies.
+pub fn own_settings(entry: &Entry) -> Vec<PathBuf> {
+    kept_settings(&below_homes(&entry.own_settings), &own_folders(entry))
+}
+
+/// The last names may be links, which stay what they are.
+fn kept_settings(settings: &[PathBuf], folders: &[PathBuf]) -> Vec<PathBuf> {
+    let real = |path: PathBuf| {
+        let (folder, name) = (path.parent()?, path.file_name()?);
+        Some(folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).join(name))
+    };
+    let scripts = folders.iter().flat_map(|folder| scripts_in(folder));
+    settings.iter().cloned().chain(scripts).filter_map(real).collect()
+}
+
 fn below_homes(written: &[String]) -> Vec<PathBuf> {
     written.iter().filter_map(|path| below_home(path)).collect()
 }
@@ -317,6 +339,18 @@ fn below_home(folder: &str) -> Option<PathBuf> {
         Some(below) => home().map(|home| home.join(below)),
         None => Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute()),
     }
+}
+
+/// Programs and scripts directly in a folder: settings name them, for a line of status, a notification, a hook.
+fn scripts_in(folder: &Path) -> Vec<PathBuf> {
+    const ENDINGS: [&str; 8] = ["sh", "bash", "py", "js", "mjs", "cjs", "ts", "rb"];
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let runs = |path: &PathBuf| {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let script = ending.is_some_and(|ending| ENDINGS.contains(&ending));
+        path.metadata().is_ok_and(|data| data.is_file() && (script || data.permissions().mode() & 0o111 != 0))
+    };
+    entries.map(|entry| entry.path()).filter(runs).collect()
 }
 
 /// A fence can only let an agent into folders that are there, so its own are made before its first start.

@@ -26,6 +26,7 @@ mod run;
 mod service;
 mod signal;
 mod spec;
+mod steered;
 mod terminal;
 mod violation;
 mod wire;
@@ -42,6 +43,7 @@ pub use policy::{Broken, Mode, Policy, UnknownMode, Want};
 pub use protected::{PROTECTED, Protected, ProtectedEntries, protected_below};
 pub use run::{Cause, Chunk, Ended, Output, StartError, Stream, run, run_in_terminal};
 pub use service::{Service, ServiceNews, ServicePipes};
+pub use steered::steered_program;
 pub use terminal::{Terminal, Window};
 pub use violation::{Op, Violation};
 

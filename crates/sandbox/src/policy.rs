@@ -97,7 +97,8 @@ pub struct Policy {
     pub roots: Vec<PathBuf>,
     /// Real paths that are neither read nor written, whatever the roots are.
     pub hidden: Vec<PathBuf>,
-    /// Real paths below the roots that are only read: what a repository's own settings name.
+    /// Real paths below the roots that are only read: what a repository's own settings name, and what makes
+    /// an agent run something in a folder of its own. Only the last name of a path may be a link.
     pub locked: Vec<PathBuf>,
     /// The folders that no root may lead out of, if there are such: who named the root may not work elsewhere. A root is
     /// compared by its real path when it is opened, so that a link which is put in its place later opens nothing.

@@ -287,6 +287,8 @@ impl Look {
 /// The protected entries of a workspace at one time, to tell which came afterwards.
 pub struct ProtectedEntries {
     before: Vec<(PathBuf, Look)>,
+    /// Names outside the workspace that were free.
+    free: Vec<PathBuf>,
     /// By their whole paths, those that were told.
     told: BTreeSet<PathBuf>,
 }
@@ -295,11 +297,32 @@ impl ProtectedEntries {
     /// Touches the disk.
     pub fn look(roots: &[PathBuf]) -> Self {
         let before = roots.iter().map(|root| (root.clone(), Look::at(root))).collect();
-        Self { before, told: BTreeSet::new() }
+        Self { before, free: Vec::new(), told: BTreeSet::new() }
     }
 
-    /// What is there by now and was not, as a sentence for people. Each entry is told once. Touches the disk.
+    /// Looks at names in an agent's own folders, too: they make the agent run something when it is started.
+    pub fn with_names_of_agent(self, names: &[PathBuf]) -> Self {
+        Self { free: names.iter().filter(|name| is_free(name)).cloned().collect(), ..self }
+    }
+
+    /// What is there by now and was not, as sentences for people. Each entry is told once. Touches the disk.
     pub fn notice(&mut self) -> Option<String> {
+        let said: Vec<_> =
+            [self.notice_of_workspace(), self.notice_of_agent()].into_iter().flatten().collect();
+        (!said.is_empty()).then(|| said.join("\n"))
+    }
+
+    fn notice_of_agent(&mut self) -> Option<String> {
+        let added: Vec<_> = self.free.iter().filter(|name| !is_free(name)).cloned().collect();
+        let added: Vec<_> = added.into_iter().filter(|name| self.told.insert(name.clone())).collect();
+        let shown = listed(added.iter().map(|name| name.display().to_string()).collect())?;
+        Some(format!(
+            "new in the agent's own folders, and able to make it run something when you start it without a \
+             sandbox: {shown}; look at it before you do"
+        ))
+    }
+
+    fn notice_of_workspace(&mut self) -> Option<String> {
         let mut added = Vec::new();
         for (root, before) in &self.before {
             let found = protected_below(root).into_iter().map(|(path, _)| path);
@@ -309,18 +332,25 @@ impl ProtectedEntries {
                 }
             }
         }
-        added.sort();
-        added.dedup();
-        let shown = added.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = added.len().checked_sub(SHOWN_MAX + 1).map(|more| format!(" and {} more", more + 1));
-        (!added.is_empty()).then(|| {
-            format!(
-                "new in the workspace, and able to make git, an editor or another program run something: {shown}{}; \
-                 look at it before you open or use that folder",
-                more.unwrap_or_default()
-            )
-        })
+        let shown = listed(added)?;
+        Some(format!(
+            "new in the workspace, and able to make git, an editor or another program run something: {shown}; \
+             look at it before you open or use that folder"
+        ))
     }
+}
+
+/// The first of them by name, and how many more there are.
+fn listed(mut added: Vec<String>) -> Option<String> {
+    added.sort();
+    added.dedup();
+    let shown = added.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = added.len().checked_sub(SHOWN_MAX + 1).map(|more| format!(" and {} more", more + 1));
+    (!added.is_empty()).then(|| format!("{shown}{}", more.unwrap_or_default()))
+}
+
+fn is_free(name: &Path) -> bool {
+    name.symlink_metadata().is_err()
 }
 
 fn named(root: &Path, below: &Path) -> String {
@@ -448,6 +478,23 @@ mod tests {
         assert!(before.notice().is_some_and(|said| said.contains(": b/.vscode; look at it")));
     }
 
+    #[test]
+    fn a_name_of_an_agent_that_was_free_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().canonicalize().unwrap();
+        std::fs::write(own.join("settings.json"), "mine").unwrap();
+        let names = ["settings.json", "hooks", "plugins"].map(|name| own.join(name));
+        let mut before = ProtectedEntries::look(&[]).with_names_of_agent(&names);
+        assert_eq!(before.notice(), None);
+        std::fs::write(own.join("settings.json"), "changed, which the fence is for").unwrap();
+        std::fs::create_dir(own.join("hooks")).unwrap();
+        std::os::unix::fs::symlink("nowhere", own.join("plugins")).unwrap();
+        let said = before.notice().unwrap();
+        let told = format!(": {0}/hooks, {0}/plugins; look at it", own.display());
+        assert!(said.starts_with("new in the agent's own folders") && said.contains(&told), "{said}");
+        assert_eq!(before.notice(), None, "it is told once");
+    }
+
     /// A look that did not get everywhere says nothing of where it did not.
     #[test]
     fn what_was_only_not_looked_at_before_is_not_new() {
@@ -458,7 +505,8 @@ mod tests {
         look.found.clear();
         look.seen.remove(Path::new("a/b"));
         look.ahead.push_back(("a/b".into(), 2));
-        let mut before = ProtectedEntries { before: vec![(root.clone(), look)], told: BTreeSet::new() };
+        let mut before =
+            ProtectedEntries { before: vec![(root.clone(), look)], free: Vec::new(), told: BTreeSet::new() };
         assert_eq!(before.notice(), None);
         std::fs::create_dir_all(root.join("a/c/d/.vscode")).unwrap();
         assert!(before.notice().is_some_and(|said| said.contains(": a/c/d/.vscode; look")));

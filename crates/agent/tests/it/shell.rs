@@ -268,6 +268,27 @@ async fn git_in_a_repository_that_names_programs_of_its_own_is_asked_for() {
     }
 }
 
+/// A version manager's shim runs what the workspace's files name, and so does a program in the workspace.
+#[tokio::test]
+async fn a_program_that_the_workspace_chooses_is_asked_for_although_it_only_says_its_version() {
+    let lines =
+        ["node --version", "timeout 5 node -v", "bash -c 'jq . a.json'", "cat a.json", "git --version"];
+    let shell = |line: &&str| vec![call("shell", serde_json::json!({ "command": line }).to_string())];
+    let script = Script::new(lines.iter().map(shell).chain([vec![say("Done.")]]));
+    // An entry that is relative begins at the folder of the command.
+    let files = [("tools/shims/node", "#!/bin/sh\n"), ("tools/shims/jq", "#!/bin/sh\n"), ("a.json", "{}")];
+    let mut house = House::project(script, &files, |config| {
+        config.environment = vec![("PATH".into(), "tools/shims:/usr/bin:/bin".into())];
+    })
+    .await;
+    let events = house.prompt("go").await;
+    let said = house.lines(&events);
+    for line in &lines[..3] {
+        assert!(said.contains(&format!("asks Execute Medium {line}\n")), "{line}: {said}");
+    }
+    assert_eq!(said.matches("asks Execute").count(), 3, "{said}");
+}
+
 #[tokio::test]
 async fn a_command_that_leaves_what_runs_something_later_is_told() {
     let line = "mkdir -p lib2/.git/hooks a/.vscode b/src";

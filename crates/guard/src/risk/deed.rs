@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use engine::{Risk, ToolClass};
 
 use super::paths::{Want, assess_path};
-use super::{Assessment, Workplace, assess_command};
+use super::{Assessment, Workplace, assess_command, programs_of};
 
 /// Something that is to be done, before it is.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +46,27 @@ pub fn with_git_settings(
     match (git && assessed.risk == Risk::Low).then(program).flatten() {
         Some((config, key)) => {
             let reason = format!("makes git run a program: {key} in {}", config.display());
+            Assessment { risk: Risk::Medium, reason }
+        }
+        None => assessed,
+    }
+}
+
+/// A version manager's shim runs what files of the workspace choose, whatever its arguments are, and a program
+/// inside the workspace is whatever was written there. So a line that only reads by the names of its programs
+/// counts as one that runs something if one of them is such a program. `steered` looks it up, which touches the
+/// disk, and says where it lies.
+pub fn with_steered_programs(
+    assessed: Assessment,
+    deed: Deed<'_>,
+    place: &Workplace<'_>,
+    steered: impl FnMut(&str) -> Option<PathBuf>,
+) -> Assessment {
+    let line = deed.line.filter(|_| deed.class == ToolClass::Execute && assessed.risk == Risk::Low);
+    let Some(line) = line else { return assessed };
+    match programs_of(line, place).iter().map(String::as_str).find_map(steered) {
+        Some(program) => {
+            let reason = format!("runs a program that files of the workspace choose: {}", program.display());
             Assessment { risk: Risk::Medium, reason }
         }
         None => assessed,
@@ -98,6 +119,55 @@ mod tests {
             let assessed = || Assessment { risk, reason: "only reads".into() };
             assert_eq!(with_git_settings(assessed(), deed, named).risk, expected, "{deed:?}");
             assert_eq!(with_git_settings(assessed(), deed, || None), assessed(), "{deed:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_runs_a_program_which_the_workspace_steers_is_asked() {
+        let roots = ["/w".into()];
+        let place = Workplace { cwd: Path::new("/w"), roots: &roots, home: None };
+        let shims = ["node", "npm", "python3", "ruby", "java", "jq", "rg", "gh", "kubectl", "cmake", "uv"];
+        for (line, expected) in [
+            ("node --version", Risk::Medium),
+            ("node -v", Risk::Medium),
+            ("npm -v", Risk::Medium),
+            ("python3 --version", Risk::Medium),
+            ("ruby --version", Risk::Medium),
+            ("java --version", Risk::Medium),
+            ("kubectl --version", Risk::Medium),
+            ("gh --version", Risk::Medium),
+            ("cmake --version", Risk::Medium),
+            ("uv --version", Risk::Medium),
+            ("jq .name package.json", Risk::Medium),
+            ("rg needle src", Risk::Medium),
+            ("cat a | jq .", Risk::Medium),
+            ("ls && node --version", Risk::Medium),
+            ("timeout 5 node --version", Risk::Medium),
+            ("nice node --version", Risk::Medium),
+            ("bash -c 'node --version'", Risk::Medium),
+            ("bash -c \"timeout 5 node --version\"", Risk::Medium),
+            ("env node --version", Risk::Medium),
+            ("cd src && python3 --version", Risk::Medium),
+            ("grep node package.json", Risk::Low),
+            ("ls node", Risk::Low),
+            ("echo node --version", Risk::Low),
+            ("git log -- node", Risk::Low),
+            ("git --version", Risk::Low),
+            ("bash --version", Risk::Low),
+            ("which node", Risk::Low),
+            ("command -v node", Risk::Low),
+            ("rm -rf node", Risk::Critical),
+        ] {
+            let deed = Deed { class: ToolClass::Execute, line: Some(line), path: None };
+            let assessed = assess_command(line, &place);
+            let (usual, risk) = (assessed.risk, |found: Assessment| found.risk);
+            let steered = |name: &str| shims.contains(&name).then(|| Path::new("/shims").join(name));
+            assert_eq!(
+                risk(with_steered_programs(assessed.clone(), deed, &place, steered)),
+                expected,
+                "{line}"
+            );
+            assert_eq!(risk(with_steered_programs(assessed, deed, &place, |_| None)), usual, "{line}");
         }
     }
 }

@@ -47,9 +47,10 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
                 && super::options::operands(arguments).all(|word| word.text().starts_with('+'))
         }
         // Not those that look for another version of themselves in the project, which may be anything:
-        // cargo, rustc, go, yarn, pnpm.
-        "node" | "npm" | "python" | "python3" | "java" | "gcc" | "clang" | "cmake" | "pip" | "pip3"
-        | "docker" | "kubectl" | "gh" | "ruby" | "php" | "perl" | "bash" | "make" | "uv" => {
+        // cargo, rustc, go, yarn, pnpm. Nor java, which leaves files in the temporary folder. Whether one of
+        // these is a version manager's shim is found out where files can be looked at.
+        "node" | "npm" | "python" | "python3" | "gcc" | "clang" | "cmake" | "pip" | "pip3" | "docker"
+        | "kubectl" | "gh" | "ruby" | "php" | "perl" | "bash" | "make" | "uv" => {
             asks_version(name, arguments)
         }
         _ => listed(name, arguments),

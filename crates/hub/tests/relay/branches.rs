@@ -173,6 +173,51 @@ async fn who_wrote_last_keeps_the_session_while_it_is_heard_of(rig: &Rig) {
     assert_eq!(ready(&mut bridge).await["before"]["events"], 6);
 }
 
+/// No machine has what is kept, so it does not go with the session; whoever may delete the session deletes it, by a
+/// browser or by the person's token.
+async fn what_is_kept_outlives_its_session_and_can_be_deleted(rig: &Rig) {
+    let node = rig.node().await;
+    for (session, by_browser) in [("s5", true), ("s6", false)] {
+        mirrored(&node, session).await;
+        leave(&node, session, FIRST).await;
+        let mut bridge = node.bridge("ops", session).await;
+        ready(&mut bridge).await;
+        bridge.say(branch(SECOND)).await;
+        let kept = ready(&mut bridge).await["before"]["session"].as_str().unwrap().to_owned();
+        bridge.say(with_source(events(0, 1..=2), SECOND, Some("plain.two"))).await;
+        bridge.acked(2).await;
+        says(&node, &format!("DELETE /api/sessions/{session}?deleted=true"), SECOND, "").await;
+        assert_eq!(seqs(rig, session).await, [0_u64; 0]);
+        assert_eq!(seqs(rig, &kept).await, [1, 2, 3, 4, 5]);
+
+        let delete = json!({ "id": 1, "do": "delete", "session": kept });
+        let mut stranger = node.browser("who=dev").await;
+        assert_eq!(stranger.ask(delete.clone()).await["error"]["code"], "notFound");
+        let path = format!("/api/sessions/{kept}?deleted=true");
+        assert!(node.http("DELETE", &path, "of-dev", None).await.0 >= 400);
+        assert_eq!(seqs(rig, &kept).await, [1, 2, 3, 4, 5], "it is nobody else's");
+
+        let mut browser = node.browser("who=ops").await;
+        let look = json!({ "id": 2, "do": "watch", "session": kept, "after": null });
+        browser.ask(look.clone()).await;
+        assert_eq!(browser.told("view").await["upto"], 5);
+        if by_browser {
+            assert_eq!(browser.ask(delete).await["ok"]["is"], "done");
+        } else {
+            says(&node, &format!("DELETE {path}"), SECOND, "").await;
+        }
+        for table in
+            ["mirrors WHERE session", "views WHERE session", "log_entries WHERE log", "logs WHERE id"]
+        {
+            let count = Statement::new(format!("SELECT COUNT(*) FROM {table} = $1"), [kept.as_str().into()]);
+            let found = rig.db.run(vec![count], Vec::new()).await.unwrap();
+            assert_eq!(found[0].rows[0].count(0).unwrap(), 0, "{table}");
+        }
+        let mut browser = node.browser("who=ops").await;
+        assert_eq!(browser.ask(look).await["error"]["code"], "notFound");
+    }
+}
+
 async fn a_branch_comes_first_and_of_something(rig: &Rig) {
     let node = rig.node().await;
     node.register("ops", "s3", None).await;
@@ -248,6 +293,11 @@ async fn of_two_machines_with_one_state_the_one_that_wrote_last_keeps_the_sessio
 }
 
 #[tokio::test]
+async fn what_is_kept_of_a_deleted_session_can_be_deleted_by_its_owner_and_nobody_else() {
+    what_is_kept_outlives_its_session_and_can_be_deleted(&Rig::new()).await;
+}
+
+#[tokio::test]
 async fn a_branch_is_asked_for_before_the_first_batch() {
     a_branch_comes_first_and_of_something(&Rig::new()).await;
 }
@@ -263,6 +313,7 @@ async fn branches_are_the_same_on_postgresql() {
     let rig = Rig::on(Arc::new(PostgresDb::connect(&cluster.database(), None).await.unwrap()));
     what_was_mirrored_is_kept_beside(&rig).await;
     who_wrote_last_keeps_the_session_while_it_is_heard_of(&rig).await;
+    what_is_kept_outlives_its_session_and_can_be_deleted(&rig).await;
     a_branch_comes_first_and_of_something(&rig).await;
     a_sealed_session_is_kept_as_it_was_sealed(&rig).await;
     let layout = Statement::new("SELECT version FROM layouts WHERE name = 'relay'", []);

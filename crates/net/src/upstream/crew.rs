@@ -304,6 +304,7 @@ fn launch(config: &ExternalConfig, folders: Folders<'_>) -> Launch {
     }
     policy.roots.extend(config.own_folders.iter().cloned());
     policy.within.iter_mut().for_each(|within| within.extend(config.own_folders.iter().cloned()));
+    policy.locked.extend(config.own_settings.iter().cloned());
     policy.hidden.retain(|hidden| !config.own_secrets.contains(hidden));
     if fenced {
         policy.mode = Mode::WorkspaceWriteNetwork;

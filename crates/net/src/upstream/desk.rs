@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use engine::{HostCall, HostError, HostReply, TurnContext};
+use engine::{BoxFuture, HostCall, HostError, HostReply, TurnContext};
 use sandbox::{FileError, Files, Helper, Limits, Mode, Policy, Spot, Unfit, Want};
 use tokio_util::task::TaskTracker;
 use wire::acp::Unserved;
@@ -44,6 +44,9 @@ pub struct DeskSpec {
     pub editor_terminal: bool,
 }
 
+/// Counts what is about to be written down for the agent. Says why, if that is too much.
+pub type Counter = Arc<dyn Fn(usize) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
 /// Serves one session's agent. Its copies are the same desk.
 #[derive(Clone)]
 pub struct Desk {
@@ -56,14 +59,15 @@ struct Shared {
     terminals: Terminals,
     grants: Mutex<Grants>,
     tasks: TaskTracker,
+    counter: Counter,
 }
 
 impl Desk {
     /// Opens the folders. Touches the disk. One that cannot be opened is named to whoever wants a file.
-    pub fn open(spec: DeskSpec) -> Self {
+    pub fn open(spec: DeskSpec, counter: Counter) -> Self {
         let files = Files::open(spec.policy.clone());
-        let (terminals, grants) = (Terminals::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { spec, files, terminals, grants, tasks: TaskTracker::new() }) }
+        let (terminals, grants, tasks) = (Terminals::default(), Mutex::default(), TaskTracker::new());
+        Self { shared: Arc::new(Shared { spec, files, terminals, grants, tasks, counter }) }
     }
 
     /// Does what the agent asks for. `turn` is the running one: outside of a turn nobody can be asked, so
@@ -161,6 +165,12 @@ impl Shared {
             FileError::Unusable { reason: Unfit::Missing, .. } => Unserved::Missing(told),
             FileError::Unusable { .. } => Unserved::Failed(told),
         }
+    }
+
+    /// Counts what is written down next. A request is far smaller than what it leaves: to empty a file leaves
+    /// all that was in it.
+    async fn count(&self, bytes: usize) -> Result<(), Unserved> {
+        (self.counter)(bytes).await.map_err(Unserved::Refused)
     }
 
     async fn blocked(&self, turn: &TurnContext, tool: &str, path: Option<PathBuf>, reason: &str) {

@@ -53,6 +53,9 @@ pub struct ExternalConfig {
     pub environment: Vec<(OsString, OsString)>,
     /// Folders of the agent's own, which it may write to besides where it works.
     pub own_folders: Vec<PathBuf>,
+    /// What in these folders makes the agent run something when it is started: read-only for it where it is
+    /// there, and told where it comes.
+    pub own_settings: Vec<PathBuf>,
     /// Hidden paths that hold the agent's own credentials: hidden from commands, and not from its program.
     pub own_secrets: Vec<PathBuf>,
     /// The agent is offered files by its client.

@@ -18,7 +18,7 @@ use engine::{
     Opaque, OutputStream, Resolution, Risk, Said, SessionContext, SessionSpec, Stop, TerminalId, ToolKind,
     TurnContext, TurnError, TurnInput, Verdict,
 };
-use guard::{Assessment, Deed, Workplace, assess_deed};
+use guard::{Assessment, Deed, Workplace, assess_deed, with_steered_programs};
 use sandbox::ProtectedEntries;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, Semaphore};
@@ -29,7 +29,7 @@ use wire::acp::{Unserved, host_result, host_wish};
 use wire::upstream::{self, Heard, Hearing};
 
 use super::crew::{Crew, Inbox, Told};
-use super::desk::{Desk, DeskSpec, Grant};
+use super::desk::{Counter, Desk, DeskSpec, Grant};
 use super::external::{Folders, Shared, failed, foreign, raw};
 use super::peer::{Answered, Noise, Remote, Terms};
 use budget::{Budget, Overrun};
@@ -130,21 +130,21 @@ struct Joined {
 impl Seat {
     pub(super) fn new(shared: Arc<Shared>, spec: SessionSpec, context: SessionContext) -> Arc<Self> {
         let config = &shared.config;
-        let desk = Desk::open(DeskSpec {
+        let desk_spec = DeskSpec {
             cwd: spec.cwd.clone(),
             policy: (config.place)(Folders::of(&spec)),
             helper: config.helper.clone(),
             environment: config.command_environment.clone(),
             limits: config.limits,
             editor_terminal: config.editor_terminal,
-        });
+        };
         let (state, joining) = (Mutex::new(State::new(config.output)), tokio::sync::Mutex::default());
         let (requests, pieces) = (Semaphore::new(REQUESTS_MAX), Semaphore::new(REQUEST_PIECES_MAX));
         Arc::new_cyclic(|me| Self {
             shared,
             spec,
             context,
-            desk,
+            desk: Desk::open(desk_spec, counter(me.clone())),
             state,
             me: me.clone(),
             joining,
@@ -424,6 +424,9 @@ impl Seat {
             path: request.path.clone(),
             line: (request.kind == ToolKind::Execute).then(|| request.subject.to_string()),
         };
+        if let Err(overrun) = self.count_bytes(request.weight()).await {
+            return Err(Remote::new(-32000, overrun.of(self.name())));
+        }
         let verdict = turn.ask(request).await;
         let nearest = |wanted: Resolution| {
             let option = foreign.as_ref().and_then(|foreign| foreign.nearest(wanted));
@@ -460,7 +463,11 @@ impl Seat {
         let known = line.is_some() && request.risk == Risk::Medium;
         let risk = if known { Risk::Low } else { request.risk };
         let usual = Assessment { risk, reason: request.reason.to_string() };
-        let Assessment { risk, reason } = assess_deed(deed, usual, &place);
+        let assessed = assess_deed(deed, usual, &place);
+        let Assessment { risk, reason } = with_steered_programs(assessed, deed, &place, |program| {
+            let environment = &self.shared.config.command_environment;
+            sandbox::steered_program(program, environment, &self.spec.cwd, &policy.roots)
+        });
         (request.risk, request.reason) = (risk, reason.into());
     }
 
@@ -509,6 +516,18 @@ impl Seat {
 /// What a request leaves in the log, at least: its question and the answer to it.
 fn large_of(params: Option<&RawValue>) -> usize {
     params.map_or(0, |params| params.get().len()) + REQUEST_BYTES
+}
+
+/// What is done for the agent counts like what it says.
+fn counter(seat: Weak<Seat>) -> Counter {
+    Arc::new(move |bytes| {
+        let seat = seat.upgrade();
+        Box::pin(async move {
+            // Nobody keeps anything of a session that is gone.
+            let Some(seat) = seat else { return Ok(()) };
+            seat.count_bytes(bytes).await.map_err(|overrun| overrun.of(seat.name()))
+        })
+    })
 }
 
 /// A tool call outside a turn has no turn to end with, so it is only shown.

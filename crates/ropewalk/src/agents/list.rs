@@ -65,9 +65,10 @@ async fn version(program: &Path, entry: &Entry) -> Option<String> {
     let policy = Policy {
         mode: Mode::WorkspaceWrite,
         roots: own.filter_map(|folder| folder.canonicalize().ok()).collect(),
+        locked: external::own_settings(entry),
         hidden: hidden::paths(&homes),
         homes,
-        ..Policy::default()
+        within: None,
     };
     let command = Command {
         program: Program::Exec { program: program.to_owned(), arguments: vec!["--version".into()] },
@@ -123,9 +124,11 @@ fn as_json(row: &Row) -> Value {
         "installed": program.is_some(),
         "program": program,
         "version": version,
+        "commands": entry.commands,
         "arguments": entry.arguments,
         "pass": entry.pass,
         "own_folders": entry.own_folders,
+        "own_settings": entry.own_settings,
         "sandbox": entry.sandbox.map(Mode::name),
         "install": entry.install,
         "source": entry.source,

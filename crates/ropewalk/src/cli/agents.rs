@@ -28,7 +28,7 @@ Any program that speaks the Agent Client Protocol can work behind Ropewalk:
   ropewalk serve --agent opencode
   ropewalk serve -- my-agent --acp
 
-Your own stand in config.toml as [agents.NAME] with command, args, env, pass, own_folders and sandbox.
+Your own stand in config.toml as [agents.NAME] with command, args, env, pass, own_folders, own_settings and sandbox.
 Exit codes: 0 well, 1 an agent does not answer or is not installed, or a journal differs, 2 wrong usage,
 5 no such agent or file.";
 

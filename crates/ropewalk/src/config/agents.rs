@@ -22,6 +22,8 @@ pub struct AgentEntry {
     /// Names of variables that are passed on.
     pub pass: Vec<String>,
     pub own_folders: Vec<String>,
+    /// What in them only the person changes.
+    pub own_settings: Vec<String>,
     pub sandbox: Option<Mode>,
 }
 
@@ -63,13 +65,14 @@ fn read(name: &str, table: &dyn TableLike) -> Result<AgentEntry, String> {
             "env" => entry.environment = pairs_of(key, item)?,
             "pass" => entry.pass = list_of(key, item)?,
             "own_folders" => entry.own_folders = list_of(key, item)?,
+            "own_settings" => entry.own_settings = list_of(key, item)?,
             "sandbox" => {
                 entry.sandbox = Some(text_of(key, item)?.parse().map_err(|error| format!("{error}"))?)
             }
             // A misspelt word here may have been meant to narrow.
             _ => {
                 return Err(format!(
-                    "an agent has command, args, env, pass, own_folders and sandbox, not {key}"
+                    "an agent has command, args, env, pass, own_folders, own_settings and sandbox, not {key}"
                 ));
             }
         }
@@ -90,7 +93,7 @@ mod tests {
     fn an_agent_is_read_and_what_is_set_for_it_is_not_shown() {
         let read = agents(
             "[agents.mine]\ncommand = \"/opt/mine\"\nargs = [\"acp\", \"a b\"]\nenv = { KEY = \"hush\" }\n\
-             pass = [\"MINE_API_KEY\"]\nown_folders = [\"~/.mine\"]\nsandbox = \"workspace-write-network\"\n",
+             pass = [\"MINE_API_KEY\"]\nown_folders = [\"~/.mine\"]\nown_settings = [\"~/.mine/hooks\"]\nsandbox = \"workspace-write-network\"\n",
         )
         .unwrap();
         let expected = AgentEntry {
@@ -100,6 +103,7 @@ mod tests {
             environment: vec![("KEY".into(), "hush".into())],
             pass: vec!["MINE_API_KEY".into()],
             own_folders: vec!["~/.mine".into()],
+            own_settings: vec!["~/.mine/hooks".into()],
             sandbox: Some(Mode::WorkspaceWriteNetwork),
         };
         assert_eq!(read, [expected]);

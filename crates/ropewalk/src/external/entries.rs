@@ -30,6 +30,8 @@ pub struct Entry {
     pub environment: Vec<(String, String)>,
     pub pass: Vec<String>,
     pub own_folders: Vec<String>,
+    /// What in them makes it run something when it is started.
+    pub own_settings: Vec<String>,
     /// Files with its credentials that lie elsewhere.
     pub secret_files: Vec<String>,
     /// It can work with the files of its client.
@@ -79,6 +81,7 @@ impl Entry {
         self.environment.extend(yours.environment.iter().cloned());
         self.pass.extend(yours.pass.iter().cloned());
         self.own_folders.extend(yours.own_folders.iter().cloned());
+        self.own_settings.extend(yours.own_settings.iter().cloned());
         Self { yours: true, sandbox: yours.sandbox.or(self.sandbox), ..self }
     }
 }
@@ -99,6 +102,7 @@ impl From<Manifest> for Entry {
             environment,
             pass: ours.pass,
             own_folders: ours.own_folders,
+            own_settings: ours.own_settings,
             secret_files: ours.secret_files,
             files: !ours.own_files,
             sandbox: None,
@@ -124,6 +128,7 @@ impl From<&AgentEntry> for Entry {
             environment: yours.environment.clone(),
             pass: yours.pass.clone(),
             own_folders: yours.own_folders.clone(),
+            own_settings: yours.own_settings.clone(),
             secret_files: Vec::new(),
             files: true,
             sandbox: yours.sandbox,

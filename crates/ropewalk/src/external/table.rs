@@ -72,6 +72,10 @@ pub struct Ours {
     /// Folders that it writes besides where it works.
     #[serde(default)]
     pub own_folders: Vec<String>,
+    /// What in these folders makes it run something when it is started: settings with hooks, servers or
+    /// commands in them, plugins, scripts. Neither what it must write to work nor what it downloads for itself.
+    #[serde(default)]
+    pub own_settings: Vec<String>,
     /// Files with its credentials that lie elsewhere, which it reads.
     #[serde(default)]
     pub secret_files: Vec<String>,
@@ -179,6 +183,28 @@ mod tests {
                 assert!(
                     depth > 0 && !below.contains("..") && !shared.contains(&below),
                     "{}: {folder}",
+                    agent.id
+                );
+            }
+        }
+    }
+
+    /// An agent that could change them would be out of its fence as soon as the person starts it without one.
+    #[test]
+    fn every_agent_has_settings_that_it_does_not_change_and_they_lie_in_its_own_folders() {
+        for agent in agents().unwrap() {
+            let Ours { own_folders, own_settings, .. } = agent.ropewalk;
+            assert!(own_settings.len() >= 3, "{}", agent.id);
+            for path in own_settings {
+                let inside = |folder: &String| {
+                    path.strip_prefix(folder.as_str())
+                        .is_some_and(|below| below.len() > 1 && below.starts_with('/'))
+                };
+                assert!(own_folders.iter().any(inside) && !path.contains(".."), "{}: {path}", agent.id);
+                let credentials = ["auth.json", "oauth_creds.json", "credentials", "sessions", "projects"];
+                assert!(
+                    !credentials.iter().any(|name| path.ends_with(name)),
+                    "{}: {path} must be writable",
                     agent.id
                 );
             }

@@ -1,6 +1,7 @@
 """An agent that says odd things, as it is told by its prompts."""
 
 import json
+import os
 import select
 import sys
 
@@ -130,6 +131,20 @@ def leave_a_terminal():
     sys.exit(7)
 
 
+def write_each(paths):
+    """Tries to change or make each of them, and names those that it could."""
+    done = []
+    for path in paths:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(os.path.join(path, "new") if os.path.isdir(path) else path, "a") as file:
+                file.write("evil")
+            done.append(path)
+        except OSError:
+            pass
+    text("wrote " + " ".join(done))
+
+
 def until_cancelled(deed):
     """Does it again and again until somebody says to stop."""
     n = 0
@@ -143,6 +158,17 @@ def until_cancelled(deed):
 
 def endless_message():
     until_cancelled(lambda _: text("and so on " * 100))
+
+
+def endless_writes():
+    """Small requests that leave much: each empties a file that was filled again."""
+    path = os.path.abspath("big.txt")
+    for _ in range(100):
+        with open(path, "w") as file:
+            file.write(("x" * 1023 + "\n") * 256)
+        if "error" in ask("fs/write_text_file", {"sessionId": "odd-1", "path": path, "content": ""}):
+            return
+    text("wrote it all")
 
 
 def endless_updates():
@@ -165,7 +191,7 @@ def half_a_line():
     sys.exit(7)
 
 
-DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, in_another_terminal, in_a_terminal_for_later, leave_a_terminal, half_a_line, endless_message, endless_updates, endless_and_deaf)}
+DEEDS = {f.__name__: f for f in (long_line, nonsense, cumulative, extensions, forgery, many, late, in_a_terminal, in_another_terminal, in_a_terminal_for_later, leave_a_terminal, half_a_line, endless_message, endless_writes, endless_updates, endless_and_deaf)}
 
 for line in sys.stdin:
     request = json.loads(line)
@@ -176,7 +202,10 @@ for line in sys.stdin:
         say({"id": request["id"], "result": {"sessionId": "odd-1"}})
     elif method == "session/prompt":
         word = params["prompt"][-1]["text"]
-        DEEDS.get(word, lambda: text(f"heard {word}"))()
+        if word.startswith("write "):
+            write_each(word.split()[1:])
+        else:
+            DEEDS.get(word, lambda: text(f"heard {word}"))()
         say({"id": request["id"], "result": {"stopReason": "end_turn"}})
         if word == "late":
             after_late()

@@ -2,6 +2,7 @@
 //! the agent and its client understand gets through.
 
 use std::fs;
+use std::path::PathBuf;
 
 use rustix::process::Pid;
 use serde_json::{Value, json};
@@ -97,7 +98,7 @@ const LIMITS: &str = "[limits]\nanswer_bytes_max = 200000\nturn_bytes_max = 2000
 
 /// Ends the turn of an agent that does not end it, and prompts it once more.
 fn ends_at(deed: &str, limit: &str) {
-    let (world, mut client, session) = odd_with_settings(LIMITS, &[], json!({}));
+    let (world, mut client, session) = odd_with_settings(LIMITS, &["--approval", "full"], json!({}));
     let id = client.prompt(&session, deed);
     let frames = client.frames_to(id);
     assert_eq!(frames.last().unwrap()["result"]["stopReason"], "max_tokens", "{:?}", frames.last());
@@ -120,6 +121,12 @@ fn a_message_without_an_end_is_ended_at_the_limit() {
 #[test]
 fn updates_without_an_end_are_ended_at_the_limit() {
     ends_at("endless_updates", "turn_bytes_max");
+}
+
+/// A request to empty a file is small, and what it leaves in the log is the file.
+#[test]
+fn writes_without_an_end_are_ended_at_the_limit() {
+    ends_at("endless_writes", "turn_bytes_max");
 }
 
 #[test]
@@ -292,6 +299,78 @@ fn what_a_command_leaves_after_its_turn_is_told_when_it_ends() {
     client.finish();
     let shown = world.run(&["sessions", "show", "--full", &session]).with(0).out;
     assert_eq!(shown.matches("new in the workspace").count(), 1, "{shown}");
+}
+
+/// Every agent of the table, with what `agents list` says of it and a program that does what it is told.
+fn known_agents(world: &World) -> Vec<(String, Vec<PathBuf>, Vec<PathBuf>)> {
+    fs::copy(SCRIPT, world.path("bin/odd.py")).unwrap();
+    let listed = world.run(&["agents", "list", "--json"]).with(0).json();
+    let agents = listed["agents"].as_array().unwrap().iter().filter(|agent| agent["from"] == "table");
+    agents
+        .map(|agent| {
+            let below = |key: &str| -> Vec<PathBuf> {
+                let paths = agent[key].as_array().unwrap().iter();
+                paths.map(|path| world.path(path.as_str().unwrap().strip_prefix("~/").unwrap())).collect()
+            };
+            let program = agent["commands"][0].as_str().unwrap();
+            world.program(program, &format!("exec python3 {}", world.path("bin/odd.py").display()));
+            (agent["name"].as_str().unwrap().to_owned(), below("own_folders"), below("own_settings"))
+        })
+        .collect()
+}
+
+/// What the agent could write of these, and what it was said about it afterwards.
+fn written(world: &World, agent: &str, options: &[&str], paths: &[PathBuf]) -> (Vec<PathBuf>, String) {
+    let mut client = world.serve(&[&["--agent", agent], options].concat());
+    let opened = client.call("session/new", world.folder());
+    let session = opened["sessionId"].as_str().unwrap().to_owned();
+    let words = paths.iter().map(|path| format!(" {}", path.display())).collect::<String>();
+    let said = client.said(&session, &format!("write{words}"));
+    client.finish();
+    let (_, wrote) = said.split_once("wrote").unwrap_or_else(|| panic!("{agent}: {said}"));
+    let known = |word: &&str| paths.iter().any(|path| path.to_str() == Some(word));
+    let wrote = wrote.split_whitespace().filter(known).map(PathBuf::from).collect();
+    (wrote, world.run(&["sessions", "show", "--full", &session]).with(0).out)
+}
+
+/// What an agent is started with next time, perhaps without a fence, is not for it to choose.
+#[test]
+fn no_known_agent_changes_what_makes_it_run_something() {
+    let world = World::new();
+    for (agent, own, settings) in known_agents(&world) {
+        for path in &settings {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            if path.extension().is_some() || path.ends_with(".env") {
+                fs::write(path, "mine").unwrap();
+            } else {
+                fs::create_dir(path).unwrap();
+            }
+        }
+        fs::create_dir_all(&own[0]).unwrap();
+        fs::write(own[0].join("line.sh"), "mine").unwrap();
+        let free = own[0].join("of-its-own");
+        let tried: Vec<_> = settings.iter().cloned().chain([own[0].join("line.sh"), free.clone()]).collect();
+        let (wrote, shown) = written(&world, &agent, &[], &tried);
+        assert_eq!(wrote, [free], "{agent}");
+        assert!(!shown.contains("new in the agent's own folders"), "{agent}: {shown}");
+    }
+}
+
+/// A name that nobody has cannot be made read-only; in a session that only reads the agent can make it, too.
+#[test]
+fn what_an_agent_leaves_in_its_own_folders_that_makes_it_run_something_is_told() {
+    for options in [&[][..], &["--sandbox", "read-only"]] {
+        let world = World::new();
+        for (agent, _, settings) in known_agents(&world).into_iter().take(4) {
+            let first = &settings[..1];
+            let (wrote, shown) = written(&world, &agent, options, first);
+            assert_eq!(wrote, first, "{agent}");
+            assert!(shown.contains("new in the agent's own folders"), "{agent}: {shown}");
+            let (wrote, shown) = written(&world, &agent, options, first);
+            assert_eq!(wrote, [""; 0].map(PathBuf::from), "{agent}: it is there now");
+            assert!(!shown.contains("new in the agent's own folders"), "{agent}: {shown}");
+        }
+    }
 }
 
 /// Somebody who waits for a command keeps nobody from ending it.

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::Trouble;
 use super::placeholder::{Found, Kind, Placeholder, claim};
 use crate::git::{self, real_path};
+use crate::policy::Policy;
 use crate::protected::{
     PROTECTED, PROTECTED_ANYWHERE, PROTECTED_IN_GIT, PROTECTED_IN_HOME, Protected, held_of, protected_below,
 };
@@ -23,6 +24,8 @@ use crate::protected::{
 /// How deep and how many repositories of submodules are looked for.
 const MODULE_DEPTH_MAX: usize = 8;
 const MODULES_MAX: usize = 200;
+/// As many links as the kernel follows.
+const LINKS_MAX: usize = 40;
 /// What is a folder among the entries of a home.
 const HOME_FOLDERS: [&str; 7] = [".ssh", ".config", ".local", ".cargo", ".vim", ".chimera", ".gnupg"];
 /// What tells the folder of a repository from a folder on the way to one.
@@ -78,13 +81,16 @@ pub(super) struct Guards<'a> {
     /// Where in the list an entry is.
     known: BTreeMap<PathBuf, usize>,
     placeholders: Vec<Placeholder>,
+    /// How many links led to what is looked at.
+    links: usize,
 }
 
 /// Finds what to guard. On trouble no placeholder is left.
-pub(super) fn find(roots: &[Root], homes: &[PathBuf]) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
-    let mut guards =
-        Guards { roots, homes, list: Vec::new(), known: BTreeMap::new(), placeholders: Vec::new() };
-    match (0..roots.len()).try_for_each(|root| guards.root(root)) {
+pub(super) fn find(roots: &[Root], policy: &Policy) -> Result<(Vec<Guard>, Vec<Placeholder>), Trouble> {
+    let (list, known, placeholders) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut guards = Guards { roots, homes: &policy.homes, list, known, placeholders, links: 0 };
+    let found = (0..roots.len()).try_for_each(|root| guards.root(root));
+    match found.and_then(|()| policy.locked.iter().try_for_each(|path| guards.locked(path))) {
         Ok(()) => Ok((guards.list, guards.placeholders)),
         Err(trouble) => {
             remove(guards.placeholders);
@@ -120,6 +126,14 @@ impl Guards<'_> {
         }
         self.top_repository(root)?;
         self.deeper(root)
+    }
+
+    /// What the policy locks, as far as it is there.
+    fn locked(&mut self, path: &Path) -> Result<(), Trouble> {
+        (0..self.roots.len()).try_for_each(|root| match path.strip_prefix(&self.roots[root].path) {
+            Ok(below) if !below.as_os_str().is_empty() => self.guard(root, below, Free::Never),
+            _ => Ok(()),
+        })
     }
 
     /// The repository of the root itself, there or not.
@@ -240,6 +254,21 @@ impl Guards<'_> {
         }
     }
 
+    /// What a link leads to, there or not. One that leads back to itself leads nowhere.
+    fn follow(&mut self, link: &Path, rest: &Path, free: Free) -> Result<(), Trouble> {
+        let Ok(target) = std::fs::read_link(link) else { return Ok(()) };
+        if self.links >= LINKS_MAX {
+            return Ok(());
+        }
+        let named = link.parent().unwrap_or(link).join(target);
+        // What is joined with nothing ends in a slash, and then it is no file.
+        let named = if rest.as_os_str().is_empty() { named } else { named.join(rest) };
+        self.links += 1;
+        let guarded = self.guard_named(&named, free);
+        self.links -= 1;
+        guarded
+    }
+
     /// Makes an entry read-only and pins the way to it.
     fn guard(&mut self, root: usize, below: &Path, free: Free) -> Result<(), Trouble> {
         let mut ancestors: Vec<&Path> =
@@ -261,7 +290,7 @@ impl Guards<'_> {
                     self.hold(root, step, Hold::ReadOnly);
                     let rest = below.strip_prefix(step).unwrap_or(Path::new(""));
                     let free = if free == Free::Never { free } else { Free::Take(Kind::Folder) };
-                    return self.guard_named(&self.roots[root].path.join(step).join(rest), free);
+                    return self.follow(&self.roots[root].path.join(step), rest, free);
                 }
                 Some(_) if last => {
                     if let Free::Take(kind) = free {

@@ -68,7 +68,7 @@ impl Scene {
         }
         let writable: Vec<_> = shown.iter().filter(|root| is_writable(policy, root)).cloned().collect();
         let roots: Vec<Root> = writable.iter().map(|root| Root::open(root)).collect::<Result<_, _>>()?;
-        let (mut guards, placeholders) = guards::find(&roots, &policy.homes)?;
+        let (mut guards, placeholders) = guards::find(&roots, policy)?;
         let under_hidden = |guard: &Guard| {
             let path = writable[guard.root].join(&guard.below);
             hidden.iter().any(|hidden| path.starts_with(&hidden.path))

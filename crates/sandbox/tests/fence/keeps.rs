@@ -402,6 +402,93 @@ async fn protected_names_further_below_stay_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_protected_name_may_be_a_link_to_a_file_to_nothing_or_to_itself() {
+    let elsewhere = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let outside = elsewhere.path().canonicalize().unwrap().join("mcp.json");
+    fs::write(&outside, "mine").unwrap();
+    let space = Workspace::new();
+    fs::create_dir(space.root().join("sub")).unwrap();
+    fs::write(space.root().join("sub/envrc"), "mine").unwrap();
+    let links = [
+        (".envrc", "sub/envrc"),
+        (".mcp.json", outside.to_str().unwrap()),
+        (".claude", "later/claude"),
+        (".idea", ".idea"),
+        (".zed", ".codex"),
+        (".codex", ".zed"),
+    ];
+    for (name, target) in links {
+        symlink(target, space.root().join(name)).unwrap();
+    }
+    for mode in WRITING {
+        for line in [
+            "echo evil > .envrc",
+            "echo evil > sub/envrc",
+            "mv sub old",
+            "rm -f .mcp.json",
+            "mkdir -p later/claude && echo evil > later/claude/settings.json",
+            "rm -f .idea",
+            "rm -f .zed",
+        ] {
+            assert_ne!(run_in(&space, mode, line).await.ended.code, Some(0), "{mode} {line}");
+        }
+        let outcome = run_in(&space, mode, "cat .envrc .mcp.json && echo x > sub/new && rm sub/new").await;
+        assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);
+        assert_eq!(outcome.stdout, "mine".repeat(2));
+    }
+    for (name, target) in links {
+        assert_eq!(fs::read_link(space.root().join(name)).unwrap(), Path::new(target));
+    }
+    assert!(!space.root().join("later").exists(), "the name is free again");
+}
+
+/// As an agent's own folder is: its settings are the person's, the rest is its own.
+#[tokio::test]
+async fn what_the_policy_locks_is_read_only_where_it_is_there() {
+    let elsewhere = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut space = Workspace::new();
+    let root = space.root().to_owned();
+    for folder in ["hooks", "agent/extensions"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for file in ["settings.json", "hooks/stop.sh", "agent/extensions/a.ts"] {
+        fs::write(root.join(file), "mine").unwrap();
+    }
+    let target = elsewhere.path().canonicalize().unwrap().join("mcp.json");
+    fs::write(&target, "mine").unwrap();
+    symlink(&target, root.join("mcp.json")).unwrap();
+    let names = ["settings.json", "hooks", "agent/extensions", "mcp.json", "plugins", "none/plugins"];
+    space.locked = names.map(|name| root.join(name)).into();
+    for mode in WRITING {
+        for line in [
+            "echo evil > settings.json",
+            "rm -f settings.json",
+            "mv settings.json old",
+            "echo evil > new && mv new settings.json",
+            "echo evil > hooks/stop.sh",
+            "echo evil > hooks/new.sh",
+            "mv hooks old",
+            "rm -r agent/extensions",
+            "mv agent old",
+            "rm -f mcp.json",
+            "ln -sfn /etc/passwd mcp.json",
+        ] {
+            let outcome = run_in(&space, mode, line).await;
+            assert_ne!(outcome.ended.code, Some(0), "{mode} {line}");
+            let broken = outcome.violations.first().map(|seen| seen.broken);
+            assert_eq!(broken, Some(Some(Broken::Protected)), "{mode} {line}: {:?}", outcome.violations);
+        }
+        let free = "echo x > sessions.db && mkdir -p agent/sessions && echo x > agent/sessions/1 \
+                    && cat settings.json hooks/stop.sh mcp.json && mkdir plugins && rmdir plugins";
+        let outcome = run_in(&space, mode, free).await;
+        assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);
+        assert_eq!(outcome.stdout, "mine".repeat(3));
+    }
+    assert_eq!(fs::read_link(root.join("mcp.json")).unwrap(), target);
+    space.assert_clean();
+}
+
+#[tokio::test]
 async fn a_workspace_that_cannot_be_fenced_is_refused() {
     for root in ["/", "/proc", "/dev", "/sys/kernel"] {
         let error = Workspace::at(root).exec(Mode::WorkspaceWrite, "true", &[]).await.unwrap_err();

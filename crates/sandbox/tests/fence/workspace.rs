@@ -16,6 +16,7 @@ pub struct Workspace {
     folder: Option<TempDir>,
     root: PathBuf,
     hidden: Vec<PathBuf>,
+    pub locked: Vec<PathBuf>,
     /// More folders on the command's `PATH`. They are seen also where they lie in a private place.
     pub path: Vec<PathBuf>,
     pub limits: Limits,
@@ -53,6 +54,7 @@ impl Workspace {
             folder: None,
             root: root.into(),
             hidden: vec![],
+            locked: vec![],
             path: vec![],
             limits: Limits::default(),
             helper,
@@ -78,8 +80,8 @@ impl Workspace {
     }
 
     pub fn command(&self, mode: Mode, program: &str, arguments: &[&str]) -> Command {
-        let policy =
-            Policy { mode, roots: vec![self.root.clone()], hidden: self.hidden.clone(), ..Policy::default() };
+        let (roots, hidden, locked) = (vec![self.root.clone()], self.hidden.clone(), self.locked.clone());
+        let policy = Policy { mode, roots, hidden, locked, ..Policy::default() };
         let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
         let path = std::env::join_paths(self.path.iter().chain(&usual)).unwrap();
         Command {

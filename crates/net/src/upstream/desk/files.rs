@@ -84,8 +84,10 @@ pub(super) async fn write(
         outside: None,
     };
     desk.permit(turn, wish).await?;
-    put(desk, turn, &spot, text).await?;
     let edited = Body::FileEdited { call: None, change };
+    // Before the file is changed: what is not written down is not done.
+    desk.count(edited.weight()).await?;
+    put(desk, turn, &spot, text).await?;
     turn.emit(edited).await.map_err(|gone| Unserved::Failed(gone.to_string()))
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use engine::{AskRequest, Opaque, Risk, ToolClass, ToolContent, ToolKind, TurnContext, Verdict};
-use guard::{Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings};
+use guard::{
+    Assessment, Deed, Workplace, assess_deed, assess_outside, with_git_settings, with_steered_programs,
+};
 use wire::acp::Unserved;
 
 use super::Shared;
@@ -130,6 +132,7 @@ impl Shared {
             foreign: None,
             consent: wish.outside.map(Into::into),
         };
+        self.count(request.weight()).await?;
         // The session settles open asks on a cancel; the token covers one that is still on its way.
         let verdict = tokio::select! {
             biased;
@@ -155,10 +158,14 @@ impl Shared {
             let place = Workplace { cwd: &desk.spec.cwd, roots: &policy.roots, home };
             let deed = Deed { class, line: line.as_deref(), path: path.as_deref() };
             let assessed = assess_deed(deed, Assessment { risk: usual.0, reason: usual.1.into() }, &place);
-            with_git_settings(assessed, deed, || sandbox::git_program(&policy.roots))
+            let assessed = with_git_settings(assessed, deed, || sandbox::git_program(&policy.roots));
+            with_steered_programs(assessed, deed, &place, |program| {
+                sandbox::steered_program(program, &desk.spec.environment, &desk.spec.cwd, &policy.roots)
+            })
         };
-        let long = long || wish.lines.first().is_some_and(|line| line.contains("git"));
-        // Some microseconds for what people write; what is made to be hard takes longer.
+        let long = long || (class == ToolClass::Execute && !wish.lines.is_empty());
+        // Some microseconds for what people write; what is made to be hard takes longer, and so does looking
+        // at the settings of repositories and at where programs lie.
         if long { self.blocking(move || Ok(assess())).await } else { Ok(assess()) }
     }
 }

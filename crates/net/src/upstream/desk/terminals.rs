@@ -435,14 +435,15 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let helper = Helper { program: "/helper".into(), arguments: Vec::new() };
         let policy = Policy { mode: Mode::ReadOnly, roots: vec![root.clone()], ..Policy::default() };
-        let desk = Desk::open(DeskSpec {
+        let spec = DeskSpec {
             cwd: root.clone(),
             policy: policy.clone(),
             helper: Some(helper.clone()),
             environment: vec![("A".into(), "1".into()), ("B".into(), "2".into())],
             limits: Limits::default(),
             editor_terminal: false,
-        });
+        };
+        let desk = Desk::open(spec, Arc::new(|_| Box::pin(async { Ok(()) })));
         let command = command(&desk.shared, &root, new("make", &["x"], &[("B", "3")])).unwrap();
         assert_eq!(command.environment, [("A".into(), "1".into()), ("B".into(), "3".into())]);
         let policy = Policy { locked: vec![root.join("HEAD")], ..policy };

@@ -1,5 +1,6 @@
-//! What an agent and its commands leave in the workspace that can make another program run something: told
-//! once, at the end of the turn, or of the command if that runs on.
+//! What an agent and its commands leave in the workspace that can make another program run something, and what
+//! an agent leaves in its own folders that makes it run something when it is started elsewhere: told once, at
+//! the end of the turn, or of the command if that runs on.
 
 use engine::{NoticeLevel, TerminalId};
 use sandbox::{Mode, ProtectedEntries};
@@ -16,8 +17,13 @@ impl Seat {
             return;
         }
         let policy = (self.shared.config.place)(Folders::of(&self.spec));
-        let fenced = policy.mode.writes() && policy.mode != Mode::Off;
-        let look = move || fenced.then(|| ProtectedEntries::look(&policy.roots));
+        let own = self.shared.config.own_settings.clone();
+        let look = move || {
+            // In a session that only reads, the agent writes its own folders all the same.
+            let roots = if policy.mode.writes() { &policy.roots[..] } else { &[] };
+            let fenced = policy.mode != Mode::Off;
+            fenced.then(|| ProtectedEntries::look(roots).with_names_of_agent(&own))
+        };
         *before = tokio::task::spawn_blocking(look).await.ok().flatten();
     }
 
