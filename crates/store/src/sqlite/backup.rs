@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use sha2::{Digest, Sha256};
 
+use super::condition;
 use super::copy;
 use super::examine::{Depth, Examined, examine};
 use super::lineage;
@@ -74,6 +75,7 @@ fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str)
         schema::refuse_newer(database, schema::layout_of(&source).map_err(said)?)?;
         copy::copy_into(&source, unfinished)?;
     } else {
+        copy::remove(unfinished).map_err(|error| error.to_string())?;
         drop(schema::open_for_writing(unfinished, true).map_err(|fault| fault.to_string())?);
     }
     let connection = Connection::open(unfinished).map_err(said)?;
@@ -159,6 +161,9 @@ fn is_plain(name: &str) -> bool {
 
 /// Whether a process has the store open. A file that cannot be opened is nobody's.
 pub fn is_in_use(database: &Path) -> bool {
+    if condition::is_empty(database) {
+        return false;
+    }
     let Ok(connection) = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE) else {
         return false;
     };
