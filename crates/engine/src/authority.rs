@@ -58,13 +58,27 @@ impl ConsentKind {
         }
     }
 
-    /// What to do where nobody at the machine can be asked.
-    pub(crate) fn unattended(self) -> &'static str {
+    /// What to do where nobody at the machine can be asked. `subject` is what the wish is about.
+    pub(crate) fn unattended(self, subject: &str) -> String {
         match self {
-            Self::ProjectProgram => "run `ropewalk mcp trust` at this machine to allow it",
-            Self::LeaveFence => LEAVE_FENCE_UNATTENDED,
+            Self::ProjectProgram => {
+                let name = subject.split_once(": ").map_or("NAME", |(name, _)| name);
+                let name = quoted(name);
+                format!("run `ropewalk mcp trust {name}` in its folder at this machine to allow it")
+            }
+            Self::LeaveFence => LEAVE_FENCE_UNATTENDED.to_owned(),
         }
     }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@' | '+');
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let dashes = if word.starts_with('-') { "-- " } else { "" };
+    format!("{dashes}'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Something that somebody wants to do.
@@ -121,7 +135,7 @@ pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
     }
 }
 
-const PROJECT_PROGRAM: &str = "a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there";
+const PROJECT_PROGRAM: &str = "a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there";
 const LEAVE_FENCE: &str = "a command that runs in the editor's terminal, outside the sandbox, is allowed by the owner at the machine alone: answer in a terminal or a browser there, or take `terminal = \"editor\"` out of the settings there, so that it runs inside the sandbox";
 const LEAVE_FENCE_UNATTENDED: &str = "it would run in the editor's terminal, outside the sandbox, and nobody at this machine can be asked; take `terminal = \"editor\"` out of the settings of this machine, so that it runs inside the sandbox";
 const CHANGE_RULES: &str = "the rules of a machine are changed by its owner at the machine itself: ropewalk permissions, or /permissions there";
@@ -131,6 +145,19 @@ const ADMIT_DEVICE: &str = "devices are let in by the owner at the machine itsel
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_that_allows_a_program_is_told_as_it_is_typed() {
+        for (subject, told) in [
+            ("e: npx a", "`ropewalk mcp trust e`"),
+            ("my server: npx a: b", "`ropewalk mcp trust 'my server'`"),
+            ("it's; rm: npx a", r"`ropewalk mcp trust 'it'\''s; rm'`"),
+            ("-C: npx a", "`ropewalk mcp trust -- '-C'`"),
+        ] {
+            let text = ConsentKind::ProjectProgram.unattended(subject);
+            assert!(text.contains(told), "{subject}: {text}");
+        }
+    }
 
     #[test]
     fn who_may_do_what() {

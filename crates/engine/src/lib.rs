@@ -56,14 +56,16 @@ pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
 pub use policy::{Ruling, decide};
 pub use redactor::{Redactor, Released, StreamRedactor};
-pub use registry::{Follower, History, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
+pub use registry::{
+    Follower, History, HistoryPiece, Limits, Listed, OpenError, Registry, RegistryParts, Wish,
+};
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
 pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, Rules};
 pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer, ToolServers};
 pub use session::{Answer, Effect, Input, Prompted, Refusal, Sender, Session, Totals, TurnReport};
 pub use settings::{
-    APPROVAL, Category, Choice, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING, approval_spec,
-    full_id, full_name,
+    APPROVAL, Category, Choice, FULL_APPROVAL, MODE, MODEL, SettingSpec, Settings, TEMPERATURE, THINKING,
+    approval_spec, full_id, full_name,
 };
 pub use store::{
     Batch, Claim, DAMAGE_NOTICE, EventSource, ListQuery, NewSession, POSITIONS_RESERVED,

@@ -30,8 +30,8 @@ use crate::settings::APPROVAL;
 use crate::store::{Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreFault};
 use crate::task::{Task, TaskParts};
 
-pub use history::History;
 use history::Import;
+pub use history::{History, HistoryPiece};
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);

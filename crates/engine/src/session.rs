@@ -33,7 +33,7 @@ use crate::event::{
 };
 use crate::ids::{AskId, CallId, Seq, SurfaceId, Timestamp, TurnId};
 use crate::rules::RuleHit;
-use crate::settings::{APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
+use crate::settings::{APPROVAL, FULL_APPROVAL, MODE, SettingSpec, Settings, full_id, full_name};
 
 /// Prompts that may wait behind a running turn.
 pub(crate) const QUEUE_MAX: usize = 32;
@@ -691,7 +691,7 @@ impl Session {
             let unasked = *id == *APPROVAL && *value == *"full";
             self.record(origin, turn, Body::SettingChanged { id, value }, effects);
             if unasked {
-                let text = "approval is full: from here on nothing is asked before it is done".into();
+                let text = FULL_APPROVAL.into();
                 let banner = Body::Notice { level: NoticeLevel::Warning, text };
                 self.record(Origin::Engine, turn, banner, effects);
             }

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use crate::content::Opaque;
 use crate::session::Refusal;
 
+/// What is said wherever the loosest approval is chosen.
+pub const FULL_APPROVAL: &str = "approval is full: nothing is asked before it is done, except what your rules say to ask, \
+                                 the start of a program that a project names, and a command that leaves the sandbox";
+
 /// The setting that decides what the tools may do (ask, code, architect).
 pub const MODE: &str = "mode";
 /// The setting that decides which model thinks.
@@ -157,7 +161,11 @@ pub fn approval_spec() -> SettingSpec {
                 "Auto",
                 "Reading, edits in the workspace and commands that only look run, the rest is asked",
             ),
-            choice("full", "Full access", "Nothing is asked"),
+            choice(
+                "full",
+                "Full access",
+                "Nothing is asked, except what rules say to ask, programs that a project names and commands that leave the sandbox",
+            ),
         ],
         default: "auto".into(),
         words: None,

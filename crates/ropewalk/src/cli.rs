@@ -583,6 +583,10 @@ impl Command {
 
 /// Since a command may stand after `--`, clap takes a word it does not know for one of that command.
 fn mistyped(command: &mut clap::Command, error: clap::Error) -> clap::Error {
+    // A wrong value names its placeholder, not the word.
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
     let word = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
         _ => return error,
@@ -602,6 +606,18 @@ mod tests {
 
     fn check(line: &str) -> Result<Cli, String> {
         Cli::from_words(line.split(' ')).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_the_right_ones() {
+        for (line, told) in [
+            ("ropewalk permissions add maybe shell", "[possible values: allow, ask, deny]"),
+            ("ropewalk permissions add maybe shell", "'maybe'"),
+            ("ropewalk sesions list", "a similar subcommand exists: 'sessions'"),
+        ] {
+            let error = check(line).unwrap_err();
+            assert!(error.contains(told) && !error.contains("subcommand '<"), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -97,6 +97,17 @@ pub fn project_mode(workspace: &Path) -> Option<Mode> {
     project_folders(workspace).filter_map(mode_of).min()
 }
 
+/// What each of the files says that decide about that: the mode, or why the file cannot be read.
+pub fn project_modes(workspace: &Path) -> Vec<(PathBuf, Result<Mode, String>)> {
+    let said = |folder: &Path| {
+        let file = folder.join(PROJECT_FILE);
+        let mode =
+            read(&file).map_err(|trouble| trouble.in_short()).map(|config| config.sandbox).transpose()?;
+        Some((file, mode))
+    };
+    project_folders(workspace).filter_map(said).collect()
+}
+
 /// The tool servers that a project names. The nearest file that names one decides.
 pub fn project_entries(workspace: &Path) -> Result<Vec<ServerEntry>, String> {
     let mut entries: Vec<ServerEntry> = Vec::new();

@@ -1,5 +1,6 @@
 //! `ropewalk doctor`: what this machine can enforce, found out by trying, and what is wrong.
 
+mod narrowing;
 mod stored;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 
 async fn look(options: &DoctorOptions) -> Result<ExitCode, Trouble> {
     let mut findings = kept();
+    findings.extend(narrowing::project_sandbox());
+    findings.extend(narrowing::editor_terminal());
     findings.extend(stored::findings(options.deep));
     if options.store {
         return tell_stored(&findings, options.json);
@@ -101,6 +104,7 @@ fn kept() -> Vec<Finding> {
             fix: "repair the file; ropewalk permissions lists what is read of it",
             optional: false,
         },
+        narrowing::trusted_servers(),
         Finding {
             name: "state folder",
             outcome: state.map_err(|trouble| trouble.text()),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent::Reach;
-use engine::{APPROVAL, approval_spec, full_name};
+use engine::{APPROVAL, FULL_APPROVAL, approval_spec, full_name};
 use guard::Rulebook;
 use sandbox::{Helper, Mode};
 
@@ -147,7 +147,7 @@ impl Guards {
             warn("the sandbox is off: commands and tools reach whatever you can reach");
         }
         if self.approval.as_deref() == Some("full") {
-            warn("approval is full: nothing is asked before it is done");
+            warn(FULL_APPROVAL);
         }
     }
 }
@@ -173,7 +173,7 @@ pub fn homes(mode: Mode) -> Result<Vec<PathBuf>, Trouble> {
     }
 }
 
-fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {
+pub fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {
     if options.os_sandbox == OsSandbox::Off {
         return Ok(Mode::Off);
     }

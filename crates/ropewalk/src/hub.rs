@@ -139,6 +139,11 @@ async fn database(options: &HubStoreOptions) -> Result<Arc<dyn Db>, Trouble> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unusable)?;
     }
+    if std::fs::metadata(&file).is_ok_and(|found| found.is_file() && found.len() == 0) {
+        return Err(Trouble::failed("the hub's database cannot be used")
+            .because(format!("{} is empty (0 bytes), so everything that it held is lost", file.display()))
+            .fix("bring it back from a backup, or remove it to begin a new hub"));
+    }
     // What else the database makes beside it has the same mode.
     let made = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
     drop(made.map_err(unusable)?);

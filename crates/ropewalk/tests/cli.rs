@@ -529,3 +529,15 @@ fn a_hub_on_the_tables_of_a_newer_version_says_which_it_found_and_which_it_knows
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
 }
+
+/// Nobody would be known to a hub that takes it for a new one, and whoever comes first would be let in.
+#[test]
+fn a_hub_whose_database_was_emptied_does_not_start() {
+    let world = World::new();
+    let file = world.directory.path().join("hub.db");
+    fs::write(&file, "").unwrap();
+    let ended = world.run(&["hub", "--store", file.to_str().unwrap(), "--listen", "127.0.0.1:0"]).with(1);
+    for part in ["hub.db", "is empty (0 bytes)", "bring it back from a backup, or remove it"] {
+        assert!(ended.err.contains(part), "{part}: {}", ended.err);
+    }
+}

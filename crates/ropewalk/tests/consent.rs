@@ -76,7 +76,7 @@ fn no_preset_starts_a_projects_program_and_the_refusal_says_what_to_do() {
         let ended = world.run(arguments);
         assert_eq!(world.marker(), None, "{arguments:?}");
         let said = ended.out + &ended.err;
-        assert!(said.contains("ropewalk mcp trust"), "{said}");
+        assert!(said.contains("run `ropewalk mcp trust e` in its folder"), "{said}");
     }
 }
 

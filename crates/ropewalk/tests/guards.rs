@@ -311,6 +311,36 @@ fn doctor_tries_what_it_says() {
     assert!(world.run(&["doctor"]).out.contains("behind a fence that the kernel keeps"));
 }
 
+#[test]
+fn doctor_tells_what_else_decides_about_the_sandbox() {
+    let world = World::new();
+    let told = |what: &str| {
+        let run = world.run(&["doctor", "--store"]);
+        let line = run.out.lines().find(|line| line.contains(what)).unwrap_or_default().to_owned();
+        (run.code, line)
+    };
+    assert_eq!(told("trusted servers").0, 0);
+    assert_eq!((told("project's sandbox").1, told("editor's terminal").1), (String::new(), String::new()));
+    fs::create_dir(world.path("project/.ropewalk")).unwrap();
+    let settings = world.path("project/.ropewalk/config.toml");
+    fs::write(&settings, "sandbox = \"read-only\"\n").unwrap();
+    let (code, line) = told("project's sandbox");
+    assert!(code == 0 && line.starts_with("ok"), "{line}");
+    assert!(line.contains("read-only, narrower than yours (workspace-write)"), "{line}");
+    fs::write(&settings, "sandbox = nonsense\n").unwrap();
+    let (code, line) = told("project's sandbox");
+    assert!(code == 1 && line.starts_with("BAD") && line.contains("only read"), "{line}");
+    fs::remove_file(&settings).unwrap();
+    let home = world.path("home/.config/ropewalk");
+    fs::create_dir_all(&home).unwrap();
+    fs::write(home.join("config.toml"), "terminal = \"editor\"\n").unwrap();
+    let (code, line) = told("editor's terminal");
+    assert!(code == 0 && line.starts_with("note") && line.contains("outside the sandbox"), "{line}");
+    fs::write(home.join("trusted_servers.toml"), "[[server]\n").unwrap();
+    let (code, line) = told("trusted servers");
+    assert!(code == 1 && line.starts_with("BAD") && line.contains("trusts nothing"), "{line}");
+}
+
 /// An editor's view: what the server says of its fence, and that nobody can change it.
 #[test]
 fn no_client_widens_the_sandbox() {

@@ -253,6 +253,36 @@ fn commands_fail_on_a_store_that_cannot_be_used_and_ephemeral_ones_do_not() {
 }
 
 #[test]
+fn a_store_or_rules_that_were_emptied_are_told_of_and_not_taken_for_new_ones() {
+    let home = Home::new();
+    home.saved_turn();
+    let rules = home.state().join("permissions.toml");
+    fs::write(&rules, "").unwrap();
+    let asked = home.run(&["run", "--approval", "full", "run touch made"]);
+    assert!(!home.0.path().join("made").exists(), "{}", errors(&asked));
+    fs::write(home.database(), "").unwrap();
+    for arguments in [&["run", "hello"][..], &["sessions", "list"], &["backup", "b"]] {
+        let failed = home.run(arguments);
+        assert_eq!(failed.status.code(), Some(1), "{arguments:?}: {}", errors(&failed));
+        for told in ["sessions.db", "the file is empty (0 bytes)", "ropewalk restore FILE"] {
+            assert!(errors(&failed).contains(told), "{arguments:?}: {}", errors(&failed));
+        }
+    }
+    let doctor = home.run(&["doctor", "--store"]);
+    let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    for (name, file) in [("sessions", home.database()), ("permission rules", rules.clone())] {
+        let line =
+            |line: &&str| line.starts_with(&format!("BAD  {name}")) && line.contains("empty (0 bytes)");
+        let line = told.lines().find(line).unwrap_or_else(|| panic!("{name}: {told}"));
+        assert!(line.contains(&file.display().to_string()), "{line}");
+    }
+    // What the messages say to do.
+    fs::remove_file(&rules).unwrap();
+    fs::rename(home.database(), home.state().join("aside")).unwrap();
+    home.saved_turn();
+}
+
+#[test]
 fn a_state_folder_that_is_moved_away_takes_no_turn_and_is_not_half_made_again() {
     let home = Home::new();
     let mut server = Server::start(&home);

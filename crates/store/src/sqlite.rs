@@ -20,6 +20,7 @@ mod examine;
 mod lineage;
 mod lock_holder;
 mod owner;
+mod page_digest;
 mod reader;
 mod recent;
 mod request;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::{
     Batch, Body, Content, Event, ListQuery, NewSession, NoticeLevel, Page, Principal, Seq, SessionRow, Stop,
-    Store, StoreError,
+    Store, StoreError, Usage,
 };
 use rusqlite::Connection;
 use store::{Options, SqliteStore};
@@ -461,4 +461,31 @@ async fn a_damaged_lineage_is_noticed_and_is_never_another_one() {
     let restored = directory.path().join("restored.db");
     store::restore_backup(&backup, &restored, |_, _| Ok(())).unwrap();
     assert_ne!(open(&restored).lineage().await.unwrap().unwrap(), lineage);
+}
+
+/// Two losses make a session do more than before, and are not the agent's to decide: what it spent, and a `/clear`.
+#[tokio::test]
+async fn a_lost_cost_or_clear_is_told_in_its_place() {
+    let directory = folder();
+    let path = directory.path().join("sessions.db");
+    let store = open(&path);
+    let claim = store.create(new_session("s")).await.unwrap();
+    let usage = Usage { cost_usd: 3.0, ..Usage::default() };
+    let bodies = vec![text("one"), Body::Usage(usage), text("two"), Body::Cleared, text("three")];
+    append(&store, &claim, 1, bodies).await.unwrap();
+    drop(store);
+    let change = "UPDATE acp_session_events SET at = at + 1 WHERE seq IN (2, 4)";
+    assert_eq!(Connection::open(&path).unwrap().execute(change, []).unwrap(), 2);
+    let shown = texts(&open(&path), "s").await;
+    let told = |nth: usize, words: &[&str]| words.iter().all(|words| shown[nth].1.contains(words));
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    assert!(told(1, &["damaged in the store", "may have cost more than is shown"]), "{shown:?}");
+    assert!(!told(1, &["/clear"]) && !told(3, &["cost"]), "{shown:?}");
+    assert!(told(3, &["damaged in the store", "Run /clear again"]), "{shown:?}");
+    // A kind that cannot be read may have been either.
+    let change = "UPDATE acp_session_events SET kind = 'x' WHERE seq = 3";
+    assert_eq!(Connection::open(&path).unwrap().execute(change, []).unwrap(), 1);
+    let shown = texts(&open(&path), "s").await;
+    let told = shown.iter().any(|(_, text)| text.contains("cost more") && text.contains("/clear"));
+    assert!(told, "{shown:?}");
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::{
-    Body, Event, ListQuery, MessageId, OpenError, Origin, Page, Principal, Registry, RegistryParts, Seq,
-    SessionHandle, Stop, SystemClock, Timestamp, Wish,
+    Body, Event, HistoryPiece, ListQuery, MessageId, OpenError, Origin, Page, Principal, Registry,
+    RegistryParts, Seq, SessionHandle, Stop, SystemClock, Timestamp, Wish,
 };
 use rusqlite::Connection;
 use store::{Options, SqliteStore};
@@ -33,7 +33,7 @@ fn piece() -> Vec<Event> {
     (0..PIECE).map(event).collect()
 }
 
-type Pieces = mpsc::Sender<Result<Vec<Event>, String>>;
+type Pieces = mpsc::Sender<HistoryPiece>;
 
 /// Begins an import of which `send` sends the pieces.
 async fn import(
@@ -72,11 +72,12 @@ async fn the_pieces_of_an_import_are_written_as_they_come_and_seen_at_the_end() 
     let registry = house(&path);
     let session = import(&registry, &path, async |pieces| {
         for sent in 1..=20 {
-            pieces.send(Ok(piece())).await.unwrap();
+            pieces.send(HistoryPiece::Events(piece())).await.unwrap();
             // One may wait, and one may be on its way.
             assert!(sent <= 2 || stored(&path) >= (sent - 2) * PIECE, "after {sent} pieces");
             assert_eq!(listed(&registry).await, 0);
         }
+        pieces.send(HistoryPiece::End).await.unwrap();
     })
     .await
     .unwrap();
@@ -97,11 +98,39 @@ async fn a_source_that_fails_leaves_no_session() {
     let path = directory.path().join("sessions.db");
     let registry = house(&path);
     let failed = import(&registry, &path, async |pieces| {
-        pieces.send(Ok(piece())).await.unwrap();
-        pieces.send(Err("the file ends in the middle".to_owned())).await.unwrap();
+        pieces.send(HistoryPiece::Events(piece())).await.unwrap();
+        pieces.send(HistoryPiece::Failed("the file ends in the middle".to_owned())).await.unwrap();
     })
     .await;
     assert!(failed.is_err_and(|error| error.to_string().contains("ends in the middle")));
+    assert_eq!(listed(&registry).await, 0);
+    registry.shutdown().await;
+}
+
+/// A reader that panics says nothing more.
+#[tokio::test]
+async fn a_source_that_dies_leaves_no_session() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions.db");
+    let registry = house(&path);
+    for sent in [0, 1, 3] {
+        let failed = import(&registry, &path, async |pieces| {
+            let reader = tokio::task::spawn_blocking(move || {
+                for _ in 0..sent {
+                    pieces.blocking_send(HistoryPiece::Events(piece())).unwrap();
+                }
+                panic!("the reader dies after {sent} pieces");
+            });
+            assert!(reader.await.unwrap_err().is_panic());
+        })
+        .await;
+        assert!(failed.is_err_and(|error| error.to_string().contains("ended before their end")), "{sent}");
+        assert_eq!(listed(&registry).await, 0);
+    }
+    registry.shutdown().await;
+    drop(registry);
+    // What was written of it is swept by the next process.
+    let registry = house(&path);
     assert_eq!(listed(&registry).await, 0);
     registry.shutdown().await;
 }

@@ -87,6 +87,9 @@ async fn a_backup_with_names_that_lead_elsewhere_is_refused() {
     filled(&path).await;
     let backup = directory.path().join("backup");
     store::back_up(&path, &[], &backup, "now", false).unwrap();
+    // Whoever makes such a file makes its digest, too, or a file of an earlier version.
+    let forget = "DELETE FROM backup_facts WHERE name = 'pages_sha256'";
+    assert_eq!(Connection::open(&backup).unwrap().execute(forget, []).unwrap(), 1);
     for bad in ["../x", "/x", "a/../../x", ""] {
         let connection = Connection::open(&backup).unwrap();
         connection.execute("DELETE FROM backup_files", []).unwrap();
@@ -228,4 +231,73 @@ async fn what_a_killed_salvage_left_does_not_get_into_the_next_one() {
     let of_it = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("saved-0");
     assert_eq!(names.filter(of_it).collect::<Vec<_>>(), ["saved-0.db"]);
     same(&path, &into).await;
+}
+
+/// A page that is damaged in the store is damaged in the backup, and costs what stood on it.
+#[tokio::test]
+async fn a_backup_of_a_damaged_store_brings_back_what_can_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions.db");
+    filled(&path).await;
+    let bytes = std::fs::read(&path).unwrap();
+    let (damaged, backup) = (directory.path().join("damaged.db"), directory.path().join("backup"));
+    let restored = directory.path().join("restored.db");
+    let mut tried = 0;
+    for page in 1..bytes.len() / 4096 {
+        let mut content = bytes.clone();
+        content[page * 4096..(page + 1) * 4096].fill(0xa5);
+        std::fs::write(&damaged, &content).unwrap();
+        let report = match store::back_up(&damaged, &[], &backup, "now", true) {
+            Ok(report) => report,
+            // The list of free pages is damaged: nothing can be added to the file.
+            Err(refused) => {
+                assert!(refused.contains("ropewalk sessions salvage"), "page {page}: {refused}");
+                continue;
+            }
+        };
+        let verified = store::verify_backup(&backup).unwrap();
+        assert_eq!(verified, report, "page {page}");
+        store::restore_backup(&backup, &restored, |_, _| Ok(())).unwrap();
+        let found = compare(&path, &restored, &format!("page {page}")).await;
+        assert!(found >= 1, "page {page}: {found}");
+        assert!(found == 60 || !report.damage.is_empty(), "page {page}: {found}, and no damage is told");
+        if let Ok(claim) = open(&restored).claim(&session_id("a")).await {
+            assert!(claim.next_seq > Seq(1 << 16), "page {page}: no position is given twice: {claim:?}");
+        }
+        assert_ne!(lineage(&path).await, lineage(&restored).await, "page {page}");
+        for end in ["", "-wal", "-shm"] {
+            drop(std::fs::remove_file(format!("{}{end}", restored.display())));
+        }
+        tried += 1;
+    }
+    assert!(tried > 10, "{tried}");
+}
+
+#[tokio::test]
+async fn a_backup_that_was_damaged_after_it_was_made_is_refused_wherever_that_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions.db");
+    filled(&path).await;
+    let note = directory.path().join("note");
+    std::fs::write(&note, "beside").unwrap();
+    let files = [BackupFile { name: "note".into(), path: note }];
+    let backup = directory.path().join("backup");
+    store::back_up(&path, &files, &backup, "now", false).unwrap();
+    let whole = std::fs::read(&backup).unwrap();
+    // The table of facts has a page of its own; of that page only what it says matters.
+    let facts = whole.windows(12).position(|found| found == b"pages_sha256").unwrap() / 4096;
+    for page in (0..whole.len() / 4096).filter(|page| *page != facts) {
+        for byte in [0, 7, 100, 2000, 4095] {
+            let mut damaged = whole.clone();
+            damaged[page * 4096 + byte] ^= 4;
+            std::fs::write(&backup, &damaged).unwrap();
+            assert!(store::verify_backup(&backup).is_err(), "page {page}, byte {byte}");
+        }
+    }
+    for end in [whole.len() - 1, whole.len() / 2] {
+        std::fs::write(&backup, &whole[..end]).unwrap();
+        assert!(store::verify_backup(&backup).is_err(), "cut at {end}");
+    }
+    std::fs::write(&backup, &whole).unwrap();
+    store::verify_backup(&backup).unwrap();
 }

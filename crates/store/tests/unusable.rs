@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::{ListQuery, Principal, Store, StoreError};
 use rusqlite::Connection;
-use store::{Options, SqliteStore};
+use store::{Depth, Options, SqliteStore, back_up, examine, is_in_use};
 use testkit::store_suite::{append, new_session, session_id, text, texts};
 
 /// No wait is longer. Generous, because test machines are busy.
@@ -167,4 +167,88 @@ async fn nothing_is_written_past_a_log_that_was_removed() {
     drop(store);
     let store = open(&path);
     assert_eq!(said(&store).await, ["one"]);
+}
+
+/// What is left of a store is refused; SQLite alone would take an empty file for a new one, and remove the log beside it.
+#[tokio::test]
+async fn a_file_that_was_emptied_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sessions.db");
+    drop(open(&path).create(new_session("s")).await.unwrap());
+    let size = fs::metadata(&path).unwrap().len();
+    for content in [vec![], vec![0; 100], vec![0; usize::try_from(size).unwrap()]] {
+        fs::write(&path, &content).unwrap();
+        fs::write(folder.path().join("sessions.db-wal"), "its last events").unwrap();
+        let store = open(&path);
+        let refused = reason(store.create(new_session("t")).await);
+        let told =
+            ["sessions.db", "ropewalk restore FILE", "ropewalk sessions salvage", "move the file aside"];
+        assert!(told.iter().all(|part| refused.contains(part)), "{refused}");
+        assert!(reason(store.list(ListQuery::all(Principal::local())).await).contains("sessions.db"));
+        drop(store);
+        assert!(examine(&path, Depth::Quick).is_err());
+        let target = folder.path().join("b");
+        assert!(back_up(&path, &[], &target, "now", false).is_err() && !target.exists());
+        assert!(!is_in_use(&path));
+        assert_eq!(fs::read(&path).unwrap(), content);
+        if content.is_empty() {
+            assert_eq!(fs::read(folder.path().join("sessions.db-wal")).unwrap(), b"its last events");
+        }
+    }
+    fs::rename(&path, folder.path().join("aside")).unwrap();
+    open(&path).create(new_session("t")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_emptied_while_in_use_takes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sessions.db");
+    let store = open(&path);
+    let claim = store.create(new_session("s")).await.unwrap();
+    append(&store, &claim, 1, vec![text("one")]).await.unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let refused = reason(append(&store, &claim, 2, vec![text("lost")]).await);
+    assert!(refused.contains("empty") && refused.contains("ropewalk restore FILE"), "{refused}");
+    assert!(store.check().await.is_err());
+    drop(store);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    assert!(
+        fs::metadata(folder.path().join("sessions.db-wal")).unwrap().len() > 0,
+        "what the log has is kept"
+    );
+}
+
+/// A log without its database would be read into the one that is made in its place.
+#[tokio::test]
+async fn a_new_store_has_nothing_of_a_log_that_was_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, log) = (folder.path().join("sessions.db"), folder.path().join("sessions.db-wal"));
+    let store = open(&path);
+    let claim = store.create(new_session("s")).await.unwrap();
+    append(&store, &claim, 1, vec![text("one")]).await.unwrap();
+    let left = fs::read(&log).unwrap();
+    drop(store);
+    fs::rename(&path, folder.path().join("aside")).unwrap();
+    fs::write(&log, &left).unwrap();
+    let store = open(&path);
+    assert!(store.list(ListQuery::all(Principal::local())).await.unwrap().is_empty());
+    store.create(new_session("t")).await.unwrap();
+    drop(store);
+    assert!(examine(&path, Depth::Deep).unwrap().unwrap().damage.is_empty());
+    assert_eq!(fs::read(folder.path().join("sessions.db-wal.left-1")).unwrap(), left, "the log is kept");
+}
+
+#[tokio::test]
+async fn stores_that_are_made_at_once_are_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state/sessions.db");
+    let stores: Vec<SqliteStore> = (0..8).map(|_| open(&path)).collect();
+    for (nth, store) in stores.iter().enumerate() {
+        store.create(new_session(&format!("s{nth}"))).await.unwrap();
+    }
+    assert_eq!(stores[0].list(ListQuery::all(Principal::local())).await.unwrap().len(), 8);
+    drop(stores);
+    let names: Vec<_> =
+        fs::read_dir(folder.path().join("state")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains(".new")), "{names:?}");
 }

@@ -12,8 +12,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::portable;
+use crate::record::Loss;
 use crate::timestamp::rfc3339;
-use crate::{portable, record};
 
 pub const SCHEMA: &str = "ropewalk.session/1";
 
@@ -199,18 +200,20 @@ impl Imported {
                 self.at = event.at;
                 self.events.push(event);
             }
-            Err(error) => self.leave_out(name, &error, decides(text)),
+            Err(error) => self.leave_out(name, &error, loss(text)),
         }
     }
 
-    /// Leaves an event out and names it. In the place of one that may have decided what the agent may do stands a
-    /// notice, so that the session goes on as the stricter of what it may have been.
-    pub(crate) fn leave_out(&mut self, name: &str, reason: &dyn std::fmt::Display, decides: bool) {
+    /// Leaves an event out and names it. In the place of one whose loss means more than that it is not shown stands a
+    /// notice: where it may have decided what the agent may do, the session goes on as the stricter of what it may
+    /// have been.
+    pub(crate) fn leave_out(&mut self, name: &str, reason: &dyn std::fmt::Display, loss: Loss) {
         let warning = format!("{name} is left out: {reason}");
-        if decides {
+        if loss != Loss::default() {
             let at = self.events.last().map_or(self.at, |event| event.at);
-            let text = format!("A part of this session could not be imported ({warning}).");
-            let body = Body::Notice { level: NoticeLevel::Damage, text: text.into() };
+            let text = format!("A part of this session could not be imported ({warning}).{}", loss.told());
+            let level = if loss.decides { NoticeLevel::Damage } else { NoticeLevel::Error };
+            let body = Body::Notice { level, text: text.into() };
             let (seq, origin) = (Seq::START, Origin::Engine);
             self.events.push(Event { seq, at, origin, turn: None, body, relayed: None });
         }
@@ -218,11 +221,11 @@ impl Imported {
     }
 }
 
-/// Whether an event that cannot be read may have decided what the agent may do.
-fn decides(text: &str) -> bool {
+/// What an event may have said that cannot be read.
+fn loss(text: &str) -> Loss {
     #[derive(Deserialize)]
     struct Kind {
         event_type: String,
     }
-    serde_json::from_str::<Kind>(text).map_or(true, |named| record::decides(&named.event_type))
+    serde_json::from_str::<Kind>(text).map_or(Loss::ANY, |named| Loss::of(&named.event_type))
 }

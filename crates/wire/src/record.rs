@@ -15,6 +15,7 @@
 mod body;
 mod content;
 mod foreign;
+mod loss;
 mod said;
 mod text;
 mod tool;
@@ -25,6 +26,8 @@ use std::sync::Arc;
 
 use engine::{Body, CallId, Event, Opaque, Origin, SurfaceId};
 use serde::{Deserialize, Serialize};
+
+pub use self::loss::Loss;
 
 use self::text::{Place, Str};
 
@@ -90,37 +93,6 @@ pub fn kind(body: &Body) -> &'static str {
         Body::Foreign { .. } => "foreign",
         Body::TurnEnded { .. } => "turn_ended",
     }
-}
-
-/// Whether the loss of an event of this kind may leave the agent with more than it was allowed: settings, answers
-/// and what they were about. A kind that cannot be read may have been any.
-pub fn decides(kind: &str) -> bool {
-    !matches!(
-        kind,
-        "turn_queued"
-            | "turn_started"
-            | "user_message"
-            | "text"
-            | "thought"
-            | "plan"
-            | "tool_started"
-            | "tool_output"
-            | "tool_terminal"
-            | "tool_changed"
-            | "tool_ended"
-            | "file_edited"
-            | "file_shown"
-            | "cancel_requested"
-            | "policy_blocked"
-            | "usage"
-            | "commands"
-            | "title"
-            | "cleared"
-            | "compacting"
-            | "compacted"
-            | "foreign"
-            | "turn_ended"
-    )
 }
 
 /// Appends the body's JSON to `out`. The error is only there for the day a body holds something that

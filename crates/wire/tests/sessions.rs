@@ -382,7 +382,7 @@ fn a_session_that_chimera_wrote_becomes_turns() {
           ✗ bash {"c":1} (failed)
             out
 
-          error: A part of this session could not be imported (event-000003-00000000.json is left out: it cannot be read).
+          error: A part of this session could not be imported (event-000003-00000000.json is left out: it cannot be read). The session may have cost more than is shown and than its budget counts. If a /clear was among it, the conversation before it is given to the model again: run /clear again if you do not want that.
 
         done
 

@@ -12,14 +12,24 @@ use crate::redactor::Redactor;
 use crate::settings::APPROVAL;
 use crate::store::EventSource;
 
-/// The pieces of a history; an error says why there are no more.
-pub type History = mpsc::Receiver<Result<Vec<Event>, String>>;
+/// The pieces of a history. Only one whose last piece is [`HistoryPiece::End`] is whole: whoever sends them may die.
+pub type History = mpsc::Receiver<HistoryPiece>;
+
+#[derive(Debug)]
+pub enum HistoryPiece {
+    Events(Vec<Event>),
+    /// There are no more.
+    End,
+    /// There are more, and this is why they do not come.
+    Failed(String),
+}
 
 /// All of a history that is there already.
 pub(super) fn whole(events: Vec<Event>) -> History {
-    let (sender, pieces) = mpsc::channel(1);
-    // There is room for one.
-    drop(sender.try_send(Ok(events)));
+    let (sender, pieces) = mpsc::channel(2);
+    // There is room for two.
+    drop(sender.try_send(HistoryPiece::Events(events)));
+    drop(sender.try_send(HistoryPiece::End));
     pieces
 }
 
@@ -57,16 +67,20 @@ impl EventSource for Import {
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>> {
         Box::pin(async move {
             loop {
-                let events = match self.pieces.recv().await.transpose()? {
-                    Some(events) => {
+                if self.over {
+                    return Ok(Vec::new());
+                }
+                let events = match self.pieces.recv().await {
+                    None => return Err("reading the events ended before their end".to_owned()),
+                    Some(HistoryPiece::Failed(reason)) => return Err(reason),
+                    Some(HistoryPiece::Events(events)) => {
                         self.at = events.last().map_or(self.at, |event| event.at);
                         match &mut self.redaction {
                             Some(redaction) => redaction.history_piece(events),
                             None => events,
                         }
                     }
-                    None if self.over => return Ok(Vec::new()),
-                    None => {
+                    Some(HistoryPiece::End) => {
                         self.over = true;
                         let at = self.at;
                         self.redaction.as_mut().map_or_else(Vec::new, |redaction| redaction.history_rest(at))

@@ -143,7 +143,7 @@ impl Session {
                     .into(),
             },
             (Ruling::Ask, Some(kind)) => {
-                Ruling::Deny { mode: "unattended".into(), reason: kind.unattended().into() }
+                Ruling::Deny { mode: "unattended".into(), reason: kind.unattended(&request.subject).into() }
             }
             (Ruling::Ask, None) if self.unattended && hit.is_some_and(|hit| hit.effect == RuleEffect::Ask) => {
                 let rule = hit.map(RuleHit::shown).unwrap_or_default();

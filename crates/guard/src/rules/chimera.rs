@@ -38,6 +38,7 @@ impl ChimeraFile {
         let mut file = Self { exists: text != Text::Missing, ..Self::default() };
         let (text, loose) = match text {
             Text::Missing => return file,
+            Text::Empty => return file.damaged(path, "it is empty, which is not JSON".into()),
             Text::Unusable { reason, .. } => return file.damaged(path, reason),
             Text::Here { text, loose } => (text, loose),
         };

@@ -13,7 +13,7 @@ use toml_edit::{Document, Item, TableLike, Value};
 
 use super::rule::{Malformed, Rule};
 use super::salvage::{Salvaged, salvage};
-use super::text::{Text, line_of};
+use super::text::{EMPTY, Text, line_of};
 
 /// The lists of a file, by the name of their key.
 pub(super) const LISTS: [(&str, RuleEffect); 3] =
@@ -68,6 +68,7 @@ impl RuleFile {
     pub(super) fn new(path: &Path, text: Text, owner: Owner) -> Self {
         let (text, loose) = match text {
             Text::Missing => return Self::default(),
+            Text::Empty => return Self::damaged(path, EMPTY.into(), ""),
             Text::Unusable { reason, part } => return Self::damaged(path, reason, &part),
             Text::Here { text, loose } => (text, loose),
         };

@@ -58,6 +58,7 @@ pub(super) fn change(
             return Ok(Done { changed: false, before: None });
         }
         Text::Missing => String::new(),
+        Text::Empty => return Err(format!("{}: {}", path.display(), text::EMPTY)),
         Text::Here { text, .. } => text,
         Text::Unusable { reason, .. } => {
             return Err(format!("{}: {reason}; repair it first", path.display()));

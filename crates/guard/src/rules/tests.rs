@@ -553,7 +553,7 @@ fn a_file_is_written_for_its_owner_alone_and_keeps_what_it_held() {
 #[test]
 fn a_file_that_is_a_link_stays_one() {
     let world = World::new();
-    world.write("dotfiles/rules.toml", "");
+    world.write("dotfiles/rules.toml", "# mine\n");
     std::os::unix::fs::symlink(world.path("dotfiles/rules.toml"), world.path("home/permissions.toml"))
         .unwrap();
     world.book().add(&Where::Everywhere, RuleEffect::Deny, "shell").unwrap();

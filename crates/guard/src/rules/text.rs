@@ -14,6 +14,8 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Text {
     Missing,
+    /// There is a file without a single byte. Nothing here writes one: it may have lost rules that deny.
+    Empty,
     /// There may be rules, and they cannot be read.
     Unusable {
         reason: String,
@@ -26,6 +28,10 @@ pub(super) enum Text {
         loose: bool,
     },
 }
+
+/// What is wrong with a file that this program writes and that is empty.
+pub(super) const EMPTY: &str = "it is empty (0 bytes), so what it held may be lost; bring it back from a backup, or remove \
+                                the file if it held nothing";
 
 /// Differs whenever a file may have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +97,9 @@ fn content(file: File, metadata: &Metadata) -> Text {
     let mut bytes = Vec::new();
     if let Err(error) = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes) {
         return unusable(format!("it cannot be read: {error}"));
+    }
+    if bytes.is_empty() {
+        return Text::Empty;
     }
     let too_large = bytes.len() as u64 > FILE_BYTES_MAX;
     match String::from_utf8(bytes) {

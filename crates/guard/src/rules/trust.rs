@@ -15,7 +15,7 @@ use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, Item, Table, Value}
 use super::file::Owner;
 use super::outside::{self, OutsideCommand};
 use super::rule::Rule;
-use super::text::{self, Text};
+use super::text::{self, EMPTY, Text};
 use super::{Inner, RuleChange, RuleError, Rulebook, real, store};
 
 const FILE: &str = "trusted_servers.toml";
@@ -58,6 +58,7 @@ impl TrustFile {
         };
         let text = match text {
             Text::Missing => return Self::default(),
+            Text::Empty => return unusable(EMPTY),
             Text::Unusable { reason, .. } => return unusable(&reason),
             Text::Here { loose: true, .. } => {
                 return unusable(&format!("others may write this file; run: chmod 600 {}", path.display()));
@@ -299,8 +300,10 @@ impl Inner {
         }
         put(&mut document, &file.servers)?;
         outside::put(&mut document, &file.commands)?;
-        let header = if text.is_empty() { HEADER } else { "" };
-        store::replace(&path, &format!("{header}{document}"), Owner::User)
+        // The comment goes with the first entry when that is replaced. With it, no file is left empty.
+        let text = document.to_string();
+        let header = if text.trim_start().starts_with('#') { "" } else { HEADER };
+        store::replace(&path, &format!("{header}{text}"), Owner::User)
             .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         Ok(changed)
     }

@@ -39,7 +39,8 @@ impl ZephFile {
     pub(super) fn new(path: &Path, text: Text) -> Self {
         let mut file = Self { exists: text != Text::Missing, ..Self::default() };
         let (text, loose) = match text {
-            Text::Missing => return file,
+            // What zeph writes without a single answer has no byte.
+            Text::Missing | Text::Empty => return file,
             Text::Unusable { reason, .. } => {
                 file.damaged(path, reason);
                 return file;

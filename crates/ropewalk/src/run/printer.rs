@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::{APPROVAL, Body, Event, MessageId, NoticeLevel, SessionHandle, Stop};
+use engine::{APPROVAL, Body, Event, FULL_APPROVAL, MessageId, NoticeLevel, SessionHandle, Stop};
 use wire::outcome;
 use wire::transcript::{ToolState, Transcript, elapsed_text, stop_text, totals_text};
 
@@ -159,7 +159,7 @@ impl Printer {
             return Ok(());
         }
         self.warned = true;
-        self.tell(&self.paint.warn("warning: approval is full: nothing is asked and everything is allowed"))
+        self.tell(&self.paint.warn(&format!("warning: {FULL_APPROVAL}")))
     }
 
     /// A line on standard error, after what was said before it.

@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{APPROVAL, Body, Event, History, Principal, Registry, SessionHandle, Wish};
+use engine::{APPROVAL, Body, History, HistoryPiece, Principal, Registry, SessionHandle, Wish};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use wire::archive::{self, ArchiveError, Head, Imported};
@@ -96,16 +96,13 @@ pub async fn run(registry: &Registry, options: &ImportOptions) -> Result<(), Tro
 }
 
 /// Reads the events of a file and sends them on. Answers what was left out.
-fn send_events(
-    file: File,
-    pieces: &mpsc::Sender<Result<Vec<Event>, String>>,
-) -> Result<Vec<String>, ArchiveError> {
+fn send_events(file: File, pieces: &mpsc::Sender<HistoryPiece>) -> Result<Vec<String>, ArchiveError> {
     let (mut imported, mut bytes, mut at) = (Imported::default(), 0, 0_u64);
     let mut warnings = Vec::new();
     let mut send = |imported: &mut Imported| {
         let room = WARNINGS_KEPT_MAX.saturating_sub(warnings.len());
         warnings.extend(imported.warnings.drain(..).take(room));
-        pieces.blocking_send(Ok(std::mem::take(&mut imported.events)))
+        pieces.blocking_send(HistoryPiece::Events(std::mem::take(&mut imported.events)))
     };
     let scanned = archive::scan(BufReader::new(file), &mut |event| {
         imported.take(&format!("event {at}"), event);
@@ -118,10 +115,13 @@ fn send_events(
         if send(&mut imported).is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     match scanned {
-        Ok(_) => drop(send(&mut imported)),
+        Ok(_) => {
+            drop(send(&mut imported));
+            // Without it, nothing is imported.
+            drop(pieces.blocking_send(HistoryPiece::End));
+        }
         Err(error) => {
-            // Without it, the session would end here and seem whole.
-            drop(pieces.blocking_send(Err(error.to_string())));
+            drop(pieces.blocking_send(HistoryPiece::Failed(error.to_string())));
             return Err(error);
         }
     }

@@ -3,16 +3,22 @@
 //! The file is a SQLite database: the sessions as they are at one moment, and beside them a table with the other
 //! files of a machine. A restored store gets a new lineage, so that whoever mirrors it learns that its history
 //! branches off here.
+//!
+//! What is damaged in the store is damaged in its backup, and comes back as far as it can be read. A backup that was
+//! damaged later is another matter: a digest of its pages tells one from the other, and it is refused.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use sha2::{Digest, Sha256};
 
+use super::condition;
 use super::copy;
 use super::examine::{Depth, Examined, examine};
 use super::lineage;
+use super::page_digest;
+use super::salvage::salvage;
 use super::schema;
 
 /// The form of the tables that a backup has beside the sessions.
@@ -55,6 +61,7 @@ pub fn back_up(
     let unfinished = copy::beside(target);
     let made =
         fill(database, files, &unfinished, made_at).and_then(|()| verify(&unfinished)).and_then(|report| {
+            page_digest::write(&open(&unfinished)?, &unfinished)?;
             fs::rename(&unfinished, target).map_err(|error| error.to_string())?;
             sync_folder(target);
             Ok(report)
@@ -67,13 +74,14 @@ pub fn back_up(
 
 fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str) -> Result<(), String> {
     let there = database.try_exists().map_err(|error| format!("{}: {error}", database.display()))?;
-    let said = |error: rusqlite::Error| error.to_string();
+    let said = |error: rusqlite::Error| schema::say_damage(database, &error);
     if there {
         let source =
             schema::open_for_reading(database).map_err(|error| schema::say_damage(database, &error))?;
         schema::refuse_newer(database, schema::layout_of(&source).map_err(said)?)?;
         copy::copy_into(&source, unfinished)?;
     } else {
+        copy::remove(unfinished).map_err(|error| error.to_string())?;
         drop(schema::open_for_writing(unfinished, true).map_err(|fault| fault.to_string())?);
     }
     let connection = Connection::open(unfinished).map_err(said)?;
@@ -84,6 +92,7 @@ fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str)
     let fact = "INSERT INTO backup_facts (name, value) VALUES (?1, ?2)";
     connection.execute(fact, ("form", FORM)).map_err(said)?;
     connection.execute(fact, ("made_at", made_at)).map_err(said)?;
+    connection.execute(fact, (page_digest::FACT, page_digest::NONE)).map_err(said)?;
     for BackupFile { name, path } in files {
         let content = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let digest: [u8; 32] = Sha256::digest(&content).into();
@@ -103,6 +112,7 @@ fn sync_folder(path: &Path) {
 /// Reads all of a backup. The error says why it cannot be used.
 pub fn verify(backup: &Path) -> Result<BackupReport, String> {
     let connection = open(backup)?;
+    page_digest::check(&connection, backup)?;
     let examined = examine(backup, Depth::Deep)?.ok_or("it is empty")?;
     let Examined { sessions, events, damage, .. } = examined;
     let mut files = Vec::new();
@@ -159,6 +169,9 @@ fn is_plain(name: &str) -> bool {
 
 /// Whether a process has the store open. A file that cannot be opened is nobody's.
 pub fn is_in_use(database: &Path) -> bool {
+    if condition::is_empty(database) {
+        return false;
+    }
     let Ok(connection) = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE) else {
         return false;
     };
@@ -178,13 +191,29 @@ pub fn restore(
     let source = open(backup)?;
     let unfinished = copy::beside(database);
     let placed = copy::copy_into(&source, &unfinished)
-        .and_then(|()| begin_lineage(&unfinished).map_err(|error| error.to_string()))
+        .and_then(|()| become_store(backup, &unfinished))
         .and_then(|()| for_each_file(&source, place))
         .and_then(|()| fs::rename(&unfinished, database).map_err(|error| error.to_string()));
     if placed.is_err() {
         drop(fs::remove_file(&unfinished));
     }
     placed
+}
+
+/// Makes a store of a copy of a backup. Where its pages are damaged, what can be read of them is put into a new one.
+fn become_store(backup: &Path, copy: &Path) -> Result<(), String> {
+    let damaged = match begin_lineage(copy) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.sqlite_error_code() != Some(ErrorCode::DatabaseCorrupt) => {
+            return Err(error.to_string());
+        }
+        Err(error) => error,
+    };
+    tracing::warn!(%damaged, "pages of the sessions are damaged in the backup; what can be read is restored");
+    copy::remove(copy).map_err(|error| error.to_string())?;
+    salvage(backup, copy)?;
+    let restored = Connection::open(copy).and_then(|connection| mark_restored(&connection));
+    restored.map_err(|error| error.to_string())
 }
 
 /// From here on the history is another one than that of the machine it was copied from. No position is given that
@@ -198,7 +227,11 @@ fn begin_lineage(database: &Path) -> rusqlite::Result<()> {
     )?;
     if schema::layout_of(&connection)? >= schema::LINEAGE_FROM {
         lineage::begin(&connection)?;
-        connection.execute_batch("UPDATE acp_sessions SET holder = 'restored', boot = NULL;")?;
+        mark_restored(&connection)?;
     }
     connection.execute_batch("VACUUM")
+}
+
+fn mark_restored(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("UPDATE acp_sessions SET holder = 'restored', boot = NULL;")
 }

@@ -20,6 +20,10 @@ const EXAMINE: &str = "ropewalk doctor --store says what is wrong";
 const SAVE: &str =
     "ropewalk sessions salvage saves what can be read, ropewalk restore FILE brings back a backup";
 
+/// What is wrong with a file that has no content.
+pub(super) const EMPTY: &str =
+    "the file is empty (0 bytes): it was truncated, or a power cut took what it held";
+
 #[derive(Default)]
 pub(super) struct Condition(Mutex<Current>);
 
@@ -97,6 +101,8 @@ pub(super) enum Place {
     Gone,
     /// Another database is there.
     Replaced,
+    /// The database is there and has no content.
+    Emptied,
     /// The log beside the database is gone or another one.
     LogGone,
 }
@@ -113,6 +119,7 @@ impl Files {
         match now.database {
             None => Place::Gone,
             database if database != self.database => Place::Replaced,
+            _ if is_empty(&self.path) => Place::Emptied,
             _ if log_kept => Place::Kept,
             _ => Place::LogGone,
         }
@@ -123,6 +130,11 @@ impl Files {
 /// in this process.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Whether a file is there and has no content.
+pub(super) fn is_empty(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0)
 }
 
 pub(super) fn with_end(path: &Path, end: &str) -> PathBuf {
@@ -136,6 +148,14 @@ pub(super) fn gone(path: &Path) -> StoreFault {
         path: Some(path.to_owned()),
         cause: "it was removed or moved away while in use, so nothing can be saved".into(),
         fix: "move it back to go on, or start ropewalk again to begin a new store".into(),
+    }
+}
+
+pub(super) fn emptied(path: &Path) -> StoreFault {
+    StoreFault {
+        path: Some(path.to_owned()),
+        cause: EMPTY.into(),
+        fix: format!("{SAVE}; move the file aside to begin a new store, {WITHOUT}"),
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
+use super::condition::with_end;
+
 /// Pages copied at a time: all, so that the copy is of one moment whoever writes meanwhile.
 const ALL_PAGES: i32 = -1;
 
@@ -31,22 +33,38 @@ pub(super) fn beside(target: &Path) -> PathBuf {
 /// Copies into a new file.
 pub(super) fn copy_into(source: &Connection, target: &Path) -> Result<(), String> {
     make_private(target).map_err(|error| error.to_string())?;
-    let fill = || {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut copy = Connection::open_with_flags(target, flags)?;
-        Backup::new(source, &mut copy)?.step(ALL_PAGES)?;
-        // One file without a log beside it, whole on the disk before it gets its name.
-        copy.execute_batch("PRAGMA journal_mode = DELETE")
-    };
-    fill().map_err(|error: rusqlite::Error| error.to_string())?;
-    let written = OpenOptions::new().write(true).open(target).and_then(|file| file.sync_all());
-    written.map_err(|error| error.to_string())
+    fill(source, target).map_err(|error| error.to_string())?;
+    sync(target).map_err(|error| error.to_string())
 }
 
-fn make_private(path: &Path) -> std::io::Result<()> {
+/// Copies into a file that is there and empty.
+pub(super) fn fill(source: &Connection, target: &Path) -> rusqlite::Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut copy = Connection::open_with_flags(target, flags)?;
+    Backup::new(source, &mut copy)?.step(ALL_PAGES)?;
+    // One file without a log beside it, whole on the disk before it gets its name.
+    copy.execute_batch("PRAGMA journal_mode = DELETE")
+}
+
+pub(super) fn sync(target: &Path) -> std::io::Result<()> {
+    OpenOptions::new().write(true).open(target).and_then(|file| file.sync_all())
+}
+
+pub(super) fn make_private(path: &Path) -> std::io::Result<()> {
     let mut file = OpenOptions::new();
     file.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
     file.open(path).map(drop)
+}
+
+/// Removes what a killed process left under the name of a copy that is not whole.
+pub(super) fn remove(unfinished: &Path) -> std::io::Result<()> {
+    for end in ["", "-wal", "-shm", "-journal"] {
+        match std::fs::remove_file(with_end(unfinished, end)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@
 
 use engine::{Body, DAMAGE_NOTICE, Event, NoticeLevel, Origin, Page, Seq, SessionId, Timestamp, TurnId};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
-use wire::record;
+use wire::record::{self, Loss};
 
 use super::blob::Fetcher;
 use super::checksum::{EventColumns, StateColumns};
@@ -39,8 +39,8 @@ pub(super) struct Damage {
     pub(super) from: u64,
     pub(super) upto: u64,
     pub(super) reason: String,
-    /// One of them may have decided what the agent may do.
-    pub(super) decides: bool,
+    /// What they may have said.
+    pub(super) loss: Loss,
 }
 
 /// The log of one session, as its row describes it.
@@ -231,12 +231,12 @@ impl Reading<'_> {
                     passed_over = true;
                 }
                 Tried::Bad { reason, kind } => {
-                    missing.note(seq, reason, kind.is_none_or(|kind| record::decides(&kind)));
+                    missing.note(seq, reason, kind.map_or(Loss::ANY, |kind| Loss::of(&kind)));
                 }
                 Tried::Absent if seq > self.log.unchecked => match self.end_of_gap(seq, &fetcher) {
                     // Nobody was given these: on to the event after them.
                     Some(next) => (seq, last_good) = (next - 1, next - 1),
-                    None => missing.note(seq, ABSENT.to_owned(), true),
+                    None => missing.note(seq, ABSENT.to_owned(), Loss::ANY),
                 },
                 Tried::Absent => {}
             }
@@ -281,7 +281,7 @@ impl Reading<'_> {
         let mut from = self.at.max(self.log.unchecked) + 1;
         while self.one_by_one && from <= self.log.last && !self.is_full() {
             let upto = from.next_multiple_of(RANGE_MAX).min(self.log.last);
-            self.push_damaged(Damage { from, upto, reason: ABSENT.to_owned(), decides: true });
+            self.push_damaged(Damage { from, upto, reason: ABSENT.to_owned(), loss: Loss::ANY });
             from = upto + 1;
         }
     }
@@ -307,7 +307,7 @@ fn is_streamed(kind: &str) -> bool {
 struct Missing {
     range: Option<(u64, u64)>,
     reason: String,
-    decides: bool,
+    loss: Loss,
 }
 
 impl Missing {
@@ -315,13 +315,13 @@ impl Missing {
         self.range.map_or(0, |(from, upto)| upto + 1 - from)
     }
 
-    fn note(&mut self, seq: u64, reason: String, decides: bool) {
+    fn note(&mut self, seq: u64, reason: String, loss: Loss) {
         match &mut self.range {
             Some((_, upto)) => {
                 *upto = seq;
-                self.decides |= decides;
+                self.loss = self.loss.and(loss);
             }
-            None => (self.range, self.reason, self.decides) = (Some((seq, seq)), reason, decides),
+            None => (self.range, self.reason, self.loss) = (Some((seq, seq)), reason, loss),
         }
     }
 
@@ -330,8 +330,8 @@ impl Missing {
         if let Some((from, upto)) = self.range.take()
             && from <= end
         {
-            let (reason, decides) = (self.reason.clone(), self.decides);
-            reading.push_damaged(Damage { from, upto: upto.min(end), reason, decides });
+            let (reason, loss) = (self.reason.clone(), self.loss);
+            reading.push_damaged(Damage { from, upto: upto.min(end), reason, loss });
         }
     }
 }
@@ -407,14 +407,15 @@ pub(super) fn last_sound(connection: &Connection, log: &Log) -> Option<(i64, i64
 
 /// What stands in the place of events that cannot be read, so that whoever reads the session is told.
 pub(super) fn notice_of_damage(id: &SessionId, damage: &Damage, at: Timestamp) -> Event {
-    let Damage { from, upto, reason, decides } = damage;
+    let Damage { from, upto, reason, loss } = damage;
     tracing::error!(%id, from, upto, reason, "a part of a session is damaged");
     let which = if from == upto { format!("event {from}") } else { format!("events {from} to {upto}") };
     let text = format!(
         "{DAMAGE_NOTICE} and cannot be shown ({which}: {reason}). The rest is \
-         complete. `ropewalk doctor --store --deep` lists all damage; `ropewalk sessions salvage` looks for more of it."
+         complete.{} `ropewalk doctor --store --deep` lists all damage; `ropewalk sessions salvage` looks for more of it.",
+        loss.told()
     );
-    let level = if *decides { NoticeLevel::Damage } else { NoticeLevel::Error };
+    let level = if loss.decides { NoticeLevel::Damage } else { NoticeLevel::Error };
     Event {
         seq: Seq(*upto),
         at,

@@ -43,7 +43,7 @@ pub struct Examined {
 /// Looks at the file. The error says why it cannot be opened at all. A file that is not there has no damage.
 pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
     let there = path.try_exists().map_err(|error| format!("{}: {error}", path.display()))?;
-    if !there || path.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+    if !there {
         return Ok(None);
     }
     let named = |error: rusqlite::Error| schema::say_damage(path, &error);

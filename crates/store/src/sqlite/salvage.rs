@@ -45,7 +45,7 @@ pub fn salvage(damaged: &Path, into: &Path) -> Result<Vec<Salvaged>, String> {
     let mut pages = Pages::open(damaged).map_err(|error| format!("{}: {error}", damaged.display()))?;
     // It gets its name when it is whole.
     let unfinished = copy::beside(into);
-    remove_unfinished(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
+    copy::remove(&unfinished).map_err(|error| format!("{}: {error}", unfinished.display()))?;
     let mut connection = schema::open_for_writing(&unfinished, true).map_err(|fault| fault.to_string())?;
     let saved = save(&mut pages, &mut connection).and_then(|saved| {
         // One file without a log beside it.
@@ -59,19 +59,6 @@ pub fn salvage(damaged: &Path, into: &Path) -> Result<Vec<Salvaged>, String> {
         Ok(saved)
     });
     saved.map_err(|error| format!("{}: {error}", into.display()))
-}
-
-/// What a salvage left that was killed.
-fn remove_unfinished(unfinished: &Path) -> std::io::Result<()> {
-    for end in ["", "-wal", "-shm", "-journal"] {
-        let mut name = unfinished.as_os_str().to_owned();
-        name.push(end);
-        match fs::remove_file(name) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
 }
 
 fn save(pages: &mut Pages, connection: &mut Connection) -> rusqlite::Result<Vec<Salvaged>> {

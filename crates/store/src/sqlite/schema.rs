@@ -3,13 +3,19 @@
 //! The layout's version is SQLite's `user_version`. Each step below is applied once, in order, all in
 //! one transaction; a file of a later version is refused, because what this program would write into
 //! it could mislead its newer owner.
+//!
+//! **Invariant:** a file gets its name when its tables are in it, so an empty one was never made here: it lost
+//! its content, and is refused.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engine::StoreFault;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::{condition, copy, lineage};
 
@@ -117,7 +123,7 @@ pub(super) const LINEAGE_FROM: usize = 4;
 pub(super) fn open_for_writing(path: &Path, make: bool) -> Result<Connection, StoreFault> {
     let failed = |error| condition::of_sqlite(path, &error);
     if make {
-        prepare_file(path).map_err(|error| condition::of_io(path, &error))?;
+        make_file(path)?;
     } else if !path.try_exists().map_err(|error| condition::of_io(path, &error))? {
         return Err(condition::gone(path));
     }
@@ -228,36 +234,101 @@ pub(super) fn open_for_reading(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// The transcript is the person's own: nobody else may read the file or list its directory. SQLite
-/// gives the log beside the file the same mode.
-fn prepare_file(path: &Path) -> std::io::Result<()> {
+/// Makes the file where there is none, whole or not at all. The transcript is the person's own: nobody else may read
+/// the file or list its directory. SQLite gives the log beside the file the same mode.
+fn make_file(path: &Path) -> Result<(), StoreFault> {
+    let of_io = |error| condition::of_io(path, &error);
+    let of_sqlite = |error| condition::of_sqlite(path, &error);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_private_folder(folder).map_err(of_io)?;
+    // A link counts as a file, wherever it leads.
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let folder = lock_for_making(folder).map_err(of_io)?;
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let mut made = Connection::open_in_memory().map_err(of_sqlite)?;
+    migrate(&mut made).map_err(of_sqlite)?;
+    set_aside_logs(path).map_err(of_io)?;
+    // One maker at a time, so what a killed one left has no owner.
+    let unfinished = condition::with_end(path, ".new");
+    copy::remove(&unfinished).and_then(|()| copy::make_private(&unfinished)).map_err(of_io)?;
+    copy::fill(&made, &unfinished).map_err(of_sqlite)?;
+    let placed = copy::sync(&unfinished).and_then(|()| rename_to_new(&unfinished, path));
+    placed.and_then(|()| folder.sync_all()).map_err(of_io)
+}
+
+/// A file that somebody else put there meanwhile, without the lock, stays.
+fn rename_to_new(file: &Path, name: &Path) -> io::Result<()> {
+    match renameat_with(CWD, file, CWD, name, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => fs::remove_file(file),
+        // Not every file system can do that.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::rename(file, name),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn make_private_folder(folder: &Path) -> io::Result<()> {
     let mut directory = DirBuilder::new();
-    let mut file = OpenOptions::new();
     directory.recursive(true);
-    // A file that is there is not opened: to close it again would end the locks that SQLite holds on it.
-    file.write(true).create_new(true);
     #[cfg(unix)]
-    {
-        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-        directory.mode(0o700);
-        file.mode(0o600);
+    std::os::unix::fs::DirBuilderExt::mode(&mut directory, 0o700);
+    directory.create(folder)
+}
+
+/// The folder itself is locked: a lock file would stay behind.
+fn lock_for_making(folder: &Path) -> io::Result<File> {
+    let locked = File::open(folder)?;
+    let began = Instant::now();
+    loop {
+        match locked.try_lock() {
+            Ok(()) => return Ok(locked),
+            Err(TryLockError::WouldBlock) if began.elapsed() < MAKING_MAX => {
+                std::thread::sleep(MAKING_PAUSE);
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        directory.create(parent)?;
+}
+
+/// Logs of a database that is not there any more: SQLite would read them into the new one. They may have what was
+/// written last, so they are kept under another name.
+fn set_aside_logs(path: &Path) -> io::Result<()> {
+    for end in ["-wal", "-journal"] {
+        let log = condition::with_end(path, end);
+        let mut aside = (1..).map(|number| condition::with_end(&log, &format!(".left-{number}")));
+        if let (true, Some(aside)) = (log.exists(), aside.find(|aside| aside.symlink_metadata().is_err())) {
+            fs::rename(&log, &aside)?;
+            tracing::warn!(aside = %aside.display(), "the log of a session store that is gone was moved aside");
+        }
     }
-    match file.open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        made => made.map(drop),
+    match fs::remove_file(condition::with_end(path, "-shm")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
 fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+    if condition::is_empty(path) {
+        return Err(empty());
+    }
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // A page that makes no sense is refused before it is used.
     connection.execute_batch("PRAGMA cell_size_check = ON")?;
     Ok(connection)
+}
+
+/// SQLite would take it for a new database, and remove the log beside it.
+fn empty() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(
+        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB),
+        Some(condition::EMPTY.to_owned()),
+    )
 }
 
 fn set_up(connection: &Connection) -> rusqlite::Result<()> {

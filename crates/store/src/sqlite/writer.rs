@@ -170,7 +170,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         let ours = match self.files.place() {
             Place::Kept => true,
-            Place::Gone | Place::Replaced => false,
+            Place::Gone | Place::Replaced | Place::Emptied => false,
             Place::LogGone => !condition::with_end(&self.path, "-wal").exists(),
         };
         if !ours {
@@ -345,6 +345,7 @@ impl Writer {
                 return Ok(());
             }
             Place::Gone => condition::gone(&self.path),
+            Place::Emptied => condition::emptied(&self.path),
             Place::LogGone => condition::log_gone(&self.path),
             Place::Replaced => {
                 self.lost = Some(Lost::Replaced);

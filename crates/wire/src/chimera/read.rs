@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::{OURS, SCHEMA};
 use crate::archive::{ArchiveError, Imported};
 use crate::portable::LAST_AT;
+use crate::record::Loss;
 use crate::timestamp::parse;
 
 /// Seconds since 1970 from here on are a date; less is a clock that started with the machine.
@@ -147,9 +148,9 @@ impl Reader {
         };
         let event = match parsed {
             Ok(event) if event["type"].is_string() => event,
-            Ok(_) => return self.imported.leave_out(&file.name, &"it has no type", false),
+            Ok(_) => return self.imported.leave_out(&file.name, &"it has no type", Loss::default()),
             // It may have been one of ours.
-            Err(reason) => return self.imported.leave_out(&file.name, &reason, true),
+            Err(reason) => return self.imported.leave_out(&file.name, &reason, Loss::ANY),
         };
         let metadata = &event["metadata"];
         if metadata[OURS].is_object() {

@@ -45,8 +45,8 @@ fn a_program_that_a_project_names_is_allowed_by_the_owner_at_the_machine_alone()
             > start 1
             1 ask 1: npx a?
             > wait for 1
-            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there
-            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust` there
+            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there
+            ! 1: a program that a project names is allowed by the owner at the machine alone: answer in a terminal or a browser there, or run `ropewalk mcp trust NAME` there
             1 ask 1: AllowedOnce by editor
             > wake 1 AllowedOnce: the user allowed it
             1 ask 2: npx b?
@@ -74,7 +74,7 @@ fn no_approval_and_no_rule_starts_a_program_that_a_project_names() {
          agent: mcp_server npx a",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             > accepted 1
             1 started by client
             1 client says: go
@@ -100,14 +100,14 @@ fn nobody_at_a_terminal_means_that_no_program_of_a_project_starts() {
          agent: mcp_server npx a",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
             > start 1
             1 blocked by unattended
             1 ask 1: DeniedOnce by policy
-            > tell the tool DeniedOnce: run `ropewalk mcp trust` at this machine to allow it
+            > tell the tool DeniedOnce: run `ropewalk mcp trust NAME` in its folder at this machine to allow it
         "#]],
     );
 }
@@ -379,7 +379,7 @@ fn never_writes_a_rule_and_the_same_wish_is_refused_at_once() {
             1 ask 2: DeniedAlways by rule
             > tell the tool DeniedAlways: refused by the rule r (test)
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             1 ask 3: DeniedAlways by rule
             > tell the tool DeniedAlways: refused by the rule r (test)
         "#]],
@@ -511,7 +511,7 @@ fn full_asks_nothing() {
          agent: fetch example.org",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
@@ -540,7 +540,7 @@ fn the_reading_modes_refuse_edits_and_programs_even_with_full_approval() {
          agent: fetch example.org",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             - mode = ask by editor
             > accepted 1
             1 started by editor

@@ -22,7 +22,7 @@ fn a_command_leaves_the_fence_by_the_word_of_the_owner_at_the_machine_alone() {
          agent: ask make clean",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go
@@ -103,7 +103,7 @@ fn nobody_at_a_terminal_means_that_no_command_leaves_the_fence() {
          agent: ask make",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go

@@ -144,7 +144,7 @@ fn a_question_is_asked_under_every_preset_and_settled_by_a_cancel_and_a_deadline
          editor: cancel",
         expect![[r#"
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             > accepted 1
             1 started by editor
             1 editor says: go

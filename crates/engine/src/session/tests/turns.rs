@@ -534,7 +534,7 @@ fn a_restart_keeps_settings_title_and_place() {
         expect![[r#"
             - mode = ask by editor
             - approval = full by editor
-            - notice: approval is full: from here on nothing is asked before it is done
+            - notice: approval is full: nothing is asked before it is done, except what your rules say to ask, the start of a program that a project names, and a command that leaves the sandbox
             - title: work by editor
             > accepted 1
             1 started by editor

@@ -51,6 +51,9 @@ fn every_source_that_cannot_be_read_makes_everything_asked() {
         ("home/permissions.toml", "[[project]]\ndeny = [\"shell\"]"),
         ("home/permissions.toml", "[[projects]]\npath = \"/w\"\ndeny = [\"shell\"]"),
         ("home/permissions.toml", "\u{0}\u{0}\u{0}\u{0}"),
+        ("home/permissions.toml", ""),
+        ("home/work/.ropewalk/permissions.toml", ""),
+        ("home/chimera.json", ""),
         ("home/work/.ropewalk/permissions.toml", "deny = [\"shell(rm"),
         ("home/zeph.toml", "[tools.bash\n"),
         ("home/chimera.json", "{\"rules\": [{\"tool\": \"bash\""),
@@ -72,7 +75,8 @@ fn every_source_that_cannot_be_read_makes_everything_asked() {
         );
     }
     for (file, text) in [
-        ("home/permissions.toml", ""),
+        ("home/permissions.toml", "# no rules\n"),
+        ("home/permissions.toml", "\n"),
         ("home/permissions.toml", "other = 1\nallow = [5, \"a b\"]"),
         ("home/work/.ropewalk/permissions.toml", "allow = [\"shell\"]"),
         ("home/zeph.toml", ""),
@@ -107,4 +111,36 @@ fn only_a_file_that_does_not_exist_is_missing() {
         "a file in place of a folder"
     );
     assert_eq!(world.says("shell", "ls"), "-");
+}
+
+/// An answer that makes the file anew would hide that its rules are gone.
+#[test]
+fn an_empty_file_is_not_written_over_and_none_is_left_empty() {
+    let world = World::with("");
+    let refused = answer(&world.book(), &world.work(), "shell", "ls", true).unwrap_err();
+    assert!(refused.contains("it is empty (0 bytes)") && refused.contains("remove the file"), "{refused}");
+    assert!(world.book().add(&Where::Everywhere, RuleEffect::Deny, "shell(rm:*)").is_err());
+    assert_eq!((world.user_file(), world.says("shell", "ls")), (String::new(), "ask"));
+    fs::remove_file(world.path("home/permissions.toml")).unwrap();
+    world.book().add(&Where::Everywhere, RuleEffect::Deny, "shell(rm:*)").unwrap();
+    world.book().remove(&Where::Everywhere, "shell(rm:*)").unwrap();
+    assert!(!world.user_file().is_empty());
+    assert_eq!((world.says("shell", "ls"), damage(&world)), ("-", vec![]));
+}
+
+/// Without it, a rule of an earlier version would become consent again that was taken back.
+#[test]
+fn an_empty_file_of_consent_trusts_nothing_and_is_not_written_over() {
+    let world = World::with("allow = ['mcp_server(e\\: npx a)']\n");
+    world.write("home/trusted_servers.toml", "");
+    let (trusted, warnings) = world.book().trusted();
+    assert!(trusted.is_empty() && warnings[0].contains("it is empty (0 bytes)"), "{warnings:?}");
+    assert_eq!(world.book().carry_over(&world.work(), "e", "sha256:1", "e: npx a"), None);
+    assert!(world.book().trust(&world.work(), "e", "sha256:1").is_err());
+    let path = world.path("home/trusted_servers.toml");
+    fs::remove_file(&path).unwrap();
+    assert!(world.book().trust(&world.work(), "e", "sha256:1").unwrap());
+    assert_eq!(world.book().untrust("e", None).unwrap().len(), 1);
+    assert!(fs::read_to_string(&path).unwrap().starts_with("# What you have allowed"), "none is left empty");
+    assert!(world.book().trusted().1.is_empty());
 }
