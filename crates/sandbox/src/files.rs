@@ -128,7 +128,9 @@ impl Files {
         }
         #[cfg(target_os = "linux")]
         policy.roots.iter().for_each(|root| crate::cage::free_names(root));
-        policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
+        if policy.mode.writes() && policy.mode != Mode::Off {
+            policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
+        }
         for hidden in &mut policy.hidden {
             // What is not there yet is hidden under the name it was given.
             *hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.clone());
@@ -225,10 +227,17 @@ impl Files {
         if self.policy.mode != Mode::Off && self.root_of(real).is_none() {
             return Err(refused(Broken::Outside));
         }
-        if want == Want::Write && self.policy.mode != Mode::Off && self.is_in_bare_repository(real) {
+        let fenced = want == Want::Write && self.policy.mode != Mode::Off;
+        if fenced && (self.is_in_bare_repository(real) || self.is_named_by_repository(real)) {
             return Err(refused(Broken::Protected));
         }
         Ok(())
+    }
+
+    /// Whether it is part of what a repository's settings name. Those that were there at the beginning are in the
+    /// table; this one may have been added since, or lie further below than was looked at.
+    fn is_named_by_repository(&self, real: &Path) -> bool {
+        self.root_of(real).is_some_and(|root| git::is_named(real, &root.path))
     }
 
     /// Whether a folder on the way, below the root, is a repository without a working tree: by any name.

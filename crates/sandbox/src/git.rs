@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::protected::PROTECTED_IN_GIT;
+use crate::account::account_homes;
+use crate::protected::{PROTECTED_IN_GIT, protected_below};
 
 mod index;
 mod programs;
@@ -16,36 +17,81 @@ use settings::{Settings, read_file};
 /// The largest file that only says where a repository is.
 const LINK_BYTES_MAX: u64 = 1 << 16;
 
-/// Paths that the settings name and that are as good as the settings: the folder of hooks, included
-/// files, and the link from a submodule's working tree to its repository. Relative hooks start at the
-/// working tree, the others at the settings.
-pub(crate) fn named_paths(config: &Path, tree: &Path) -> Vec<PathBuf> {
-    let settings = Settings::read(&[config.to_owned()]);
-    let mut found = Vec::new();
-    for setting in &settings.list {
-        match (setting.section.as_str(), setting.key.as_str()) {
-            ("core", "hookspath") => found.extend(setting.paths(tree)),
-            ("core", "worktree") => {
-                found.extend(setting.paths_by_file().into_iter().map(|tree| tree.join(".git")));
-            }
-            _ if setting.includes() => found.extend(setting.paths_by_file()),
-            _ => {}
-        }
-    }
-    found
+/// Paths that a repository names and that are as good as its settings.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Folders of hooks. Relative ones start at the working tree.
+    pub(crate) hooks: Vec<PathBuf>,
+    /// Included settings, the link from a submodule's working tree to its repository, and what stands in the
+    /// place of its hooks and settings.
+    pub(crate) files: Vec<PathBuf>,
 }
 
-/// What is locked below a root because of git, besides the names that always are.
+/// What a repository names, by the folder or the file that is called `.git` and the folder that is its working
+/// tree unless it names another. Touches the disk.
+pub(crate) fn named_paths(git: &Path, tree: &Path) -> Named {
+    let folders = repository_folders(git).unwrap_or_default();
+    let settings = Settings::read(&config_files(&folders));
+    let mut trees: Vec<PathBuf> =
+        settings.all("core", "worktree").flat_map(|setting| setting.paths(&account_homes())).collect();
+    let links = trees.iter().map(|tree| tree.join(".git"));
+    let included = settings.list.iter().filter(|setting| setting.includes());
+    let included = included.flat_map(|setting| setting.paths(&account_homes()));
+    let own = folders.iter().flat_map(|folder| PROTECTED_IN_GIT.map(|name| folder.join(name)));
+    // Where these are links, what they lead to has another name.
+    let own = own.filter(|path| path.is_symlink());
+    let files = own.chain(links).chain(included).collect();
+    if trees.is_empty() {
+        trees.push(tree.to_owned());
+    }
+    let hooks = settings.all("core", "hookspath");
+    let hooks = hooks.flat_map(|setting| {
+        trees.iter().flat_map(|tree| setting.paths_from(tree, &account_homes())).collect::<Vec<_>>()
+    });
+    Named { hooks: hooks.collect(), files }
+}
+
+impl Named {
+    /// All of them, without links and dots.
+    fn real_paths(self) -> impl Iterator<Item = PathBuf> {
+        self.hooks.into_iter().chain(self.files).map(|named| real_path(&named))
+    }
+}
+
+/// What is locked below a root because of git, besides the names that always are: by repositories at the root,
+/// around it and below it. Touches the disk.
 pub(crate) fn locked_below(root: &Path) -> Vec<PathBuf> {
-    let own = root.join(".git");
-    if own.is_dir() {
-        return named_paths(&own.join("config"), root).iter().map(|named| real_path(named)).collect();
-    }
+    let mut locked: Vec<PathBuf> = Vec::new();
     if is_repository(root) {
-        return PROTECTED_IN_GIT.map(|name| root.join(name)).into();
+        locked.extend(PROTECTED_IN_GIT.map(|name| root.join(name)));
+    } else if !root.join(".git").is_dir() {
+        // Where there is no repository, git takes a folder with a HEAD for one.
+        locked.push(root.join("HEAD"));
     }
-    // Where there is no repository, git takes a folder with a HEAD for one.
-    vec![root.join("HEAD")]
+    let below = protected_below(root).into_iter().map(|(below, _)| root.join(below));
+    let below = below.filter_map(|path| named_at(&path));
+    let around = root.ancestors().filter_map(|folder| named_at(&folder.join(".git")));
+    let named = below.chain(around).flat_map(Named::real_paths);
+    // A folder around the root can hold hooks, but nothing in the root is one.
+    locked.extend(named.filter(|path| path == root || !root.starts_with(path)));
+    locked
+}
+
+/// Whether a repository between a root and a path names the path, or a folder around it. Touches the disk.
+pub(crate) fn is_named(path: &Path, root: &Path) -> bool {
+    let folders = path.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
+    let mut named = folders.filter_map(|folder| named_at(&folder.join(".git"))).flat_map(Named::real_paths);
+    named.any(|named| path.starts_with(named))
+}
+
+/// What a repository names, if there is one: a folder or file called `.git`, or one without a working tree.
+fn named_at(path: &Path) -> Option<Named> {
+    let tree = match path.file_name()? {
+        name if name == ".git" && path.exists() => path.parent()?,
+        _ if is_repository(path) => path,
+        _ => return None,
+    };
+    Some(named_paths(path, tree))
 }
 
 /// Whether the folder is what is called `.git` elsewhere, or a repository without a working tree.
@@ -62,6 +108,10 @@ fn repository_folders(git: &Path) -> Result<Vec<PathBuf>, &'static str> {
     Ok(std::iter::once(folder).chain(common).collect())
 }
 
+fn config_files(folders: &[PathBuf]) -> Vec<PathBuf> {
+    folders.iter().flat_map(|folder| ["config", "config.worktree"].map(|name| folder.join(name))).collect()
+}
+
 /// Where a file leads that holds one path.
 fn leads(file: &Path, word: &[u8]) -> Result<Option<PathBuf>, &'static str> {
     let Some(bytes) = read_file(file, LINK_BYTES_MAX)? else { return Ok(None) };
@@ -72,26 +122,45 @@ fn leads(file: &Path, word: &[u8]) -> Result<Option<PathBuf>, &'static str> {
     Ok(file.parent().map(|folder| folder.join(to)))
 }
 
-/// The path without links and dots, as far as it exists; what does not exist is kept as it is written.
+/// How many links that lead to nothing yet are followed.
+const DANGLING_MAX: usize = 40;
+
+/// The path without links and dots, as far as it exists; what does not exist is kept as it is written. A link
+/// that leads to nothing yet is followed: whoever makes what it leads to has made it.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
-    let mut rest = Vec::new();
-    let mut known = path;
-    loop {
-        if let Ok(real) = known.canonicalize() {
-            return rest.iter().rev().fold(real, |real, part: &Component<'_>| match part {
-                Component::ParentDir => real.parent().map(Path::to_owned).unwrap_or(real),
-                Component::Normal(name) => real.join(name),
-                _ => real,
-            });
-        }
-        match (known.components().next_back(), known.parent()) {
-            (Some(last), Some(parent)) => {
-                rest.push(last);
-                known = parent;
-            }
-            _ => return path.into(),
+    let mut path = path.to_owned();
+    for _ in 0..DANGLING_MAX {
+        match dangling(&path) {
+            Some(target) => path = target,
+            None => break,
         }
     }
+    let (known, rest) = known_part(&path);
+    let Ok(real) = known.canonicalize() else { return path };
+    rest.iter().rev().fold(real, |real, part| match part {
+        Component::ParentDir => real.parent().map(Path::to_owned).unwrap_or(real),
+        Component::Normal(name) => real.join(name),
+        _ => real,
+    })
+}
+
+/// The path with its first link that leads to nothing replaced by where it leads.
+fn dangling(path: &Path) -> Option<PathBuf> {
+    let (known, rest) = known_part(path);
+    let link = known.join(rest.last()?);
+    let target = known.join(std::fs::read_link(link).ok()?);
+    Some(rest.iter().rev().skip(1).fold(target, |path, part| path.join(part)))
+}
+
+/// The part of a path that leads to something, and what comes behind it, last name first.
+fn known_part(path: &Path) -> (&Path, Vec<Component<'_>>) {
+    let (mut known, mut rest) = (path, Vec::new());
+    while !known.exists() {
+        let (Some(last), Some(parent)) = (known.components().next_back(), known.parent()) else { break };
+        rest.push(last);
+        known = parent;
+    }
+    (known, rest)
 }
 
 #[cfg(test)]
@@ -107,14 +176,14 @@ mod tests {
                     [include]\npath = ../shared.cfg\n[includeIf \"gitdir:/a\"] path=/b/c # d\n\
                     [core]\nworktree = ../../../sub\n";
         std::fs::write(git.join("config"), text).unwrap();
+        let tree = folder.path().join("tree");
+        let named = named_paths(&git, &tree);
+        assert_eq!(named.hooks, [git.join("../../../sub/.husky/_")], "it has another working tree");
         assert_eq!(
-            named_paths(&git.join("config"), Path::new("/w")),
-            [
-                Path::new("/w/.husky/_"),
-                &git.join("../shared.cfg"),
-                Path::new("/b/c"),
-                &git.join("../../../sub/.git")
-            ]
+            named.files,
+            [git.join("../../../sub/.git"), git.join("../shared.cfg"), PathBuf::from("/b/c")]
         );
+        std::fs::write(git.join("config"), "[core]\nhooksPath = a\n").unwrap();
+        assert_eq!(named_paths(&git, &tree).hooks, [tree.join("a")]);
     }
 }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::index::{Index, read_index};
 use super::settings::{Setting, Settings};
-use super::{is_repository, repository_folders};
+use super::{config_files, is_repository, repository_folders};
+use crate::account::account_homes;
 use crate::protected::protected_below;
 
 /// What a repository names that git runs while it only shows something. Variables cannot switch it off,
@@ -125,9 +126,7 @@ impl Search {
     fn repository(&mut self, git: &Path) -> Result<(), Found> {
         let folders = repository_folders(git).map_err(|why| unchecked(git.to_owned(), why))?;
         let Some(own) = folders.first() else { return Ok(()) };
-        let configs =
-            folders.iter().flat_map(|folder| ["config", "config.worktree"].map(|name| folder.join(name)));
-        let settings = Settings::read(&configs.collect::<Vec<_>>());
+        let settings = Settings::read(&config_files(&folders));
         if let Some(setting) = settings.list.iter().find(|setting| runs(setting)) {
             return Err((setting.file.clone(), format!("{}.{}", setting.section, setting.key)));
         }
@@ -150,7 +149,7 @@ impl Search {
             .parent()
             .map(Path::to_owned)
             .into_iter()
-            .chain(settings.all("core", "worktree").flat_map(Setting::paths_by_file))
+            .chain(settings.all("core", "worktree").flat_map(|setting| setting.paths(&account_homes())))
             .collect();
         for tree in trees {
             // A folder that the index holds as a whole, because it is not checked out, is looked into if it is there.

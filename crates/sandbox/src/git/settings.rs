@@ -88,7 +88,7 @@ impl Settings {
         if included.iter().any(|setting| setting.value.as_bytes().starts_with(b"%(")) {
             self.unread.push((file.into(), "it includes a file from where git is installed"));
         }
-        included.into_iter().flat_map(Setting::paths_by_file).collect()
+        included.into_iter().flat_map(|setting| setting.paths(&setting.homes())).collect()
     }
 }
 
@@ -98,14 +98,12 @@ impl Setting {
         matches!(self.section.as_str(), "include" | "includeif") && self.key == "path"
     }
 
-    /// The path that it names, from the folder of its file.
-    pub(super) fn paths_by_file(&self) -> Vec<PathBuf> {
-        self.paths(self.file.parent().unwrap_or(Path::new("/")))
+    /// The path that it names, from the folder of its file. More than one if there are several homes.
+    pub(super) fn paths(&self, homes: &[PathBuf]) -> Vec<PathBuf> {
+        self.paths_from(self.file.parent().unwrap_or(Path::new("/")), homes)
     }
 
-    /// The path that it names, from a folder. A home may be any folder around: which one git takes for it
-    /// depends on a variable.
-    pub(super) fn paths(&self, base: &Path) -> Vec<PathBuf> {
+    pub(super) fn paths_from(&self, base: &Path, homes: &[PathBuf]) -> Vec<PathBuf> {
         let value = self.value.as_bytes();
         let value = value.strip_prefix(b":(optional)").unwrap_or(value);
         let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
@@ -115,11 +113,17 @@ impl Setting {
         let Some(home) = value.strip_prefix(b"~") else { return vec![base.join(path(value))] };
         let Some(slash) = home.iter().position(|byte| *byte == b'/') else { return Vec::new() };
         let rest: PathBuf = path(&home[slash..]).components().skip(1).collect();
+        homes.iter().map(|home| home.join(&rest)).collect()
+    }
+
+    /// Every folder that git may take for the home, which depends on a variable: the account's, and any that is
+    /// around the file.
+    fn homes(&self) -> Vec<PathBuf> {
         let around = self.file.ancestors().skip(1).map(Path::to_owned);
         let mut homes: Vec<PathBuf> = account_homes().into_iter().chain(around).collect();
         homes.sort();
         homes.dedup();
-        homes.into_iter().map(|home| home.join(&rest)).collect()
+        homes
     }
 }
 
