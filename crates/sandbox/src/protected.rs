@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::FileType;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::git::is_repository;
+use crate::git::{is_repository, locked_below};
 
 /// Names that are also held where they do not exist, directly below a root, while a command runs.
 pub const PROTECTED: [&str; 12] = [
@@ -302,8 +302,13 @@ impl ProtectedEntries {
     pub fn notice(&mut self) -> Option<String> {
         let mut added = Vec::new();
         for (root, before) in &self.before {
-            let found = protected_below(root).into_iter().map(|(path, _)| path);
-            for path in found.filter(|path| before.lacks(path) && !is_held(&root.join(path))) {
+            let new: Vec<_> = protected_below(root)
+                .into_iter()
+                .map(|(path, _)| path)
+                .filter(|path| before.lacks(path))
+                .collect();
+            let by_git = if new.is_empty() { Vec::new() } else { locked_below(root) };
+            for path in new.into_iter().filter(|path| !is_held(root, path, &by_git)) {
                 if self.told.insert(root.join(&path)) {
                     added.push(named(root, &path));
                 }
@@ -329,9 +334,15 @@ fn named(root: &Path, below: &Path) -> String {
     format!("{}{what}", below.display())
 }
 
-/// A name that is held while another command runs is marked so.
-fn is_held(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|data| data.permissions().mode() & 0o1000 != 0)
+/// Whether a name is held while another command runs: an empty folder with the mark, where one is put. A command
+/// can make such a folder too, but not there: a name directly in the workspace is held before it starts, and
+/// what settings name is read-only for it.
+fn is_held(root: &Path, below: &Path, named: &[PathBuf]) -> bool {
+    let path = root.join(below);
+    let marked = path.symlink_metadata().is_ok_and(|data| data.is_dir() && data.mode() & 0o1000 != 0);
+    let held = below.to_str().is_some_and(|name| PROTECTED.contains(&name))
+        || named.iter().any(|named| named.starts_with(&path));
+    marked && held && std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn kind_of(name: &str, kind: FileType) -> Option<Protected> {
@@ -378,6 +389,8 @@ pub(crate) fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -428,6 +441,34 @@ mod tests {
         ] {
             assert!(!is_protected(Path::new(free)), "{free}");
         }
+    }
+
+    /// The mark of a held name is one that a command can set as well.
+    #[test]
+    fn a_mark_keeps_nothing_new_from_being_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join(".git/objects")).unwrap();
+        std::fs::write(root.join(".git/config"), "[core]\nhooksPath = tools/.husky/_\n").unwrap();
+        let mut before = ProtectedEntries::look(std::slice::from_ref(&root));
+        let mark = |path: &str, bits| {
+            std::fs::create_dir_all(root.join(path)).unwrap();
+            std::fs::set_permissions(root.join(path), std::fs::Permissions::from_mode(bits)).unwrap();
+        };
+        // As the fence holds them.
+        mark(".idea", 0o1755);
+        mark("tools/.husky", 0o1755);
+        assert_eq!(before.notice(), None);
+        mark("lib4/.git", 0o1755);
+        mark("lib5/.git/hooks", 0o755);
+        mark("lib5/.git", 0o1755);
+        mark(".devcontainer", 0o1755);
+        std::fs::write(root.join(".idea/workspace.xml"), "").unwrap();
+        let said = before.notice().unwrap();
+        assert!(
+            said.contains(": .devcontainer, .idea, lib4/.git (a nested repository), lib5/.git (a"),
+            "{said}"
+        );
     }
 
     #[test]
