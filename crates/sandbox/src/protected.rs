@@ -31,7 +31,7 @@ pub const PROTECTED: [&str; 12] = [
 ];
 
 /// More names that neither file tools nor commands change.
-const MORE: [&str; 42] = [
+const MORE: [&str; 73] = [
     ".aider.conf.yml",
     ".continue",
     ".cline",
@@ -74,7 +74,43 @@ const MORE: [&str; 42] = [
     "opencode.jsonc",
     ".opencode.json",
     ".svn",
+    ".amazonq",
+    ".augment",
+    ".autoenv.zsh",
+    ".autoenv_leave.zsh",
+    ".bsp",
+    ".cargo",
+    ".copilot",
+    ".crush.json",
+    ".env.leave",
+    ".factory",
+    ".ghci",
+    ".helix",
+    ".iex.exs",
+    ".irbrc",
+    ".junie",
+    ".lapce",
+    ".lazy.lua",
+    ".ocamlinit",
+    ".openhands",
+    ".pdbrc",
+    ".perldb",
+    ".pryrc",
+    ".rdbgrc",
+    ".renviron",
+    ".ropeproject",
+    ".rprofile",
+    ".run",
+    ".shadowenv.d",
+    ".trae",
+    ".ycm_extra_conf.py",
+    "crush.json",
 ];
+/// Endings of names that neither change: projects of editors.
+const MORE_ENDINGS: [&str; 2] = [".code-workspace", ".sublime-project"];
+/// Names that are protected only in a folder of the first name.
+const MORE_IN: [(&str, &str); 4] =
+    [(".config", "mise"), (".config", "mise.toml"), ("mise", "config.toml"), ("mise", "config.local.toml")];
 
 /// Names that file tools do not change. Git itself changes them when it switches branches, so a command may.
 const TOOLS_ONLY: [&str; 8] = [
@@ -92,7 +128,11 @@ const TOOLS_ONLY_STEMS: [&str; 4] = ["lefthook", ".lefthook", "lefthook-local", 
 const HOOK_ENDINGS: [&str; 5] = ["yml", "yaml", "toml", "json", "jsonc"];
 
 /// A folder of another program's, in which a command must be able to work: only these of it are held.
-const SETTINGS_IN: [(&str, &[&str]); 3] = [
+const SETTINGS_IN: [(&str, &[&str]); 5] = [
+    // Build servers write it anew whenever they start.
+    (".bsp", &[]),
+    // It may also be where cargo keeps what it fetched.
+    (".cargo", &["config", "config.toml"]),
     (".hg", &["hgrc", "hgrc-not-shared"]),
     (".jj", &["repo/config.toml", "workspace-config.toml"]),
     (".svn", &[]),
@@ -204,8 +244,10 @@ pub(crate) fn is_protected(below_root: &Path) -> bool {
     // A folder with a HEAD is what git takes for a repository, with settings of its own.
     let is_head = below_root.file_name().is_some_and(|name| name == "HEAD");
     let deep = below_root.components().count() > 1;
+    let names: Vec<String> = names.collect();
     is_head && deep
-        || names.enumerate().any(|(depth, name)| {
+        || names.windows(2).any(|pair| is_name_in(&pair[0], &pair[1]))
+        || names.into_iter().enumerate().any(|(depth, name)| {
             is_name(&name)
                 || is_tools_only(&name)
                 || depth == 0 && PROTECTED_ANYWHERE.contains(&name.as_str())
@@ -257,9 +299,11 @@ impl Look {
             self.found.push((folder, Protected::Repository));
             return;
         }
+        let within = folder.file_name().map(|name| plain(&name.to_string_lossy())).unwrap_or_default();
         for (name, kind) in entries {
             let (name_seen, path) = (plain(&name.to_string_lossy()), folder.join(&name));
-            match kind_of(&name_seen, kind) {
+            let in_folder = || is_name_in(&within, &name_seen).then_some(Protected::Settings);
+            match kind_of(&name_seen, kind).or_else(in_folder) {
                 Some(what) => self.found.push((path, what)),
                 None if kind.is_dir()
                     && depth < DEPTH_MAX
@@ -367,7 +411,19 @@ pub(crate) fn held_of(path: &Path) -> Option<&'static [&'static str]> {
 }
 
 fn is_name(name: &str) -> bool {
-    PROTECTED.contains(&name) || MORE.contains(&name) || name.ends_with(".code-workspace")
+    // `mise.local.toml`, and `mise.NAME.toml` for an environment of that name.
+    let is_mise = || {
+        let rest = name.strip_prefix('.').unwrap_or(name).strip_prefix("mise.");
+        rest.is_some_and(|rest| rest.ends_with(".toml"))
+    };
+    PROTECTED.contains(&name)
+        || MORE.contains(&name)
+        || MORE_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || is_mise()
+}
+
+fn is_name_in(folder: &str, name: &str) -> bool {
+    MORE_IN.contains(&(folder, name))
 }
 
 fn is_tools_only(name: &str) -> bool {
@@ -393,33 +449,66 @@ mod tests {
 
     use super::*;
 
+    const NAMES: &[&str] = &[
+        ".git",
+        ".git/HEAD",
+        ".git/index",
+        ".git/rebase-merge/git-rebase-todo",
+        ".git/info/attributes",
+        ".git/modules/a/b/hooks/x",
+        ".ropewalk/config.toml",
+        ".RopeWalk/config.toml",
+        ".opencode/command/x.md",
+        "opencode.json",
+        ".devcontainer/devcontainer.json",
+        ".nvim.lua",
+        ".exrc",
+        "my.code-workspace",
+        "MISE.toml",
+        ".envrc",
+        ".mcp.json",
+        ".husky/pre-commit",
+        "lefthook.yml",
+        ".lefthook-local.toml",
+        ".gitmodules",
+        ".pre-commit-config.yaml",
+        ".hg/hgrc",
+        ".config/mise/config.toml",
+        ".config/mise.toml",
+        "mise/config.toml",
+        "mise.dev.toml",
+        ".mise.dev.local.toml",
+        "crush.json",
+        ".crush.json",
+        ".factory/mcp.json",
+        ".augment/x",
+        ".copilot/mcp.json",
+        ".openhands/setup.sh",
+        ".amazonq/mcp.json",
+        ".junie/mcp/mcp.json",
+        ".trae/mcp.json",
+        ".helix/languages.toml",
+        ".bsp/sbt.json",
+        ".lazy.lua",
+        "my.sublime-project",
+        ".run/a.run.xml",
+        ".cargo/config.toml",
+        ".cargo/config",
+        ".shadowenv.d/a.lisp",
+        ".autoenv.zsh",
+        ".Rprofile",
+        ".ghci",
+        ".iex.exs",
+        ".pdbrc",
+        ".irbrc",
+        ".pryrc",
+        ".gdbinit",
+        ".lldbinit",
+    ];
+
     #[test]
     fn protected_names_count_at_every_depth() {
-        for name in [
-            ".git",
-            ".git/HEAD",
-            ".git/index",
-            ".git/rebase-merge/git-rebase-todo",
-            ".git/info/attributes",
-            ".git/modules/a/b/hooks/x",
-            ".ropewalk/config.toml",
-            ".RopeWalk/config.toml",
-            ".opencode/command/x.md",
-            "opencode.json",
-            ".devcontainer/devcontainer.json",
-            ".nvim.lua",
-            ".exrc",
-            "my.code-workspace",
-            "MISE.toml",
-            ".envrc",
-            ".mcp.json",
-            ".husky/pre-commit",
-            "lefthook.yml",
-            ".lefthook-local.toml",
-            ".gitmodules",
-            ".pre-commit-config.yaml",
-            ".hg/hgrc",
-        ] {
+        for name in NAMES {
             for folder in ["", "sub", "a/b/c/d", "node_modules/x"] {
                 let path = Path::new(folder).join(name);
                 assert!(is_protected(&path), "{}", path.display());
@@ -438,6 +527,12 @@ mod tests {
             ".env",
             ".tool-versions",
             "a/mise.md",
+            "mise/tasks/build",
+            ".config/nextest.toml",
+            "src/config.toml",
+            "factory/a.rs",
+            "run/a",
+            "Cargo.toml",
         ] {
             assert!(!is_protected(Path::new(free)), "{free}");
         }
@@ -517,6 +612,7 @@ mod tests {
             "bare.git/refs",
             "s/.hg",
             "elsewhere/.idea",
+            "x/.config/mise",
         ] {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
@@ -536,8 +632,14 @@ mod tests {
                 "elsewhere/.idea Settings",
                 "s/.hg Settings",
                 "w/.git Settings",
-                "a/b/.vscode Settings"
+                "a/b/.vscode Settings",
+                "x/.config/mise Settings"
             ]
+        );
+        assert_eq!(held_of(Path::new(".cargo")), Some(&["config", "config.toml"][..]));
+        assert_eq!(
+            (held_of(Path::new(".bsp")), held_of(Path::new("mise/config.toml"))),
+            (None, Some(&[][..]))
         );
         assert_eq!(held_of(Path::new("s/.hg")), Some(&["hgrc", "hgrc-not-shared"][..]));
         assert_eq!(

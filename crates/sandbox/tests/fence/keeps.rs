@@ -430,6 +430,9 @@ async fn protected_names_further_below_stay_as_they_are() {
         "a/.devcontainer",
         "node_modules/x/.vscode",
         "c/.hg",
+        "d/.cargo",
+        "d/.bsp",
+        "d/.config/mise",
         "bare.git/objects",
         "bare.git/refs",
     ] {
@@ -440,6 +443,7 @@ async fn protected_names_further_below_stay_as_they_are() {
         ("a/.gitmodules", "mine"),
         ("w.code-workspace", "mine"),
         ("c/.hg/hgrc", "mine"),
+        ("d/.cargo/config.toml", "mine"),
         ("bare.git/HEAD", "ref: refs/heads/main"),
         ("bare.git/config", "[core]"),
     ] {
@@ -456,6 +460,8 @@ async fn protected_names_further_below_stay_as_they_are() {
         "echo evil > a/mise.toml",
         "rm -f w.code-workspace",
         "echo evil >> c/.hg/hgrc",
+        "echo evil >> d/.cargo/config.toml",
+        "echo evil > d/.config/mise/config.toml",
         "echo evil >> bare.git/config",
     ] {
         let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
@@ -464,6 +470,7 @@ async fn protected_names_further_below_stay_as_they_are() {
         assert_eq!(broken, Some(Some(Broken::Protected)), "{line}");
     }
     let free = "echo x > lib/nested/.git/index && echo x > a/b/new && echo x > c/.hg/dirstate \
+                && echo x > d/.cargo/registry && echo x > d/.bsp/sbt.json && echo x > d/.config/nextest.toml \
                 && echo x > a/.gitmodules && rm -r node_modules";
     let outcome = run_in(&space, Mode::WorkspaceWrite, free).await;
     assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);
