@@ -20,7 +20,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode as Bits, OFlags};
 use rustix::io::Errno;
@@ -38,6 +38,8 @@ pub struct Files {
     /// The whole file system: where links outside the roots are followed from, and the last root if
     /// there is no fence.
     everything: Arc<Root>,
+    /// What repositories below the roots name, looked for with the first write.
+    named_below: OnceLock<Vec<PathBuf>>,
 }
 
 /// A place that was found inside a root. What is there may change; where it is cannot.
@@ -131,12 +133,15 @@ impl Files {
         }
         #[cfg(target_os = "linux")]
         policy.roots.iter().for_each(|root| crate::cage::free_names(root));
-        policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
+        if policy.mode.writes() && policy.mode != Mode::Off {
+            policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
+        }
         for hidden in &mut policy.hidden {
             // What is not there yet is hidden under the name it was given.
             *hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.clone());
         }
-        Ok(Self { policy, roots, everything: Arc::new(Root::open(Path::new("/"))?) })
+        let everything = Arc::new(Root::open(Path::new("/"))?);
+        Ok(Self { policy, roots, everything, named_below: OnceLock::new() })
     }
 
     /// The table, with the real paths of its folders.
@@ -228,10 +233,21 @@ impl Files {
         if self.policy.mode != Mode::Off && self.root_of(real).is_none() {
             return Err(refused(Broken::Outside));
         }
-        if want == Want::Write && self.policy.mode != Mode::Off && self.is_in_bare_repository(real) {
+        let fenced = want == Want::Write && self.policy.mode != Mode::Off;
+        if fenced && (self.is_in_bare_repository(real) || self.is_named_by_repository(real)) {
             return Err(refused(Broken::Protected));
         }
         Ok(())
+    }
+
+    /// Whether it is part of what a repository's settings name. Those at the root and around it are in the table. The
+    /// others are looked for with the first write, and those on the way with each: they may have been added since, or
+    /// lie further below than was looked at.
+    fn is_named_by_repository(&self, real: &Path) -> bool {
+        let find = || self.policy.roots.iter().flat_map(|root| git::named_below(root)).collect();
+        let below: &Vec<PathBuf> = self.named_below.get_or_init(find);
+        below.iter().any(|named| real.starts_with(named))
+            || self.root_of(real).is_some_and(|root| git::is_named(real, &root.path))
     }
 
     /// Whether a folder on the way, below the root, is a repository without a working tree: by any name.

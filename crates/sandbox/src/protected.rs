@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::FileType;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::git::is_repository;
+use crate::git::{is_repository, locked_below};
 
 /// Names that are also held where they do not exist, directly below a root, while a command runs.
 pub const PROTECTED: [&str; 12] = [
@@ -31,7 +31,7 @@ pub const PROTECTED: [&str; 12] = [
 ];
 
 /// More names that neither file tools nor commands change.
-const MORE: [&str; 42] = [
+const MORE: [&str; 73] = [
     ".aider.conf.yml",
     ".continue",
     ".cline",
@@ -74,7 +74,43 @@ const MORE: [&str; 42] = [
     "opencode.jsonc",
     ".opencode.json",
     ".svn",
+    ".amazonq",
+    ".augment",
+    ".autoenv.zsh",
+    ".autoenv_leave.zsh",
+    ".bsp",
+    ".cargo",
+    ".copilot",
+    ".crush.json",
+    ".env.leave",
+    ".factory",
+    ".ghci",
+    ".helix",
+    ".iex.exs",
+    ".irbrc",
+    ".junie",
+    ".lapce",
+    ".lazy.lua",
+    ".ocamlinit",
+    ".openhands",
+    ".pdbrc",
+    ".perldb",
+    ".pryrc",
+    ".rdbgrc",
+    ".renviron",
+    ".ropeproject",
+    ".rprofile",
+    ".run",
+    ".shadowenv.d",
+    ".trae",
+    ".ycm_extra_conf.py",
+    "crush.json",
 ];
+/// Endings of names that neither change: projects of editors.
+const MORE_ENDINGS: [&str; 2] = [".code-workspace", ".sublime-project"];
+/// Names that are protected only in a folder of the first name.
+const MORE_IN: [(&str, &str); 4] =
+    [(".config", "mise"), (".config", "mise.toml"), ("mise", "config.toml"), ("mise", "config.local.toml")];
 
 /// Names that file tools do not change. Git itself changes them when it switches branches, so a command may.
 const TOOLS_ONLY: [&str; 8] = [
@@ -92,7 +128,11 @@ const TOOLS_ONLY_STEMS: [&str; 4] = ["lefthook", ".lefthook", "lefthook-local", 
 const HOOK_ENDINGS: [&str; 5] = ["yml", "yaml", "toml", "json", "jsonc"];
 
 /// A folder of another program's, in which a command must be able to work: only these of it are held.
-const SETTINGS_IN: [(&str, &[&str]); 3] = [
+const SETTINGS_IN: [(&str, &[&str]); 5] = [
+    // Build servers write it anew whenever they start.
+    (".bsp", &[]),
+    // It may also be where cargo keeps what it fetched.
+    (".cargo", &["config", "config.toml"]),
     (".hg", &["hgrc", "hgrc-not-shared"]),
     (".jj", &["repo/config.toml", "workspace-config.toml"]),
     (".svn", &[]),
@@ -204,8 +244,10 @@ pub(crate) fn is_protected(below_root: &Path) -> bool {
     // A folder with a HEAD is what git takes for a repository, with settings of its own.
     let is_head = below_root.file_name().is_some_and(|name| name == "HEAD");
     let deep = below_root.components().count() > 1;
+    let names: Vec<String> = names.collect();
     is_head && deep
-        || names.enumerate().any(|(depth, name)| {
+        || names.windows(2).any(|pair| is_name_in(&pair[0], &pair[1]))
+        || names.into_iter().enumerate().any(|(depth, name)| {
             is_name(&name)
                 || is_tools_only(&name)
                 || depth == 0 && PROTECTED_ANYWHERE.contains(&name.as_str())
@@ -257,9 +299,11 @@ impl Look {
             self.found.push((folder, Protected::Repository));
             return;
         }
+        let within = folder.file_name().map(|name| plain(&name.to_string_lossy())).unwrap_or_default();
         for (name, kind) in entries {
             let (name_seen, path) = (plain(&name.to_string_lossy()), folder.join(&name));
-            match kind_of(&name_seen, kind) {
+            let in_folder = || is_name_in(&within, &name_seen).then_some(Protected::Settings);
+            match kind_of(&name_seen, kind).or_else(in_folder) {
                 Some(what) => self.found.push((path, what)),
                 None if kind.is_dir()
                     && depth < DEPTH_MAX
@@ -325,8 +369,13 @@ impl ProtectedEntries {
     fn notice_of_workspace(&mut self) -> Option<String> {
         let mut added = Vec::new();
         for (root, before) in &self.before {
-            let found = protected_below(root).into_iter().map(|(path, _)| path);
-            for path in found.filter(|path| before.lacks(path) && !is_held(&root.join(path))) {
+            let new: Vec<_> = protected_below(root)
+                .into_iter()
+                .map(|(path, _)| path)
+                .filter(|path| before.lacks(path))
+                .collect();
+            let by_git = if new.is_empty() { Vec::new() } else { locked_below(root) };
+            for path in new.into_iter().filter(|path| !is_held(root, path, &by_git)) {
                 if self.told.insert(root.join(&path)) {
                     added.push(named(root, &path));
                 }
@@ -359,9 +408,15 @@ fn named(root: &Path, below: &Path) -> String {
     format!("{}{what}", below.display())
 }
 
-/// A name that is held while another command runs is marked so.
-fn is_held(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|data| data.permissions().mode() & 0o1000 != 0)
+/// Whether a name is held while another command runs: an empty folder with the mark, where one is put. A command
+/// can make such a folder too, but not there: a name directly in the workspace is held before it starts, and
+/// what settings name is read-only for it.
+fn is_held(root: &Path, below: &Path, named: &[PathBuf]) -> bool {
+    let path = root.join(below);
+    let marked = path.symlink_metadata().is_ok_and(|data| data.is_dir() && data.mode() & 0o1000 != 0);
+    let held = below.to_str().is_some_and(|name| PROTECTED.contains(&name))
+        || named.iter().any(|named| named.starts_with(&path));
+    marked && held && std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn kind_of(name: &str, kind: FileType) -> Option<Protected> {
@@ -386,7 +441,19 @@ pub(crate) fn held_of(path: &Path) -> Option<&'static [&'static str]> {
 }
 
 fn is_name(name: &str) -> bool {
-    PROTECTED.contains(&name) || MORE.contains(&name) || name.ends_with(".code-workspace")
+    // `mise.local.toml`, and `mise.NAME.toml` for an environment of that name.
+    let is_mise = || {
+        let rest = name.strip_prefix('.').unwrap_or(name).strip_prefix("mise.");
+        rest.is_some_and(|rest| rest.ends_with(".toml"))
+    };
+    PROTECTED.contains(&name)
+        || MORE.contains(&name)
+        || MORE_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || is_mise()
+}
+
+fn is_name_in(folder: &str, name: &str) -> bool {
+    MORE_IN.contains(&(folder, name))
 }
 
 fn is_tools_only(name: &str) -> bool {
@@ -408,35 +475,70 @@ pub(crate) fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    const NAMES: &[&str] = &[
+        ".git",
+        ".git/HEAD",
+        ".git/index",
+        ".git/rebase-merge/git-rebase-todo",
+        ".git/info/attributes",
+        ".git/modules/a/b/hooks/x",
+        ".ropewalk/config.toml",
+        ".RopeWalk/config.toml",
+        ".opencode/command/x.md",
+        "opencode.json",
+        ".devcontainer/devcontainer.json",
+        ".nvim.lua",
+        ".exrc",
+        "my.code-workspace",
+        "MISE.toml",
+        ".envrc",
+        ".mcp.json",
+        ".husky/pre-commit",
+        "lefthook.yml",
+        ".lefthook-local.toml",
+        ".gitmodules",
+        ".pre-commit-config.yaml",
+        ".hg/hgrc",
+        ".config/mise/config.toml",
+        ".config/mise.toml",
+        "mise/config.toml",
+        "mise.dev.toml",
+        ".mise.dev.local.toml",
+        "crush.json",
+        ".crush.json",
+        ".factory/mcp.json",
+        ".augment/x",
+        ".copilot/mcp.json",
+        ".openhands/setup.sh",
+        ".amazonq/mcp.json",
+        ".junie/mcp/mcp.json",
+        ".trae/mcp.json",
+        ".helix/languages.toml",
+        ".bsp/sbt.json",
+        ".lazy.lua",
+        "my.sublime-project",
+        ".run/a.run.xml",
+        ".cargo/config.toml",
+        ".cargo/config",
+        ".shadowenv.d/a.lisp",
+        ".autoenv.zsh",
+        ".Rprofile",
+        ".ghci",
+        ".iex.exs",
+        ".pdbrc",
+        ".irbrc",
+        ".pryrc",
+        ".gdbinit",
+        ".lldbinit",
+    ];
 
     #[test]
     fn protected_names_count_at_every_depth() {
-        for name in [
-            ".git",
-            ".git/HEAD",
-            ".git/index",
-            ".git/rebase-merge/git-rebase-todo",
-            ".git/info/attributes",
-            ".git/modules/a/b/hooks/x",
-            ".ropewalk/config.toml",
-            ".RopeWalk/config.toml",
-            ".opencode/command/x.md",
-            "opencode.json",
-            ".devcontainer/devcontainer.json",
-            ".nvim.lua",
-            ".exrc",
-            "my.code-workspace",
-            "MISE.toml",
-            ".envrc",
-            ".mcp.json",
-            ".husky/pre-commit",
-            "lefthook.yml",
-            ".lefthook-local.toml",
-            ".gitmodules",
-            ".pre-commit-config.yaml",
-            ".hg/hgrc",
-        ] {
+        for name in NAMES {
             for folder in ["", "sub", "a/b/c/d", "node_modules/x"] {
                 let path = Path::new(folder).join(name);
                 assert!(is_protected(&path), "{}", path.display());
@@ -455,9 +557,43 @@ mod tests {
             ".env",
             ".tool-versions",
             "a/mise.md",
+            "mise/tasks/build",
+            ".config/nextest.toml",
+            "src/config.toml",
+            "factory/a.rs",
+            "run/a",
+            "Cargo.toml",
         ] {
             assert!(!is_protected(Path::new(free)), "{free}");
         }
+    }
+
+    /// The mark of a held name is one that a command can set as well.
+    #[test]
+    fn a_mark_keeps_nothing_new_from_being_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join(".git/objects")).unwrap();
+        std::fs::write(root.join(".git/config"), "[core]\nhooksPath = tools/.husky/_\n").unwrap();
+        let mut before = ProtectedEntries::look(std::slice::from_ref(&root));
+        let mark = |path: &str, bits| {
+            std::fs::create_dir_all(root.join(path)).unwrap();
+            std::fs::set_permissions(root.join(path), std::fs::Permissions::from_mode(bits)).unwrap();
+        };
+        // As the fence holds them.
+        mark(".idea", 0o1755);
+        mark("tools/.husky", 0o1755);
+        assert_eq!(before.notice(), None);
+        mark("lib4/.git", 0o1755);
+        mark("lib5/.git/hooks", 0o755);
+        mark("lib5/.git", 0o1755);
+        mark(".devcontainer", 0o1755);
+        std::fs::write(root.join(".idea/workspace.xml"), "").unwrap();
+        let said = before.notice().unwrap();
+        assert!(
+            said.contains(": .devcontainer, .idea, lib4/.git (a nested repository), lib5/.git (a"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -524,6 +660,7 @@ mod tests {
             "bare.git/refs",
             "s/.hg",
             "elsewhere/.idea",
+            "x/.config/mise",
         ] {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
@@ -543,8 +680,14 @@ mod tests {
                 "elsewhere/.idea Settings",
                 "s/.hg Settings",
                 "w/.git Settings",
-                "a/b/.vscode Settings"
+                "a/b/.vscode Settings",
+                "x/.config/mise Settings"
             ]
+        );
+        assert_eq!(held_of(Path::new(".cargo")), Some(&["config", "config.toml"][..]));
+        assert_eq!(
+            (held_of(Path::new(".bsp")), held_of(Path::new("mise/config.toml"))),
+            (None, Some(&[][..]))
         );
         assert_eq!(held_of(Path::new("s/.hg")), Some(&["hgrc", "hgrc-not-shared"][..]));
         assert_eq!(

@@ -522,3 +522,69 @@ proptest! {
         }
     }
 }
+
+/// A repository, with settings of its own.
+fn repository(git: &Path, settings: &str) {
+    for folder in ["objects", "refs", "hooks"] {
+        std::fs::create_dir_all(git.join(folder)).unwrap();
+    }
+    std::fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+    std::fs::write(git.join("config"), settings).unwrap();
+}
+
+#[test]
+fn what_repositories_around_and_below_a_root_run_or_include_is_protected() {
+    let house = house();
+    let named = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../more.cfg\n";
+    repository(&house.work.join(".git"), "[core]\n\thooksPath = .githooks\n");
+    repository(&house.work.join("app/.git"), named);
+    std::fs::write(house.work.join("app/more.cfg"), "[core]\n\thooksPath = ../others\n").unwrap();
+    repository(&house.work.join("linked/.git"), "");
+    std::fs::remove_dir(house.work.join("linked/.git/hooks")).unwrap();
+    symlink("../run", house.work.join("linked/.git/hooks")).unwrap();
+    std::fs::create_dir_all(house.work.join("tree")).unwrap();
+    std::fs::write(house.work.join("tree/.git"), "gitdir: ../.git/worktrees/tree\n").unwrap();
+    std::fs::create_dir_all(house.work.join(".git/worktrees/tree")).unwrap();
+    std::fs::write(house.work.join(".git/worktrees/tree/commondir"), "../..\n").unwrap();
+    repository(&house.work.join("bare"), "[core]\n\thooksPath = ../shared\n");
+    repository(
+        &house.base.join(".git"),
+        "[core]\n\thooksPath = more/hooks\n[include]\n\tpath = ../more/a.cfg\n",
+    );
+    let files = house.files(Mode::WorkspaceWrite);
+    // One that came later.
+    repository(&house.work.join("node_modules/late/.git"), named);
+    let check = |path: &str, expected: &str| {
+        let answer = house.answer(&files, &house.base.join(path), Want::Write);
+        assert_eq!(answer == "Protected", expected == "kept", "{path}: {answer}");
+    };
+    for path in [
+        "work/.githooks/pre-commit",
+        "work/app/.githooks/pre-commit",
+        "work/app/more.cfg",
+        "work/others/pre-commit",
+        "work/linked/run/pre-commit",
+        "work/tree/.githooks/pre-commit",
+        "work/shared/pre-commit",
+        "work/node_modules/late/.githooks/pre-commit",
+        "work/node_modules/late/more.cfg",
+        "more/hooks/pre-commit",
+        "more/a.cfg",
+    ] {
+        check(path, "kept");
+    }
+    for path in
+        ["work/app/a", "work/dir/.githooks/x", "work/more.cfg", "more/b", "work/tree/a", "more/more/hooks/x"]
+    {
+        check(path, "free");
+    }
+}
+
+/// A folder of hooks that is around a root makes nothing in it a hook.
+#[test]
+fn hooks_that_lie_around_a_root_leave_it_free() {
+    let house = house();
+    repository(&house.base.join(".git"), "[core]\n\thooksPath = .\n");
+    let files = house.files(Mode::WorkspaceWrite);
+    assert_eq!(house.answer(&files, &house.work.join("b"), Want::Write), "BASE/work/b");
+}

@@ -125,6 +125,7 @@ impl Guards<'_> {
             }
         }
         self.top_repository(root)?;
+        self.around(root)?;
         self.deeper(root)
     }
 
@@ -147,7 +148,10 @@ impl Guards<'_> {
             _ => {
                 // Where there is no repository, git takes a folder with a HEAD for one.
                 self.guard(root, Path::new("HEAD"), Free::Take(Kind::Folder))?;
-                self.guard(root, git, Free::Take(Kind::Folder))
+                self.guard(root, git, Free::Take(Kind::Folder))?;
+                // A linked working tree or a submodule, whose repository is elsewhere.
+                let tree = self.roots[root].path.clone();
+                self.named(&tree.join(git), &tree, Free::Take(Kind::Folder))
             }
         }
     }
@@ -161,7 +165,12 @@ impl Guards<'_> {
                 (Protected::Repository, _) if top && below == Path::new(".git") => {}
                 (Protected::Repository, _) => self.deeper_repository(root, &below)?,
                 (Protected::Settings, None) => {}
-                (Protected::Settings, Some([])) => self.guard(root, &below, Free::Never)?,
+                (Protected::Settings, Some([])) => {
+                    self.guard(root, &below, Free::Never)?;
+                    if !top && below.file_name() == Some(OsStr::new(".git")) {
+                        self.deeper_named(root, &below)?;
+                    }
+                }
                 (Protected::Settings, Some(held)) => {
                     held.iter().try_for_each(|name| self.guard(root, &below.join(name), Free::Never))?;
                 }
@@ -174,10 +183,32 @@ impl Guards<'_> {
         for name in PROTECTED_IN_GIT {
             self.guard(root, &folder.join(name), Free::Never)?;
         }
-        let top = self.roots[root].path.clone();
-        let tree = top.join(folder.parent().unwrap_or(Path::new("")));
-        let named = git::named_paths(&top.join(folder).join("config"), &tree);
-        named.iter().try_for_each(|named| self.guard_named(named, Free::Never))
+        self.deeper_named(root, folder)
+    }
+
+    fn deeper_named(&mut self, root: usize, git: &Path) -> Result<(), Trouble> {
+        let git = self.roots[root].path.join(git);
+        let tree = if git.ends_with(".git") { git.parent() } else { None }.unwrap_or(&git);
+        self.named(&git, tree, Free::Never)
+    }
+
+    /// What a repository names, if it is below a root. The folder of hooks is held also where it is not there: git
+    /// runs what is put into it.
+    fn named(&mut self, git: &Path, tree: &Path, files: Free) -> Result<(), Trouble> {
+        let named = git::named_paths(git, tree);
+        named.hooks.iter().try_for_each(|hooks| self.guard_named(hooks, Free::Take(Kind::Folder)))?;
+        named.files.iter().try_for_each(|file| self.guard_named(file, files))
+    }
+
+    /// What repositories around the root name in it.
+    fn around(&mut self, root: usize) -> Result<(), Trouble> {
+        let folders: Vec<PathBuf> = self.roots[root].path.ancestors().skip(1).map(Path::to_owned).collect();
+        let mut folders = folders.into_iter().map(|folder| (folder.join(".git"), folder));
+        folders.try_for_each(
+            |(git, folder)| {
+                if git.exists() { self.named(&git, &folder, Free::Never) } else { Ok(()) }
+            },
+        )
     }
 
     /// The folder of a repository: written by every commit, except for what makes git run something.
@@ -197,9 +228,7 @@ impl Guards<'_> {
             self.guard(root, &folder.join(name), Free::Take(kind))?;
         }
         let tree = self.roots[root].path.clone();
-        for named in git::named_paths(&tree.join(folder).join("config"), &tree) {
-            self.guard_named(&named, Free::Take(Kind::Folder))?;
-        }
+        self.named(&tree.join(folder), &tree, Free::Take(Kind::Folder))?;
         self.worktrees(root, &folder.join("worktrees"))?;
         self.modules(root, &folder.join("modules"), depth + 1)
     }

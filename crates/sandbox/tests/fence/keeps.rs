@@ -203,6 +203,79 @@ async fn hooks_elsewhere_are_protected_too() {
 }
 
 #[tokio::test]
+async fn hooks_of_repositories_around_and_below_are_protected_too() {
+    let around = Workspace::new();
+    around.git();
+    let space = around.inner("sub");
+    let nested = space.inner("app");
+    nested.git();
+    let add = |of: &Workspace, text: &str| {
+        let config = of.root().join(".git/config");
+        fs::write(&config, fs::read_to_string(&config).unwrap() + text).unwrap();
+    };
+    add(&around, "[core]\n\thooksPath = sub/hooks\n[include]\n\tpath = ../sub/around.cfg\n");
+    add(&nested, "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../more.cfg\n");
+    fs::create_dir_all(space.root().join("hooks")).unwrap();
+    fs::create_dir_all(space.root().join("tree")).unwrap();
+    fs::write(space.root().join("tree/.git"), "gitdir: ../app/.git\n").unwrap();
+    for file in ["around.cfg", "app/more.cfg"] {
+        fs::write(space.root().join(file), "").unwrap();
+    }
+    for line in [
+        "echo evil > hooks/pre-commit",
+        "mv hooks other",
+        "echo evil >> around.cfg",
+        "mkdir -p app/.githooks/x",
+        "echo evil >> app/more.cfg",
+        "mv app other",
+        "mkdir -p tree/.githooks/x",
+    ] {
+        let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
+        assert_ne!(outcome.ended.code, Some(0), "{line}");
+        assert_eq!(outcome.violations[0].broken, Some(Broken::Protected), "{line}");
+    }
+    let free = "echo fine > app/a && echo fine > tree/a && mkdir -p githooks && echo a > .git-a";
+    assert_eq!(run_in(&space, Mode::WorkspaceWrite, free).await.ended.code, Some(0));
+    for (folder, left) in [("app", 3), ("tree", 2), ("hooks", 0)] {
+        let count = fs::read_dir(space.root().join(folder)).unwrap().count();
+        assert_eq!(count, left, "no name stays taken: {folder}");
+    }
+}
+
+/// A link to hooks that are not there yet, and one that leads in a circle.
+#[tokio::test]
+async fn hooks_behind_a_link_that_leads_to_nothing_are_protected_too() {
+    let space = Workspace::new();
+    space.git();
+    let hooks = space.root().join(".git/hooks");
+    fs::remove_dir(&hooks).unwrap();
+    symlink("../real", &hooks).unwrap();
+    symlink(".vscode", space.root().join(".vscode")).unwrap();
+    let outcome = run_in(&space, Mode::WorkspaceWrite, "mkdir -p real/x").await;
+    assert_ne!(outcome.ended.code, Some(0));
+    assert_eq!(outcome.violations[0].broken, Some(Broken::Protected));
+    assert_eq!(run_in(&space, Mode::WorkspaceWrite, "echo fine > a").await.ended.code, Some(0));
+    space.assert_clean_but(&[".git", ".vscode", "a"]);
+}
+
+/// The working tree of a session is often a linked one, and the settings are those of the repository elsewhere.
+#[tokio::test]
+async fn hooks_of_a_linked_working_tree_are_protected_too() {
+    let folder = Workspace::new();
+    let (main, tree) = (folder.inner("main"), folder.inner("tree"));
+    main.git();
+    let git = main.root().join(".git");
+    fs::write(git.join("config"), "[core]\n\thooksPath = .githooks\n").unwrap();
+    fs::create_dir_all(git.join("worktrees/tree")).unwrap();
+    fs::write(git.join("worktrees/tree/commondir"), "../..\n").unwrap();
+    fs::write(tree.root().join(".git"), "gitdir: ../main/.git/worktrees/tree\n").unwrap();
+    let outcome = run_in(&tree, Mode::WorkspaceWrite, "mkdir -p .githooks/x").await;
+    assert_ne!(outcome.ended.code, Some(0));
+    assert_eq!(outcome.violations[0].broken, Some(Broken::Protected));
+    assert!(!tree.root().join(".githooks").exists());
+}
+
+#[tokio::test]
 async fn submodules_and_worktrees_are_protected_too() {
     let space = Workspace::new();
     space.git();
@@ -357,6 +430,9 @@ async fn protected_names_further_below_stay_as_they_are() {
         "a/.devcontainer",
         "node_modules/x/.vscode",
         "c/.hg",
+        "d/.cargo",
+        "d/.bsp",
+        "d/.config/mise",
         "bare.git/objects",
         "bare.git/refs",
     ] {
@@ -367,6 +443,7 @@ async fn protected_names_further_below_stay_as_they_are() {
         ("a/.gitmodules", "mine"),
         ("w.code-workspace", "mine"),
         ("c/.hg/hgrc", "mine"),
+        ("d/.cargo/config.toml", "mine"),
         ("bare.git/HEAD", "ref: refs/heads/main"),
         ("bare.git/config", "[core]"),
     ] {
@@ -383,6 +460,8 @@ async fn protected_names_further_below_stay_as_they_are() {
         "echo evil > a/mise.toml",
         "rm -f w.code-workspace",
         "echo evil >> c/.hg/hgrc",
+        "echo evil >> d/.cargo/config.toml",
+        "echo evil > d/.config/mise/config.toml",
         "echo evil >> bare.git/config",
     ] {
         let outcome = run_in(&space, Mode::WorkspaceWrite, line).await;
@@ -391,6 +470,7 @@ async fn protected_names_further_below_stay_as_they_are() {
         assert_eq!(broken, Some(Some(Broken::Protected)), "{line}");
     }
     let free = "echo x > lib/nested/.git/index && echo x > a/b/new && echo x > c/.hg/dirstate \
+                && echo x > d/.cargo/registry && echo x > d/.bsp/sbt.json && echo x > d/.config/nextest.toml \
                 && echo x > a/.gitmodules && rm -r node_modules";
     let outcome = run_in(&space, Mode::WorkspaceWrite, free).await;
     assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);

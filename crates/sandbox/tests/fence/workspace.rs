@@ -61,6 +61,13 @@ impl Workspace {
         }
     }
 
+    /// A workspace in a new folder of this one.
+    pub fn inner(&self, name: &str) -> Self {
+        let root = self.root.join(name);
+        fs::create_dir_all(&root).unwrap();
+        Self::at(root.to_str().unwrap())
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }
