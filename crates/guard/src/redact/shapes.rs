@@ -181,15 +181,24 @@ pub(super) fn user_option(look: &Look<'_>, start: usize, end: usize) -> Option<R
 }
 
 /// The values of a header `Cookie`, up to the end of the line.
-pub(super) fn cookie(look: &Look<'_>, end: usize) -> Option<Range<usize>> {
+pub(super) fn cookie(look: &Look<'_>, start: usize, end: usize) -> Option<Range<usize>> {
+    if !look.begins_word(start) {
+        return None;
+    }
     look.may_begin(end);
     let run = look.run(end, VALUE_BYTES_MAX, |byte| {
         (b' '..0x7f).contains(&byte) && !matches!(byte, b'"' | b'\'' | b'`' | b'\\' | b'<' | b'>')
     });
     let value = run.text.trim_end();
+    // A constant or a field of that name has a type behind it, and blanks around the sign.
     let gives = |part: &str| {
-        let value = part.split_once('=').map_or("", |(_, value)| value);
-        value.len() >= 8 && has_digit(value) && is_mixed(value) && !is_placeholder(value)
+        let Some((name, value)) = part.split_once('=') else { return false };
+        !name.is_empty()
+            && !part.contains(' ')
+            && value.len() >= 8
+            && has_digit(value)
+            && is_mixed(value)
+            && !is_placeholder(value)
     };
     value.split("; ").any(gives).then_some(end..end + value.len())
 }

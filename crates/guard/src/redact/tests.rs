@@ -286,6 +286,8 @@ fn what_only_looks_like_such_a_password_stays() {
         "https://git@github.com/x/y",
         "https://example.org/x@y",
         "cookie: none",
+        "pub const SO_USER_COOKIE: c_int = 0x1015ab34;",
+        "cookie: u64 = 0x12ab34cd56ef;",
         "Cookie: a header that browsers send, see RFC 6265",
         "mkdir -p build2/x1",
         "ssh -p 2222 host",
