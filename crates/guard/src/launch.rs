@@ -10,7 +10,9 @@ use crate::shell::Word;
 
 mod git;
 mod inert;
+mod sed;
 
+pub(crate) use git::parameters as git_parameters;
 pub(crate) use inert::starts_nothing;
 
 /// What a command starts, as far as its own words say.
@@ -24,6 +26,8 @@ pub(crate) struct Launched<'w> {
     pub(crate) open: bool,
     /// A program may begin at any word: a rule that denies looks at each.
     pub(crate) anywhere: bool,
+    /// It also runs something that its words do not say: its input, a file, a variable.
+    pub(crate) unknown: bool,
 }
 
 /// Programs whose first operand is the program to start.
@@ -38,15 +42,16 @@ const PROGRAMS: &str = "sudo doas pkexec run0 env command exec builtin coproc ni
     foreman overmind hivemind npx pnpx bunx uvx ccache sccache distcc icecc bear scan-build ts-node-dev \
     coproc noglob nocorrect find gfind rtk trap multitime flatpak-spawn termux-chroot pv-run cset \
     execline-cd background foreground importas with-contenv nohupx ktrace dtruss sandbox-exec xcrun open \
-    stap ltrace-ng schedtool trickle parallel sem hyperfine concurrently npm-run-all run-p run-s wsl";
+    stap ltrace-ng schedtool trickle parallel sem hyperfine concurrently npm-run-all run-p run-s wsl \
+    systemd-cat websocketd coreutils";
 /// One operand comes before it: a time, a lock, a mask, a user, a folder.
 const AFTER_ONE: &str = "timeout gtimeout flock taskset chrt chroot faketime gosu su-exec setuidgid \
-    envuidgid sg envdir envchain lxc-attach pyenv-exec mosh ssh hssh dsh pssh pdsh schroot";
+    envuidgid sg envdir envchain lxc-attach lxc-execute pyenv-exec mosh ssh hssh dsh pssh pdsh schroot";
 /// What follows is a line of shell as a whole, or each operand is one.
 const LINES: &str = "watch ssh mosh autossh tmux byobu screen script hyperfine concurrently parallel sem \
     rush entr watchexec reflex nodemon onchange npm-run-all run-p run-s su runuser sg trap pssh pdsh dsh \
     zellij kitty wezterm xterm gnome-terminal konsole alacritty foot abduco dtach at batch \
-    watchmedo when-changed cmd cmd.exe pee git-shell";
+    watchmedo when-changed cmd cmd.exe pee git-shell x-terminal-emulator capsh chokidar";
 /// Their other words are files and names, but a text with blanks or the value of an option may be a line.
 const TEXTS: &str = "make gmake bmake just ansible salt split csplit zip less more most man mapfile \
     readarray complete compgen bind fc socat nc ncat netcat rsync scp sftp tar bsdtar gtar cpio wget zenity \
@@ -75,6 +80,12 @@ const BY_VERB: &[(&str, &str, usize)] = &[
     ("perf trace-cmd rr", "record stat trace replay", 0),
     ("systemctl", "edit", 1),
     ("gh", "extension alias codespace", 1),
+    ("just", "--command -c", 0),
+    ("cmake", "env time chdir", 1),
+    ("meson", "devenv", 0),
+    ("ip", "exec", 1),
+    ("jj fossil", "exec run", 0),
+    ("runc crun ctr", "run exec", 2),
 ];
 /// Options of programs that are no launchers otherwise, and make them run what is their value.
 const RUNNING_OPTIONS: &[(&str, &str)] = &[
@@ -83,26 +94,55 @@ const RUNNING_OPTIONS: &[(&str, &str)] = &[
     ("go", "-exec -toolexec -vettool"),
     ("nix-shell nix nix-build", "--run --command -c"),
     ("vim vi nvim view ex ed", "-c --cmd"),
-    ("dpkg apt apt-get aptitude", "-o --option"),
+    (
+        "dpkg apt apt-get apt-cache apt-config aptitude",
+        "-o --option --pre-invoke --post-invoke --status-logger",
+    ),
+    ("dnf yum microdnf", "--setopt"),
+    ("npm pnpm yarn", "--script-shell --scripts-prepend-node-path script-shell --shell"),
     ("curl", "--netrc-cmd"),
-    ("rustc cargo", "--config -C"),
+    ("rustc rustdoc cargo", "--config -C"),
     ("gcc g++ cc clang", "-wrapper -B"),
     ("sqlite3", "-cmd"),
     ("psql", "-c --command"),
     ("ps2pdf gs", "-c"),
-    ("logrotate", "--mail"),
+    ("logrotate", "--mail -m"),
     ("locate updatedb", "--database"),
     ("jq yq", "--from-file"),
     ("tcpdump", "-z"),
     ("wget", "--use-askpass"),
     ("dig host", "-f"),
+    ("hg chg", "--config"),
+    ("svn", "--config-option --diff-cmd --diff3-cmd --editor-cmd"),
+    ("bat batcat delta", "--pager"),
+    ("fzf sk", "--preview --bind"),
+    ("yt-dlp youtube-dl", "--exec --exec-before-download"),
+    ("gpg gpg2", "--photo-viewer --pinentry-program --agent-program"),
+    ("msmtp", "--passwordeval"),
+    ("gcloud", "--command"),
+    ("bazel bazelisk", "--run_under"),
+    ("ssh-keygen", "-D"),
+    ("git-send-email", "--sendmail-cmd --to-cmd --cc-cmd"),
 ];
 
 /// What a command starts, or nothing if it is not known to start anything.
 pub(crate) fn launched<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>> {
-    if name == "git" {
-        return git::launched(arguments);
+    match name {
+        "git" => return git::launched(arguments),
+        "sed" | "gsed" => return sed::launched(arguments),
+        _ => {}
     }
+    let by_option = running_options(name, arguments);
+    let Some(mut launched) = by_place(name, arguments) else { return by_option };
+    if let Some(more) = by_option {
+        launched.programs.extend(more.programs);
+        launched.lines.extend(more.lines);
+    }
+    Some(launched)
+}
+
+/// What a launcher starts because of where a word stands.
+fn by_place<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>> {
     let (rest, leads) = if name == "bwrap" {
         // Some of its options have two values.
         (arguments, arguments.len())
@@ -117,9 +157,9 @@ pub(crate) fn launched<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched
         // Multiplexers have a command of their own first.
         let leads = usize::from(matches!(name, "tmux" | "byobu" | "zellij"));
         let programs = if anywhere { candidates(arguments, leads) } else { Vec::new() };
-        return Some(Launched { programs, lines: lines(name, arguments), anywhere, open: false });
+        return Some(Launched { programs, lines: lines(name, arguments), anywhere, ..Launched::default() });
     } else {
-        return running_options(name, arguments);
+        return None;
     };
     let programs = match name {
         "find" | "gfind" | "fd" | "fdfind" => after_exec(rest),
@@ -127,7 +167,7 @@ pub(crate) fn launched<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched
     };
     let open =
         matches!(name, "xargs" | "gxargs" | "parallel" | "sem" | "find" | "gfind" | "fd" | "fdfind" | "xe");
-    Some(Launched { programs, lines: lines(name, rest), open, anywhere: true })
+    Some(Launched { programs, lines: lines(name, rest), open, anywhere: true, unknown: false })
 }
 
 /// Whether whatever this program is given is run, so that allowing its name would allow anything.
@@ -222,6 +262,17 @@ fn after_exec(arguments: &[Word]) -> Vec<&[Word]> {
 fn lines(name: &str, arguments: &[Word]) -> Vec<String> {
     let mut found: Vec<String> =
         arguments.iter().map(Word::text).filter_map(|text| value(name, text)).collect();
+    // `-ave'git push'`: which letter takes the rest is not known here.
+    let clusters = arguments.iter().map(Word::text).filter(|text| {
+        text.starts_with('-') && !text.starts_with("--") && text.contains(char::is_whitespace)
+    });
+    found.extend(clusters.flat_map(|text| (3..6).filter_map(|at| text.get(at..)).map(str::to_owned)));
+    if name == "env" {
+        let texts = || arguments.iter().map(Word::text);
+        found.extend(texts().filter_map(split_string).map(str::to_owned));
+        // The value of `-S` in a word of its own: variables may come before the program.
+        found.extend(texts().filter(|text| text.contains(char::is_whitespace)).map(str::to_owned));
+    }
     if is_listed(LINES, name) {
         let operands = || arguments.iter().map(Word::text).filter(|text| !text.starts_with('-'));
         let joined = operands().collect::<Vec<_>>().join(" ");
@@ -231,6 +282,17 @@ fn lines(name: &str, arguments: &[Word]) -> Vec<String> {
     }
     found.retain(|line| !line.trim().is_empty());
     found
+}
+
+/// The value of `env -S` in the same word, also behind other letters: `-iS'ls -l'`.
+pub(crate) fn split_string(text: &str) -> Option<&str> {
+    if let Some(long) = text.strip_prefix("--") {
+        let (name, value) = long.split_once('=')?;
+        return (!name.is_empty() && "split-string".starts_with(name)).then_some(value);
+    }
+    let letters = text.strip_prefix('-')?;
+    let value = letters.trim_start_matches(['i', 'v', '0']).strip_prefix('S')?;
+    (!value.is_empty()).then_some(value)
 }
 
 /// A text with blanks, without the option that it is the value of.
@@ -265,7 +327,7 @@ fn value(name: &str, text: &str) -> Option<String> {
 }
 
 /// Without what editors and terminals need around a command: `:!`, a line end as it is typed.
-fn typed(text: &str) -> &str {
+pub(crate) fn typed(text: &str) -> &str {
     let mut text = text.trim();
     for end in ["\\n", "\\r", "^M", "\\015", "\\012"] {
         text = text.strip_suffix(end).unwrap_or(text).trim_end();
@@ -286,17 +348,38 @@ fn running_options<'w>(name: &str, arguments: &'w [Word]) -> Option<Launched<'w>
         let is_one = options.split_ascii_whitespace().any(|known| {
             known == option || (option.len() > 3 && option.starts_with("--") && known.starts_with(option))
         });
+        // `-oName=value`
+        let joined = options
+            .split_ascii_whitespace()
+            .filter(|known| known.len() == 2)
+            .find_map(|known| text.strip_prefix(known))
+            .filter(|value| !value.is_empty());
         match attached {
-            Some(value) if is_one => launched.lines.push(typed(value).to_owned()),
+            Some(value) if is_one => launched.lines.extend(inner_lines(value)),
             None if is_one => {
                 let next = arguments.get(at + 1..).unwrap_or_default();
-                launched.lines.extend(next.first().map(|word| typed(word.text()).to_owned()));
+                launched.lines.extend(next.first().map(|word| inner_lines(word.text())).unwrap_or_default());
                 launched.programs.push(next);
             }
-            _ => {}
+            _ => launched.lines.extend(joined.map(inner_lines).unwrap_or_default()),
         }
     }
     (!launched.lines.is_empty()).then_some(launched)
+}
+
+/// A value that is a line, or a setting (`name=line`, `name:action(line)`) whose value is one.
+pub(crate) fn inner_lines(value: &str) -> Vec<String> {
+    let bare = |text: &str| typed(text.trim_matches(['"', '\'', ')', ' '])).to_owned();
+    let ends = [value.split_once('='), value.rsplit_once('='), value.split_once('(')];
+    let mut found = vec![typed(value).to_owned()];
+    found.extend(ends.into_iter().flatten().map(|(_, inner)| bare(inner)));
+    // `-P line`, `+!line`
+    if value.starts_with(['-', '+']) {
+        found.extend(value.split_once(char::is_whitespace).map(|(_, line)| bare(line)));
+    }
+    found.retain(|line| !line.trim().is_empty());
+    found.dedup();
+    found
 }
 
 pub(crate) fn is_assignment(text: &str) -> bool {
@@ -312,11 +395,21 @@ pub(crate) fn is_run_by_others(variable: &str) -> bool {
     const NAMES: &str = "PROMPT_COMMAND PS0 PS1 PS4 PAGER MANPAGER EDITOR VISUAL BROWSER LESSOPEN LESSCLOSE \
         GIT_SSH GIT_EXTERNAL_DIFF GIT_ASKPASS GIT_PROXY_COMMAND SSH_ASKPASS SUDO_ASKPASS SHELL RUSTC RUSTDOC \
         CC CXX LD AR MAKE MAKEFLAGS FZF_DEFAULT_COMMAND NODE_OPTIONS PERL5OPT RUBYOPT PYTHONSTARTUP \
-        BASH_ENV ENV TERMINAL OPENER";
-    const ENDS: [&str; 9] =
-        ["_COMMAND", "_EDITOR", "_PAGER", "_WRAPPER", "_RUNNER", "_BROWSER", "_ASKPASS", "_SHELL", "_LINKER"];
+        BASH_ENV ENV TERMINAL OPENER RSYNC_CONNECT_PROG MANOPT LESS LESSEDIT GOFLAGS TAR_OPTIONS \
+        FZF_DEFAULT_OPTS SVN_SSH HGEDITOR RUSTFLAGS CARGO_ENCODED_RUSTFLAGS npm_config_script_shell";
+    const ENDS: [&str; 10] = [
+        "_COMMAND", "_EDITOR", "_PAGER", "_WRAPPER", "_RUNNER", "_BROWSER", "_ASKPASS", "_SHELL", "_LINKER",
+        "_RSH",
+    ];
     is_listed(NAMES, variable)
         || ENDS.iter().any(|end| variable.ends_with(end))
         || variable.starts_with("GIT_CONFIG_VALUE_")
         || variable.starts_with("BASH_FUNC_")
+}
+
+/// Variables that make a program read settings from elsewhere, which may name programs to run.
+pub(crate) fn names_settings(variable: &str, value: &str) -> bool {
+    const NAMES: &str =
+        "GIT_CONFIG GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_EXEC_PATH GIT_TEMPLATE_DIR APT_CONFIG";
+    is_listed(NAMES, variable) && !matches!(value, "" | "/dev/null")
 }

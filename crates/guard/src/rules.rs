@@ -18,6 +18,7 @@ mod line;
 mod outside;
 mod rule;
 mod salvage;
+mod spellings;
 mod starts;
 mod store;
 #[cfg(test)]

@@ -79,31 +79,76 @@ const AGENTS: &str = "
 
 /// Variables that move such a place elsewhere, and what counts below it; nothing: the place itself.
 const MOVED: &[(&str, &[&str])] = &[
+    ("ANSIBLE_VAULT_PASSWORD_FILE", &[]),
     ("AWS_CONFIG_FILE", &[]),
     ("AWS_SHARED_CREDENTIALS_FILE", &[]),
+    ("AWS_WEB_IDENTITY_TOKEN_FILE", &[]),
     ("AZURE_CONFIG_DIR", &[]),
+    ("BORG_KEYS_DIR", &[]),
+    ("BOTO_CONFIG", &[]),
+    ("BUNDLE_USER_CONFIG", &[]),
     ("CARGO_HOME", &["credentials", "credentials.toml"]),
     ("CLAUDE_CONFIG_DIR", &[".credentials.json", ".claude.json"]),
+    ("CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE", &[]),
     ("CLOUDSDK_CONFIG", &[]),
     ("CODEX_HOME", &["auth.json", "history.jsonl"]),
     ("COMPOSER_HOME", &["auth.json"]),
+    ("CONAN_HOME", &["credentials.json"]),
+    ("CURL_HOME", &[".netrc", ".curlrc"]),
+    ("DATABRICKS_CONFIG_FILE", &[]),
+    ("DOCKER_CERT_PATH", &[]),
     ("DOCKER_CONFIG", &[]),
+    ("DOPPLER_CONFIG_DIR", &[]),
     ("GH_CONFIG_DIR", &[]),
+    ("GLAB_CONFIG_DIR", &[]),
     ("GNUPGHOME", &[]),
     ("GOOGLE_APPLICATION_CREDENTIALS", &[]),
     ("GRADLE_USER_HOME", &["gradle.properties"]),
+    ("HELM_CONFIG_HOME", &["registry", "repositories.yaml"]),
+    ("HELM_REGISTRY_CONFIG", &[]),
+    ("HELM_REPOSITORY_CONFIG", &[]),
     ("HF_HOME", &["token", "stored_tokens"]),
     ("HF_TOKEN_PATH", &[]),
     ("HISTFILE", &[]),
+    ("HUB_CONFIG", &[]),
+    ("KAGGLE_CONFIG_DIR", &["kaggle.json", "access_token"]),
+    ("KUBECONFIG", &[]),
+    ("LESSHISTFILE", &[]),
+    ("MC_CONFIG_DIR", &[]),
+    ("MYSQL_HISTFILE", &[]),
+    ("MYSQL_HOME", &["my.cnf", ".my.cnf", ".mylogin.cnf"]),
+    ("MYSQL_TEST_LOGIN_FILE", &[]),
     ("NETRC", &[]),
+    ("NODE_REPL_HISTORY", &[]),
     ("NPM_CONFIG_USERCONFIG", &[]),
+    ("OCI_CLI_CONFIG_FILE", &[]),
+    ("OCI_CLI_KEY_FILE", &[]),
+    ("OS_CLIENT_CONFIG_FILE", &[]),
     ("PASSWORD_STORE_DIR", &[]),
     ("PGPASSFILE", &[]),
+    ("PGSERVICEFILE", &[]),
+    ("PGSSLKEY", &[]),
     ("PIP_CONFIG_FILE", &[]),
+    ("POETRY_CONFIG_DIR", &["auth.toml"]),
+    ("PSQL_HISTORY", &[]),
+    ("PULUMI_HOME", &["credentials.json"]),
+    ("PYTHON_HISTORY", &[]),
     ("RCLONE_CONFIG", &[]),
+    ("REDISCLI_HISTFILE", &[]),
     ("REGISTRY_AUTH_FILE", &[]),
+    ("RESTIC_PASSWORD_FILE", &[]),
+    ("SNOWFLAKE_HOME", &["connections.toml", "config.toml"]),
     ("SOPS_AGE_KEY_FILE", &[]),
+    ("SOPS_AGE_SSH_PRIVATE_KEY_FILE", &[]),
+    ("SQLITE_HISTORY", &[]),
+    ("TALOSCONFIG", &[]),
     ("TF_CLI_CONFIG_FILE", &[]),
+    ("UV_CREDENTIALS_DIR", &[]),
+    ("VAULT_CLIENT_KEY", &[]),
+    ("VAULT_CONFIG_PATH", &[]),
+    ("WGETRC", &[]),
+    ("XAUTHORITY", &[]),
+    ("npm_config_userconfig", &[]),
 ];
 
 /// Folders that the desktop's rules let people move.
@@ -218,6 +263,27 @@ mod tests {
         let hidden: Vec<_> = below(&homes, AGENTS).into_iter().map(|(_, path)| path).collect();
         assert!(hidden.contains(&"/home/me/.config/Code - Insiders/User/globalStorage".into()));
         assert!(hidden.contains(&"/home/me/.codex/auth.json".into()));
+    }
+
+    #[test]
+    fn every_variable_that_leads_to_credentials_is_known_once() {
+        let names: Vec<&str> = MOVED.iter().map(|(name, _)| *name).collect();
+        assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+        for name in [
+            "ANSIBLE_VAULT_PASSWORD_FILE",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "BOTO_CONFIG",
+            "DATABRICKS_CONFIG_FILE",
+            "DOCKER_CERT_PATH",
+            "HELM_REGISTRY_CONFIG",
+            "KUBECONFIG",
+            "MYSQL_HOME",
+            "PGSERVICEFILE",
+            "RESTIC_PASSWORD_FILE",
+            "VAULT_CONFIG_PATH",
+        ] {
+            assert!(names.contains(&name), "{name}");
+        }
     }
 
     #[test]

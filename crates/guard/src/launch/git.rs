@@ -14,10 +14,37 @@ pub(super) fn launched(arguments: &[Word]) -> Option<Launched<'_>> {
     for text in arguments.iter().map(Word::text) {
         launched.lines.extend(text.strip_prefix("ext::").map(str::to_owned));
     }
+    launched.unknown = reads_elsewhere(arguments);
     if let Some((name, rest)) = git_subcommand(arguments) {
         subcommand(name, rest, &mut launched);
     }
-    (!launched.lines.is_empty() || !launched.programs.is_empty()).then_some(launched)
+    let any = launched.unknown || !launched.lines.is_empty() || !launched.programs.is_empty();
+    any.then_some(launched)
+}
+
+/// Whether git's own options name a file of settings, a folder of programs, or a variable that holds a
+/// setting with a program.
+fn reads_elsewhere(arguments: &[Word]) -> bool {
+    let texts =
+        || arguments.iter().map(Word::text).take_while(|text| text.starts_with('-') || text.contains('='));
+    let apart =
+        arguments.windows(2).filter(|pair| pair[0].text() == "--config-env").map(|pair| pair[1].text());
+    let mut by_variable = texts().filter_map(|text| text.strip_prefix("--config-env=")).chain(apart);
+    let runs =
+        |setting: &str| setting.split_once('=').is_some_and(|(key, _)| crate::risk::git_setting_runs(key));
+    let includes =
+        |pair: &[Word]| pair[0].text() == "-c" && pair[1].text().to_lowercase().starts_with("include");
+    by_variable.any(runs)
+        || texts().any(|text| text.starts_with("--exec-path="))
+        || arguments.windows(2).any(includes)
+}
+
+/// The lines that the variable `GIT_CONFIG_PARAMETERS` makes git run: `'name=value'` or `'name'='value'`.
+pub(crate) fn parameters(text: &str) -> Vec<String> {
+    let parts: Vec<&str> = text.split('\'').filter(|part| !part.trim().is_empty() && *part != "=").collect();
+    let whole = parts.iter().filter_map(|part| part.split_once('='));
+    let apart = parts.windows(2).map(|pair| (pair[0], pair[1]));
+    whole.chain(apart).filter_map(|(key, value)| setting(key, value)).collect()
 }
 
 fn subcommand<'w>(name: &str, rest: &'w [Word], launched: &mut Launched<'w>) {
@@ -50,6 +77,12 @@ fn subcommand<'w>(name: &str, rest: &'w [Word], launched: &mut Launched<'w>) {
             );
             values(rest, &[], "--receive-pack", launched);
             values(rest, &[], "--exec", launched);
+            let attached = rest.iter().filter_map(|word| word.text().strip_prefix("--config="));
+            launched.lines.extend(
+                attached
+                    .filter_map(|text| text.split_once('='))
+                    .filter_map(|(key, value)| setting(key, value)),
+            );
             for pair in rest.windows(2).filter(|pair| matches!(pair[0].text(), "-c" | "--config")) {
                 launched
                     .lines

@@ -49,6 +49,23 @@ pub(super) fn judge(look: &Look<'_>, key: Key, start: usize, end: usize) -> Opti
     is_secret.then_some(given.at..given.at + value.len())
 }
 
+/// `DB_PASS=..`, `pass: ..`: programs also have passes of other kinds, and tests print the word, so the value
+/// must follow at once, or be in quotes, or look like nothing else.
+pub(super) fn pass(look: &Look<'_>, start: usize, end: usize) -> Option<Range<usize>> {
+    let is_prefixed = look.before(start).ends_with(b"_");
+    if !is_prefixed && !look.begins_word(start) {
+        return None;
+    }
+    let found = judge(look, Key::Password, start, end)?;
+    let value = &look.text[found.clone()];
+    let quoted = look.before(found.start).ends_with(b"\"") || look.before(found.start).ends_with(b"'");
+    let tight = look.text[end..found.start].trim_matches(['"', '\'']) == "=";
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let strong = value.len() >= 8 && digits >= 2 && !value.contains(['_', '/', '.']);
+    let is_small = look.text[start..end] == *"pass";
+    (tight || (quoted || strong) && (is_prefixed || is_small)).then_some(found)
+}
+
 /// Whether a text is a secret if it is the value of such a name, whole and in quotes.
 pub(super) fn is_quoted_secret(key: Key, value: &str) -> bool {
     !value.bytes().any(|byte| byte.is_ascii_whitespace()) && !is_placeholder(value) && is_likely(key, value)
@@ -74,13 +91,20 @@ fn given(look: &Look<'_>, start: usize, end: usize) -> Option<Given> {
     let sign = look.run(spaced, 2, |byte| matches!(byte, b'=' | b':' | b'>'));
     let is_sign = matches!(sign.text, "=" | ":" | "==" | ":=" | "=>");
     // `--password hunter2`: only behind an option does a space give a value.
-    let gives_by_space = sign.text.is_empty() && spaced > name && is_option(look, start);
-    if !is_sign && !gives_by_space {
+    let gives_by_space = sign.text.is_empty()
+        && spaced > name
+        && (is_option(look, start) || has_before(look, start, b"login "));
+    // `define('DB_PASSWORD', '..')`
+    let is_defined = sign.text.is_empty() && closed > name && has_before(look, start, b"define(");
+    let comma = is_defined && look.byte(spaced) == Some(b',');
+    // `<password>..</password>`
+    let is_element = sign.text == ">" && spaced == name && is_tag(look, start);
+    if !is_sign && !gives_by_space && !comma && !is_element {
         return None;
     }
-    let value = look.run(sign.end, SPACES_MAX, is_space).end;
+    let value = look.run(sign.end + usize::from(comma), SPACES_MAX, is_space).end;
     look.may_begin(value);
-    let quoted = opening_quote(look, value);
+    let quoted = if is_element { Some((0, b'<')) } else { opening_quote(look, value) };
     let at = value + quoted.map_or(0, |(length, _)| length);
     look.may_begin(at);
     (at - start <= NAME_BYTES_MAX).then_some(Given {
@@ -113,6 +137,18 @@ fn is_option(look: &Look<'_>, start: usize) -> bool {
     let before = &before[before.len().saturating_sub(OPTION_BYTES_MAX)..];
     let name = before.iter().rev().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
     before[before.len() - name..].starts_with(b"--")
+}
+
+fn has_before(look: &Look<'_>, start: usize, text: &[u8]) -> bool {
+    look.before(start).windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
+}
+
+/// Whether the name is that of an element in angle brackets.
+fn is_tag(look: &Look<'_>, start: usize) -> bool {
+    let before = look.before(start);
+    let name =
+        before.iter().rev().take_while(|byte| super::shapes::is_word(**byte) || **byte == b'-').count();
+    before[..before.len() - name].ends_with(b"<")
 }
 
 /// The quote that a value begins with and how many bytes it takes: `"`, `\"`, `b'`.

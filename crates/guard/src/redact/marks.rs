@@ -15,6 +15,12 @@ pub(super) enum Mark {
     UserOption,
     Jwt,
     PrivateKey,
+    /// `pass` as a whole word or behind an underscore, which is also the name of many other things.
+    Pass,
+    /// The header with a browser's session.
+    Cookie,
+    /// `mysql -p..`, `sshpass -p ..`, `redis-cli -a ..`
+    PasswordOption,
 }
 
 /// Marks are found in any case of letters; of two that start together only the longer one.
@@ -61,6 +67,24 @@ pub(super) const MARKS: &[(&str, Mark)] = &[
     ("private_key", Mark::Key(Key::Token)),
     ("credential", Mark::Key(Key::Token)),
     ("credentials", Mark::Key(Key::Token)),
+    ("pass", Mark::Pass),
+    ("privatekey", Mark::Key(Key::Token)),
+    ("presharedkey", Mark::Key(Key::Token)),
+    ("client-key-data", Mark::Key(Key::Token)),
+    ("cookie: ", Mark::Cookie),
+    (" -p", Mark::PasswordOption),
+    (" -a", Mark::PasswordOption),
+    ("\"auth\": \"", Mark::Shape(&shapes::REGISTRY_AUTH)),
+    ("\"auth\":\"", Mark::Shape(&shapes::REGISTRY_AUTH)),
+    ("X-Amz-Signature=", Mark::Shape(&shapes::HEX_32)),
+    ("sig=", Mark::Shape(&shapes::SIGNATURE)),
+    ("$6$", Mark::Shape(&shapes::PASSWORD_HASH)),
+    ("$5$", Mark::Shape(&shapes::PASSWORD_HASH)),
+    ("$y$", Mark::Shape(&shapes::PASSWORD_HASH)),
+    ("$2a$", Mark::Shape(&shapes::PASSWORD_HASH)),
+    ("$2b$", Mark::Shape(&shapes::PASSWORD_HASH)),
+    ("$2y$", Mark::Shape(&shapes::PASSWORD_HASH)),
+    ("$argon2id$", Mark::Shape(&shapes::PASSWORD_HASH)),
     ("bearer", Mark::Bearer),
     ("authorization: basic", Mark::Basic),
     ("://", Mark::Address),

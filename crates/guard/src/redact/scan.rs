@@ -212,6 +212,9 @@ impl Hit {
             Mark::UserOption => shapes::user_option(look, start, end),
             Mark::Jwt => shapes::jwt(look, start, end),
             Mark::PrivateKey => shapes::private_key(look, end),
+            Mark::Pass => keyed::pass(look, start, end),
+            Mark::Cookie => shapes::cookie(look, start, end),
+            Mark::PasswordOption => shapes::password_option(look, start, end),
         })
     }
 }

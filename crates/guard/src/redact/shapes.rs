@@ -65,6 +65,12 @@ pub(super) const DOTTED_30: Shape = Shape::of(is_dotted, 30, is_dotted_token);
 pub(super) const BASE64_40: Shape = Shape::of(is_any_base64, 40, is_mixed);
 pub(super) const SLASHED_16: Shape = Shape::of(is_path_or_dash, 8, has_digit);
 pub(super) const SLASHED_40: Shape = Shape::of(is_path_or_dash, 40, has_digit_and_letter);
+/// A name and a password for a registry of images, in base64.
+pub(super) const REGISTRY_AUTH: Shape = Shape::of(is_base64, 12, is_mixed);
+/// What signs an address, in base64 with or without escapes.
+pub(super) const SIGNATURE: Shape = Shape::of(is_escaped_base64, 40, has_digit_and_letter);
+/// A password as the system stores it.
+pub(super) const PASSWORD_HASH: Shape = Shape::of(is_password_hash, 24, is_mixed);
 pub(super) const HEX_32: Shape = Shape::of(is_hex, 32, has_digit);
 pub(super) const HEX_DASHED: Shape = Shape::of(is_hex_or_dash, 100, has_digit);
 pub(super) const UUID: Shape = Shape::of(is_hex_or_dash, 36, is_uuid);
@@ -134,8 +140,19 @@ pub(super) fn basic(look: &Look<'_>, end: usize) -> Option<Range<usize>> {
 /// An address with a name and a password before its host.
 pub(super) fn address(look: &Look<'_>, end: usize) -> Option<Range<usize>> {
     let user = look.run(end, USER_BYTES_MAX, |byte| is_userinfo(byte) && byte != b':');
-    if look.byte(user.end) != Some(b':') {
-        return None;
+    // A token may stand there alone. It begins at its first digit, so that nothing of ordinary hosts is held.
+    let digit = user.text.bytes().position(|byte| byte.is_ascii_digit());
+    let token = digit.filter(|_| user.text.bytes().all(is_word)).map(|at| end + at);
+    if let Some(from) = token {
+        look.may_begin(from);
+    }
+    match look.byte(user.end) {
+        Some(b':') => {}
+        Some(b'@') => {
+            let is_token = user.text.len() >= 20 && has_digit_and_letter(user.text);
+            return token.filter(|_| is_token).map(|from| from..user.end);
+        }
+        _ => return None,
     }
     look.may_begin(user.end + 1);
     let password = look.run(user.end + 1, VALUE_BYTES_MAX, is_userinfo);
@@ -161,6 +178,52 @@ pub(super) fn user_option(look: &Look<'_>, start: usize, end: usize) -> Option<R
     });
     let is_secret = is_password(password.text) && !password.text.starts_with("//");
     is_secret.then_some(user.end + 1..password.end)
+}
+
+/// The values of a header `Cookie`, up to the end of the line.
+pub(super) fn cookie(look: &Look<'_>, start: usize, end: usize) -> Option<Range<usize>> {
+    if !look.begins_word(start) {
+        return None;
+    }
+    look.may_begin(end);
+    let run = look.run(end, VALUE_BYTES_MAX, |byte| {
+        (b' '..0x7f).contains(&byte) && !matches!(byte, b'"' | b'\'' | b'`' | b'\\' | b'<' | b'>')
+    });
+    let value = run.text.trim_end();
+    // A constant or a field of that name has a type behind it, and blanks around the sign.
+    let gives = |part: &str| {
+        let Some((name, value)) = part.split_once('=') else { return false };
+        !name.is_empty()
+            && !part.contains(' ')
+            && value.len() >= 8
+            && has_digit(value)
+            && is_mixed(value)
+            && !is_placeholder(value)
+    };
+    value.split("; ").any(gives).then_some(end..end + value.len())
+}
+
+/// A password behind the option of one of the programs that take it so.
+pub(super) fn password_option(look: &Look<'_>, start: usize, end: usize) -> Option<Range<usize>> {
+    let before = look.before(start);
+    let line = before.rsplit(|byte| matches!(byte, b'\n' | b'|' | b';' | b'&')).next().unwrap_or_default();
+    let runs = |names: &[&str]| {
+        names.iter().any(|name| line.windows(name.len()).any(|part| part == name.as_bytes()))
+    };
+    let (attached, apart) = match &look.text[start..end] {
+        " -p" => (runs(&["mysql", "mariadb"]), runs(&["sshpass", "docker login", "podman login"])),
+        " -a" => (false, runs(&["redis-cli"])),
+        _ => (false, false),
+    };
+    if !attached && !apart {
+        return None;
+    }
+    let gap = look.run(end, 4, |byte| matches!(byte, b'"' | b'\'') || apart && matches!(byte, b' ' | b'='));
+    look.may_begin(gap.end);
+    let run = look.run(gap.end, VALUE_BYTES_MAX, |byte| {
+        byte > b' ' && byte < 0x7f && !matches!(byte, b'"' | b'\'' | b'`' | b'\\' | b'|' | b';')
+    });
+    is_password(run.text).then_some(gap.end..run.end)
 }
 
 /// Three parts with dots between, the first two of which are JSON in base64.
@@ -251,6 +314,14 @@ fn is_base64(byte: u8) -> bool {
 
 fn is_any_base64(byte: u8) -> bool {
     is_base64(byte) || matches!(byte, b'-' | b'_')
+}
+
+fn is_escaped_base64(byte: u8) -> bool {
+    is_any_base64(byte) || byte == b'%'
+}
+
+fn is_password_hash(byte: u8) -> bool {
+    is_base64(byte) || matches!(byte, b'.' | b'$' | b',')
 }
 
 fn is_dotted(byte: u8) -> bool {

@@ -211,3 +211,91 @@ fn a_value_may_end_with_a_character_of_several_bytes() {
         }
     }
 }
+
+#[test]
+fn passwords_in_the_files_and_commands_of_many_programs_are_taken_out() {
+    for (text, secret) in [
+        ("DB_PASS=hunter2x", "hunter2x"),
+        ("ansible_ssh_pass=Sommer2024", "Sommer2024"),
+        ("pass: hunter2277", "hunter2277"),
+        ("\"smtp_pass\": \"hunter2x\"", "hunter2x"),
+        ("<password>hunter2x</password>", "hunter2x"),
+        ("<db-password>hunter2x</db-password>", "hunter2x"),
+        ("machine example.org login me password hunter2x", "hunter2x"),
+        ("define('DB_PASSWORD', 'hunter2x');", "hunter2x"),
+        ("define( \"DB_PASSWORD\", \"hunter2x\" );", "hunter2x"),
+        ("\"auth\": \"bWU6aHVudGVyMng=\"", "bWU6aHVudGVyMng="),
+        (
+            "PrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=",
+            "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=",
+        ),
+        (
+            "    client-key-data: LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQ==",
+            "LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQ==",
+        ),
+        (
+            "root:$6$saltsalt$qFmFH.bQmmtXzyBY0s9v7Oicd2z4XSIecDzlB5KiA2:19000:",
+            "saltsalt$qFmFH.bQmmtXzyBY0s9v7Oicd2z4XSIecDzlB5KiA2",
+        ),
+        (
+            "me:$2y$10$abcdefghijklmnopqrstuv1234567890ABCDEFGHIJKLMNOPQRSTU",
+            "10$abcdefghijklmnopqrstuv1234567890ABCDEFGHIJKLMNOPQRSTU",
+        ),
+        (
+            "https://0123456789abcdef0123456789abcdef01234567@github.com/x/y",
+            "0123456789abcdef0123456789abcdef01234567",
+        ),
+        ("Cookie: sid=a8f5f167f44f4964e6c998de; theme=dark", "sid=a8f5f167f44f4964e6c998de; theme=dark"),
+        (
+            "?a=b&X-Amz-Signature=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        ),
+        (
+            "?sv=2022&sig=Zm9vYmFyMTIzNDU2Nzg5MGFiY2RlZmdoaWprbG1ub3A%3D",
+            "Zm9vYmFyMTIzNDU2Nzg5MGFiY2RlZmdoaWprbG1ub3A%3D",
+        ),
+        ("mysql -u root -phunter2x db", "hunter2x"),
+        ("mysqldump -h db -p'hunter2x' x", "hunter2x"),
+        ("sshpass -p hunter2x ssh me@host", "hunter2x"),
+        ("docker login -u me -p hunter2x host", "hunter2x"),
+        ("redis-cli -h host -a hunter2x ping", "hunter2x"),
+    ] {
+        assert_eq!(redacted(text), text.replace(secret, "[REDACTED]"), "{text}");
+    }
+}
+
+#[test]
+fn what_only_looks_like_such_a_password_stays() {
+    for text in [
+        "PASS: tests/parse1.sh",
+        "PASS test_parse_12 (0.3s)",
+        "pass: test12",
+        "let render_pass = pipeline2",
+        "fn first_pass(input2: &str) -> u8 {}",
+        "compass = heading1",
+        "bypass=always1",
+        "if pass == 2 { second_pass(x1) }",
+        "let password = password_from(input1)?;",
+        "Vec<Token> tokens1",
+        "['password', 'address1', 'email2']",
+        "login with your password and click",
+        "{ \"auth\": \"oauth2\" }",
+        "privateKey: Uint8Array",
+        "const privateKey = await load(path1)",
+        "costs $5 and $6 per month",
+        "https://git@github.com/x/y",
+        "https://example.org/x@y",
+        "cookie: none",
+        "pub const SO_USER_COOKIE: c_int = 0x1015ab34;",
+        "cookie: u64 = 0x12ab34cd56ef;",
+        "Cookie: a header that browsers send, see RFC 6265",
+        "mkdir -p build2/x1",
+        "ssh -p 2222 host",
+        "docker run -p 8080:80 image1",
+        "mysql -u root -p db",
+        "ls -a folder12",
+        "sig=abc",
+    ] {
+        assert_eq!(redacted(text), text, "{text}");
+    }
+}

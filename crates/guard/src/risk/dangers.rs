@@ -2,7 +2,7 @@
 
 use engine::Risk;
 
-use super::options::{has, names, operands, texts};
+use super::options::{has, has_abbreviated, names, operands, texts};
 use super::{Around, Finding, git, inside};
 use crate::shell::{Simple, Way, Word};
 
@@ -159,8 +159,8 @@ fn carriers(name: &str, words: &[Word], arguments: &[Word], around: Around) -> O
 }
 
 fn removal(words: &[Word], arguments: &[Word]) -> Finding {
-    let recursive = has(arguments, "rR", &["recursive"]);
-    let forced = has(arguments, "f", &["force"]);
+    let recursive = has_abbreviated(arguments, "rR", &["recursive"]);
+    let forced = has_abbreviated(arguments, "f", &["force"]);
     let everything = operands(arguments).any(|word| is_everything(word.text()));
     match (recursive, forced) {
         (true, true) => {
@@ -181,7 +181,7 @@ fn is_everything(path: &str) -> bool {
 }
 
 fn rights(name: &str, words: &[Word], arguments: &[Word]) -> Finding {
-    let recursive = has(arguments, "R", &["recursive"]);
+    let recursive = has_abbreviated(arguments, "R", &["recursive"]);
     if recursive
         && operands(arguments).any(|word| matches!(word.text(), "/" | "/*" | "~" | "$HOME" | "/etc" | "/usr"))
     {

@@ -3,7 +3,7 @@
 use engine::Risk;
 
 use super::Finding;
-use super::options::{has, names, operands, texts};
+use super::options::{has, has_abbreviated, names, operands, texts};
 use crate::shell::Word;
 
 mod reading;
@@ -49,7 +49,7 @@ pub(super) fn danger(words: &[Word], arguments: &[Word]) -> Option<Finding> {
     let first = rest.first().map(Word::text).unwrap_or_default();
     match name {
         "push"
-            if has(rest, "f", &["force", "force-with-lease", "mirror", "delete", "prune"])
+            if has_abbreviated(rest, "f", &["force", "force-with-lease", "mirror", "delete", "prune"])
                 || has(rest, "d", &[]) =>
         {
             found(Risk::High, "overwrites what others may have on the server")
@@ -58,8 +58,10 @@ pub(super) fn danger(words: &[Word], arguments: &[Word]) -> Option<Finding> {
             found(Risk::High, "overwrites what others may have on the server")
         }
         "push" => found(Risk::Medium, "sends commits to a server"),
-        "reset" if names(rest, &["--hard", "--merge", "--keep"]) => found(Risk::High, "discards changes"),
-        "clean" if has(rest, "fdxX", &["force"]) && !has(rest, "n", &["dry-run"]) => {
+        "reset" if has_abbreviated(rest, "", &["hard", "merge", "keep"]) => {
+            found(Risk::High, "discards changes")
+        }
+        "clean" if has_abbreviated(rest, "fdxX", &["force"]) && !has(rest, "n", &["dry-run"]) => {
             found(Risk::High, "removes files that git does not know")
         }
         "checkout" | "restore" if discards(name, rest) => found(Risk::High, "discards changes"),
@@ -67,10 +69,7 @@ pub(super) fn danger(words: &[Word], arguments: &[Word]) -> Option<Finding> {
             found(Risk::High, "discards changes")
         }
         "stash" if matches!(first, "drop" | "clear") => found(Risk::High, "discards changes"),
-        "branch"
-            if has(rest, "DMC", &["force"])
-                || (has(rest, "d", &["delete"]) && has(rest, "f", &["force"])) =>
-        {
+        "branch" if has_abbreviated(rest, "DMCf", &["force"]) => {
             found(Risk::High, "removes a branch with its commits")
         }
         "filter-branch" | "filter-repo" => found(Risk::High, "rewrites the history"),
@@ -143,6 +142,7 @@ fn steers(setting: &str) -> bool {
         "include",
         "http.proxy",
         "core.askpass",
+        "uploadpack.packobjectshook",
     ]
     .iter()
     .any(|known| name.starts_with(known))

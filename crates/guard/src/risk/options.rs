@@ -16,6 +16,16 @@ pub(super) fn has(arguments: &[Word], short: &str, long: &[&str]) -> bool {
     })
 }
 
+/// The same, also where a long name is abbreviated, as the GNU programs and git take it.
+pub(super) fn has_abbreviated(arguments: &[Word], short: &str, long: &[&str]) -> bool {
+    let abbreviates = |text: &str| {
+        let name = text.strip_prefix("--")?;
+        let name = name.split_once('=').map_or(name, |(name, _)| name);
+        Some(!name.is_empty() && long.iter().any(|known| known.starts_with(name)))
+    };
+    has(arguments, short, long) || options(arguments).any(|text| abbreviates(text) == Some(true))
+}
+
 /// Whether any word is exactly one of these, or one of these with `=value`.
 pub(super) fn names(arguments: &[Word], wanted: &[&str]) -> bool {
     texts(arguments).any(|text| {

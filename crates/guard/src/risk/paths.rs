@@ -76,12 +76,9 @@ fn folder(part: &str, below: &[String], want: Want) -> Option<(Risk, &'static st
 }
 
 fn file(name: &str, want: Want) -> Option<(Risk, &'static str)> {
-    const EXAMPLES: [&str; 4] = [".example", ".sample", ".template", ".dist"];
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     let listed = matches!(extension, "json" | "yaml" | "yml" | "toml");
-    if (name == ".env" || name.starts_with(".env.") || name == ".envrc")
-        && !EXAMPLES.iter().any(|example| name.ends_with(example))
-    {
+    if (name == ".env" || name.starts_with(".env.") || name == ".envrc") && !is_example(name) {
         return Some((Risk::High, "touches a file of secrets"));
     }
     if listed && matches!(stem, "credentials" | "secrets" | "tokens") {
@@ -98,11 +95,13 @@ fn file(name: &str, want: Want) -> Option<(Risk, &'static str)> {
         }
         _ => {}
     }
+    if holds_secrets(name, stem, extension) && !is_example(name) {
+        return Some((Risk::High, "touches a file of secrets"));
+    }
     let found = match name {
         ".netrc" | "_netrc" | ".pgpass" | ".my.cnf" | ".git-credentials" | ".npmrc" | ".pypirc"
-        | ".vault-token" | ".htpasswd" | ".dockercfg" | ".s3cfg" | ".boto" => {
-            (Risk::Critical, "touches credentials")
-        }
+        | ".vault-token" | ".htpasswd" | ".dockercfg" | ".s3cfg" | ".boto" | ".credentials.json"
+        | "oauth_creds.json" => (Risk::Critical, "touches credentials"),
         ".bash_history" | ".zsh_history" | ".python_history" | ".psql_history" | ".mysql_history" => {
             (Risk::High, "touches the history of what was typed")
         }
@@ -113,10 +112,64 @@ fn file(name: &str, want: Want) -> Option<(Risk, &'static str)> {
         {
             (Risk::High, "changes what is run at the next start")
         }
-        "terraform.tfstate" => (Risk::High, "touches a file of secrets"),
         _ => return None,
     };
     Some(found)
+}
+
+/// Files that programs and people keep secrets in, by names that ordinary sources do not have.
+fn holds_secrets(name: &str, stem: &str, extension: &str) -> bool {
+    let is_interface = |stem: &str| {
+        stem.strip_prefix("wg")
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    match extension {
+        // `prod.env`; `.env` itself has no stem.
+        "env" | "tfvars" | "tfstate" | "ovpn" | "kubeconfig" | "ppk" => return !stem.is_empty(),
+        "json" if stem.ends_with(".tfvars") => return true,
+        "backup" if stem.ends_with(".tfstate") => return true,
+        "json"
+            if ["service-account", "service_account", "serviceaccount", "client_secret"]
+                .iter()
+                .any(|known| stem.contains(known)) =>
+        {
+            return true;
+        }
+        "txt" | "csv" if matches!(stem, "password" | "passwords" | "credentials" | "secrets") => return true,
+        "conf" if is_interface(stem) => return true,
+        _ => {}
+    }
+    let is_environment = |rest: &str| {
+        matches!(
+            rest,
+            "production" | "prod" | "staging" | "development" | "dev" | "local" | "secret" | "secrets"
+        )
+    };
+    name.strip_prefix("env.").is_some_and(is_environment)
+        || name == ".dev.vars"
+        || name.starts_with(".dev.vars.")
+        || matches!(
+            name,
+            "kubeconfig"
+                | "kubeconfig.yaml"
+                | "kubeconfig.yml"
+                | ".vault_pass"
+                | ".vault-pass"
+                | ".vault_password"
+                | ".vault_pass.txt"
+                | "vault_pass.txt"
+                | "vault-password.txt"
+                | "auth.json"
+                | "rclone.conf"
+                | "wp-config.php"
+                | "local.settings.json"
+        )
+}
+
+/// A file that shows what another one is to look like.
+fn is_example(name: &str) -> bool {
+    const EXAMPLES: [&str; 5] = ["example", "sample", "template", "dist", "tpl"];
+    name.split(['.', '-', '_']).any(|part| EXAMPLES.contains(&part))
 }
 
 /// Folders of the system, for absolute paths.

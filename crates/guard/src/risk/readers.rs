@@ -35,6 +35,7 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
             listed(name, arguments)
                 && super::options::operands(arguments).all(|word| !word.text().contains(['e', 'E']))
                 && arguments.iter().all(|word| !word.text().contains("environ"))
+                && !is_read_without_dashes(arguments)
         }
         "cd" => !super::targets::leaves(arguments, around),
         // What these print is looked up in the shell's own tables.
@@ -55,6 +56,16 @@ pub(super) fn only_reads(name: &str, arguments: &[Word], around: Around) -> bool
         }
         _ => listed(name, arguments),
     }
+}
+
+/// Whether `ps` may take letters behind a dash as if there was none, with an `e` among them: it does so for
+/// all of them if one makes no sense otherwise, as `-x`, or `-u` with the name of nobody behind it.
+fn is_read_without_dashes(arguments: &[Word]) -> bool {
+    let clusters = || arguments.iter().filter_map(|word| word.text().strip_prefix('-'));
+    let clusters = || clusters().filter(|letters| !letters.starts_with('-'));
+    let senseless =
+        |letters: &str| letters.contains('x') || letters.find('u').is_some_and(|at| at + 1 < letters.len());
+    clusters().any(senseless) && clusters().any(|letters| letters.contains(['e', 'E']))
 }
 
 /// Whether a program is one that reads, and no option is one that is not known: it starts nothing,

@@ -29,7 +29,7 @@ const QUIET_NAMES: &str = "line-number no-line-number ignore-case hidden no-igno
 pub(super) fn may_show_secrets(name: &str, arguments: &[Word]) -> bool {
     match name {
         "grep" | "egrep" | "fgrep" | "ggrep" => {
-            goes_through_folders(arguments) && !is_bounded("ABCefmdD", arguments)
+            goes_through_folders(arguments) && !is_bounded("ABCefmdD", "lLcq", arguments)
         }
         "rg" => {
             let options = Options { valued: "ABCegmtTjEMdr", arguments };
@@ -37,12 +37,12 @@ pub(super) fn may_show_secrets(name: &str, arguments: &[Word]) -> bool {
                 || options.names("hidden no-ignore no-ignore-vcs unrestricted")
                 || options.widens())
                 && !options.is_typed()
-                && !is_bounded(options.valued, arguments)
+                && !is_bounded(options.valued, "lcq", arguments)
         }
         "git" => {
             let search = super::git::subcommand(arguments).filter(|(verb, _)| *verb == "grep");
             search.is_some_and(|(_, rest)| {
-                has(rest, "", &["untracked", "no-index"]) && !is_bounded("ABCefmO", rest)
+                has(rest, "", &["untracked", "no-index"]) && !is_bounded("ABCefmO", "lLcq", rest)
             })
         }
         "diff" => {
@@ -63,11 +63,14 @@ fn goes_through_folders(arguments: &[Word]) -> bool {
 }
 
 /// By what it prints, by the files that it looks into, or by what it looks for.
-fn is_bounded(valued: &'static str, arguments: &[Word]) -> bool {
+/// `naming` are the letters that make it print names or numbers only.
+fn is_bounded(valued: &'static str, naming: &str, arguments: &[Word]) -> bool {
     let options = Options { valued, arguments };
-    let only_names = options.letters("lLcq")
+    let only_names = options.letters(naming)
         || options.names("files files-with-matches files-without-match count count-matches quiet silent type-list help version");
-    only_names || options.includes_source() || options.looks_for_a_word()
+    // These print lines whatever else is said.
+    let prints_lines = options.names("json vimgrep passthru passthrough");
+    (only_names && !prints_lines) || options.includes_source() || options.looks_for_a_word()
 }
 
 struct Options<'a> {
@@ -138,12 +141,21 @@ impl Options<'_> {
     fn is_typed(&self) -> bool {
         let types = self.values("-t", &["--type"]);
         let globs = self.globs();
-        (!types.is_empty() && types.into_iter().all(|kind| is_listed(TYPES, kind)))
+        // What a type means can be changed, and it can be taken out again.
+        let changed = self.names("type-not type-add type-clear")
+            || self.clusters().any(|letters| letters.contains('T'));
+        (!changed && !types.is_empty() && types.into_iter().all(|kind| is_listed(TYPES, kind)))
             || (!globs.is_empty() && !self.widens())
     }
 
     fn includes_source(&self) -> bool {
-        let mut includes = self.long().filter(|(name, _)| *name == "include").peekable();
+        // If the first of these options excludes, files that match none of them are searched.
+        let lists =
+            |name: &str| name.starts_with("incl") || name.starts_with("excl") && name != "exclude-dir";
+        if self.long().find(|(name, _)| lists(name)).is_some_and(|(name, _)| name != "include") {
+            return false;
+        }
+        let mut includes = self.long().filter(|(name, _)| name.starts_with("incl")).peekable();
         includes.peek().is_some() && includes.all(|(_, glob)| glob.is_some_and(is_source))
     }
 
@@ -167,4 +179,40 @@ fn is_plain_word(word: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_alphanumeric() || "_ -".contains(c))
         && word.split(|c: char| !c.is_ascii_alphabetic()).any(|run| run.len() >= 3)
         && !HINTS.split_ascii_whitespace().any(|hint| lower.contains(hint))
+}
+
+/// Whether a pattern for names of files, as git takes it, may mean a file of secrets. A pattern of nothing
+/// but `*` says no more than no pattern does.
+pub(super) fn may_match_secrets(pattern: &str) -> bool {
+    const FILES: [&str; 8] = [
+        ".env",
+        ".env.local",
+        ".env.production",
+        ".envrc",
+        ".netrc",
+        ".npmrc",
+        ".pgpass",
+        ".git-credentials",
+    ];
+    let pattern =
+        pattern.strip_prefix(":(").and_then(|rest| Some(rest.split_once(')')?.1)).unwrap_or(pattern);
+    let name = pattern.rsplit('/').next().unwrap_or(pattern).trim_start_matches(':').to_lowercase();
+    let says_something = name.contains(|c: char| c.is_ascii_alphanumeric());
+    says_something && FILES.iter().any(|file| matches(name.as_bytes(), file.as_bytes()))
+}
+
+/// `*`, `?` and `[..]`, where brackets stand for any character.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        [b'*', rest @ ..] => (0..=text.len()).any(|from| matches(rest, &text[from..])),
+        [b'[', rest @ ..] if rest.contains(&b']') => {
+            let end = rest.iter().skip(1).position(|byte| *byte == b']').map_or(rest.len(), |end| end + 2);
+            !text.is_empty() && matches(&rest[end.min(rest.len())..], &text[1..])
+        }
+        [b'\\', rest @ ..] => matches(rest, text),
+        [first, rest @ ..] => {
+            text.first().is_some_and(|byte| *first == b'?' || first == byte) && matches(rest, &text[1..])
+        }
+    }
 }

@@ -10,6 +10,9 @@ use super::paths::special_in;
 use super::{Around, Finding, Want, Workplace};
 use crate::shell::{Redirect, Simple, Way, Word};
 
+/// Longer patterns for names of files are no such patterns.
+const PATTERN_BYTES_MAX: usize = 64;
+
 /// Variables that make programs load or run something else.
 pub(super) fn assignment(name: &str, value: &Word) -> Finding {
     let harmless_value = matches!(value.text(), "cat" | "" | "true" | ":" | "less" | "0" | "1");
@@ -162,6 +165,10 @@ pub(super) fn named_files(name: &str, words: &[Word], arguments: &[Word], place:
     if matches!(name, "echo" | "printf" | "true" | "false" | "alias" | "export") {
         return found;
     }
+    let prints_files = name == "git"
+        && super::git::subcommand(arguments).is_some_and(|(verb, _)| {
+            matches!(verb, "grep" | "diff" | "log" | "show" | "diff-tree" | "whatchanged" | "stash")
+        });
     for text in texts(arguments) {
         let value = text
             .split_once('=')
@@ -172,6 +179,9 @@ pub(super) fn named_files(name: &str, words: &[Word], arguments: &[Word], place:
         let value = value.rsplit_once(':').filter(|_| name == "git").map_or(value, |(_, file)| file);
         if value.is_empty() || value.len() > 4096 || (value.contains([' ', '\n']) && !value.contains('/')) {
             continue;
+        }
+        if prints_files && value.len() <= PATTERN_BYTES_MAX && super::searches::may_match_secrets(text) {
+            found.push(Finding::new(Risk::High, "touches a file of secrets", words));
         }
         let word = Word::Unknown(value.to_owned());
         if let Some(finding) = touched(Want::Read, &word, place) {

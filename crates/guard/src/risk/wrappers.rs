@@ -210,6 +210,9 @@ impl Judge<'_> {
                 text.trim_start_matches("-S").trim_start_matches("--split-string").trim_start_matches('='),
             );
         }
+        for text in texts(arguments).filter_map(launch::split_string) {
+            self.line(text);
+        }
         match rest.get(count..) {
             Some(inner) if !inner.is_empty() => self.words(inner, around),
             _ => {

@@ -5,6 +5,7 @@
 //! not be talked around, so it sees everything that any part of the line could start: behind wrappers,
 //! in substitutions, in the text that a shell is handed.
 
+use super::spellings::{self, Spelling};
 use super::starts::{Finder, Start};
 use crate::launch;
 use crate::risk::interprets;
@@ -70,17 +71,19 @@ pub(super) enum Touch {
 }
 
 /// Whether a command begins with these words, however they are written: options may stand between
-/// them, letters of options in any order, and long options abbreviated.
+/// them, letters of options in any order, and long options abbreviated. Options of well-known programs count
+/// in any of their spellings.
 pub(super) fn begins(start: &Start, prefix: &[String]) -> Touch {
     let Some((wanted, prefix)) = prefix.split_first() else { return Touch::No };
     if start.words.first().is_none_or(|program| program != base(wanted)) {
         return Touch::No;
     }
+    let known = spellings::of(base(wanted), prefix);
     let mut touch = Touch::Yes;
     let mut next = 1;
     for token in prefix {
         let found = if token.starts_with('-') && token.len() > 1 {
-            has_option(start, token)
+            has_option(start, token, known)
         } else {
             let (found, after) = after_options(start, next, token);
             next = after;
@@ -91,18 +94,27 @@ pub(super) fn begins(start: &Start, prefix: &[String]) -> Touch {
     touch
 }
 
-fn has_option(start: &Start, token: &str) -> Touch {
-    let words = || start.words.iter().skip(1);
+fn has_option(start: &Start, token: &str, known: &[Spelling]) -> Touch {
+    let words = start.words.iter().skip(1).map(String::as_str);
     let found = match short(token) {
-        Some(letters) => {
-            let has = |letter| words().filter_map(|word| short(word)).any(|word| word.contains(letter));
-            letters.chars().all(has)
-        }
-        None => words().any(|word| {
-            let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
-            name == token || (name.len() > 2 && name.starts_with("--") && token.starts_with(name))
+        Some(letters) => letters.chars().all(|letter| {
+            let (letters, names) = known
+                .iter()
+                .find(|(letters, _)| letters.contains(letter))
+                .map_or((String::from(letter), ""), |(letters, names)| ((*letters).to_owned(), *names));
+            spellings::has(words.clone(), &letters, names)
         }),
+        None => {
+            let wanted = token.trim_start_matches('-');
+            let wanted = wanted.split_once('=').map_or(wanted, |(name, _)| name);
+            let (letters, names) =
+                known.iter().find(|(_, names)| launch::is_listed(names, wanted)).copied().unwrap_or_default();
+            words.clone().any(|word| word == token)
+                || spellings::has_long(words.clone(), token.trim_start_matches('-'))
+                || spellings::has(words.clone(), letters, names)
+        }
     };
+    let found = found || is_forced_otherwise(start, token);
     // What is computed may be an option if it does not begin with something else.
     let may_be = |(word, computed): (&String, &bool)| {
         *computed && word.starts_with(['$', '`', '"', '\'', '*', '?', '[', '{', '-', '\\'])
@@ -111,6 +123,24 @@ fn has_option(start: &Start, token: &str) -> Touch {
         true => Touch::Yes,
         false if start.open || start.words.iter().zip(&start.computed).skip(1).any(may_be) => Touch::Maybe,
         false => Touch::No,
+    }
+}
+
+/// What git takes for `--force` without any option of that name: `git push origin +main`, `git branch -D`.
+fn is_forced_otherwise(start: &Start, token: &str) -> bool {
+    let is_git = |verb: &str| {
+        start.words.first().is_some_and(|word| word == "git") && start.words.iter().any(|word| word == verb)
+    };
+    match token {
+        "-f" | "--force" if is_git("push") => start.words.iter().skip(2).any(|word| word.starts_with('+')),
+        "-d" | "--delete" | "-f" | "--force" if is_git("branch") => {
+            start.words.iter().any(|word| word == "-D")
+        }
+        "-D" if is_git("branch") => {
+            let words = start.words.iter().skip(1).map(String::as_str);
+            spellings::has(words.clone(), "d", "delete") && spellings::has(words, "f", "force")
+        }
+        _ => false,
     }
 }
 
@@ -153,7 +183,7 @@ pub(super) fn is_same(start: &Start, words: &[String]) -> Touch {
 }
 
 /// The letters of `-rf`.
-fn short(word: &str) -> Option<&str> {
+pub(super) fn short(word: &str) -> Option<&str> {
     word.strip_prefix('-').filter(|letters| !letters.is_empty() && !letters.starts_with('-'))
 }
 
@@ -266,6 +296,30 @@ mod tests {
             ("git push origin --force=x", "git push --force"),
             ("git push --forc", "git push --force"),
             ("npm run build", "npm run build"),
+            ("rm -Rf x", "rm -rf"),
+            ("rm -fR x", "rm -rf"),
+            ("rm -R --force x", "rm -rf"),
+            ("rm --recursive --force x", "rm -rf"),
+            ("rm -rI --force x", "rm -rf"),
+            ("rm --recurs --forc x", "rm -rf"),
+            ("rm --r --f x", "rm -rf"),
+            ("rm -Rf x", "rm --recursive --force"),
+            ("rm -rf x", "rm -Rf"),
+            ("git push -f", "git push --force"),
+            ("git push --force", "git push -f"),
+            ("git push origin +main", "git push --force"),
+            ("git push --del origin x", "git push -d"),
+            ("git branch -D x", "git branch -d"),
+            ("git branch --delete --force x", "git branch -D"),
+            ("git commit -n -m x", "git commit --no-verify"),
+            ("git commit --no-ver", "git commit -n"),
+            ("chmod --recursive 777 x", "chmod -R"),
+            ("chown --rec me x", "chown -R"),
+            ("cp --recursive a b", "cp -r"),
+            ("curl --output x y", "curl -o"),
+            ("curl --data-binary @x y", "curl -d"),
+            ("npm install --global x", "npm install -g"),
+            ("sed --in-place s/a/b/ x", "sed -i"),
         ] {
             assert_eq!(begins(&Start::plain(&words(line)), &words(prefix)), Touch::Yes, "{line} / {prefix}");
         }
@@ -276,6 +330,15 @@ mod tests {
             ("gitk", "git"),
             ("npm run test", "npm run build"),
             ("git", "git push"),
+            ("rm -R x", "rm -rf"),
+            ("rm --force x", "rm -rf"),
+            ("rm -f x", "rm -r"),
+            ("git push --force-with-lease", "git push --force"),
+            ("git push -u origin main", "git push --force"),
+            ("git branch -d x", "git branch -D"),
+            ("chmod +x y", "chmod -R"),
+            ("sort -R x", "sort -r"),
+            ("curl -s x", "curl -o"),
         ] {
             assert_eq!(begins(&Start::plain(&words(line)), &words(prefix)), Touch::No, "{line} / {prefix}");
         }

@@ -23,12 +23,22 @@ const WORDS_MAX: usize = 256;
 const CODE_WORDS_MAX: usize = 64;
 
 /// Programs that take commands as text.
-const SHELLS: &str = "sh bash dash zsh ksh mksh ash fish csh tcsh rbash yash elvish nu xonsh eval source .";
+const SHELLS: &str = "sh bash dash zsh ksh mksh ash fish csh tcsh rbash yash elvish nu xonsh pwsh powershell rc es \
+    eval source .";
 /// Programs that run what their words say in a language of their own.
-const EDITORS: &str = "vim vi nvim view ex ed emacs gdb lldb expect tclsh wish dc bc sqlite3 psql mysql m4 gnuplot \
+const EDITORS: &str = "vim vi nvim view ex ed rview rvim gvim gview rgvim rgview vimdiff gvimdiff nvimdiff evim eview \
+    vim.basic vim.tiny vim.nox vim.gtk3 elvis nvi vile kak hx red emacs emacsclient xemacs ipython texlua tex latex \
+    pdftex pdflatex xelatex lualatex luatex bpftrace mariadb gdb lldb expect tclsh wish dc bc sqlite3 psql mysql m4 gnuplot \
     octave maxima gp irb ghci scala jshell R Rscript julia erl elixir iex clisp sbcl guile racket swipl";
+/// Builtins that compute what is between the brackets of a variable's name.
+const COMPUTING: &str =
+    "declare typeset local readonly export let test [ [[ unset printf read mapfile readarray wait";
 /// What code says when it starts programs.
-const RUNNING: [&str; 22] = [
+const RUNNING: [&str; 26] = [
+    "command(",
+    "program",
+    "write18",
+    "cmd:",
     "system",
     "exec",
     "spawn",
@@ -129,25 +139,45 @@ impl Finder {
             if !command.argv.is_empty() {
                 self.command(&command.argv, depth, sure);
             }
+            let writes = command.redirects.iter().any(crate::shell::Redirect::writes);
+            self.opaque |= sure && writes && command.argv.iter().skip(1).any(is_system_program);
         }
     }
 
     /// A variable that something else runs.
     fn assignment(&mut self, name: &str, value: &str, depth: usize, sure: bool) {
+        self.opaque |= sure && launch::names_settings(name, value);
         if launch::is_run_by_others(name) {
-            self.line(value.trim_start_matches(['|', '!']), depth + 1, sure);
+            self.line(value.trim_start_matches(['|', '!', '-']), depth + 1, sure);
+            for line in launch::inner_lines(value) {
+                self.line(&line, depth + 1, sure);
+            }
+        }
+        if name.starts_with("GIT_CONFIG_VALUE_") {
+            // It may be that of an alias.
+            self.line(&format!("git {value}"), depth + 1, sure);
+        }
+        if name == "GIT_CONFIG_PARAMETERS" {
+            let text = value.trim_matches('"');
+            for line in launch::git_parameters(text) {
+                self.line(&line, depth + 1, sure);
+            }
+        }
+        self.subscript(value, depth, false);
+        self.subscript(&name.replace(['\'', '"'], ""), depth, sure);
+    }
+
+    /// A shell computes what stands between brackets after a name, also where that was quoted.
+    fn subscript(&mut self, text: &str, depth: usize, sure: bool) {
+        if text.contains("[$(") || text.contains("[`") {
+            self.line(&format!("echo \"{}\"", text.replace('"', " ")), depth + 1, sure);
         }
     }
 
     /// What a command prints, or has as its input, where a shell or its like reads that.
     fn printed(&mut self, command: &Simple, depth: usize, sure: bool) {
         for redirect in command.redirects.iter().filter(|redirect| redirect.way == Way::Here) {
-            for line in
-                redirect.target.text().lines().filter(|line| line.trim_start().starts_with(['!', ':']))
-            {
-                self.line(line.trim_start_matches([':', '!', ' ']), depth + 1, sure);
-            }
-            self.line(redirect.target.text(), depth + 1, sure);
+            self.spoken(redirect.target.text(), depth, sure);
         }
         if let [name, printed @ ..] = command.argv.as_slice()
             && matches!(base(name.text()), "echo" | "printf")
@@ -155,10 +185,23 @@ impl Finder {
             let texts: Vec<&str> =
                 printed.iter().map(Word::text).skip_while(|text| text.starts_with('-')).collect();
             let text = texts.join(" ").replace("\\n", "\n");
-            self.line(&text, depth + 1, sure);
+            self.spoken(&text, depth, sure);
+        }
+    }
+
+    /// A text that a program gets as its input: lines of shell, or of a language with a word for them.
+    fn spoken(&mut self, text: &str, depth: usize, sure: bool) {
+        const VERBS: [&str; 7] = ["!", "shell ", "system ", "spawn ", "exec ", "syscmd(", "program "];
+        self.line(text, depth + 1, sure);
+        for line in text.lines() {
+            for (at, verb) in VERBS.iter().filter_map(|verb| line.find(verb).map(|at| (at, verb))) {
+                let inner = line[at + verb.len()..].trim_matches([' ', '\'', '"', '`', ')', ';']);
+                self.line(inner, depth + 1, sure);
+            }
             // A line for cron has five fields before its command.
-            if text.starts_with(|c: char| c == '*' || c.is_ascii_digit()) {
-                let command: Vec<&str> = text.split_whitespace().skip(5).collect();
+            let line = line.trim_matches(['\'', '"']);
+            if line.starts_with(|c: char| c == '*' || c.is_ascii_digit()) {
+                let command: Vec<&str> = line.split_whitespace().skip(5).collect();
                 self.line(&command.join(" "), depth + 1, sure);
             }
         }
@@ -189,6 +232,8 @@ impl Finder {
                 arguments.iter().filter_map(Word::literal).filter(|text| text.contains(char::is_whitespace))
             {
                 self.line(text.rsplit_once('=').map_or(text, |(_, value)| value), depth + 1, false);
+                self.line(launch::typed(text), depth + 1, false);
+                self.spoken(text, depth, false);
             }
         }
     }
@@ -215,11 +260,20 @@ impl Finder {
             return;
         }
         self.starts.push(start);
+        // Each of git's commands is also a program of its own.
+        if let Some(verb) = program.strip_prefix("git-").filter(|verb| !verb.is_empty()) {
+            let words: Vec<Word> = ["git", verb].map(|word| Word::Literal(word.to_owned())).into();
+            self.start(&[&words, arguments].concat(), depth, sure, open);
+        }
         for text in arguments.iter().map(Word::text) {
             if let Some((name, value)) = text.split_once('=') {
                 self.assignment(name, value, depth, sure);
             }
+            if launch::is_listed(COMPUTING, program) {
+                self.subscript(text, depth, sure);
+            }
         }
+        self.opaque |= sure && renames_program(program, arguments);
         match program {
             // What a name means is changed, for whatever follows.
             "alias" | "hash" | "enable" if !arguments.is_empty() => {
@@ -230,6 +284,7 @@ impl Finder {
             _ => {}
         }
         if let Some(launched) = launch::launched(program, arguments) {
+            self.opaque |= sure && launched.unknown;
             for line in &launched.lines {
                 self.line(line, depth + 1, sure);
             }
@@ -301,6 +356,29 @@ impl Finder {
     }
 }
 
+/// Whether a program gets another name by this command, under which no rule knows it.
+fn renames_program(program: &str, arguments: &[Word]) -> bool {
+    if !matches!(program, "cp" | "ln" | "mv" | "install" | "rsync" | "dd" | "link") {
+        return false;
+    }
+    let leads = |word: &Word| is_system_program(word);
+    let operands: Vec<&Word> = arguments.iter().filter(|word| !word.text().starts_with('-')).collect();
+    // The last one is where it goes, unless an option says that before.
+    let option = arguments.iter().any(|word| word.text().starts_with("-t") || word.text().starts_with("--t"));
+    let sources = operands.len().saturating_sub(usize::from(!option && program != "dd"));
+    operands.into_iter().take(sources).any(leads)
+}
+
+/// A word that names a program of the system: `/usr/bin/git`, `if=/bin/sh`, `$(which git)`.
+fn is_system_program(word: &Word) -> bool {
+    const FOLDERS: [&str; 6] =
+        ["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/lib/git-core/"];
+    let text = word.text().strip_prefix("if=").unwrap_or(word.text()).trim_matches(['"', '\'']);
+    let asked = ["which ", "command -v ", "type -p ", "type -P "];
+    FOLDERS.iter().any(|folder| text.starts_with(folder))
+        || word.literal().is_none() && asked.iter().any(|verb| text.contains(verb))
+}
+
 pub(super) fn is_shell(name: &str) -> bool {
     launch::is_listed(SHELLS, name)
 }
@@ -315,14 +393,16 @@ fn is_word(c: char) -> bool {
 
 /// Whether a command runs what another one of the line prints, or what it has as its input.
 fn runs_its_input(command: &Simple) -> bool {
-    const READERS: &str = "at batch crontab parallel xargs ssh tmux";
+    const READERS: &str = "at batch crontab parallel xargs ssh tmux make gmake bmake just";
     let fed = command.place.pipe.is_some_and(|pipe| pipe.stage > 0)
         || command.redirects.iter().any(|redirect| redirect.way == Way::Here)
         || command.argv.iter().any(|word| word.literal().is_none() && word.text().contains('('))
         || matches!(command.place.within, Within::Substitution(_));
-    let runs = |word: &Word| {
+    let runs = |(at, word): (usize, &Word)| {
         let name = base(word.text());
-        is_shell(name) || is_coded(name) || launch::is_listed(READERS, name)
+        let own =
+            || matches!(name, "sed" | "gsed") && launch::launched(name, &command.argv[at + 1..]).is_some();
+        is_shell(name) || is_coded(name) || launch::is_listed(READERS, name) || own()
     };
-    fed && command.argv.iter().any(runs)
+    fed && command.argv.iter().enumerate().any(runs)
 }

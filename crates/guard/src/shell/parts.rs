@@ -191,7 +191,8 @@ impl Reader<'_> {
         let source = self.source(node);
         let (name, value) = source.split_once('=').unwrap_or((source, ""));
         let word = if value.is_empty() { Some(String::new()) } else { decode(value) };
-        if word.is_none() {
+        // The shell computes what stands in brackets behind the name, too.
+        if word.is_none() || name.contains('[') {
             self.expansions(&[node]);
             draft.later.push(node);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use engine::{RuleEffect, Rules};
 use guard::{RulePaths, Rulebook, imagined};
 
-use crate::table::{assess, launchers};
+use crate::table::{assess, judged_launchers, launchers};
 
 fn rules(text: &str) -> (tempfile::TempDir, Rulebook) {
     let folder = tempfile::tempdir().unwrap();
@@ -84,6 +84,26 @@ fn a_rule_that_denies_leaves_alone_what_only_speaks_of_the_command() {
         "curl -s https://example.org -o x",
         "tar czf x.tgz src",
         "sed -i 's/a/b/' f",
+        "sed -n '/push/,/e/p' f | head -5",
+        "sed -E -i.bak -e 's/(a)/e \\1/g' -e '$!N' f",
+        "sed -i \"s/$A/$B/\" f",
+        "cp target/release/x /usr/local/bin/x",
+        "cp src/a.rs src/b.rs",
+        "ln -s ../lib lib",
+        "x=(a b); echo ${x[0]}",
+        "x[1]=2",
+        "GIT_CONFIG_GLOBAL=/dev/null git status",
+        "git -c user.name=me commit -m x",
+        "apt-get -o Acquire::Retries=3 update",
+        "cargo --config net.offline=true build",
+        "./gradlew build",
+        "./scripts/test.sh --fast",
+        "RUSTFLAGS='-D warnings' cargo build",
+        "LESS=-R git log",
+        "vim src/main.rs",
+        "echo yes | make install",
+        "make -f other.mk all",
+        "npm run build --if-present",
     ] {
         assert_eq!(effect(&book, folder.path(), line), None, "{line:?}");
     }
@@ -115,6 +135,11 @@ fn what_is_computed_or_fed_may_be_what_is_denied() {
         "alias g=git; g push",
         "git -c alias.p=push p",
         "git config alias.p push",
+        "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p",
+        "/usr/lib/git-core/git-push",
+        "git-push origin",
+        "$(git --exec-path)/git-push",
+        "just --command git push",
         "xargs git push",
         "git push $x",
         "rm -rf $x",
@@ -125,12 +150,13 @@ fn what_is_computed_or_fed_may_be_what_is_denied() {
 
 #[test]
 fn what_a_launcher_starts_counts_as_much_as_without_it() {
-    let wrong: Vec<String> = launchers()
+    let mut wrong: Vec<String> = judged_launchers()
         .into_iter()
-        .filter(|(expected, _)| *expected == RuleEffect::Deny)
-        .map(|(_, line)| line.replace("CMD", "rm -rf build"))
+        .map(|line| line.replace("CMD", "rm -rf build"))
         .filter(|line| assess(line).risk < engine::Risk::High)
         .collect();
+    let is_low = |line: &String| assess(line).risk == engine::Risk::Low;
+    wrong.extend(launchers().into_iter().map(|(_, line)| line.replace("CMD", "rm -rf build")).filter(is_low));
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 

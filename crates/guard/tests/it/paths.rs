@@ -54,6 +54,62 @@ fn secrets_are_risky_to_read_and_to_write() {
 }
 
 #[test]
+fn files_that_programs_keep_secrets_in_are_risky_by_their_names() {
+    let secret = [
+        "prod.env",
+        "config/staging.env",
+        "env.production",
+        ".dev.vars",
+        ".dev.vars.staging",
+        "terraform.tfvars",
+        "prod.auto.tfvars.json",
+        "terraform.tfstate",
+        "terraform.tfstate.backup",
+        "service-account.json",
+        "my_service_account_key.json",
+        "client_secret_1.json",
+        "kubeconfig",
+        "dev.kubeconfig",
+        ".vault_pass",
+        "auth.json",
+        "rclone.conf",
+        "wg0.conf",
+        "office.ovpn",
+        "password.txt",
+        "passwords.csv",
+        "wp-config.php",
+        "local.settings.json",
+    ];
+    check(Want::Read, Some(Risk::High), &secret);
+    check(Want::Read, Some(Risk::Critical), &["/h/.claude/.credentials.json", "x/oauth_creds.json"]);
+    let ordinary = [
+        ".env.example",
+        "example.env",
+        "prod.env.sample",
+        ".dev.vars.example",
+        "terraform.tfvars.example",
+        "wp-config-sample.php",
+        "auth.ts",
+        "auth.rs",
+        "auth.yaml",
+        "env.ts",
+        "env.d.ts",
+        "env.rs",
+        "src/env",
+        "service-account.yaml",
+        "service_account.py",
+        "password.rs",
+        "passwords.md",
+        "wg.conf",
+        "nginx.conf",
+        "variables.tf",
+        "settings.json",
+        "kubeconfig.go",
+    ];
+    check(Want::Read, None, &ordinary);
+}
+
+#[test]
 fn ordinary_files_are_not_special() {
     let ordinary = [
         "src/main.rs",

@@ -51,7 +51,7 @@ pub(crate) fn bypasses() -> Vec<String> {
 /// Every way to have a command run, with what a rule that denies the command does there.
 pub(crate) fn launchers() -> Vec<(RuleEffect, String)> {
     let effect = |word: &str| match word {
-        "deny" => RuleEffect::Deny,
+        "deny" | "rule" => RuleEffect::Deny,
         "ask" => RuleEffect::Ask,
         other => panic!("no such effect: {other}"),
     };
@@ -62,4 +62,9 @@ pub(crate) fn launchers() -> Vec<(RuleEffect, String)> {
             (effect(word), unpictured(command))
         })
         .collect()
+}
+
+/// Those of them whose risk is that of the command.
+pub(crate) fn judged_launchers() -> Vec<String> {
+    lines("launchers.txt").iter().filter_map(|line| line.strip_prefix("deny ")).map(unpictured).collect()
 }
