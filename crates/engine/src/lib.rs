@@ -56,7 +56,9 @@ pub use log::{Doorbell, LogReader, Subscription, Taken};
 pub use memory::MemoryStore;
 pub use policy::{Ruling, decide};
 pub use redactor::{Redactor, Released, StreamRedactor};
-pub use registry::{Follower, History, Limits, Listed, OpenError, Registry, RegistryParts, Wish};
+pub use registry::{
+    Follower, FollowerFault, History, Limits, Listed, OpenError, Registry, RegistryParts, Wish,
+};
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
 pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, Rules};
 pub use servers::{SERVER_CONSENT, ServerState, ServerView, ServerWay, ToolServer, ToolServers};

@@ -91,10 +91,23 @@ impl RegistryParts {
     }
 }
 
+/// What keeps a follower from its work, as a phrase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowerFault {
+    pub for_owner: String,
+    /// Without paths.
+    pub for_others: String,
+}
+
 /// A reader of every session that this process opens, with a position of its own in each log.
 pub trait Follower: Send + Sync + 'static {
     /// Reads the session's log until it ends, which is when the session leaves memory.
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()>;
+
+    /// What keeps it from its work at present.
+    fn fault(&self) -> Option<FollowerFault> {
+        None
+    }
 
     /// The session is closed and about to be removed: the last moment to read what was not read yet.
     fn leaving(&self, row: &SessionRow, store: &Arc<dyn Store>) -> BoxFuture<'static, ()> {
@@ -459,6 +472,11 @@ impl Registry {
     /// asked.
     pub fn rules_damage(&self) -> Option<String> {
         self.rules.damage()
+    }
+
+    /// What keeps those who follow every session from their work.
+    pub fn follower_fault(&self) -> Option<FollowerFault> {
+        self.lock_followers().iter().find_map(|follower| follower.fault())
     }
 
     /// Changes whenever a session is opened or deleted.

@@ -59,7 +59,7 @@ pub fn warn(audit: &Audit) {
         terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), terminal::one_line(text)));
     };
     if let Some(trouble) = audit.trouble() {
-        say(&format!("the audit cannot be written: {trouble}"));
+        say(&format!("the audit cannot be written: {}", trouble.full));
     }
     if audit.was_rewound() {
         say("rows of the audit are missing: it was removed, cut or put back; see ropewalk audit verify");

@@ -1,6 +1,7 @@
 //! Where sessions are kept: one engine per module, all held to the same conformance suite.
 
 pub mod audit;
+mod lock_holder;
 pub mod sql;
 pub mod sqlite;
 

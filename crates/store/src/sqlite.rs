@@ -18,7 +18,6 @@ mod copy;
 mod events;
 mod examine;
 mod lineage;
-mod lock_holder;
 mod owner;
 mod reader;
 mod recent;

@@ -11,7 +11,7 @@
 //! A folder that was removed or moved is not made again under a running process: a record without its
 //! key, or without its beginning, would stand in the way of the next start.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ use serde_json::{Map, Value, json};
 use super::archive;
 use super::head::{self, CURSORS, Cursors, HEAD, Head};
 use super::key::Key;
+use super::lock::ChainLock;
 use super::row::{self, Entry, Row};
 use super::segment::{self, Segment};
 use super::sha256;
 
-const LOCK: &str = "lock";
 /// What is left of rows that were cut off.
 const TORN: &str = "torn";
 /// Rows after which the sessions' places are written down anew.
@@ -67,7 +67,7 @@ pub(super) struct Chain {
     /// Which folder it is, whatever its path leads to later.
     identity: (u64, u64),
     key: Key,
-    lock: File,
+    lock: ChainLock,
     /// The last row that was read or written; none before the first look.
     at: Option<Head>,
     cursors: Cursors,
@@ -85,7 +85,7 @@ impl Chain {
     pub fn open(folder: &Path, key: Key, retention_days: u32) -> io::Result<Self> {
         key.must_be_there()?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let lock = lock_file(folder)?;
+        let lock = ChainLock::open(folder)?;
         Ok(Self {
             folder: folder.to_owned(),
             identity: identity(folder)?,
@@ -162,10 +162,9 @@ impl Chain {
 
     fn locked<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         self.is_in_place()?;
-        self.lock.lock()?;
+        self.lock.exclusive()?;
         let done = work(self);
-        // Where this fails the lock ends with the process.
-        drop(self.lock.unlock());
+        self.lock.unlock();
         done
     }
 
@@ -450,10 +449,6 @@ pub(super) fn acknowledgement(now: Timestamp, actor: &str, reason: &str) -> Draf
 
 fn identity(folder: &Path) -> io::Result<(u64, u64)> {
     fs::metadata(folder).map(|found| (found.dev(), found.ino()))
-}
-
-pub(super) fn lock_file(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(folder.join(LOCK))
 }
 
 /// Whether the chain has a row that ends here.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Birth, BoxFuture, Doorbell, Event, Follower, LogReader, Page, Seq, SessionHandle, SessionId, SessionRow,
-    Store, StoreError, Taken,
+    Birth, BoxFuture, Doorbell, Event, Follower, FollowerFault, LogReader, Page, Seq, SessionHandle,
+    SessionId, SessionRow, Store, StoreError, Taken,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::chain::{DELETED, Draft, When};
 use super::story::{Story, Teller};
 use super::writer::{Answer, Job};
-use super::{Audit, AuditError, Shared};
+use super::{Audit, AuditError, AuditTrouble, Shared};
 
 /// How long a follower waits before it tries again to have its rows written.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -31,6 +31,12 @@ pub(super) enum FollowError {
 }
 
 impl Follower for Audit {
+    fn fault(&self) -> Option<FollowerFault> {
+        let AuditTrouble { full, brief } = self.trouble()?;
+        let text = |why| format!("the audit cannot be written: {why}");
+        Some(FollowerFault { for_owner: text(full), for_others: text(brief) })
+    }
+
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { follow(&shared, &session).await })
@@ -167,9 +173,7 @@ impl<'a> Pen<'a> {
         owner: &'a str,
         birth: &'a Birth,
     ) -> Result<Self, AuditError> {
-        let (answer, answered) = oneshot::channel();
-        shared.send(Job::Cursor { session: id.to_string(), answer }).await?;
-        let cursor = answered.await.map_err(|_| AuditError::Ended)??;
+        let cursor = shared.cursor(id.as_str()).await?;
         Ok(Self {
             shared,
             id,

@@ -6,7 +6,7 @@ use std::path::Path;
 use engine::Timestamp;
 
 use super::archive as packing;
-use super::chain::lock_file;
+use super::lock::ChainLock;
 use super::row::Row;
 use super::segment;
 
@@ -38,8 +38,8 @@ pub fn rows(folder: &Path, mut each: impl FnMut(Placed) -> bool) -> io::Result<(
 
 /// Compresses the files of days that are longer ago than this; says which.
 pub fn archive(folder: &Path, now: Timestamp, retention_days: u32) -> io::Result<Vec<String>> {
-    let lock = lock_file(folder)?;
-    lock.lock()?;
+    let mut lock = ChainLock::open(folder)?;
+    lock.exclusive()?;
     let newest = segment::all(folder)?.last().map(|segment| segment.name.clone()).unwrap_or_default();
     packing::archive(folder, &newest, now, retention_days)
 }

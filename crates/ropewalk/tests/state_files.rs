@@ -1,0 +1,195 @@
+//! The real program on files of its state that are locked, lead nowhere, or are no files.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod ended;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::ended::Ended;
+
+/// No wait is longer. Generous, because test machines are busy.
+const DEADLINE: Duration = Duration::from_secs(60);
+const TOKEN: &str = "a-token-for-this-test-alone-0123456789";
+
+/// A folder of state, and commands on it.
+struct World(TempDir);
+
+impl World {
+    fn new() -> Self {
+        let world = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(world.0.path().join("project")).unwrap();
+        world
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.state().join(name)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the test starts the program that it tests")]
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+        command.args(arguments).current_dir(self.0.path().join("project"));
+        command.env("ROPEWALK_HOME", self.state()).env("ROPEWALK_SERVER_TOKEN", TOKEN);
+        command.env("ROPEWALK_OFFLINE", "1").env_remove("ROPEWALK_AUDIT_KEY_PATH");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// How the command ends. One that hangs fails the test.
+    #[track_caller]
+    fn run(&self, arguments: &[&str]) -> Ended {
+        ended(self.command(arguments).spawn().unwrap(), arguments)
+    }
+}
+
+#[track_caller]
+fn ended(child: Child, what: &[&str]) -> Ended {
+    let pid = pid_of(&child);
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(Ended::of(child)));
+    ended.recv_timeout(DEADLINE).unwrap_or_else(|_| {
+        drop(kill_process(pid, Signal::KILL));
+        panic!("{what:?} hangs");
+    })
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// A process that locked a file and was stopped then.
+struct Stopped(Child);
+
+impl Stopped {
+    #[expect(clippy::disallowed_methods, reason = "somebody else holds the lock")]
+    fn holding(file: &Path) -> Self {
+        let script = "import fcntl, os, signal, sys\nf = open(sys.argv[1], 'a')\n\
+            fcntl.flock(f, fcntl.LOCK_EX)\nos.kill(os.getpid(), signal.SIGSTOP)";
+        let child = Command::new("python3").args(["-c", script]).arg(file).spawn().unwrap();
+        let stopped = waitpid(Some(pid_of(&child)), WaitOptions::UNTRACED).unwrap().unwrap().1;
+        assert!(stopped.stopped());
+        Self(child)
+    }
+
+    fn goes_on(mut self) {
+        kill_process(pid_of(&self.0), Signal::CONT).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(world: &World) -> Self {
+        let mut child = world.command(&["serve", "--http", "127.0.0.1:0"]).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = errors.by_ref().find_map(|line| {
+            Some(line.unwrap().split_once("http://")?.1.split_whitespace().next()?.to_owned())
+        });
+        std::thread::spawn(move || errors.for_each(drop));
+        Self { child, address: address.expect("an address") }
+    }
+
+    fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\
+            content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    /// Asks until the answer has this status.
+    fn until_ready(&self, status: u16) -> String {
+        let began = Instant::now();
+        loop {
+            let (found, body) = self.request("GET", "/ready", "");
+            if found == status {
+                return body;
+            }
+            assert!(began.elapsed() < DEADLINE, "/ready says {found}: {body}");
+        }
+    }
+
+    fn ends(mut self) -> i32 {
+        kill_process(pid_of(&self.child), Signal::TERM).unwrap();
+        // Its errors are read by a thread.
+        drop(self.child.stdin.take());
+        ended(self.child, &["serve"]).code
+    }
+}
+
+#[test]
+fn a_stopped_process_that_holds_the_audits_lock_is_named_and_hangs_nobody() {
+    let world = World::new();
+    world.run(&["run", "list"]).with(0);
+    let holder = Stopped::holding(&world.file("audit/lock"));
+    let named = format!("locked by process {} (python3), which is stopped", holder.0.id());
+    let run = world.run(&["run", "list"]).with(0);
+    assert!(run.err.contains(&named), "{}", run.err);
+    for command in [
+        &["audit", "verify"][..],
+        &["audit", "acknowledge", "why"],
+        &["audit", "archive"],
+        &["permissions", "add", "deny", "shell(make:*)"],
+        &["doctor", "--store", "--deep"],
+    ] {
+        let failed = world.run(command).with(1);
+        let told = format!("{}{}", failed.out, failed.err);
+        assert!(told.contains(&named) && told.contains("kill -CONT"), "{command:?}: {told}");
+    }
+    let rules = fs::read_to_string(world.file("permissions.toml")).unwrap_or_default();
+    assert!(!rules.contains("make"), "a rule was changed and not audited: {rules}");
+    holder.goes_on();
+    world.run(&["run", "-c", "list"]).with(0);
+    world.run(&["audit", "verify"]).with(0);
+}
+
+#[test]
+fn a_server_says_that_the_audits_lock_is_held_and_ends_all_the_same() {
+    let world = World::new();
+    world.run(&["run", "list"]).with(0);
+    let server = Server::start(&world);
+    server.until_ready(200);
+    let holder = Stopped::holding(&world.file("audit/lock"));
+    let body = world.0.path().join("project").display().to_string();
+    server.request("POST", "/session", &serde_json::json!({ "cwd": body }).to_string());
+    let told: Value = serde_json::from_str(&server.until_ready(503)).unwrap();
+    let reason = told["reason"].as_str().unwrap();
+    assert!(reason.contains("which is stopped") && !reason.contains('/'), "{reason}");
+    holder.goes_on();
+    server.until_ready(200);
+    let holder = Stopped::holding(&world.file("audit/lock"));
+    assert_eq!(server.ends(), 0);
+    holder.goes_on();
+}
