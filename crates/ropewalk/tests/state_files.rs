@@ -6,6 +6,7 @@ mod ended;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -62,7 +63,7 @@ fn ended(child: Child, what: &[&str]) -> Ended {
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || sender.send(Ended::of(child)));
     ended.recv_timeout(DEADLINE).unwrap_or_else(|_| {
-        drop(kill_process(pid, Signal::KILL));
+        kill_process(pid, Signal::KILL).ok();
         panic!("{what:?} hangs");
     })
 }
@@ -192,4 +193,61 @@ fn a_server_says_that_the_audits_lock_is_held_and_ends_all_the_same() {
     let holder = Stopped::holding(&world.file("audit/lock"));
     assert_eq!(server.ends(), 0);
     holder.goes_on();
+}
+
+/// What has a name and leads nowhere.
+fn lead_nowhere(path: &Path) {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path).unwrap(),
+        Ok(_) => fs::remove_file(path).unwrap(),
+        Err(_) => {}
+    }
+    symlink("/nowhere/at/all", path).unwrap();
+}
+
+#[test]
+fn a_backup_without_a_file_that_leads_nowhere_is_not_made() {
+    for name in ["permissions.toml", "config.toml", "sessions.db", "audit.key", "audit", "devices.json"] {
+        let world = World::new();
+        world.run(&["run", "list"]).with(0);
+        let target = world.0.path().join("all.backup");
+        let target = target.to_str().unwrap();
+        lead_nowhere(&world.file(name));
+        let failed = world.run(&["backup", target]).with(1);
+        assert!(failed.err.contains(name) && failed.err.contains("leads nowhere"), "{name}: {}", failed.err);
+        assert!(!Path::new(target).exists());
+        let doctor = world.run(&["doctor", "--store"]).with(1);
+        assert!(doctor.out.contains(name) && doctor.out.contains("leads nowhere"), "{name}: {}", doctor.out);
+    }
+}
+
+#[test]
+fn a_backup_of_a_state_folder_that_leads_nowhere_is_not_made() {
+    let world = World::new();
+    lead_nowhere(&world.state());
+    let target = world.0.path().join("all.backup");
+    let failed = world.run(&["backup", target.to_str().unwrap()]).with(1);
+    assert!(failed.err.contains("leads nowhere"), "{}", failed.err);
+    world.run(&["doctor", "--store"]).with(1);
+}
+
+#[test]
+fn a_backup_has_the_archived_days_of_the_audit_and_files_behind_links() {
+    let world = World::new();
+    world.run(&["run", "list"]).with(0);
+    let elsewhere = world.0.path().join("rules.toml");
+    fs::write(&elsewhere, "deny = [\"read(secret.txt)\"]\n").unwrap();
+    symlink(&elsewhere, world.file("permissions.toml")).unwrap();
+    // An older day, which is archived.
+    let audit = world.file("audit");
+    let days = fs::read_dir(&audit).unwrap().map(|entry| entry.unwrap().path());
+    let day = days.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).max().unwrap();
+    let archived = audit.join("archive").join("kept.gz");
+    fs::create_dir_all(archived.parent().unwrap()).unwrap();
+    fs::copy(day, &archived).unwrap();
+    let (target, into) = (world.0.path().join("all.backup"), world.0.path().join("other"));
+    world.run(&["backup", target.to_str().unwrap()]).with(0);
+    world.run(&["restore", target.to_str().unwrap(), "--into", into.to_str().unwrap()]).with(0);
+    assert!(fs::read_to_string(into.join("permissions.toml")).unwrap().contains("secret"));
+    assert_eq!(fs::read(into.join("audit/archive/kept.gz")).unwrap(), fs::read(archived).unwrap());
 }

@@ -6,6 +6,7 @@ use store::audit::{Key, KeyError};
 use store::{Depth, Examined};
 
 use super::Finding;
+use crate::backup::Places;
 use crate::paths;
 
 /// Lines of damage that are said one by one.
@@ -17,6 +18,12 @@ pub(super) fn findings(deep: bool) -> Vec<Finding> {
             name: "sessions",
             outcome: sessions(deep),
             fix: "ropewalk backup FILE keeps it as it is; ropewalk sessions salvage saves what can be read",
+            optional: false,
+        },
+        Finding {
+            name: "other files",
+            outcome: files(),
+            fix: "repair or remove what is named; until then no backup can be made",
             optional: false,
         },
         Finding {
@@ -45,6 +52,13 @@ fn sessions(deep: bool) -> Result<String, String> {
     Err(format!("{} is damaged: {}", path.display(), lines.join("; ")))
 }
 
+/// What a backup would have in it besides the sessions.
+fn files() -> Result<String, String> {
+    let files =
+        Places::usual().map_err(|trouble| trouble.text())?.files().map_err(|trouble| trouble.text())?;
+    Ok(format!("{} readable", files.len()))
+}
+
 /// The key is looked at always, the whole chain only if that is wanted: writers wait meanwhile.
 fn audit(deep: bool) -> Result<String, String> {
     let folder = paths::audit().map_err(|trouble| trouble.text())?;
@@ -61,7 +75,10 @@ fn audit(deep: bool) -> Result<String, String> {
         std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         return Ok("readable; --store --deep verifies it".to_owned());
     }
-    let report = store::audit::verify(&folder, &key, None).map_err(|error| error.to_string())?;
+    let report = store::audit::verify(&folder, &key, None).map_err(|error| {
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("{error}{cause}")
+    })?;
     match (&report.broken, report.cut.first()) {
         (Some(broken), _) => Err(format!("{}, line {}: {}", broken.file, broken.line, broken.what)),
         (None, Some(cut)) => {

@@ -14,6 +14,7 @@ use super::copy;
 use super::examine::{Depth, Examined, examine};
 use super::lineage;
 use super::schema;
+use crate::regular::{open_regular, read_regular};
 
 /// The form of the tables that a backup has beside the sessions.
 const FORM: &str = "1";
@@ -66,7 +67,9 @@ pub fn back_up(
 }
 
 fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str) -> Result<(), String> {
-    let there = database.try_exists().map_err(|error| format!("{}: {error}", database.display()))?;
+    let unreadable = |path: &Path, error| format!("{} cannot be read: {error}", path.display());
+    // Opened and closed here, where no connection of this process has locks on it.
+    let there = open_regular(database).map_err(|error| unreadable(database, error))?.is_some();
     let said = |error: rusqlite::Error| error.to_string();
     if there {
         let source =
@@ -85,7 +88,7 @@ fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str)
     connection.execute(fact, ("form", FORM)).map_err(said)?;
     connection.execute(fact, ("made_at", made_at)).map_err(said)?;
     for BackupFile { name, path } in files {
-        let content = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let content = read_regular(path).map_err(|error| unreadable(path, error))?;
         let digest: [u8; 32] = Sha256::digest(&content).into();
         let insert = "INSERT INTO backup_files (name, sha256, content) VALUES (?1, ?2, ?3)";
         connection.execute(insert, (name, &digest[..], &content)).map_err(said)?;

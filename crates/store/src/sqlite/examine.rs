@@ -11,6 +11,7 @@ use super::lineage;
 use super::reader;
 use super::row::Stored;
 use super::schema;
+use crate::regular::is_there;
 
 /// What SQLite says about pages is told up to so many lines.
 const LINES_MAX: u32 = 20;
@@ -42,7 +43,10 @@ pub struct Examined {
 
 /// Looks at the file. The error says why it cannot be opened at all. A file that is not there has no damage.
 pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
-    let there = path.try_exists().map_err(|error| format!("{}: {error}", path.display()))?;
+    let there = is_there(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    if there && !path.is_file() {
+        return Err(format!("{} is not a regular file; move it aside", path.display()));
+    }
     if !there || path.metadata().is_ok_and(|metadata| metadata.len() == 0) {
         return Ok(None);
     }
