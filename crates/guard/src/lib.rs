@@ -18,5 +18,5 @@ pub use risk::{
 };
 pub use rules::{
     Changed, ListedRule, OutsideCommand, RuleChange, RuleDamage, RuleError, RulePaths, RuleSource, Rulebook,
-    TrustedServer, Where, assess_outside, imagined, outside_digest, trusted_file,
+    TrustedServer, Where, assess_outside, imagined, lock_folder, outside_digest, trusted_file,
 };

@@ -251,3 +251,43 @@ fn a_backup_has_the_archived_days_of_the_audit_and_files_behind_links() {
     assert!(fs::read_to_string(into.join("permissions.toml")).unwrap().contains("secret"));
     assert_eq!(fs::read(into.join("audit/archive/kept.gz")).unwrap(), fs::read(archived).unwrap());
 }
+
+#[test]
+fn settings_that_lead_nowhere_are_an_error_and_not_the_usual_ones() {
+    let world = World::new();
+    fs::create_dir(world.state()).unwrap();
+    lead_nowhere(&world.file("config.toml"));
+    for command in [&["run", "list"][..], &["mcp", "add", "one", "--", "true"], &["mcp", "list"]] {
+        let failed = world.run(command).with(1);
+        assert!(failed.err.contains("config.toml") && failed.err.contains("leads nowhere"), "{}", failed.err);
+    }
+    assert!(world.file("config.toml").is_symlink());
+    // One that leads somewhere is followed and stays.
+    let elsewhere = world.0.path().join("settings.toml");
+    fs::write(&elsewhere, "approval = \"read-only\"\n").unwrap();
+    fs::remove_file(world.file("config.toml")).unwrap();
+    symlink(&elsewhere, world.file("config.toml")).unwrap();
+    world.run(&["mcp", "add", "one", "--", "true"]).with(0);
+    assert!(world.file("config.toml").is_symlink());
+    let text = fs::read_to_string(&elsewhere).unwrap();
+    assert!(text.contains("read-only") && text.contains("[mcp.servers.one]"), "{text}");
+}
+
+#[test]
+fn servers_that_are_added_and_removed_at_the_same_time_are_all_kept() {
+    let world = World::new();
+    let names: Vec<_> = (0..8).map(|number| format!("server-{number}")).collect();
+    let all_of = |verb: &str, end: &[&str]| {
+        let children: Vec<_> = names
+            .iter()
+            .map(|name| world.command(&[&["mcp", verb, name], end].concat()).spawn().unwrap())
+            .collect();
+        for child in children {
+            ended(child, &["mcp", verb]).with(0);
+        }
+        let listed = world.run(&["mcp", "list", "--json"]).with(0).json();
+        listed["servers"].as_array().unwrap().len()
+    };
+    assert_eq!(all_of("add", &["--", "true"]), names.len());
+    assert_eq!(all_of("remove", &[]), 0);
+}
