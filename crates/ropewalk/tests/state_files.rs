@@ -291,3 +291,63 @@ fn servers_that_are_added_and_removed_at_the_same_time_are_all_kept() {
     assert_eq!(all_of("add", &["--", "true"]), names.len());
     assert_eq!(all_of("remove", &[]), 0);
 }
+
+impl World {
+    /// Stops short of what was written since `kept` was copied.
+    fn put_back(&self, kept: &[u8]) {
+        fs::write(self.file("sessions.db"), kept).unwrap();
+        for end in ["-wal", "-shm"] {
+            drop(fs::remove_file(self.file(&format!("sessions.db{end}"))));
+        }
+    }
+
+    fn rows(&self) -> Vec<Value> {
+        let shown = self.run(&["audit", "show", "-n", "1000000", "--json"]).with(0).json();
+        shown["rows"].as_array().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_session_whose_end_was_lost_goes_on_after_everything_that_was_audited() {
+    let world = World::new();
+    world.run(&["run", "list"]).with(0);
+    let kept = fs::read(world.file("sessions.db")).unwrap();
+    for _ in 0..2 {
+        world.run(&["run", "-c", "list"]).with(0);
+    }
+    let before = world.rows();
+    let number = |row: &Value, name: &str| row["details"][name].as_u64().unwrap_or_default();
+    let highest = |name: &str| before.iter().map(|row| number(row, name)).max().unwrap();
+    let (seq, turn) = (highest("seq"), highest("turn"));
+    world.put_back(&kept);
+    let doctor = world.run(&["doctor", "--store"]).with(1);
+    assert!(doctor.out.contains("the audit tells of events up to"), "{}", doctor.out);
+    let verified = world.run(&["audit", "verify"]).with(0);
+    assert!(verified.err.contains("the audit tells of events up to"), "{}", verified.err);
+
+    world.run(&["run", "-c", "--approval", "full", "--mode", "code", "run touch UNAUDITED"]).with(0);
+    assert!(world.0.path().join("project/UNAUDITED").exists());
+    let rows = world.rows();
+    let new: Vec<_> = rows[before.len()..].iter().collect();
+    for kind in ["acp.prompt", "acp.permission", "tool.call", "turn.ended"] {
+        let row =
+            new.iter().find(|row| row["event_type"] == kind).unwrap_or_else(|| panic!("no {kind}: {new:?}"));
+        assert!(number(row, "seq") > seq, "{row}");
+    }
+    let prompt = new.iter().find(|row| row["event_type"] == "acp.prompt").unwrap();
+    assert!(number(prompt, "turn") > turn, "a turn has a number that was given before: {prompt}");
+    let id = prompt["resource_id"].as_str().unwrap();
+    let shown = world.run(&["sessions", "show", "--full", id]).with(0).out;
+    assert!(shown.contains("not in the store"), "{shown}");
+    world.run(&["doctor", "--store"]).with(0);
+    // What was left out stays left out.
+    world.run(&["run", "-c", "list"]).with(0);
+    let rows = world.rows();
+    let prompts = rows.iter().filter(|row| row["event_type"] == "acp.prompt");
+    let mut turns: Vec<_> = prompts.map(|row| number(row, "turn")).collect();
+    let all = turns.len();
+    turns.sort_unstable();
+    turns.dedup();
+    assert_eq!(turns.len(), all, "a turn's number was given twice");
+    world.run(&["audit", "verify"]).with(0);
+}

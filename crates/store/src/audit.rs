@@ -37,7 +37,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::chain::Chain;
 pub use self::head::{Head, HeadError};
 pub use self::key::{Key, KeyError, marks};
-pub use self::read::{Placed, archive, rows};
+pub use self::read::{Placed, archive, last_positions, rows};
 pub use self::row::{Entry, GENESIS, Row};
 pub use self::verify::{Broken, Cut, Report, Torn, VerifyError, seal, verify};
 use self::writer::{Job, Writer};

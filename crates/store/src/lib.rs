@@ -9,5 +9,5 @@ pub mod sqlite;
 pub use regular::{is_there, open_regular, read_regular};
 pub use sqlite::{
     BackupFile, BackupReport, Depth, Examined, Options, Salvaged, SqliteStore, back_up, examine, is_in_use,
-    restore_backup, salvage, verify_backup,
+    last_positions, restore_backup, salvage, verify_backup,
 };

@@ -38,9 +38,11 @@ pub(super) fn findings(deep: bool) -> Vec<Finding> {
 fn sessions(deep: bool) -> Result<String, String> {
     let path = paths::sessions().map_err(|trouble| trouble.text())?;
     let depth = if deep { Depth::Deep } else { Depth::Quick };
-    let Some(Examined { layout, sessions, events, damage }) = store::examine(&path, depth)? else {
+    let behind = crate::audit::behind()?;
+    let Some(Examined { layout, sessions, events, mut damage }) = store::examine(&path, depth)? else {
         return Ok("none yet".to_owned());
     };
+    damage.extend(behind);
     if damage.is_empty() {
         return Ok(format!("layout {layout}, {sessions} sessions, {events} events read, no damage found"));
     }

@@ -34,7 +34,7 @@ const CURSORS_EVERY: u64 = 512;
 /// A row is shorter: what it quotes is cut.
 const ROW_BYTES_MAX: u64 = 128 << 10;
 /// The place of a session that is gone: nothing more is written of it.
-const GONE: u64 = u64::MAX;
+pub(super) const GONE: u64 = u64::MAX;
 
 pub(super) const SESSION: &str = "session";
 pub(super) const STARTED: &str = "audit.started";

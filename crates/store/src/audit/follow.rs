@@ -10,7 +10,7 @@ use engine::{
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::chain::{DELETED, Draft, When};
+use super::chain::{DELETED, Draft, GONE, When};
 use super::story::{Story, Teller};
 use super::writer::{Answer, Job};
 use super::{Audit, AuditError, AuditTrouble, Shared};
@@ -31,6 +31,15 @@ pub(super) enum FollowError {
 }
 
 impl Follower for Audit {
+    fn last_seen(&self, id: &SessionId) -> BoxFuture<'static, Option<Seq>> {
+        let (shared, id) = (Arc::clone(&self.shared), id.clone());
+        Box::pin(async move {
+            // Where the audit cannot be read, nothing is known; that is told elsewhere.
+            let cursor = shared.cursor(id.as_str()).await.ok().flatten();
+            cursor.filter(|cursor| *cursor != GONE).map(Seq)
+        })
+    }
+
     fn fault(&self) -> Option<FollowerFault> {
         let AuditTrouble { full, brief } = self.trouble()?;
         let text = |why| format!("the audit cannot be written: {why}");

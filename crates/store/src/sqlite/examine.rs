@@ -1,5 +1,6 @@
 //! Looking for damage in a file, without changing it: `ropewalk doctor --store`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::{Page, StoreError};
@@ -9,7 +10,7 @@ use super::blob;
 use super::events::{Item, Log, read_page};
 use super::lineage;
 use super::reader;
-use super::row::Stored;
+use super::row::{Stored, unsigned};
 use super::schema;
 use crate::regular::is_there;
 
@@ -78,6 +79,18 @@ pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
         look_at_blobs(&connection, &mut found.damage);
     }
     Ok(Some(found))
+}
+
+/// The last position of each session, as its entry has it. None where there is no store.
+pub fn last_positions(path: &Path) -> Result<BTreeMap<String, u64>, String> {
+    let named = |error: rusqlite::Error| schema::say_damage(path, &error);
+    if !path.is_file() {
+        return Ok(BTreeMap::new());
+    }
+    let connection = schema::open_for_reading(path).map_err(named)?;
+    let mut select = connection.prepare("SELECT id, last_seq FROM acp_sessions").map_err(named)?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, unsigned(row.get(1)?)))).map_err(named)?;
+    rows.collect::<Result<_, _>>().map_err(named)
 }
 
 fn reason_of(error: &StoreError) -> String {
