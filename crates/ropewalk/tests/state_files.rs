@@ -142,6 +142,13 @@ impl Server {
         }
     }
 
+    fn until_started(&self) {
+        let began = Instant::now();
+        while self.request("GET", "/health", "").0 != 200 {
+            assert!(began.elapsed() < DEADLINE, "the server does not start");
+        }
+    }
+
     fn ends(mut self) -> i32 {
         kill_process(pid_of(&self.child), Signal::TERM).unwrap();
         // Its errors are read by a thread.
@@ -350,4 +357,36 @@ fn a_session_whose_end_was_lost_goes_on_after_everything_that_was_audited() {
     turns.dedup();
     assert_eq!(turns.len(), all, "a turn's number was given twice");
     world.run(&["audit", "verify"]).with(0);
+}
+
+#[test]
+fn a_store_in_which_no_session_can_be_claimed_is_not_ready_and_says_so_without_a_path() {
+    let world = World::new();
+    world.run(&["run", "list"]).with(0);
+    let server = Server::start(&world);
+    server.until_ready(200);
+    drop(fs::remove_dir_all(world.file("owners")));
+    fs::write(world.file("owners"), "").unwrap();
+    let body = server.until_ready(503);
+    assert!(
+        body.contains("it is not a folder") && !body.contains(&world.state().display().to_string()),
+        "{body}"
+    );
+    let doctor = world.run(&["doctor"]).with(1);
+    assert!(doctor.out.contains("owners: it is not a folder"), "{}", doctor.out);
+    fs::remove_file(world.file("owners")).unwrap();
+    server.until_ready(200);
+    assert_eq!(server.ends(), 0);
+}
+
+#[test]
+fn readiness_names_no_path_where_the_database_cannot_be_opened() {
+    let world = World::new();
+    fs::create_dir_all(world.file("sessions.db")).unwrap();
+    let server = Server::start(&world);
+    server.until_started();
+    let body = server.until_ready(503);
+    assert!(body.contains("the session store cannot be used"), "{body}");
+    assert!(!body.contains(&world.state().display().to_string()), "{body}");
+    assert_eq!(server.ends(), 0);
 }
