@@ -7,11 +7,13 @@
 pub mod fuzz;
 mod launch;
 mod redact;
+mod regular;
 mod risk;
 mod rules;
 pub mod shell;
 
 pub use redact::{REDACTED, Secrets, is_secret_name, known_secrets};
+pub use regular::open_regular;
 pub use risk::{
     Assessment, Deed, Scope, Want, Workplace, assess_command, assess_deed, assess_path, covers,
     scope_of_always, with_git_settings,

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -389,4 +390,33 @@ fn readiness_names_no_path_where_the_database_cannot_be_opened() {
     assert!(body.contains("the session store cannot be used"), "{body}");
     assert!(!body.contains(&world.state().display().to_string()), "{body}");
     assert_eq!(server.ends(), 0);
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_of_the_state_hangs_nobody() {
+    let tried: [(&str, &[&str]); 7] = [
+        ("audit.key", &["run", "list"]),
+        ("audit.key", &["audit", "verify"]),
+        ("audit/head.json", &["audit", "verify"]),
+        ("audit/2020-01-01.jsonl", &["audit", "verify"]),
+        ("restore-plan.json", &["sessions", "list"]),
+        ("sessions.db", &["backup", "all.backup"]),
+        ("devices.json", &["backup", "all.backup"]),
+    ];
+    for (name, command) in tried {
+        let world = World::new();
+        world.run(&["run", "list"]).with(0);
+        drop(fs::remove_file(world.file(name)));
+        let mode = Mode::RUSR | Mode::WUSR;
+        mkfifoat(CWD, world.file(name), mode).unwrap();
+        let failed = world.run(command);
+        assert!(failed.code != 0 && failed.err.contains("not a regular file"), "{name}: {}", failed.err);
+    }
+    // What only saves time is made anew.
+    let world = World::new();
+    world.run(&["run", "list"]).with(0);
+    fs::remove_file(world.file("audit/cursors.json")).unwrap();
+    mkfifoat(CWD, world.file("audit/cursors.json"), Mode::RUSR | Mode::WUSR).unwrap();
+    world.run(&["run", "-c", "list"]).with(0);
+    world.run(&["audit", "verify"]).with(0);
 }

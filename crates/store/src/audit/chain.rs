@@ -26,6 +26,7 @@ use super::lock::ChainLock;
 use super::row::{self, Entry, Row};
 use super::segment::{self, Segment};
 use super::sha256;
+use crate::regular::open_regular;
 
 /// What is left of rows that were cut off.
 const TORN: &str = "torn";
@@ -360,6 +361,8 @@ impl Chain {
         }
         next.bytes += lines.len() as u64;
         let path = self.folder.join(&next.file);
+        // What is no file would hold up whoever opens it.
+        drop(open_regular(&path)?);
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         if let Err(error) = file.write_all(&lines).and_then(|()| file.sync_data()) {
             // What stays is found and put aside by the next look.
