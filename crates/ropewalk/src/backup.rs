@@ -64,6 +64,23 @@ impl Places {
         }
     }
 
+    /// Whether this is the path of something that ropewalk itself keeps.
+    fn has(&self, path: &Path) -> bool {
+        let real = |path: &Path| {
+            let folder =
+                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(folder.canonicalize().ok()?.join(path.file_name()?))
+        };
+        let Some(path) = real(path) else { return false };
+        let names = ["audit.key", "config.toml", "permissions.toml", "trusted_servers.toml"];
+        let mut own: Vec<_> = names.into_iter().chain(STATE).filter_map(|name| self.of(name)).collect();
+        own.extend(["", "-wal", "-shm"].map(|end| self.state.join(format!("sessions.db{end}"))));
+        own.extend(["state.lock", "machine.id"].map(|name| self.state.join(name)));
+        let folders = ["audit", "owners", "undo", "bridge", "run", "lan"].map(|name| self.state.join(name));
+        own.iter().any(|own| real(own).as_deref() == Some(&*path))
+            || folders.iter().any(|folder| folder.canonicalize().is_ok_and(|folder| path.starts_with(folder)))
+    }
+
     /// The files that there are. One that has a name and cannot be read is an error: a backup without it would be
     /// restored as if there had been none.
     pub fn files(&self) -> Result<Vec<BackupFile>, Trouble> {
@@ -117,6 +134,10 @@ fn back_up(options: &BackupOptions) -> Result<ExitCode, Trouble> {
     let places = Places::usual()?;
     let failed = |reason: String| Trouble::failed("the backup was not made").because(reason);
     let files = places.files()?;
+    if places.has(&options.file) {
+        return Err(failed(format!("{} is a file of the state itself", options.file.display()))
+            .fix("name a file outside the state folder"));
+    }
     let made_at = timestamp::rfc3339(SystemClock.now());
     let report =
         store::back_up(&places.database(), &files, &options.file, &made_at, options.force).map_err(failed)?;

@@ -6,7 +6,7 @@ mod ended;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -419,4 +419,54 @@ fn a_pipe_in_the_place_of_a_file_of_the_state_hangs_nobody() {
     mkfifoat(CWD, world.file("audit/cursors.json"), Mode::RUSR | Mode::WUSR).unwrap();
     world.run(&["run", "-c", "list"]).with(0);
     world.run(&["audit", "verify"]).with(0);
+}
+
+#[test]
+fn an_empty_secret_is_refused() {
+    for name in ["http.secret", "http.token"] {
+        let world = World::new();
+        world.run(&["run", "list"]).with(0);
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(world.file(name)).unwrap();
+        let mut command = world.command(&["serve", "--http", "127.0.0.1:0"]);
+        let failed = ended(command.env_remove("ROPEWALK_SERVER_TOKEN").spawn().unwrap(), &["serve"]);
+        assert!(failed.code != 0 && failed.err.contains(name), "{}", failed.err);
+        assert!(failed.err.contains("it is empty"), "{}", failed.err);
+    }
+}
+
+#[test]
+fn a_backup_never_replaces_a_file_of_the_state() {
+    let world = World::new();
+    world.run(&["run", "list"]).with(0);
+    for name in ["sessions.db", "sessions.db-wal", "permissions.toml", "audit.key", "audit/all.backup"] {
+        let before = fs::read(world.file(name)).ok();
+        let refused = world.run(&["backup", "--force", world.file(name).to_str().unwrap()]).with(1);
+        assert!(refused.err.contains("of the state itself"), "{name}: {}", refused.err);
+        assert_eq!(fs::read(world.file(name)).ok(), before, "{name}");
+    }
+    world.run(&["backup", world.file("mine.backup").to_str().unwrap()]).with(0);
+}
+
+#[test]
+fn what_a_killed_export_left_is_removed_by_the_next() {
+    let world = World::new();
+    let id = world.run(&["run", "--json", "list"]).with(0).json()["session_id"].as_str().unwrap().to_owned();
+    let project = world.0.path().join("project");
+    let left = project.join(format!(".all.json.{id}.part"));
+    let other = project.join(".all.json.mine.part");
+    fs::write(&left, "half").unwrap();
+    fs::write(&other, "somebody else's").unwrap();
+    world.run(&["sessions", "export", &id, "-o", "all.json"]).with(0);
+    assert!(!left.exists() && other.exists());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a shell sets the limit")]
+fn too_few_open_files_are_an_error_and_no_panic() {
+    let world = World::new();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "ulimit -n 8; exec \"$0\" run list", env!("CARGO_BIN_EXE_ropewalk")]);
+    command.env("ROPEWALK_HOME", world.state()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = ended(command.spawn().unwrap(), &["run"]).with(1);
+    assert!(failed.err.contains("ulimit -n"), "{}", failed.err);
 }
