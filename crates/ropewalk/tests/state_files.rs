@@ -261,6 +261,32 @@ fn a_backup_has_the_archived_days_of_the_audit_and_files_behind_links() {
 }
 
 #[test]
+fn a_deleted_session_that_is_put_back_is_audited() {
+    let world = World::new();
+    let id = world.run(&["run", "--json", "list"]).with(0).json()["session_id"].as_str().unwrap().to_owned();
+    let kept = fs::read(world.file("sessions.db")).unwrap();
+    world.run(&["run", "-c", "list"]).with(0);
+    world.run(&["sessions", "delete", &id, "--yes"]).with(0);
+    let before = world.rows();
+    assert_eq!(before.last().unwrap()["event_type"], "session.deleted");
+    world.put_back(&kept);
+    for _ in 0..2 {
+        world
+            .run(&["run", "--resume", &id, "--approval", "full", "--mode", "code", "run touch here"])
+            .with(0);
+    }
+    let rows = world.rows();
+    let seq = |row: &Value| row["details"]["seq"].as_u64().unwrap_or_default();
+    let known = before.iter().map(seq).max().unwrap();
+    let of =
+        |kind: &str| rows[before.len()..].iter().filter(|row| row["event_type"] == kind).collect::<Vec<_>>();
+    assert_eq!(of("session.returned").len(), 1);
+    let calls = of("tool.call");
+    assert!(calls.len() == 2 && calls.iter().all(|row| seq(row) > known), "{calls:?}");
+    world.run(&["audit", "verify"]).with(0);
+}
+
+#[test]
 fn settings_that_lead_nowhere_are_an_error_and_not_the_usual_ones() {
     let world = World::new();
     fs::create_dir(world.state()).unwrap();

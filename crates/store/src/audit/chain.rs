@@ -34,8 +34,9 @@ const TORN: &str = "torn";
 const CURSORS_EVERY: u64 = 512;
 /// A row is shorter: what it quotes is cut.
 const ROW_BYTES_MAX: u64 = 128 << 10;
-/// The place of a session that is gone: nothing more is written of it.
-pub(super) const GONE: u64 = u64::MAX;
+/// In the place of a session that is gone, beside how far its log was read: nothing more is written of it unless its
+/// store is put back. Earlier versions kept this alone, with all bits set.
+const GONE: u64 = 1 << 63;
 
 pub(super) const SESSION: &str = "session";
 pub(super) const STARTED: &str = "audit.started";
@@ -43,6 +44,17 @@ pub(super) const SEALED_TEAR: &str = "audit.torn";
 pub(super) const REWOUND: &str = "audit.rewound";
 pub(super) const ACKNOWLEDGED: &str = "audit.acknowledged";
 pub(super) const DELETED: &str = "session.deleted";
+pub(super) const RETURNED: &str = "session.returned";
+
+/// A place of a session that was deleted.
+pub(super) fn is_gone(cursor: u64) -> bool {
+    cursor & GONE != 0
+}
+
+/// How far a session's log was read, whether it was deleted since or not.
+pub(super) fn position(cursor: u64) -> u64 {
+    cursor & !GONE
+}
 
 /// When an entry becomes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +67,8 @@ pub(super) enum When {
     At(u64),
     /// Once, and nothing of its session afterwards.
     Last,
+    /// If its session was deleted: it is there again, and rows follow.
+    Returned,
 }
 
 #[derive(Debug, Clone)]
@@ -177,7 +191,9 @@ impl Chain {
             let known = reached.get(&entry.resource_id).or_else(|| self.cursors.get(&entry.resource_id));
             let cursor = known.copied().filter(|_| entry.resource_type == SESSION);
             let wanted = match (when, cursor) {
-                (_, Some(GONE)) | (When::First, Some(_)) => false,
+                (When::Returned, cursor) => cursor.is_some_and(is_gone),
+                (_, Some(cursor)) if is_gone(cursor) => false,
+                (When::First, Some(_)) => false,
                 (When::Always | When::Last, _) | (When::First | When::At(_), None) => true,
                 (When::At(seq), Some(cursor)) => *seq > cursor,
             };
@@ -489,9 +505,16 @@ fn count_entry(cursors: &mut Cursors, entry: &Entry) {
 }
 
 fn count(cursors: &mut Cursors, event_type: &str, session: &str, seq: Option<u64>) {
-    let reached = if event_type == DELETED { Some(GONE) } else { seq };
-    if let Some(reached) = reached {
-        let cursor = cursors.entry(session.to_owned()).or_default();
-        *cursor = (*cursor).max(reached);
+    match (event_type, seq) {
+        (DELETED, _) => *cursors.entry(session.to_owned()).or_default() |= GONE,
+        (RETURNED, Some(seq)) => {
+            let cursor = cursors.entry(session.to_owned()).or_default();
+            *cursor = seq;
+        }
+        (_, Some(seq)) => {
+            let cursor = cursors.entry(session.to_owned()).or_default();
+            *cursor = (*cursor).max(seq);
+        }
+        (_, None) => {}
     }
 }

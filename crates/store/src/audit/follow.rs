@@ -10,7 +10,7 @@ use engine::{
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::chain::{DELETED, Draft, GONE, When};
+use super::chain::{DELETED, Draft, RETURNED, When, is_gone, position};
 use super::story::{Story, Teller};
 use super::writer::{Answer, Job};
 use super::{Audit, AuditError, AuditTrouble, Shared};
@@ -36,7 +36,7 @@ impl Follower for Audit {
         Box::pin(async move {
             // Where the audit cannot be read, nothing is known; that is told elsewhere.
             let cursor = shared.cursor(id.as_str()).await.ok().flatten();
-            cursor.filter(|cursor| *cursor != GONE).map(Seq)
+            cursor.map(|cursor| Seq(position(cursor)))
         })
     }
 
@@ -94,6 +94,10 @@ async fn follow(shared: &Shared, session: &SessionHandle) {
 async fn attempt(shared: &Shared, session: &SessionHandle, greeted: &mut bool) -> Result<(), FollowError> {
     let birth = session.birth();
     let mut pen = Pen::new(shared, session.id(), session.owner().0.as_ref(), birth).await?;
+    // Of one that was just deleted there is nothing more to tell.
+    if is_gone(pen.cursor) && shared.store.find(session.id()).await.is_ok() {
+        pen.returned(birth);
+    }
     if birth.fresh {
         pen.inherited = Some(birth.opened_after);
     } else if pen.known && !*greeted {
@@ -203,6 +207,14 @@ impl<'a> Pen<'a> {
             "cwd": birth.cwd.to_string_lossy(), "events": birth.opened_after.0, "sandbox": *self.shared.sandbox,
         });
         self.push(teller.entry("session.opened", details), When::Always);
+    }
+
+    /// The audit has it as deleted, and it is there: an older copy of the store was put back.
+    fn returned(&mut self, birth: &Birth) {
+        let teller = Teller::new(self.id, self.shared.clock.now(), self.owner);
+        let details = json!({ "cwd": birth.cwd.to_string_lossy(), "seq": birth.opened_after.0 });
+        self.cursor = birth.opened_after.0;
+        self.push(teller.entry(RETURNED, details), When::Returned);
     }
 
     fn closed(&mut self) {
