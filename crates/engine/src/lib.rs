@@ -57,7 +57,7 @@ pub use memory::MemoryStore;
 pub use policy::{Ruling, decide};
 pub use redactor::{Redactor, Released, StreamRedactor};
 pub use registry::{
-    Follower, History, HistoryPiece, Limits, Listed, OpenError, Registry, RegistryParts, Wish,
+    Follower, FollowerFault, History, HistoryPiece, Limits, Listed, OpenError, Registry, RegistryParts, Wish,
 };
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
 pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, Rules};

@@ -35,6 +35,8 @@ pub use history::{History, HistoryPiece};
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
+/// How long somebody who follows every session may take to say how far it has come in one.
+const LAST_SEEN_WAIT: Duration = Duration::from_secs(3);
 /// How long a server that stops waits for its sessions: a little more than a turn's own grace.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
 
@@ -91,10 +93,30 @@ impl RegistryParts {
     }
 }
 
+/// What keeps a follower from its work, as a phrase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowerFault {
+    pub for_owner: String,
+    /// Without paths.
+    pub for_others: String,
+}
+
 /// A reader of every session that this process opens, with a position of its own in each log.
 pub trait Follower: Send + Sync + 'static {
     /// Reads the session's log until it ends, which is when the session leaves memory.
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()>;
+
+    /// The last position that it knows of in this session's log, if it keeps such things itself. A log that ends before
+    /// lost its end.
+    fn last_seen(&self, id: &SessionId) -> BoxFuture<'static, Option<Seq>> {
+        let _not_kept = id;
+        Box::pin(std::future::ready(None))
+    }
+
+    /// What keeps it from its work at present.
+    fn fault(&self) -> Option<FollowerFault> {
+        None
+    }
 
     /// The session is closed and about to be removed: the last moment to read what was not read yet.
     fn leaving(&self, row: &SessionRow, store: &Arc<dyn Store>) -> BoxFuture<'static, ()> {
@@ -178,6 +200,8 @@ struct Start {
     effects: Vec<Effect>,
     servers: Vec<ToolServer>,
     within: Option<Arc<[PathBuf]>>,
+    /// The last position that somebody has seen.
+    seen: Seq,
 }
 
 impl Start {
@@ -333,9 +357,11 @@ impl Registry {
         let row = self.find(owner, id).await?;
         self.end(id).await;
         let seat = self.make_room().await?;
+        // Before the claim: whoever holds the session may write, and have it seen, until then.
+        let seen = self.seen_by_followers(&row.id).await;
         let claim = self.store.claim(&row.id).await.map_err(OpenError::Store)?;
         let effects = if claim.leaves_gap() { vec![events_missing()] } else { Vec::new() };
-        self.start(seat, claim, Start { effects, ..Start::default() }).await
+        self.start(seat, claim, Start { effects, seen, ..Start::default() }).await
     }
 
     /// A new session that begins with everything the source has written so far.
@@ -475,6 +501,11 @@ impl Registry {
         self.rules.damage()
     }
 
+    /// What keeps those who follow every session from their work.
+    pub fn follower_fault(&self) -> Option<FollowerFault> {
+        self.lock_followers().iter().find_map(|follower| follower.fault())
+    }
+
     /// Changes whenever a session is opened or deleted.
     pub fn openings(&self) -> watch::Receiver<u64> {
         self.opened.subscribe()
@@ -560,7 +591,7 @@ impl Registry {
         &self,
         seat: Seat<'_>,
         claim: Claim,
-        Start { fresh, awaited, mut effects, servers, within }: Start,
+        Start { fresh, awaited, mut effects, servers, within, seen }: Start,
     ) -> Result<SessionHandle, OpenError> {
         let mut row = claim.row;
         row.title = row.title.map(|title| self.title_without_secrets(title));
@@ -580,6 +611,7 @@ impl Registry {
             session.of_client();
         }
         let replay_from = observe_all(&mut session, self.store.as_ref(), &row.id).await?;
+        effects.extend(session.lost_end(claim.next_seq, seen));
         effects.extend(session.recover());
         effects.extend(session.align(&row.cwd, row.title.as_ref()));
         effects.extend(session.record_narrowed());
@@ -630,6 +662,17 @@ impl Registry {
             ready.await.map_err(|error| OpenError::Agent(self.error_without_secrets(error)))?;
         }
         Ok(handle)
+    }
+
+    /// The last position of a session that anybody knows of who follows every session.
+    async fn seen_by_followers(&self, id: &SessionId) -> Seq {
+        let followers = self.lock_followers().clone();
+        let mut seen = Seq::START;
+        for follower in followers {
+            let asked = tokio::time::timeout(LAST_SEEN_WAIT, follower.last_seen(id)).await;
+            seen = seen.max(asked.ok().flatten().unwrap_or(Seq::START));
+        }
+        seen
     }
 
     fn new_session(&self, wish: Wish, parent: Option<SessionId>, title: Option<Arc<str>>) -> NewSession {

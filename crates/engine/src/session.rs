@@ -485,7 +485,10 @@ impl Session {
                 self.narrowed.chosen(id);
                 self.settings.set(Arc::clone(id), Arc::clone(value));
             }
-            Body::Notice { level: NoticeLevel::Damage, .. } => self.narrow(),
+            Body::Notice { level: NoticeLevel::Damage, .. } => {
+                self.leave_out(turn);
+                self.narrow();
+            }
             Body::Offered { settings } => self.offered(settings),
             Body::Joined { extra, .. } => (self.joined, self.extra) = (true, extra.clone()),
             Body::Usage(usage) => {

@@ -106,7 +106,12 @@ pub struct StoreFault {
 impl StoreFault {
     /// The fault without the place where the store is.
     pub fn brief(&self) -> String {
-        format!("{}; {}", self.cause, self.fix)
+        let text = format!("{}; {}", self.cause, self.fix);
+        // What other libraries say may have it in it.
+        match self.path.as_deref().and_then(std::path::Path::parent) {
+            Some(folder) if folder.parent().is_some() => text.replace(&format!("{}/", folder.display()), ""),
+            _ => text,
+        }
     }
 }
 

@@ -37,6 +37,7 @@ use engine::{AskRequest, BoxFuture, ConsentKind, Remembered, RuleEffect, RuleHit
 
 pub use self::imagined::imagined;
 pub use self::outside::{OutsideCommand, assess_outside, outside_digest};
+pub use self::store::lock_folder;
 pub use self::trust::{TrustedServer, trusted_file};
 
 use self::chimera::ChimeraFile;

@@ -59,11 +59,32 @@ pub fn warn(audit: &Audit) {
         terminal::say(&format!("{} {}", terminal::stderr_paint().warn("warning:"), terminal::one_line(text)));
     };
     if let Some(trouble) = audit.trouble() {
-        say(&format!("the audit cannot be written: {trouble}"));
+        say(&format!("the audit cannot be written: {}", trouble.full));
     }
     if audit.was_rewound() {
         say("rows of the audit are missing: it was removed, cut or put back; see ropewalk audit verify");
     }
+}
+
+/// The sessions of which the audit tells more than the store has, a line for each.
+pub fn behind() -> Result<Vec<String>, String> {
+    let text = |trouble: Trouble| trouble.text();
+    let folder = paths::audit().map_err(text)?;
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    // First: what is audited meanwhile is in the store already.
+    let audited =
+        store::audit::last_positions(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let stored = store::last_positions(&paths::sessions().map_err(text)?)?;
+    let behind = stored.into_iter().filter_map(|(id, last)| {
+        let seen = audited.get(&id).copied().filter(|seen| *seen > last)?;
+        Some(format!(
+            "session {id}: the audit tells of events up to {seen}, and the store has none after {last}: it was put \
+             back from a copy, or its end is damaged"
+        ))
+    });
+    Ok(behind.collect())
 }
 
 /// The row for a client that says who it is.

@@ -64,28 +64,66 @@ impl Places {
         }
     }
 
-    /// The files that there are.
-    fn files(&self) -> io::Result<Vec<BackupFile>> {
+    /// Whether this is the path of something that ropewalk itself keeps.
+    fn has(&self, path: &Path) -> bool {
+        let real = |path: &Path| {
+            let folder =
+                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(folder.canonicalize().ok()?.join(path.file_name()?))
+        };
+        let Some(path) = real(path) else { return false };
+        let names = ["audit.key", "config.toml", "permissions.toml", "trusted_servers.toml"];
+        let mut own: Vec<_> = names.into_iter().chain(STATE).filter_map(|name| self.of(name)).collect();
+        own.extend(["", "-wal", "-shm"].map(|end| self.state.join(format!("sessions.db{end}"))));
+        own.extend(["state.lock", "machine.id"].map(|name| self.state.join(name)));
+        let folders = ["audit", "owners", "undo", "bridge", "run", "lan"].map(|name| self.state.join(name));
+        own.iter().any(|own| real(own).as_deref() == Some(&*path))
+            || folders.iter().any(|folder| folder.canonicalize().is_ok_and(|folder| path.starts_with(folder)))
+    }
+
+    /// The files that there are. One that has a name and cannot be read is an error: a backup without it would be
+    /// restored as if there had been none.
+    pub fn files(&self) -> Result<Vec<BackupFile>, Trouble> {
         let mut names: Vec<String> = ["audit.key", "config.toml", "permissions.toml", "trusted_servers.toml"]
             .map(str::to_owned)
             .into();
         names.extend(STATE.map(str::to_owned));
-        match fs::read_dir(self.state.join("audit")) {
-            Ok(entries) => {
-                for entry in entries {
-                    let entry = entry?;
-                    if let (true, Ok(name)) = (entry.file_type()?.is_file(), entry.file_name().into_string())
-                    {
-                        names.push(format!("audit/{name}"));
-                    }
-                }
+        names.extend(self.below("audit")?);
+        let mut files = Vec::new();
+        for name in names {
+            let Some(path) = self.of(&name) else { continue };
+            if store::open_regular(&path).map_err(|error| unreadable(&path, error))?.is_some() {
+                files.push(BackupFile { name, path });
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
         }
-        let there = names.into_iter().filter_map(|name| Some((self.of(&name)?, name)));
-        Ok(there.filter(|(path, _)| path.is_file()).map(|(path, name)| BackupFile { name, path }).collect())
+        Ok(files)
     }
+
+    /// The names of the files in a folder of the state, and in those below it.
+    fn below(&self, name: &str) -> Result<Vec<String>, Trouble> {
+        let folder = self.state.join(name);
+        let failed = |error: io::Error| unreadable(&folder, error);
+        if !store::is_there(&folder).map_err(failed)? {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let Ok(file) = entry.file_name().into_string() else { continue };
+            let name = format!("{name}/{file}");
+            match entry.file_type().map_err(failed)?.is_dir() {
+                true => names.extend(self.below(&name)?),
+                false => names.push(name),
+            }
+        }
+        Ok(names)
+    }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Trouble {
+    Trouble::failed(format!("{} cannot be read", path.display()))
+        .because(error)
+        .fix("repair it, or remove it if it is of no use; ropewalk doctor says what else is wrong")
 }
 
 pub fn run(options: &BackupOptions) -> ExitCode {
@@ -95,7 +133,11 @@ pub fn run(options: &BackupOptions) -> ExitCode {
 fn back_up(options: &BackupOptions) -> Result<ExitCode, Trouble> {
     let places = Places::usual()?;
     let failed = |reason: String| Trouble::failed("the backup was not made").because(reason);
-    let files = places.files().map_err(|error| failed(error.to_string()))?;
+    let files = places.files()?;
+    if places.has(&options.file) {
+        return Err(failed(format!("{} is a file of the state itself", options.file.display()))
+            .fix("name a file outside the state folder"));
+    }
     let made_at = timestamp::rfc3339(SystemClock.now());
     let report =
         store::back_up(&places.database(), &files, &options.file, &made_at, options.force).map_err(failed)?;

@@ -6,6 +6,7 @@ mod agents;
 mod models;
 mod servers;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use agent::ProjectServer;
@@ -161,14 +162,14 @@ fn read(path: &Path) -> Result<Config, Trouble> {
             .because(reason)
             .fix("mend the file, or move it away")
     };
-    match path.metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
-        Err(error) => return Err(unusable(error.to_string())),
-        Ok(metadata) if !metadata.is_file() => return Err(unusable("it is not a file".into())),
-        Ok(metadata) if metadata.len() > BYTES_MAX => return Err(unusable("it is too large".into())),
-        Ok(_) => {}
+    // A link that leads nowhere may be to settings that are stricter.
+    let opened = store::open_regular(path).map_err(|error| unusable(error.to_string()))?;
+    let Some(file) = opened else { return Ok(Config::default()) };
+    let mut text = String::new();
+    file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| unusable(error.to_string()))?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(unusable("it is too large".into()));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
     parse(&text).map_err(unusable)
 }
 

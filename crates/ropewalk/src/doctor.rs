@@ -125,7 +125,7 @@ fn rules() -> Result<Vec<RuleDamage>, Trouble> {
 async fn session_store() -> Finding {
     let look = async {
         let path = paths::sessions().map_err(|trouble| trouble.text())?;
-        let there = path.try_exists().map_err(|error| format!("{}: {error}", path.display()))?;
+        let there = store::is_there(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         if !there {
             return Ok(format!("{} is made with the first session", path.display()));
         }

@@ -49,7 +49,10 @@ mod up;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::cli::{Cli, Command};
+use crate::trouble::Trouble;
 
 fn main() -> ExitCode {
     // Before anything else: the helper must be a single thread, and quick.
@@ -60,6 +63,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return trouble::bad_usage(&error),
     };
+    if let Err(trouble) = enough_files() {
+        return trouble.report(false);
+    }
     let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = cli.command(std::io::stdin().is_terminal());
     if !command.draws() || !std::io::stderr().is_terminal() {
@@ -81,6 +87,20 @@ fn main() -> ExitCode {
             terminal::say(&format!("ropewalk: {error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// With fewer, the runtime itself fails before anything can say what is wrong.
+const OPEN_FILES_MIN: u64 = 16;
+
+fn enough_files() -> Result<(), Trouble> {
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < OPEN_FILES_MIN => {
+            Err(Trouble::failed(format!("only {limit} files may be open at once"))
+                .because(format!("ropewalk needs at least {OPEN_FILES_MIN}"))
+                .fix("raise the limit of open files: ulimit -n 1024"))
+        }
+        _ => Ok(()),
     }
 }
 

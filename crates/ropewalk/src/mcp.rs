@@ -1,9 +1,9 @@
 //! `ropewalk mcp`: tool servers of the settings, shown, changed and tried.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -166,9 +166,15 @@ fn remove(options: &McpRemoveOptions) -> Result<(), Trouble> {
 
 /// Changes `[mcp.servers]` of the person's file and leaves the rest of it as it is.
 fn change(edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Trouble> {
-    let path = paths::config()?;
+    let named = paths::config()?;
     // What cannot be read is not written over.
     config::user()?;
+    // A link is followed: people keep their settings in repositories of their own.
+    let path = named.canonicalize().unwrap_or(named);
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| unwritten(&path, error))?;
+    // Held until the file is replaced: what others add meanwhile would be lost.
+    let _held = guard::lock_folder(folder).map_err(|error| unwritten(&path, error))?;
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -203,12 +209,9 @@ fn unwritten(path: &Path, error: impl std::fmt::Display) -> Trouble {
     Trouble::failed(format!("{} cannot be changed", path.display())).because(error)
 }
 
-/// Whole or not at all, and for its owner alone: it may hold keys.
+/// Whole or not at all, and for its owner alone: it may hold keys. Called with the folder locked, so the name of the new
+/// file can be fixed.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder)?;
-    // A link is followed: people keep their settings in repositories of their own.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let new = path.with_extension("toml.new");
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -218,7 +221,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    std::fs::rename(&new, &path)?;
+    std::fs::rename(&new, path)?;
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 

@@ -207,7 +207,9 @@ pub fn audited<T>(change: impl FnOnce(&Rulebook) -> Result<T, RuleError>) -> Res
     if let Some(audit) = &audit {
         server::audit_changes(&book, &registry, audit);
     }
-    let outcome = change(&book).map_err(trouble);
+    let outcome = runtime
+        .block_on(server::audit_must_be_free(audit.as_ref()))
+        .and_then(|()| change(&book).map_err(trouble));
     runtime.block_on(registry.shutdown());
     outcome
 }

@@ -254,10 +254,7 @@ fn finish_interrupted(state: &Path) -> Result<(), Trouble> {
 /// Carries out the plan that is written down, if there is one.
 fn finish(state: &Path) -> io::Result<Option<Plan>> {
     let path = state.join(PLAN);
-    let file = match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
+    let Some(file) = store::open_regular(&path)? else { return Ok(None) };
     let plan: Plan = serde_json::from_reader(&file)?;
     plan.carry_out()?;
     fs::remove_file(&path)?;
@@ -308,7 +305,7 @@ fn copy_once(path: &Path, target: &Path) -> io::Result<()> {
     if target.exists() {
         return Ok(());
     }
-    let content = match fs::read(path) {
+    let content = match store::read_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         read => read?,
     };

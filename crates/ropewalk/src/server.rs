@@ -14,7 +14,7 @@ use net::hall::Hall;
 use net::native::{Extras, RuleShelf};
 use store::SqliteStore;
 
-use store::audit::{Audit, AuditParts, Key, KeyError, RETENTION_DAYS};
+use store::audit::{Audit, AuditError, AuditParts, Key, KeyError, RETENTION_DAYS};
 use tokio::runtime::Handle;
 
 use crate::guards::Guards;
@@ -101,6 +101,17 @@ fn watched(
     let registry = Registry::new(parts);
     audit_changes(&rules, &registry, &audit);
     Ok((registry, Some(audit)))
+}
+
+/// For a command whose row stands in no session's log: it does nothing while another process keeps the audit locked,
+/// because its row could not be written later.
+pub async fn audit_must_be_free(audit: Option<&Arc<Audit>>) -> Result<(), Trouble> {
+    let Some(audit) = audit else { return Ok(()) };
+    match audit.check().await {
+        Err(error @ AuditError::Locked(_)) => Err(Trouble::failed("nothing was changed").because(error)),
+        // Where nothing else can be written either, the command says so itself; the rest is warned of.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// From here on the audit has a row for every rule that is written or taken out.

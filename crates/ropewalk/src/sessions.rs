@@ -30,11 +30,14 @@ pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let outcome = runtime.block_on(async {
         let limits = Limits { attended: false, ..Limits::default() };
         // To look at sessions needs no audit, and so no key.
-        let registry = match changes(&command) {
-            true => server::audited(limits, false, &Guards::none())?.0,
-            false => server::registry(limits, false, &Guards::none())?,
+        let (registry, audit) = match changes(&command) {
+            true => server::audited(limits, false, &Guards::none())?,
+            false => (server::registry(limits, false, &Guards::none())?, None),
         };
-        let outcome = carry_out(&registry, command).await;
+        let outcome = match server::audit_must_be_free(audit.as_ref()).await {
+            Ok(()) => carry_out(&registry, command).await,
+            Err(trouble) => Err(trouble),
+        };
         registry.shutdown().await;
         outcome
     });

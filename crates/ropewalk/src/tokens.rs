@@ -153,12 +153,16 @@ fn kept(path: &Path) -> Result<String, Trouble> {
             .because(error)
             .fix("check that you may write there, or choose another folder with ROPEWALK_HOME")
     };
-    match read(path) {
+    let line = match read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             create(path).map_err(unusable)?;
-            read(path).map_err(unusable)
+            read(path).map_err(unusable)?
         }
-        read => read.map_err(unusable),
+        read => read.map_err(unusable)?,
+    };
+    match line.is_empty() {
+        true => Err(unusable(io::Error::other("it is empty; remove it, and another is made"))),
+        false => Ok(line),
     }
 }
 

@@ -13,6 +13,7 @@ mod chain;
 mod follow;
 mod head;
 mod key;
+mod lock;
 mod read;
 mod row;
 mod segment;
@@ -36,7 +37,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::chain::Chain;
 pub use self::head::{Head, HeadError};
 pub use self::key::{Key, KeyError, marks};
-pub use self::read::{Placed, archive, rows};
+pub use self::read::{Placed, archive, last_positions, rows};
 pub use self::row::{Entry, GENESIS, Row};
 pub use self::verify::{Broken, Cut, Report, Torn, VerifyError, seal, verify};
 use self::writer::{Job, Writer};
@@ -73,7 +74,7 @@ pub struct Audit {
 struct Shared {
     /// Taken when the audit ends.
     queue: Mutex<Option<mpsc::Sender<Job>>>,
-    trouble: Arc<Mutex<Option<String>>>,
+    trouble: Arc<Mutex<Option<AuditTrouble>>>,
     rewound: Arc<AtomicBool>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -81,8 +82,19 @@ struct Shared {
     sandbox: Arc<str>,
 }
 
+/// Why the audit cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditTrouble {
+    /// With the path.
+    pub full: String,
+    /// For those who may not know paths.
+    pub brief: String,
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AuditError {
+    #[error("the audit cannot be written: {0}")]
+    Locked(String),
     #[error("the audit cannot be written: {0}")]
     Unwritable(String),
     #[error("the audit has ended")]
@@ -139,8 +151,13 @@ impl Audit {
         })
     }
 
+    /// Whether something could be written at this moment.
+    pub async fn check(&self) -> Result<(), AuditError> {
+        self.shared.cursor("").await.map(drop)
+    }
+
     /// Why the audit cannot be written at present.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<AuditTrouble> {
         self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -174,7 +191,23 @@ impl Drop for Audit {
     }
 }
 
+impl From<io::Error> for AuditError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Self::Locked(error.to_string()),
+            _ => Self::Unwritable(error.to_string()),
+        }
+    }
+}
+
 impl Shared {
+    /// How far the chain has come in a session's log; none if it knows nothing of the session.
+    async fn cursor(&self, session: &str) -> Result<Option<u64>, AuditError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Cursor { session: session.to_owned(), answer }).await?;
+        answered.await.map_err(|_| AuditError::Ended)?
+    }
+
     async fn send(&self, job: Job) -> Result<(), AuditError> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
         queue.ok_or(AuditError::Ended)?.send(job).await.map_err(|_| AuditError::Ended)

@@ -1,10 +1,13 @@
 //! Where sessions are kept: one engine per module, all held to the same conformance suite.
 
 pub mod audit;
+mod lock_holder;
+mod regular;
 pub mod sql;
 pub mod sqlite;
 
+pub use regular::{is_there, open_regular, read_regular};
 pub use sqlite::{
     BackupFile, BackupReport, Depth, Examined, Options, Salvaged, SqliteStore, back_up, examine, is_in_use,
-    restore_backup, salvage, verify_backup,
+    last_positions, restore_backup, salvage, verify_backup,
 };

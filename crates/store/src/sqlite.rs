@@ -18,7 +18,6 @@ mod copy;
 mod events;
 mod examine;
 mod lineage;
-mod lock_holder;
 mod owner;
 mod page_digest;
 mod reader;
@@ -46,7 +45,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::backup::{
     BackupFile, BackupReport, back_up, is_in_use, restore as restore_backup, verify as verify_backup,
 };
-pub use self::examine::{Depth, Examined, examine};
+pub use self::examine::{Depth, Examined, examine, last_positions};
 pub use self::salvage::{Salvaged, salvage};
 
 use self::condition::Condition;

@@ -5,7 +5,7 @@
 //! that were used longest ago.
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -177,7 +177,7 @@ fn size(folder: &Path) -> u64 {
 
 fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    guard::open_regular(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max { Err(io::Error::other("it is too large")) } else { Ok(bytes) }
 }
 
@@ -254,7 +254,7 @@ mod tests {
             let folder = dir.path().join(session).join(CONTENTS);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("x"), [0; 10]).unwrap();
-            let journal = File::create(dir.path().join(session).join(JOURNAL)).unwrap();
+            let journal = fs::File::create(dir.path().join(session).join(JOURNAL)).unwrap();
             let when = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 - age * 1000);
             journal.set_modified(when).unwrap();
         }

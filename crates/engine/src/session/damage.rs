@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::{Effect, READING_MODE, Session};
 use crate::event::{Body, NoticeLevel, Origin};
+use crate::ids::{Seq, TurnId};
 use crate::settings::{APPROVAL, MODE};
+use crate::store::POSITIONS_SKIPPED_MAX;
 
 /// The approval of a session of which it is not known what was chosen.
 const ASKS_EVERYTHING: &str = "strict";
@@ -46,6 +48,39 @@ impl Session {
         if self.changes_things(&mode) && self.offers(MODE, READING_MODE) {
             self.settings.set(MODE.into(), READING_MODE.into());
             self.narrowed.mode.get_or_insert(mode);
+        }
+    }
+
+    /// The log ends before `next`, and somebody has seen its events up to `seen`: the file was put back, or its end is
+    /// damaged. None of the positions is given again, and neither are the numbers of turns and questions; each of
+    /// those took a position, so no more of them can be lost. The notice carries the last turn that may be.
+    pub fn lost_end(&mut self, next: Seq, seen: Seq) -> Vec<Effect> {
+        let Some(lost) = seen
+            .0
+            .saturating_add(1)
+            .checked_sub(next.0)
+            .filter(|lost| (1..POSITIONS_SKIPPED_MAX).contains(lost))
+        else {
+            return Vec::new();
+        };
+        let mut effects = vec![Effect::GoOnAfter { seen }];
+        let text = format!(
+            "{lost} events of this session were recorded elsewhere and are not in the store: its file was put back \
+             from a copy, or its end is damaged; what happened here before is missing. `ropewalk audit query` tells \
+             of it"
+        );
+        let notice = Body::Notice { level: NoticeLevel::Damage, text: text.into() };
+        let turn = TurnId(self.next_turn.saturating_add(lost));
+        self.record(Origin::Engine, Some(turn), notice, &mut effects);
+        effects
+    }
+
+    /// What stands in the place of a lost end names the last turn that may have been in it.
+    pub(super) fn leave_out(&mut self, turn: Option<TurnId>) {
+        let lost = turn.map_or(0, |turn| turn.0.saturating_sub(self.next_turn));
+        if lost > 0 {
+            self.next_turn = self.next_turn.saturating_add(lost + 1);
+            self.next_ask = self.next_ask.saturating_add(lost);
         }
     }
 
@@ -139,6 +174,28 @@ mod tests {
             lose(&mut session);
             assert_eq!(settings(&session), expected, "{approval} {mode}");
         }
+    }
+
+    #[test]
+    fn after_a_lost_end_no_number_is_given_again_and_the_stricter_holds() {
+        let mut session = session();
+        see(&mut session, Body::TurnStarted);
+        assert!(session.lost_end(Seq(5), Seq(4)).is_empty(), "what everybody has seen is there");
+        assert!(session.lost_end(Seq(5), Seq(u64::MAX)).is_empty(), "nobody has seen so much");
+        let effects = session.lost_end(Seq(5), Seq(9));
+        let [Effect::GoOnAfter { seen: Seq(9) }, Effect::Record { origin, turn, said }] = effects.as_slice()
+        else {
+            panic!("{effects:?}")
+        };
+        let numbers = |session: &Session| (session.next_turn, session.next_ask);
+        // Five events are lost, so at most five turns and five questions.
+        assert_eq!(numbers(&session), (8, 6));
+        assert_eq!(settings(&session), ("strict", "ask"));
+        // Whoever opens it again counts the same.
+        let mut again = self::session();
+        see(&mut again, Body::TurnStarted);
+        again.observe(origin, *turn, &said.body);
+        assert_eq!(numbers(&again), numbers(&session));
     }
 
     #[test]

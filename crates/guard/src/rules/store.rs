@@ -52,7 +52,7 @@ pub(super) fn change(
     let path = real(path);
     let folder = path.parent().ok_or("the file has no folder")?;
     make_folder(folder, owner).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-    let _held = lock(folder)?;
+    let _held = lock_folder(folder)?;
     let text = match text::read(&path).1 {
         Text::Missing if matches!(change, Change::Take(_)) => {
             return Ok(Done { changed: false, before: None });
@@ -94,9 +94,11 @@ pub(super) fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
     Ok(())
 }
 
+/// Waits a few seconds until nobody else changes a file in this folder, and holds others off until it is dropped.
+///
 /// The folder itself is locked: the file is another one after every write, and a lock file would
 /// stay behind.
-pub(super) fn lock(folder: &Path) -> Result<File, String> {
+pub fn lock_folder(folder: &Path) -> Result<File, String> {
     let failed = |error: io::Error| format!("{} cannot be locked: {error}", folder.display());
     let file = File::open(folder).map_err(failed)?;
     let until = Instant::now() + LOCK_WAIT_MAX;

@@ -285,7 +285,7 @@ impl Inner {
         let folder = path.parent().ok_or("the file has no folder")?;
         store::make_folder(folder, Owner::User)
             .map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-        let _held = store::lock(folder)?;
+        let _held = store::lock_folder(folder)?;
         let read = text::read(&path).1;
         let mut file = TrustFile::new(&path, read.clone());
         if let Some(warning) = file.warnings.first() {

@@ -81,7 +81,7 @@ pub(super) fn read(path: &Path) -> io::Result<(Book, Stamp)> {
 /// Nothing, if what is there is damaged. A list of another version is left to the program that knows it.
 fn look(path: &Path) -> io::Result<(Option<Book>, Stamp)> {
     let stamp = Stamp::of(path);
-    let file = match File::open(path) {
+    let file = match guard::open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok((Some(Book::default()), Stamp(None)));

@@ -49,7 +49,10 @@ async fn ready(State(doors): State<Arc<Doors>>) -> Response {
         Ok(Ok(())) if doors.registry.rules_damage().is_some() => not_ready(
             "a file of permission rules cannot be read, so everything is asked; ropewalk doctor says which and why",
         ),
-        Ok(Ok(())) => (status, Json(json!({ "status": word }))).into_response(),
+        Ok(Ok(())) => match doors.registry.follower_fault() {
+            Some(fault) => not_ready(&fault.for_others),
+            None => (status, Json(json!({ "status": word }))).into_response(),
+        },
         Ok(Err(fault)) => not_ready(&format!("the session store cannot be used: {}", fault.brief())),
         Err(_) => not_ready("the session store does not answer; the server's log says more"),
     }

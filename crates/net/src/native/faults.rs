@@ -1,4 +1,4 @@
-//! What is wrong with the store or the permission rules, for everybody who looks.
+//! What is wrong with the store, the permission rules or the audit, for everybody who looks.
 //!
 //! One task looks for all lines, and only while there are any. Whoever is not the owner is told without the place
 //! of a file and without what stands in it.
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use engine::{Principal, Registry};
+use engine::{FollowerFault, Principal, Registry};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use wire::native::{Frame, Role, Told};
@@ -105,6 +105,10 @@ async fn find(registry: &Registry) -> Vec<Fault> {
             for_owner: format!("{begun}: {why}. Run `ropewalk doctor`."),
             for_others: format!("{begun}. Run `ropewalk doctor` on the machine."),
         });
+    }
+    if let Some(FollowerFault { for_owner, for_others }) = registry.follower_fault() {
+        let text = |why: String| format!("Something is not recorded yet: {why}. Run `ropewalk doctor`.");
+        faults.push(Fault { for_owner: text(for_owner), for_others: text(for_others) });
     }
     faults
 }

@@ -135,7 +135,7 @@ struct StoredDevice {
 pub(super) fn read(path: &Path) -> Result<Option<(Book, Stamp)>, VaultError> {
     let unread = |error| VaultError::Unread(path.to_owned(), error);
     let stamp = Stamp::of(path);
-    let file = match File::open(path) {
+    let file = match guard::open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unread(error)),

@@ -37,9 +37,20 @@ pub fn verify(options: &AuditVerifyOptions) -> Result<ExitCode, Failed> {
         }
         Ok(report) => report,
     };
+    // The store may be beyond reading, which says nothing of the audit.
+    let behind = super::behind().unwrap_or_default();
     if options.json {
-        terminal::put_json(&as_json(&report))?;
+        let mut found = as_json(&report);
+        found["store_behind"] = json!(behind);
+        terminal::put_json(&found)?;
     } else {
+        for line in &behind {
+            terminal::say(&format!(
+                "{} {}",
+                terminal::stderr_paint().warn("note:"),
+                terminal::one_line(line)
+            ));
+        }
         tell(&report)?;
     }
     Ok(exit_code(&report))

@@ -29,6 +29,13 @@ impl Claimed {
         let folder = paths::state()?.join("bridge");
         match claim(&folder, host) {
             Ok(claimed) => Ok(claimed),
+            // To go on with another would be another machine to the hub at each start.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let path = folder.join("machine.id");
+                Err(Trouble::failed(format!("{} cannot be used", path.display()))
+                    .because(error)
+                    .fix("restore it, or remove it: then hubs take this for a new machine"))
+            }
             Err(error) => {
                 // Where nothing can be kept, neither can sessions: it is another machine every time.
                 tracing::warn!(%error, folder = %folder.display(), "this machine's id cannot be kept");
@@ -86,7 +93,8 @@ fn kept(path: &Path) -> io::Result<String> {
         return make(path);
     }
     let plain = id.len() == ID_BYTES * 2 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if plain { Ok(id.to_owned()) } else { Err(io::Error::other("machine.id holds no id; remove it")) }
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "it holds no id");
+    plain.then(|| id.to_owned()).ok_or_else(none)
 }
 
 /// The file gets its name when it is whole.
@@ -125,5 +133,15 @@ mod tests {
         assert_eq!(claim(folder.path(), "laptop").unwrap().id, made_again);
         fs::write(folder.path().join("machine.id"), "../../etc").unwrap();
         assert!(claim(folder.path(), "laptop").is_err(), "what is no id is not sent anywhere");
+    }
+
+    #[test]
+    fn an_id_that_is_none_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        for bytes in [&b"garbage"[..], b"\xff\xfe\x00"] {
+            fs::write(folder.path().join("machine.id"), bytes).unwrap();
+            let error = claim(folder.path(), "laptop").map(|claimed| claimed.id).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        }
     }
 }

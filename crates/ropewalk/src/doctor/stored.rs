@@ -6,6 +6,7 @@ use store::audit::{Key, KeyError};
 use store::{Depth, Examined};
 
 use super::Finding;
+use crate::backup::Places;
 use crate::paths;
 
 /// Lines of damage that are said one by one.
@@ -20,6 +21,12 @@ pub(super) fn findings(deep: bool) -> Vec<Finding> {
             optional: false,
         },
         Finding {
+            name: "other files",
+            outcome: files(),
+            fix: "repair or remove what is named; until then no backup can be made",
+            optional: false,
+        },
+        Finding {
             name: "audit",
             outcome: audit(deep),
             fix: "ropewalk audit verify says where; ropewalk restore FILE brings back a backup",
@@ -31,9 +38,11 @@ pub(super) fn findings(deep: bool) -> Vec<Finding> {
 fn sessions(deep: bool) -> Result<String, String> {
     let path = paths::sessions().map_err(|trouble| trouble.text())?;
     let depth = if deep { Depth::Deep } else { Depth::Quick };
-    let Some(Examined { layout, sessions, events, damage }) = store::examine(&path, depth)? else {
+    let behind = crate::audit::behind()?;
+    let Some(Examined { layout, sessions, events, mut damage }) = store::examine(&path, depth)? else {
         return Ok("none yet".to_owned());
     };
+    damage.extend(behind);
     if damage.is_empty() {
         return Ok(format!("layout {layout}, {sessions} sessions, {events} events read, no damage found"));
     }
@@ -43,6 +52,13 @@ fn sessions(deep: bool) -> Result<String, String> {
         lines.push(format!("and {more} more"));
     }
     Err(format!("{} is damaged: {}", path.display(), lines.join("; ")))
+}
+
+/// What a backup would have in it besides the sessions.
+fn files() -> Result<String, String> {
+    let files =
+        Places::usual().map_err(|trouble| trouble.text())?.files().map_err(|trouble| trouble.text())?;
+    Ok(format!("{} readable", files.len()))
 }
 
 /// The key is looked at always, the whole chain only if that is wanted: writers wait meanwhile.
@@ -61,7 +77,10 @@ fn audit(deep: bool) -> Result<String, String> {
         std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         return Ok("readable; --store --deep verifies it".to_owned());
     }
-    let report = store::audit::verify(&folder, &key, None).map_err(|error| error.to_string())?;
+    let report = store::audit::verify(&folder, &key, None).map_err(|error| {
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("{error}{cause}")
+    })?;
     match (&report.broken, report.cut.first()) {
         (Some(broken), _) => Err(format!("{}, line {}: {}", broken.file, broken.line, broken.what)),
         (None, Some(cut)) => {

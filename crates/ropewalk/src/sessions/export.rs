@@ -191,8 +191,12 @@ impl Target {
             return Ok(Self { file: OpenOptions::new().write(true).open(path)?, unfinished: None });
         }
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        remove_left(path, &name);
         let unfinished = path.with_file_name(unfinished_name(&name));
-        Ok(Self { file: create_new(&unfinished)?, unfinished: Some(unfinished) })
+        let file = create_new(&unfinished)?;
+        // As long as it is locked, somebody writes it.
+        file.try_lock().ok();
+        Ok(Self { file, unfinished: Some(unfinished) })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -223,6 +227,23 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut target = Target::open(path)?;
     target.write(bytes)?;
     target.finish(path)
+}
+
+/// Removes what writers of this file left beside it that were killed.
+fn remove_left(path: &Path, name: &str) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (begins, id_chars) = (format!(".{name}."), SessionId::random().as_str().len());
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let found = entry.file_name().to_string_lossy().into_owned();
+        let id = found.strip_prefix(&begins).and_then(|rest| rest.strip_suffix(".part"));
+        if id.is_none_or(|id| id.len() != id_chars) {
+            continue;
+        }
+        let left = store::open_regular(&entry.path()).ok().flatten();
+        if left.is_some_and(|left| left.try_lock().is_ok()) {
+            fs::remove_file(entry.path()).ok();
+        }
+    }
 }
 
 /// A name that nobody can have put a link under beforehand.

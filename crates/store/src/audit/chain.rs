@@ -11,7 +11,7 @@
 //! A folder that was removed or moved is not made again under a running process: a record without its
 //! key, or without its beginning, would stand in the way of the next start.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -22,19 +22,21 @@ use serde_json::{Map, Value, json};
 use super::archive;
 use super::head::{self, CURSORS, Cursors, HEAD, Head};
 use super::key::Key;
+use super::lock::ChainLock;
 use super::row::{self, Entry, Row};
 use super::segment::{self, Segment};
 use super::sha256;
+use crate::regular::open_regular;
 
-const LOCK: &str = "lock";
 /// What is left of rows that were cut off.
 const TORN: &str = "torn";
 /// Rows after which the sessions' places are written down anew.
 const CURSORS_EVERY: u64 = 512;
 /// A row is shorter: what it quotes is cut.
 const ROW_BYTES_MAX: u64 = 128 << 10;
-/// The place of a session that is gone: nothing more is written of it.
-const GONE: u64 = u64::MAX;
+/// In the place of a session that is gone, beside how far its log was read: nothing more is written of it unless its
+/// store is put back. Earlier versions kept this alone, with all bits set.
+const GONE: u64 = 1 << 63;
 
 pub(super) const SESSION: &str = "session";
 pub(super) const STARTED: &str = "audit.started";
@@ -42,6 +44,17 @@ pub(super) const SEALED_TEAR: &str = "audit.torn";
 pub(super) const REWOUND: &str = "audit.rewound";
 pub(super) const ACKNOWLEDGED: &str = "audit.acknowledged";
 pub(super) const DELETED: &str = "session.deleted";
+pub(super) const RETURNED: &str = "session.returned";
+
+/// A place of a session that was deleted.
+pub(super) fn is_gone(cursor: u64) -> bool {
+    cursor & GONE != 0
+}
+
+/// How far a session's log was read, whether it was deleted since or not.
+pub(super) fn position(cursor: u64) -> u64 {
+    cursor & !GONE
+}
 
 /// When an entry becomes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +67,8 @@ pub(super) enum When {
     At(u64),
     /// Once, and nothing of its session afterwards.
     Last,
+    /// If its session was deleted: it is there again, and rows follow.
+    Returned,
 }
 
 #[derive(Debug, Clone)]
@@ -67,7 +82,7 @@ pub(super) struct Chain {
     /// Which folder it is, whatever its path leads to later.
     identity: (u64, u64),
     key: Key,
-    lock: File,
+    lock: ChainLock,
     /// The last row that was read or written; none before the first look.
     at: Option<Head>,
     cursors: Cursors,
@@ -85,7 +100,7 @@ impl Chain {
     pub fn open(folder: &Path, key: Key, retention_days: u32) -> io::Result<Self> {
         key.must_be_there()?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let lock = lock_file(folder)?;
+        let lock = ChainLock::open(folder)?;
         Ok(Self {
             folder: folder.to_owned(),
             identity: identity(folder)?,
@@ -162,10 +177,9 @@ impl Chain {
 
     fn locked<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         self.is_in_place()?;
-        self.lock.lock()?;
+        self.lock.exclusive()?;
         let done = work(self);
-        // Where this fails the lock ends with the process.
-        drop(self.lock.unlock());
+        self.lock.unlock();
         done
     }
 
@@ -177,7 +191,9 @@ impl Chain {
             let known = reached.get(&entry.resource_id).or_else(|| self.cursors.get(&entry.resource_id));
             let cursor = known.copied().filter(|_| entry.resource_type == SESSION);
             let wanted = match (when, cursor) {
-                (_, Some(GONE)) | (When::First, Some(_)) => false,
+                (When::Returned, cursor) => cursor.is_some_and(is_gone),
+                (_, Some(cursor)) if is_gone(cursor) => false,
+                (When::First, Some(_)) => false,
                 (When::Always | When::Last, _) | (When::First | When::At(_), None) => true,
                 (When::At(seq), Some(cursor)) => *seq > cursor,
             };
@@ -361,6 +377,8 @@ impl Chain {
         }
         next.bytes += lines.len() as u64;
         let path = self.folder.join(&next.file);
+        // What is no file would hold up whoever opens it.
+        drop(open_regular(&path)?);
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         if let Err(error) = file.write_all(&lines).and_then(|()| file.sync_data()) {
             // What stays is found and put aside by the next look.
@@ -452,10 +470,6 @@ fn identity(folder: &Path) -> io::Result<(u64, u64)> {
     fs::metadata(folder).map(|found| (found.dev(), found.ino()))
 }
 
-pub(super) fn lock_file(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(folder.join(LOCK))
-}
-
 /// Whether the chain has a row that ends here.
 fn is_there(place: &Head, segments: &[Segment]) -> io::Result<bool> {
     let Some(segment) = segments.iter().find(|segment| segment.name == place.file) else { return Ok(false) };
@@ -491,9 +505,16 @@ fn count_entry(cursors: &mut Cursors, entry: &Entry) {
 }
 
 fn count(cursors: &mut Cursors, event_type: &str, session: &str, seq: Option<u64>) {
-    let reached = if event_type == DELETED { Some(GONE) } else { seq };
-    if let Some(reached) = reached {
-        let cursor = cursors.entry(session.to_owned()).or_default();
-        *cursor = (*cursor).max(reached);
+    match (event_type, seq) {
+        (DELETED, _) => *cursors.entry(session.to_owned()).or_default() |= GONE,
+        (RETURNED, Some(seq)) => {
+            let cursor = cursors.entry(session.to_owned()).or_default();
+            *cursor = seq;
+        }
+        (_, Some(seq)) => {
+            let cursor = cursors.entry(session.to_owned()).or_default();
+            *cursor = (*cursor).max(seq);
+        }
+        (_, None) => {}
     }
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Birth, BoxFuture, Doorbell, Event, Follower, LogReader, Page, Seq, SessionHandle, SessionId, SessionRow,
-    Store, StoreError, Taken,
+    Birth, BoxFuture, Doorbell, Event, Follower, FollowerFault, LogReader, Page, Seq, SessionHandle,
+    SessionId, SessionRow, Store, StoreError, Taken,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::chain::{DELETED, Draft, When};
+use super::chain::{DELETED, Draft, RETURNED, When, is_gone, position};
 use super::story::{Story, Teller};
 use super::writer::{Answer, Job};
-use super::{Audit, AuditError, Shared};
+use super::{Audit, AuditError, AuditTrouble, Shared};
 
 /// How long a follower waits before it tries again to have its rows written.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -31,6 +31,21 @@ pub(super) enum FollowError {
 }
 
 impl Follower for Audit {
+    fn last_seen(&self, id: &SessionId) -> BoxFuture<'static, Option<Seq>> {
+        let (shared, id) = (Arc::clone(&self.shared), id.clone());
+        Box::pin(async move {
+            // Where the audit cannot be read, nothing is known; that is told elsewhere.
+            let cursor = shared.cursor(id.as_str()).await.ok().flatten();
+            cursor.map(|cursor| Seq(position(cursor)))
+        })
+    }
+
+    fn fault(&self) -> Option<FollowerFault> {
+        let AuditTrouble { full, brief } = self.trouble()?;
+        let text = |why| format!("the audit cannot be written: {why}");
+        Some(FollowerFault { for_owner: text(full), for_others: text(brief) })
+    }
+
     fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { follow(&shared, &session).await })
@@ -79,6 +94,10 @@ async fn follow(shared: &Shared, session: &SessionHandle) {
 async fn attempt(shared: &Shared, session: &SessionHandle, greeted: &mut bool) -> Result<(), FollowError> {
     let birth = session.birth();
     let mut pen = Pen::new(shared, session.id(), session.owner().0.as_ref(), birth).await?;
+    // Of one that was just deleted there is nothing more to tell.
+    if is_gone(pen.cursor) && shared.store.find(session.id()).await.is_ok() {
+        pen.returned(birth);
+    }
     if birth.fresh {
         pen.inherited = Some(birth.opened_after);
     } else if pen.known && !*greeted {
@@ -167,9 +186,7 @@ impl<'a> Pen<'a> {
         owner: &'a str,
         birth: &'a Birth,
     ) -> Result<Self, AuditError> {
-        let (answer, answered) = oneshot::channel();
-        shared.send(Job::Cursor { session: id.to_string(), answer }).await?;
-        let cursor = answered.await.map_err(|_| AuditError::Ended)??;
+        let cursor = shared.cursor(id.as_str()).await?;
         Ok(Self {
             shared,
             id,
@@ -190,6 +207,14 @@ impl<'a> Pen<'a> {
             "cwd": birth.cwd.to_string_lossy(), "events": birth.opened_after.0, "sandbox": *self.shared.sandbox,
         });
         self.push(teller.entry("session.opened", details), When::Always);
+    }
+
+    /// The audit has it as deleted, and it is there: an older copy of the store was put back.
+    fn returned(&mut self, birth: &Birth) {
+        let teller = Teller::new(self.id, self.shared.clock.now(), self.owner);
+        let details = json!({ "cwd": birth.cwd.to_string_lossy(), "seq": birth.opened_after.0 });
+        self.cursor = birth.opened_after.0;
+        self.push(teller.entry(RETURNED, details), When::Returned);
     }
 
     fn closed(&mut self) {

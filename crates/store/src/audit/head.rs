@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::canonical;
 use super::key::Key;
 use super::row::GENESIS;
+use crate::regular::read_regular;
 
 pub(super) const HEAD: &str = "head.json";
 pub(super) const CURSORS: &str = "cursors.json";
@@ -96,7 +97,7 @@ pub(super) fn load(
     folder: &Path,
     name: &str,
 ) -> Result<Option<(Head, Option<Cursors>)>, HeadError> {
-    match fs::read(folder.join(name)) {
+    match read_regular(&folder.join(name)) {
         Ok(bytes) => parse(key, name, &bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
@@ -106,7 +107,7 @@ pub(super) fn load(
 /// How far the chain had come, as the file beside the key says; none if there is no such file.
 pub(super) fn load_mark(key: &Key) -> Result<Option<Head>, HeadError> {
     let Some(path) = key.mark() else { return Ok(None) };
-    match fs::read(path) {
+    match read_regular(path) {
         Ok(bytes) => parse(key, MARK, &bytes).map(|(head, _)| Some(head)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),

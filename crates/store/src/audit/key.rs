@@ -16,6 +16,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::{head, hex, segment};
+use crate::regular::open_regular;
 
 const KEY_BYTES: usize = 32;
 const KEY_CHARS: usize = 2 * KEY_BYTES;
@@ -113,7 +114,8 @@ impl Key {
             io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
             _ => KeyError::Unreadable(path.to_owned(), error),
         };
-        let file = File::open(path).map_err(unreadable)?;
+        let opened = open_regular(path).map_err(unreadable)?;
+        let file = opened.ok_or_else(|| KeyError::Missing(path.to_owned()))?;
         // Asked of the open file: what the path names may change meanwhile.
         let metadata = file.metadata().map_err(unreadable)?;
         let mode = metadata.mode() & 0o7777;

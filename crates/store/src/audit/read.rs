@@ -1,12 +1,14 @@
 //! Reading the chain without judging it: what `show`, `query` and `export` print.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
 use engine::Timestamp;
 
 use super::archive as packing;
-use super::chain::lock_file;
+use super::chain::SESSION;
+use super::lock::ChainLock;
 use super::row::Row;
 use super::segment;
 
@@ -36,10 +38,25 @@ pub fn rows(folder: &Path, mut each: impl FnMut(Placed) -> bool) -> io::Result<(
     Ok(())
 }
 
+/// The last position that the chain tells of, for each session.
+pub fn last_positions(folder: &Path) -> io::Result<BTreeMap<String, u64>> {
+    let mut positions = BTreeMap::new();
+    rows(folder, |placed| {
+        if let Some(row) = placed.row.filter(|row| row.resource_type == SESSION)
+            && let Some(seq) = row.seq()
+        {
+            let last: &mut u64 = positions.entry(row.resource_id).or_default();
+            *last = seq.max(*last);
+        }
+        true
+    })?;
+    Ok(positions)
+}
+
 /// Compresses the files of days that are longer ago than this; says which.
 pub fn archive(folder: &Path, now: Timestamp, retention_days: u32) -> io::Result<Vec<String>> {
-    let lock = lock_file(folder)?;
-    lock.lock()?;
+    let mut lock = ChainLock::open(folder)?;
+    lock.exclusive()?;
     let newest = segment::all(folder)?.last().map(|segment| segment.name.clone()).unwrap_or_default();
     packing::archive(folder, &newest, now, retention_days)
 }

@@ -1,11 +1,13 @@
 //! The files of the chain in their order: first the compressed ones of long ago, then one per day.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use engine::Timestamp;
 use flate2::read::GzDecoder;
+
+use crate::regular::open_regular;
 
 pub(super) const ARCHIVE: &str = "archive";
 const LIVE_SUFFIX: &str = ".jsonl";
@@ -28,7 +30,7 @@ impl Segment {
 
     /// Everything after the first `from` bytes.
     pub fn read(&self, from: u64) -> io::Result<Vec<u8>> {
-        let mut file = File::open(&self.path)?;
+        let mut file = open_regular(&self.path)?.ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = Vec::new();
         if self.archived {
             GzDecoder::new(file).read_to_end(&mut bytes)?;

@@ -7,9 +7,10 @@
 use std::io;
 use std::path::Path;
 
-use super::chain::{ACKNOWLEDGED, REWOUND, SEALED_TEAR, lock_file};
+use super::chain::{ACKNOWLEDGED, REWOUND, SEALED_TEAR};
 use super::head::{self, HEAD, Head, HeadError};
 use super::key::Key;
+use super::lock::ChainLock;
 use super::row::{self, Flaw, GENESIS, Row};
 use super::segment;
 
@@ -79,7 +80,16 @@ impl Report {
 /// Writers wait meanwhile.
 pub fn verify(folder: &Path, key: &Key, anchor: Option<&[u8]>) -> Result<Report, VerifyError> {
     // Somebody who may only read the folder verifies without holding writers up.
-    let lock = lock_file(folder).ok().filter(|lock| lock.lock_shared().is_ok());
+    let mut lock = ChainLock::open(folder).ok();
+    if let Some(lock) = &mut lock {
+        match lock.shared() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(VerifyError::Locked(error));
+            }
+            // A file system without locks has nobody to wait for.
+            Ok(()) | Err(_) => {}
+        }
+    }
     let mut report = Report::default();
     let mut expected = Vec::new();
     if let Some(anchor) = anchor {
@@ -127,6 +137,8 @@ pub fn verify(folder: &Path, key: &Key, anchor: Option<&[u8]>) -> Result<Report,
 pub enum VerifyError {
     #[error("{0} cannot be read")]
     Unreadable(String, #[source] io::Error),
+    #[error("it is in use")]
+    Locked(#[source] io::Error),
     #[error("the anchor cannot be used")]
     Anchor(#[source] HeadError),
 }

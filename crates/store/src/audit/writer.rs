@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::Clock;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::AuditError;
 use super::chain::{Chain, Draft, When};
 use super::key::Key;
 use super::row::Entry;
+use super::{AuditError, AuditTrouble};
 
 /// How long a batch waits for company: a sync costs the same for one row and for a hundred.
 const LINGER: Duration = Duration::from_millis(20);
@@ -24,6 +25,8 @@ const LINGER: Duration = Duration::from_millis(20);
 const BATCH_ROWS_MAX: usize = 4096;
 /// Entries that stand in no log and wait for a disk that can be written.
 const KEPT_MAX: usize = 1024;
+/// While something could not be written: how often it is tried again if nobody asks.
+const TRY_EVERY: Duration = Duration::from_secs(1);
 /// How often a failure that goes on is told.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
@@ -54,7 +57,7 @@ pub(super) struct Writer {
     pub key_path: PathBuf,
     pub clock: Arc<dyn Clock>,
     pub retention_days: u32,
-    pub trouble: Arc<Mutex<Option<String>>>,
+    pub trouble: Arc<Mutex<Option<AuditTrouble>>>,
     /// Rows were found to be missing since this process began.
     pub rewound: Arc<AtomicBool>,
 }
@@ -71,14 +74,43 @@ impl Writer {
     /// Serves the queue until nobody can write to it any more.
     pub fn run(self, mut jobs: mpsc::Receiver<Job>) {
         let mut desk = Desk { writer: self, chain: None, kept: VecDeque::new(), told: None };
-        while let Some(first) = jobs.blocking_recv() {
-            desk.serve(gather(first, &mut jobs));
+        loop {
+            let first = if desk.is_in_trouble() {
+                soon(&mut jobs)
+            } else {
+                jobs.blocking_recv().ok_or(Silence::Ended)
+            };
+            match first {
+                Ok(first) => desk.serve(gather(first, &mut jobs)),
+                Err(Silence::Lasts) => desk.try_again(),
+                Err(Silence::Ended) => break,
+            }
         }
         if !desk.kept.is_empty() {
             desk.serve(Vec::new());
         }
         if let Some(chain) = &mut desk.chain {
             chain.save_cursors();
+        }
+    }
+}
+
+/// Why there is no job.
+enum Silence {
+    Lasts,
+    /// Nobody can ask any more.
+    Ended,
+}
+
+/// The next job, if there is one soon.
+fn soon(jobs: &mut mpsc::Receiver<Job>) -> Result<Job, Silence> {
+    let began = Instant::now();
+    loop {
+        match jobs.try_recv() {
+            Ok(job) => return Ok(job),
+            Err(TryRecvError::Disconnected) => return Err(Silence::Ended),
+            Err(TryRecvError::Empty) if began.elapsed() >= TRY_EVERY => return Err(Silence::Lasts),
+            Err(TryRecvError::Empty) => std::thread::sleep(LINGER),
         }
     }
 }
@@ -121,14 +153,31 @@ impl Desk {
         }
         let written = if drafts.is_empty() { Ok(()) } else { self.append(&drafts) };
         records += batch.iter().filter(|job| matches!(job, Job::Record { .. })).count();
-        self.tell(written.as_ref().err());
+        if !drafts.is_empty() {
+            self.tell(written.as_ref().err());
+        }
         if written.is_err() && records > 0 {
             self.keep(drafts);
         }
-        let outcome = written.map_err(|error| AuditError::Unwritable(error.to_string()));
+        let outcome = written.map_err(AuditError::from);
         for job in batch {
             self.answer(job, &outcome);
         }
+    }
+
+    fn is_in_trouble(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// Writes what is kept; if nothing is, finds out whether it could.
+    fn try_again(&mut self) {
+        if !self.kept.is_empty() {
+            return self.serve(Vec::new());
+        }
+        let now = self.writer.clock.now();
+        let looked = self.chain().and_then(|chain| chain.cursor(now, ""));
+        self.note_rewound();
+        self.tell(looked.as_ref().err());
     }
 
     fn append(&mut self, drafts: &[Draft]) -> io::Result<()> {
@@ -177,7 +226,7 @@ impl Desk {
                 let found = self.chain().and_then(|chain| chain.cursor(now, &session));
                 self.note_rewound();
                 self.tell(found.as_ref().err());
-                drop(answer.send(found.map_err(|error| AuditError::Unwritable(error.to_string()))));
+                drop(answer.send(found.map_err(AuditError::from)));
             }
         }
     }
@@ -202,7 +251,13 @@ impl Desk {
                     tracing::error!(%error, %folder, "the audit cannot be written; work goes on, and rows follow when it can");
                     self.told = Some(Instant::now());
                 }
-                *trouble = Some(format!("{}: {error}", self.writer.folder.display()));
+                let full = format!("{}: {error}", self.writer.folder.display());
+                // What others say may have paths in it; what is said of a lock has none.
+                let brief = match error.kind() {
+                    io::ErrorKind::WouldBlock => error.to_string(),
+                    _ => "the server's log says why".to_owned(),
+                };
+                *trouble = Some(AuditTrouble { full, brief });
             }
             None if self.told.take().is_some() => {
                 tracing::warn!("the audit can be written again");

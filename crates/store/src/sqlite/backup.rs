@@ -20,6 +20,7 @@ use super::lineage;
 use super::page_digest;
 use super::salvage::salvage;
 use super::schema;
+use crate::regular::{open_regular, read_regular};
 
 /// The form of the tables that a backup has beside the sessions.
 const FORM: &str = "1";
@@ -73,7 +74,9 @@ pub fn back_up(
 }
 
 fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str) -> Result<(), String> {
-    let there = database.try_exists().map_err(|error| format!("{}: {error}", database.display()))?;
+    let unreadable = |path: &Path, error| format!("{} cannot be read: {error}", path.display());
+    // Opened and closed here, where no connection of this process has locks on it.
+    let there = open_regular(database).map_err(|error| unreadable(database, error))?.is_some();
     let said = |error: rusqlite::Error| schema::say_damage(database, &error);
     if there {
         let source =
@@ -94,7 +97,7 @@ fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str)
     connection.execute(fact, ("made_at", made_at)).map_err(said)?;
     connection.execute(fact, (page_digest::FACT, page_digest::NONE)).map_err(said)?;
     for BackupFile { name, path } in files {
-        let content = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let content = read_regular(path).map_err(|error| unreadable(path, error))?;
         let digest: [u8; 32] = Sha256::digest(&content).into();
         let insert = "INSERT INTO backup_files (name, sha256, content) VALUES (?1, ?2, ?3)";
         connection.execute(insert, (name, &digest[..], &content)).map_err(said)?;

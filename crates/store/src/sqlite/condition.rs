@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use engine::StoreFault;
 use rusqlite::ErrorCode;
 
-use super::lock_holder::Holder;
+use crate::lock_holder::Holder;
 
 /// What a person can do who cannot repair the store now.
 const WITHOUT: &str = "or use --ephemeral to work without saving";
@@ -203,9 +203,9 @@ pub(super) fn read_only(path: &Path) -> StoreFault {
 
 /// Another process holds the lock.
 pub(super) fn busy(path: &Path) -> StoreFault {
-    let (cause, fix) = Holder::of(path).map_or_else(
+    let (cause, fix) = Holder::of_database(&with_end(path, "-shm")).map_or_else(
         || ("the database is locked by another process".into(), "wait until it is done, or end it".into()),
-        |holder| holder.told(),
+        |holder| holder.told("the database"),
     );
     StoreFault { path: Some(path.to_owned()), cause, fix }
 }

@@ -1,5 +1,6 @@
 //! Looking for damage in a file, without changing it: `ropewalk doctor --store`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::{Page, StoreError};
@@ -9,8 +10,9 @@ use super::blob;
 use super::events::{Item, Log, read_page};
 use super::lineage;
 use super::reader;
-use super::row::Stored;
+use super::row::{Stored, unsigned};
 use super::schema;
+use crate::regular::is_there;
 
 /// What SQLite says about pages is told up to so many lines.
 const LINES_MAX: u32 = 20;
@@ -42,7 +44,10 @@ pub struct Examined {
 
 /// Looks at the file. The error says why it cannot be opened at all. A file that is not there has no damage.
 pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
-    let there = path.try_exists().map_err(|error| format!("{}: {error}", path.display()))?;
+    let there = is_there(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    if there && !path.is_file() {
+        return Err(format!("{} is not a regular file; move it aside", path.display()));
+    }
     if !there {
         return Ok(None);
     }
@@ -74,6 +79,18 @@ pub fn examine(path: &Path, depth: Depth) -> Result<Option<Examined>, String> {
         look_at_blobs(&connection, &mut found.damage);
     }
     Ok(Some(found))
+}
+
+/// The last position of each session, as its entry has it. None where there is no store.
+pub fn last_positions(path: &Path) -> Result<BTreeMap<String, u64>, String> {
+    let named = |error: rusqlite::Error| schema::say_damage(path, &error);
+    if !path.is_file() {
+        return Ok(BTreeMap::new());
+    }
+    let connection = schema::open_for_reading(path).map_err(named)?;
+    let mut select = connection.prepare("SELECT id, last_seq FROM acp_sessions").map_err(named)?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, unsigned(row.get(1)?)))).map_err(named)?;
+    rows.collect::<Result<_, _>>().map_err(named)
 }
 
 fn reason_of(error: &StoreError) -> String {

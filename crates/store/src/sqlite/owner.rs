@@ -8,6 +8,10 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
+use crate::regular::is_there;
+
 /// Giving up after so many tries is for a directory that somebody else keeps emptying.
 const TRIES_MAX: usize = 16;
 
@@ -30,6 +34,21 @@ impl Owners {
             self.held = Some(self.take_own_lock()?);
         }
         Ok(&self.name)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whether this process could be marked as alive.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if !is_there(&self.directory)? {
+            return Ok(());
+        }
+        if !self.directory.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder; move it aside"));
+        }
+        access(&self.directory, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
     }
 
     /// Whether the owner is another process, or another store in this one, that still lives.

@@ -284,7 +284,7 @@ impl Writer {
             return;
         }
         for check in group.extract_if(.., |request| matches!(request, Write::Check { .. })) {
-            match self.probe() {
+            match self.look_at_owners().and_then(|()| self.probe()) {
                 Ok(()) => check.approve(),
                 Err(fault) => check.refuse(fault.into()),
             }
@@ -356,6 +356,15 @@ impl Writer {
         self.reservations.forget_all();
         self.condition.note_fault(fault.clone(), false);
         Err(fault)
+    }
+
+    /// Whether sessions could be claimed.
+    fn look_at_owners(&mut self) -> Result<(), StoreFault> {
+        self.owners.check().map_err(|error| {
+            let fault = condition::of_io(self.owners.directory(), &error);
+            self.condition.note_fault(fault.clone(), true);
+            fault
+        })
     }
 
     /// Where the last write failed, whether another one does.

@@ -1,13 +1,11 @@
 //! Who holds the lock that a write waits for: the kernel lists every lock with its process.
 //!
 //! SQLite locks bytes of the `-shm` file. The files are only looked at, never opened: to close one of them
-//! here would end the locks that this process holds on it.
+//! here would end the locks that this process holds on it. The audit locks a whole file (`flock`).
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-use super::condition::with_end;
 
 /// The bytes of the index that writers, and those who recover the log, lock
 /// (<https://sqlite.org/walformat.html#the_wal_index_file_format>).
@@ -15,37 +13,48 @@ const WRITE_BYTE: u64 = 120;
 const RECOVER_BYTE: u64 = 122;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Holder {
-    pub(super) pid: u32,
-    pub(super) program: Option<String>,
-    pub(super) stopped: bool,
+pub(crate) struct Holder {
+    pub(crate) pid: u32,
+    pub(crate) program: Option<String>,
+    pub(crate) stopped: bool,
 }
 
 impl Holder {
-    /// The process that keeps others from writing to this database, if the system tells.
-    pub(super) fn of(database: &Path) -> Option<Self> {
-        let inode = fs::metadata(with_end(database, "-shm")).ok()?.ino();
+    /// The process that keeps others from writing to the database with this index (`-shm`), if the system tells.
+    pub(crate) fn of_database(index: &Path) -> Option<Self> {
+        let inode = fs::metadata(index).ok()?.ino();
         let locks = fs::read_to_string("/proc/locks").ok()?;
         let pid = [WRITE_BYTE, RECOVER_BYTE].into_iter().find_map(|byte| holder_of(&locks, inode, byte))?;
-        let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned());
-        let stopped = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| is_stopped(&stat));
-        Some(Self { pid, program, stopped })
+        Some(Self::at(pid))
     }
 
-    /// What holds the lock, and what to do about it.
-    pub(super) fn told(&self) -> (String, String) {
+    /// The process that has locked this file as a whole, if the system tells.
+    pub(crate) fn of_file(file: &File) -> Option<Self> {
+        let inode = file.metadata().ok()?.ino();
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        flock_holder_of(&locks, inode).map(Self::at)
+    }
+
+    fn at(pid: u32) -> Self {
+        let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned());
+        let stopped = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| is_stopped(&stat));
+        Self { pid, program, stopped }
+    }
+
+    /// What holds the lock on `what`, and what to do about it.
+    pub(crate) fn told(&self, what: &str) -> (String, String) {
         let Self { pid, program, stopped } = self;
         if *pid == std::process::id() {
-            return ("the database is locked by another part of this process".into(), "try again".into());
+            return (format!("{what} is locked by another part of this process"), "try again".into());
         }
         let program = program.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
         match stopped {
             true => (
-                format!("the database is locked by process {pid}{program}, which is stopped"),
+                format!("{what} is locked by process {pid}{program}, which is stopped"),
                 format!("continue it with kill -CONT {pid}, or end it"),
             ),
             false => (
-                format!("the database is locked by process {pid}{program}"),
+                format!("{what} is locked by process {pid}{program}"),
                 "wait until it is done, or end it".into(),
             ),
         }
@@ -64,6 +73,16 @@ fn holder_of(locks: &str, inode: u64, byte: u64) -> Option<u32> {
         // A process that cannot be seen from here has the number 0.
         let pid = pid.parse().ok().filter(|pid| *pid != 0)?;
         (its == inode && start <= byte && byte <= end).then_some(pid)
+    })
+}
+
+/// A line is `2: FLOCK  ADVISORY  WRITE 79 fd:01:6 0 EOF`. Readers hold such a lock too.
+fn flock_holder_of(locks: &str, inode: u64) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, file, ..] = fields.as_slice() else { return None };
+        let its = file.rsplit(':').next()?.parse::<u64>().ok()?;
+        pid.parse().ok().filter(|pid| *pid != 0 && its == inode)
     })
 }
 
@@ -89,6 +108,8 @@ mod tests {
         assert_eq!(holder_of(LOCKS, 5, 123), None);
         assert_eq!(holder_of(LOCKS, 6, 120), Some(79));
         assert_eq!(holder_of(LOCKS, 9, 120), None);
+        assert_eq!(flock_holder_of(LOCKS, 6), Some(79));
+        assert_eq!(flock_holder_of(LOCKS, 5), None);
     }
 
     #[test]
