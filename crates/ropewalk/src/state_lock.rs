@@ -3,9 +3,9 @@
 //! So nothing opens a file that a restore is about to replace, and two restores never cross. The kernel gives
 //! the lock back however a process ends; the file stays and says nothing by itself.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ impl StateLock {
         if try_lock(&file, FlockOperation::NonBlockingLockShared, state)? {
             return Ok(Some(Self { _file: file }));
         }
-        let restoring = match holders(&file).as_slice() {
+        let restoring = match store::flock_holders(&file).as_slice() {
             [] => format!("a backup is being restored into {}", state.display()),
             pids => format!("{} restores a backup into {}", listed(pids), state.display()),
         };
@@ -56,7 +56,7 @@ impl StateLock {
         match wait(&file, FlockOperation::NonBlockingLockExclusive, COMMANDS_WAIT_MAX, state)? {
             true => Ok(Self { _file: file }),
             false => Err(Trouble::failed("the state folder is in use, so nothing was restored")
-                .because(match holders(&file).as_slice() {
+                .because(match store::flock_holders(&file).as_slice() {
                     [] => format!("another ropewalk uses {}", state.display()),
                     pids => format!("another ropewalk uses {}: {}", state.display(), listed(pids)),
                 })
@@ -97,42 +97,7 @@ fn unusable(state: &Path, error: io::Error) -> Trouble {
         .fix("check that you may write there, or choose another folder with ROPEWALK_HOME")
 }
 
-/// The processes that hold the lock, as far as the system tells.
-fn holders(file: &File) -> Vec<u32> {
-    let inode = file.metadata().map(|state| state.ino()).unwrap_or_default();
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    holders_in(&locks, inode)
-}
-
-/// A line is `2: FLOCK  ADVISORY  WRITE 79 fd:01:6 0 EOF`; one with an arrow waits for the lock.
-fn holders_in(locks: &str, inode: u64) -> Vec<u32> {
-    let holder = |line: &str| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, _, pid, file, ..] = fields.as_slice() else { return None };
-        let its: u64 = file.rsplit(':').next()?.parse().ok()?;
-        // A process that cannot be seen from here has the number 0.
-        pid.parse().ok().filter(|pid| *pid != 0 && its == inode)
-    };
-    locks.lines().filter_map(holder).collect()
-}
-
 fn listed(pids: &[u32]) -> String {
     let numbers: Vec<_> = pids.iter().map(u32::to_string).collect();
     format!("{} {}", if pids.len() == 1 { "process" } else { "processes" }, numbers.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_who_hold_a_lock_are_found_and_those_who_wait_are_not() {
-        let locks = "1: POSIX  ADVISORY  WRITE 77 fd:01:6 0 EOF\n\
-            2: FLOCK  ADVISORY  READ 79 fd:01:6 0 EOF\n\
-            2: -> FLOCK  ADVISORY  WRITE 80 fd:01:6 0 EOF\n\
-            3: FLOCK  ADVISORY  READ 81 fd:01:6 0 EOF\n\
-            4: FLOCK  ADVISORY  READ 82 fd:01:7 0 EOF\n\
-            5: FLOCK  ADVISORY  READ 0 fd:01:6 0 EOF\n";
-        assert_eq!(holders_in(locks, 6), [79, 81]);
-    }
 }

@@ -6,6 +6,7 @@ mod regular;
 pub mod sql;
 pub mod sqlite;
 
+pub use lock_holder::flock_holders;
 pub use regular::{is_there, open_regular, read_regular};
 pub use sqlite::{
     BackupFile, BackupReport, Depth, Examined, Options, Salvaged, SqliteStore, back_up, examine, is_in_use,

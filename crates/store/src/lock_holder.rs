@@ -30,9 +30,7 @@ impl Holder {
 
     /// The process that has locked this file as a whole, if the system tells.
     pub(crate) fn of_file(file: &File) -> Option<Self> {
-        let inode = file.metadata().ok()?.ino();
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        flock_holder_of(&locks, inode).map(Self::at)
+        flock_holders(file).first().copied().map(Self::at)
     }
 
     fn at(pid: u32) -> Self {
@@ -76,14 +74,23 @@ fn holder_of(locks: &str, inode: u64, byte: u64) -> Option<u32> {
     })
 }
 
-/// A line is `2: FLOCK  ADVISORY  WRITE 79 fd:01:6 0 EOF`. Readers hold such a lock too.
-fn flock_holder_of(locks: &str, inode: u64) -> Option<u32> {
-    locks.lines().find_map(|line| {
+/// The processes that have locked this file as a whole, as far as the system tells.
+pub fn flock_holders(file: &File) -> Vec<u32> {
+    let inode = file.metadata().map(|found| found.ino()).unwrap_or_default();
+    flock_holders_in(&fs::read_to_string("/proc/locks").unwrap_or_default(), inode)
+}
+
+/// A line is `2: FLOCK  ADVISORY  WRITE 79 fd:01:6 0 EOF`; one with an arrow waits for the lock. Readers hold such a
+/// lock too.
+fn flock_holders_in(locks: &str, inode: u64) -> Vec<u32> {
+    let holder = |line: &str| {
         let fields: Vec<_> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, pid, file, ..] = fields.as_slice() else { return None };
         let its = file.rsplit(':').next()?.parse::<u64>().ok()?;
+        // A process that cannot be seen from here has the number 0.
         pid.parse().ok().filter(|pid| *pid != 0 && its == inode)
-    })
+    };
+    locks.lines().filter_map(holder).collect()
 }
 
 /// The state stands after the name, which may have anything in it.
@@ -99,8 +106,12 @@ mod tests {
     const LOCKS: &str = "1: POSIX  ADVISORY  READ 77 fd:01:5 123 123\n\
         1: -> POSIX  ADVISORY  WRITE 78 fd:01:5 120 120\n\
         2: FLOCK  ADVISORY  WRITE 79 fd:01:6 0 EOF\n\
+        2: -> FLOCK  ADVISORY  WRITE 81 fd:01:6 0 EOF\n\
         3: POSIX  ADVISORY  WRITE 80 fd:01:5 120 120\n\
-        4: POSIX  ADVISORY  WRITE 0 fd:01:9 120 120\n";
+        4: POSIX  ADVISORY  WRITE 0 fd:01:9 120 120\n\
+        5: FLOCK  ADVISORY  READ 82 fd:01:7 0 EOF\n\
+        6: FLOCK  ADVISORY  READ 83 fd:01:7 0 EOF\n\
+        7: FLOCK  ADVISORY  READ 0 fd:01:7 0 EOF\n";
 
     #[test]
     fn the_holder_of_a_lock_is_found_by_file_and_byte() {
@@ -108,8 +119,13 @@ mod tests {
         assert_eq!(holder_of(LOCKS, 5, 123), None);
         assert_eq!(holder_of(LOCKS, 6, 120), Some(79));
         assert_eq!(holder_of(LOCKS, 9, 120), None);
-        assert_eq!(flock_holder_of(LOCKS, 6), Some(79));
-        assert_eq!(flock_holder_of(LOCKS, 5), None);
+    }
+
+    #[test]
+    fn those_who_hold_a_lock_on_a_file_are_found_and_those_who_wait_are_not() {
+        assert_eq!(flock_holders_in(LOCKS, 5), []);
+        assert_eq!(flock_holders_in(LOCKS, 6), [79]);
+        assert_eq!(flock_holders_in(LOCKS, 7), [82, 83]);
     }
 
     #[test]
