@@ -101,8 +101,19 @@ impl Drop for Stopped {
 }
 
 struct Server {
-    child: Child,
+    /// Taken when it is to end.
+    child: Option<Child>,
     address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended unless the test failed.
+        if let Some(child) = &mut self.child {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
 }
 
 impl Server {
@@ -113,7 +124,7 @@ impl Server {
             Some(line.unwrap().split_once("http://")?.1.split_whitespace().next()?.to_owned())
         });
         std::thread::spawn(move || errors.for_each(drop));
-        Self { child, address: address.expect("an address") }
+        Self { child: Some(child), address: address.expect("an address") }
     }
 
     fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
@@ -151,10 +162,9 @@ impl Server {
     }
 
     fn ends(mut self) -> i32 {
-        kill_process(pid_of(&self.child), Signal::TERM).unwrap();
-        // Its errors are read by a thread.
-        drop(self.child.stdin.take());
-        ended(self.child, &["serve"]).code
+        let child = self.child.take().unwrap();
+        kill_process(pid_of(&child), Signal::TERM).unwrap();
+        ended(child, &["serve"]).code
     }
 }
 

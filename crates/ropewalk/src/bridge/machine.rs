@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use net::http::random;
 use wire::tunnel::Machine;
@@ -14,6 +15,9 @@ use crate::trouble::Trouble;
 
 /// Processes of this machine that are bridged at once.
 const PROCESSES_MAX: u32 = 32;
+/// How long somebody waits for another process that reads or makes the id.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of an id, before they are written as digits.
 const ID_BYTES: usize = 16;
 
@@ -30,11 +34,13 @@ impl Claimed {
         match claim(&folder, host) {
             Ok(claimed) => Ok(claimed),
             // To go on with another would be another machine to the hub at each start.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::WouldBlock) => {
+                let fix = match error.kind() {
+                    io::ErrorKind::WouldBlock => "then try again",
+                    _ => "restore it, or remove it: then hubs take this for a new machine",
+                };
                 let path = folder.join("machine.id");
-                Err(Trouble::failed(format!("{} cannot be used", path.display()))
-                    .because(error)
-                    .fix("restore it, or remove it: then hubs take this for a new machine"))
+                Err(Trouble::failed(format!("{} cannot be used", path.display())).because(error).fix(fix))
             }
             Err(error) => {
                 // Where nothing can be kept, neither can sessions: it is another machine every time.
@@ -81,7 +87,7 @@ fn claim(folder: &Path, host: &str) -> io::Result<Claimed> {
 fn kept(path: &Path) -> io::Result<String> {
     let lock = path.with_extension("lock");
     let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
-    lock.lock()?;
+    wait_for(&lock)?;
     let mut text = String::new();
     match File::open(path) {
         Ok(file) => drop(file.take(256).read_to_string(&mut text)?),
@@ -95,6 +101,22 @@ fn kept(path: &Path) -> io::Result<String> {
     let plain = id.len() == ID_BYTES * 2 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     let none = || io::Error::new(io::ErrorKind::InvalidData, "it holds no id");
     plain.then(|| id.to_owned()).ok_or_else(none)
+}
+
+/// Whoever holds this lock reads or writes one line, unless it is stopped.
+fn wait_for(lock: &File) -> io::Result<()> {
+    let until = Instant::now() + LOCK_WAIT_MAX;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+            Err(fs::TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            Err(fs::TryLockError::WouldBlock) => {
+                let text = "another ropewalk holds its lock (machine.lock); continue or end it";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
+            }
+        }
+    }
 }
 
 /// The file gets its name when it is whole.
@@ -133,6 +155,17 @@ mod tests {
         assert_eq!(claim(folder.path(), "laptop").unwrap().id, made_again);
         fs::write(folder.path().join("machine.id"), "../../etc").unwrap();
         assert!(claim(folder.path(), "laptop").is_err(), "what is no id is not sent anywhere");
+    }
+
+    #[test]
+    fn a_process_that_keeps_the_lock_of_the_id_hangs_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let holder = File::create(folder.path().join("machine.lock")).unwrap();
+        holder.lock().unwrap();
+        let error = claim(folder.path(), "laptop").map(|claimed| claimed.id).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+        drop(holder);
+        assert!(claim(folder.path(), "laptop").is_ok());
     }
 
     #[test]
