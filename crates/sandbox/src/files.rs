@@ -133,9 +133,7 @@ impl Files {
         }
         #[cfg(target_os = "linux")]
         policy.roots.iter().for_each(|root| crate::cage::free_names(root));
-        if policy.mode.writes() && policy.mode != Mode::Off {
-            policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
-        }
+        policy.locked.extend(policy.roots.iter().flat_map(|root| git::locked_below(root)));
         for hidden in &mut policy.hidden {
             // What is not there yet is hidden under the name it was given.
             *hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.clone());
