@@ -4,6 +4,7 @@
 //! so close, delete and reload can never cross. A session that is evicted or idle for long only
 //! leaves memory; opening it again goes on from the store.
 
+mod follower;
 mod history;
 mod secrets;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Abilities, Backend, BoxFuture, ForeignError, Offer, SessionSpec};
+use crate::backend::{Abilities, Backend, ForeignError, Offer, SessionSpec};
 use crate::event::{Body, Event, NoticeLevel, Origin};
 use crate::handle::{Birth, SessionHandle};
 use crate::ids::{Clock, Principal, Seq, SessionId, Timestamp};
@@ -30,13 +31,12 @@ use crate::settings::APPROVAL;
 use crate::store::{Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreFault};
 use crate::task::{Task, TaskParts};
 
+pub use follower::{Follower, FollowerFault};
 use history::Import;
 pub use history::{History, HistoryPiece};
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
-/// How long somebody who follows every session may take to say how far it has come in one.
-const LAST_SEEN_WAIT: Duration = Duration::from_secs(3);
 /// How long a server that stops waits for its sessions: a little more than a turn's own grace.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
 
@@ -91,41 +91,6 @@ impl RegistryParts {
             approval_max: None,
         }
     }
-}
-
-/// What keeps a follower from its work, as a phrase.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FollowerFault {
-    pub for_owner: String,
-    /// Without paths.
-    pub for_others: String,
-}
-
-/// A reader of every session that this process opens, with a position of its own in each log.
-pub trait Follower: Send + Sync + 'static {
-    /// Reads the session's log until it ends, which is when the session leaves memory.
-    fn follow(&self, session: SessionHandle) -> BoxFuture<'static, ()>;
-
-    /// The last position that it knows of in this session's log, if it keeps such things itself. A log that ends before
-    /// lost its end.
-    fn last_seen(&self, id: &SessionId) -> BoxFuture<'static, Option<Seq>> {
-        let _not_kept = id;
-        Box::pin(std::future::ready(None))
-    }
-
-    /// What keeps it from its work at present.
-    fn fault(&self) -> Option<FollowerFault> {
-        None
-    }
-
-    /// The session is closed and about to be removed: the last moment to read what was not read yet.
-    fn leaving(&self, row: &SessionRow, store: &Arc<dyn Store>) -> BoxFuture<'static, ()> {
-        let _nothing_to_do = (row, store);
-        Box::pin(std::future::ready(()))
-    }
-
-    /// The session and its log are gone for good.
-    fn deleted(&self, id: &SessionId) -> BoxFuture<'static, ()>;
 }
 
 pub struct Registry {
@@ -501,11 +466,6 @@ impl Registry {
         self.rules.damage()
     }
 
-    /// What keeps those who follow every session from their work.
-    pub fn follower_fault(&self) -> Option<FollowerFault> {
-        self.lock_followers().iter().find_map(|follower| follower.fault())
-    }
-
     /// Changes whenever a session is opened or deleted.
     pub fn openings(&self) -> watch::Receiver<u64> {
         self.opened.subscribe()
@@ -662,17 +622,6 @@ impl Registry {
             ready.await.map_err(|error| OpenError::Agent(self.error_without_secrets(error)))?;
         }
         Ok(handle)
-    }
-
-    /// The last position of a session that anybody knows of who follows every session.
-    async fn seen_by_followers(&self, id: &SessionId) -> Seq {
-        let followers = self.lock_followers().clone();
-        let mut seen = Seq::START;
-        for follower in followers {
-            let asked = tokio::time::timeout(LAST_SEEN_WAIT, follower.last_seen(id)).await;
-            seen = seen.max(asked.ok().flatten().unwrap_or(Seq::START));
-        }
-        seen
     }
 
     fn new_session(&self, wish: Wish, parent: Option<SessionId>, title: Option<Arc<str>>) -> NewSession {

@@ -160,7 +160,7 @@ fn read(path: &Path) -> Result<Config, Trouble> {
     let unusable = |reason: String| {
         Trouble::failed(format!("the settings in {} cannot be read", path.display()))
             .because(reason)
-            .fix("mend the file, or move it away")
+            .fix("fix the file or move it aside")
     };
     // A link that leads nowhere may be to settings that are stricter.
     let opened = store::open_regular(path).map_err(|error| unusable(error.to_string()))?;

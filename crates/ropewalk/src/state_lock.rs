@@ -55,7 +55,7 @@ impl StateLock {
         let file = made.map_err(|error| unusable(state, error))?;
         match wait(&file, FlockOperation::NonBlockingLockExclusive, COMMANDS_WAIT_MAX, state)? {
             true => Ok(Self { _file: file }),
-            false => Err(Trouble::failed("the state folder is in use, so nothing was restored")
+            false => Err(Trouble::failed("the state folder is in use, so nothing can be restored into it")
                 .because(match store::flock_holders(&file).as_slice() {
                     [] => format!("another ropewalk uses {}", state.display()),
                     pids => format!("another ropewalk uses {}: {}", state.display(), listed(pids)),

@@ -1,5 +1,6 @@
 //! What a repository's own settings make git run or read, as far as it can lie in the workspace.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +13,7 @@ mod programs;
 mod settings;
 
 pub use programs::{git_looks_only, git_program};
-use settings::{Settings, read_file};
+use settings::{Setting, Settings, read_file};
 
 /// The largest file that only says where a repository is.
 const LINK_BYTES_MAX: u64 = 1 << 16;
@@ -44,8 +45,10 @@ pub(crate) fn named_paths(git: &Path, tree: &Path) -> Named {
     if trees.is_empty() {
         trees.push(tree.to_owned());
     }
-    let hooks = settings.all("core", "hookspath");
-    let hooks = hooks.flat_map(|setting| {
+    // Of several in one file the last counts.
+    let hooks: BTreeMap<&PathBuf, &Setting> =
+        settings.all("core", "hookspath").map(|setting| (&setting.file, setting)).collect();
+    let hooks = hooks.into_values().flat_map(|setting| {
         trees.iter().flat_map(|tree| setting.paths_from(tree, &account_homes())).collect::<Vec<_>>()
     });
     Named { hooks: hooks.collect(), files }
@@ -87,8 +90,8 @@ fn in_root(root: &Path, named: impl Iterator<Item = Named>) -> impl Iterator<Ite
 /// Whether a repository between a root and a path names the path, or a folder around it. Touches the disk.
 pub(crate) fn is_named(path: &Path, root: &Path) -> bool {
     let folders = path.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
-    let mut named = folders.filter_map(|folder| named_at(&folder.join(".git"))).flat_map(Named::real_paths);
-    named.any(|named| path.starts_with(named))
+    let named = folders.filter_map(|folder| named_at(&folder.join(".git")));
+    in_root(root, named).any(|named| path.starts_with(named))
 }
 
 /// What a repository names, if there is one: a folder or file called `.git`, or one without a working tree.

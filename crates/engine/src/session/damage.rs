@@ -65,9 +65,9 @@ impl Session {
         };
         let mut effects = vec![Effect::GoOnAfter { seen }];
         let text = format!(
-            "{lost} events of this session were recorded elsewhere and are not in the store: its file was put back \
-             from a copy, or its end is damaged; what happened here before is missing. `ropewalk audit query` tells \
-             of it"
+            "the last events of this session are in the audit and not in the store ({lost} positions): its file was \
+             put back from a copy, or its end is damaged; what happened here before is missing. `ropewalk audit \
+             query` tells of it"
         );
         let notice = Body::Notice { level: NoticeLevel::Damage, text: text.into() };
         let turn = TurnId(self.next_turn.saturating_add(lost));

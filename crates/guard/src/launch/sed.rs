@@ -32,7 +32,7 @@ fn scripts(arguments: &[Word]) -> Vec<&str> {
         if let Some(long) = text.strip_prefix("--") {
             let (name, value) =
                 long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
-            let is_script = name.starts_with("ex") && "expression".starts_with(name);
+            let is_script = !name.is_empty() && "expression".starts_with(name);
             let is_file = name.starts_with("fi") && "file".starts_with(name);
             found.extend(value.filter(|_| is_script));
             takes_next = (is_script || is_file) && value.is_none();
@@ -120,7 +120,7 @@ impl<'s> Reader<'s, '_, '_> {
         let delimiter = self.take()?;
         self.until(delimiter, true)?;
         let replacement = self.until(delimiter, false)?;
-        let end = self.rest.find([';', '\n', '}', '#', ' ']).unwrap_or(self.rest.len());
+        let end = self.rest.find([';', '\n', '}', '#']).unwrap_or(self.rest.len());
         let flags = &self.rest[..end];
         // What follows `w` is the name of a file.
         if flags.split('w').next().unwrap_or_default().contains('e') {
@@ -229,9 +229,13 @@ mod tests {
 
     #[test]
     fn what_a_script_runs_is_found() {
-        for (script, line) in
-            [("1e ls -l", "ls -l"), ("s/.*/ls/e", "ls"), ("p;s,a,ls,ge", "ls"), ("/a/{eid\n}", "id")]
-        {
+        for (script, line) in [
+            ("1e ls -l", "ls -l"),
+            ("s/.*/ls/e", "ls"),
+            ("p;s,a,ls,ge", "ls"),
+            ("/a/{eid\n}", "id"),
+            ("s/.*/ls/ eg", "ls"),
+        ] {
             assert_eq!(check(script).unwrap().0, [line], "{script:?}");
         }
         for script in ["e", "s/a/b/e", "k", "s/a"] {

@@ -45,7 +45,7 @@ pub fn with_git_settings(
     let git = deed.class == ToolClass::Execute && deed.line.is_some_and(|line| line.contains("git"));
     match (git && assessed.risk == Risk::Low).then(program).flatten() {
         Some((config, key)) => {
-            let reason = format!("makes git run a program: {key} in {}", config.display());
+            let reason = format!("may make git run a program: {key} in {}", config.display());
             Assessment { risk: Risk::Medium, reason }
         }
         None => assessed,

@@ -201,18 +201,68 @@ pub(super) fn may_match_secrets(pattern: &str) -> bool {
     says_something && FILES.iter().any(|file| matches(name.as_bytes(), file.as_bytes()))
 }
 
-/// `*`, `?` and `[..]`, where brackets stand for any character.
+/// `*`, `?` and `[..]`, where brackets stand for any character. Takes as many steps as both are long, multiplied.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut pattern, mut text) = (pattern, text);
+    // What stands behind the last star, and the text that the star has not taken yet.
+    let mut again: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', rest @ ..] = pattern {
+            (pattern, again) = (rest, Some((rest, text)));
+            continue;
+        }
+        let taken = if pattern.is_empty() { None } else { after_one(pattern, text) };
+        match (taken, text, again) {
+            (None, [], _) if pattern.is_empty() => return true,
+            (Some(rest), [_, left @ ..], _) => (pattern, text) = (rest, left),
+            (_, _, Some((behind, [_, left @ ..]))) => {
+                (pattern, text, again) = (behind, left, Some((behind, left)));
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// The rest of a pattern whose first part stands for the first character of a text.
+fn after_one<'p>(pattern: &'p [u8], text: &[u8]) -> Option<&'p [u8]> {
+    let first = text.first()?;
     match pattern {
-        [] => text.is_empty(),
-        [b'*', rest @ ..] => (0..=text.len()).any(|from| matches(rest, &text[from..])),
         [b'[', rest @ ..] if rest.contains(&b']') => {
             let end = rest.iter().skip(1).position(|byte| *byte == b']').map_or(rest.len(), |end| end + 2);
-            !text.is_empty() && matches(&rest[end.min(rest.len())..], &text[1..])
+            Some(&rest[end.min(rest.len())..])
         }
-        [b'\\', rest @ ..] => matches(rest, text),
-        [first, rest @ ..] => {
-            text.first().is_some_and(|byte| *first == b'?' || first == byte) && matches(rest, &text[1..])
+        [b'\\', wanted, rest @ ..] => (wanted == first).then_some(rest),
+        [wanted, rest @ ..] => (*wanted == b'?' || wanted == first).then_some(rest),
+        [] => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_names_and_end_soon() {
+        for (pattern, name) in [
+            (".env", ".env"),
+            (".en?", ".env"),
+            (".e*", ".env"),
+            ("*env", ".env"),
+            ("*e*v*", ".env"),
+            (".[e]nv", ".env"),
+            ("\\.env", ".env"),
+            ("**.env**", ".env"),
+            (".*l*l", ".env.local"),
+        ] {
+            assert!(matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
         }
+        for (pattern, name) in
+            [(".env", ".envrc"), (".en?", ".en"), ("*x", ".env"), ("", ".env"), ("e*", ".env")]
+        {
+            assert!(!matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
+        }
+        let stars = format!("{}x", "*".repeat(4000));
+        let more = format!("{}x", "*e".repeat(2000));
+        assert!(!may_match_secrets(&stars) && !may_match_secrets(&more));
     }
 }

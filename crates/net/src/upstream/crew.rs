@@ -139,7 +139,7 @@ impl Crew {
     pub(super) async fn start(shared: &Arc<Shared>, folders: Folders<'_>) -> Result<Arc<Self>, ForeignError> {
         let config = &shared.config;
         let notes = config.journal.as_ref().and_then(|journal| journal.notes(&shared.tasks));
-        let launch = Launch { notes, ..launch(config, folders) };
+        let launch = Launch { notes, ..launch(config, folders)? };
         let started = Instant::now();
         let (process, mut ears) =
             Process::start(launch, &shared.tasks).await.map_err(|error| failed(error.to_string()))?;
@@ -295,7 +295,7 @@ impl Crew {
 
 /// The program behind its fence: it writes where its sessions work and where it keeps its own things, and
 /// reaches the network, for its model is there.
-fn launch(config: &ExternalConfig, folders: Folders<'_>) -> Launch {
+fn launch(config: &ExternalConfig, folders: Folders<'_>) -> Result<Launch, ForeignError> {
     let mut policy = (config.place)(folders);
     let fenced = policy.mode != Mode::Off;
     if policy.mode == Mode::ReadOnly {
@@ -310,9 +310,14 @@ fn launch(config: &ExternalConfig, folders: Folders<'_>) -> Launch {
         policy.mode = Mode::WorkspaceWriteNetwork;
     }
     // The real paths, and what in them is locked.
-    let policy = Files::open(policy.clone()).map_or(policy, |files| files.policy().clone());
+    let policy = match Files::open(policy.clone()) {
+        Ok(files) => files.policy().clone(),
+        // It may lead out of the folders that the session must stay in.
+        Err(error) if policy.within.is_some() => return Err(failed(error.to_string())),
+        Err(_) => policy,
+    };
     let fence = config.helper.clone().filter(|_| fenced).map(|helper| Fence { policy, helper });
-    Launch {
+    Ok(Launch {
         name: config.name.to_string(),
         program: config.program.clone(),
         arguments: config.arguments.clone(),
@@ -322,7 +327,7 @@ fn launch(config: &ExternalConfig, folders: Folders<'_>) -> Launch {
         limits: config.limits,
         peer: PeerLimits::default(),
         notes: None,
-    }
+    })
 }
 
 /// What it answers to the greeting. `None`: it repeats the greeting, so it understands none.

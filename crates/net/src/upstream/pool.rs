@@ -25,7 +25,7 @@ const FREE_TRIES: u32 = 2;
 /// From this many on, rooms that nobody needs are forgotten.
 const ROOMS_KEPT: usize = 64;
 
-/// Sessions that work in the same folders, and may leave the same ones, share a program.
+/// Sessions that work in the same folders, and may not leave the same ones, share a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     cwd: PathBuf,

@@ -414,10 +414,13 @@ impl Seat {
     ) -> Result<Box<RawValue>, Remote> {
         let Some(turn) = turn else { return Ok(upstream::outcome(None)) };
         let read = params.map(|params| self.state().hearing.permission(params));
-        let Some(Ok(mut request)) = read else {
+        let Some(Ok(request)) = read else {
             return Err(Remote::new(-32602, "the permission request cannot be understood"));
         };
-        self.judge(&mut request);
+        let (shared, spec) = (Arc::clone(&self.shared), self.spec.clone());
+        let judging = tokio::task::spawn_blocking(move || judged(&shared, &spec, request));
+        let request =
+            judging.await.map_err(|_| Remote::new(-32603, "the permission request cannot be judged"))?;
         let foreign = request.foreign.clone();
         let grant = Grant {
             class: request.class,
@@ -449,26 +452,6 @@ impl Seat {
             Ok(Verdict::Denied { .. }) => nearest(Resolution::DeniedOnce),
         };
         Ok(upstream::outcome(chosen.as_deref()))
-    }
-
-    /// How risky a wish is: as those of our own agent are judged.
-    fn judge(&self, request: &mut engine::AskRequest) {
-        let policy = (self.shared.config.place)(Folders::of(&self.spec));
-        let home = policy.homes.first().map(PathBuf::as_path);
-        let place = Workplace { cwd: &self.spec.cwd, roots: &policy.roots, home };
-        // A tool of a server has a name, not a line of shell.
-        let line = (request.kind == ToolKind::Execute).then(|| request.subject.to_string());
-        let deed = Deed { class: request.class, line: line.as_deref(), path: request.path.as_deref() };
-        // How risky a command is, its line says; without one it is what it usually is.
-        let known = line.is_some() && request.risk == Risk::Medium;
-        let risk = if known { Risk::Low } else { request.risk };
-        let usual = Assessment { risk, reason: request.reason.to_string() };
-        let assessed = assess_deed(deed, usual, &place);
-        let Assessment { risk, reason } = with_steered_programs(assessed, deed, &place, |program| {
-            let environment = &self.shared.config.command_environment;
-            sandbox::steered_program(program, environment, &self.spec.cwd, &policy.roots)
-        });
-        (request.risk, request.reason) = (risk, reason.into());
     }
 
     /// What we have no word for may be known to the person's editor.
@@ -660,4 +643,25 @@ impl Extensions for Beside {
             joined.crew.peer().notify(&method, &params).ok();
         }
     }
+}
+
+/// How risky a wish is: as those of our own agent are judged. Touches the disk.
+fn judged(shared: &Shared, spec: &SessionSpec, mut request: engine::AskRequest) -> engine::AskRequest {
+    let policy = (shared.config.place)(Folders::of(spec));
+    let home = policy.homes.first().map(PathBuf::as_path);
+    let place = Workplace { cwd: &spec.cwd, roots: &policy.roots, home };
+    // A tool of a server has a name, not a line of shell.
+    let line = (request.kind == ToolKind::Execute).then(|| request.subject.to_string());
+    let deed = Deed { class: request.class, line: line.as_deref(), path: request.path.as_deref() };
+    // How risky a command is, its line says; without one it is what it usually is.
+    let known = line.is_some() && request.risk == Risk::Medium;
+    let risk = if known { Risk::Low } else { request.risk };
+    let usual = Assessment { risk, reason: request.reason.to_string() };
+    let assessed = assess_deed(deed, usual, &place);
+    let Assessment { risk, reason } = with_steered_programs(assessed, deed, &place, |program| {
+        let environment = &shared.config.command_environment;
+        sandbox::steered_program(program, environment, &spec.cwd, &policy.roots)
+    });
+    (request.risk, request.reason) = (risk, reason.into());
+    request
 }

@@ -38,11 +38,11 @@ pub(super) fn findings(deep: bool) -> Vec<Finding> {
 fn sessions(deep: bool) -> Result<String, String> {
     let path = paths::sessions().map_err(|trouble| trouble.text())?;
     let depth = if deep { Depth::Deep } else { Depth::Quick };
-    let behind = crate::audit::behind()?;
     let Some(Examined { layout, sessions, events, mut damage }) = store::examine(&path, depth)? else {
         return Ok("none yet".to_owned());
     };
-    damage.extend(behind);
+    // An audit that cannot be read is told of in its own line.
+    damage.extend(crate::audit::behind().unwrap_or_default());
     if damage.is_empty() {
         return Ok(format!("layout {layout}, {sessions} sessions, {events} events read, no damage found"));
     }

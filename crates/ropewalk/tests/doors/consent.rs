@@ -243,6 +243,15 @@ fn a_file_that_a_rule_denies_is_not_read_by_a_link_in_a_prompt_either() {
     assert!(denied("192.0.2.7", "fetch") && !shown.contains("plain.txt was left out"), "{shown}");
 }
 
+/// Ends the swapping when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Whoever swaps a folder for a link between the look and the opening wins nothing: what was opened is looked at.
 #[test]
 fn a_folder_that_is_a_link_every_other_moment_leads_a_named_client_nowhere() {
@@ -253,6 +262,8 @@ fn a_folder_that_is_a_link_every_other_moment_leads_a_named_client_nowhere() {
     std::os::unix::fs::symlink(outside.path(), &link).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also if something fails in here.
+        let _stop = Stop(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 renameat_with(CWD, &inner, CWD, &link, RenameFlags::EXCHANGE).unwrap();
@@ -264,7 +275,6 @@ fn a_folder_that_is_a_link_every_other_moment_leads_a_named_client_nowhere() {
                 prompt(&mut socket, &session, "write by-a-tool.txt: x");
             }
         }
-        over.store(true, Ordering::Relaxed);
     });
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     assert_eq!(server.stop().0, Some(0));

@@ -4,14 +4,18 @@
 //! extension that says that further entries lie in another file.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use super::settings::open_file;
+
 /// An entry takes some 100 bytes; a working tree of a million files 100 MiB.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
-const PATH_BYTES_MAX: usize = 1 << 16;
+/// As long as a path can be.
+const PATH_BYTES_MAX: usize = 4096;
+/// All paths of submodules and folders together.
+const PATHS_BYTES_MAX: usize = 8 << 20;
 /// Modes of entries, without the permissions.
 const KIND: u32 = 0o170_000;
 const SUBMODULE: u32 = 0o160_000;
@@ -41,22 +45,12 @@ pub(super) fn read_index(file: &Path, wide: bool) -> Result<Index, &'static str>
 
 /// The name of the file with further entries, if there is one. `None`: the index is not there.
 fn read_into(file: &Path, wide: bool, index: &mut Index) -> Result<Option<Option<String>>, &'static str> {
-    let kind = match std::fs::metadata(file) {
-        Ok(data) => data.file_type(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(_) => return Err("it cannot be opened"),
-    };
-    // To open a pipe would wait for whoever writes it.
-    if !kind.is_file() {
-        return Err("it is not a regular file");
-    }
-    let open = File::open(file).map_err(|_| "it cannot be read")?;
-    let length = open.metadata().map_err(|_| "it cannot be read")?.len();
+    let Some((open, length)) = open_file(file)? else { return Ok(None) };
     if length > INDEX_BYTES_MAX {
         return Err("it is too large");
     }
     let mut reader = Reader { from: BufReader::with_capacity(1 << 16, open), wide };
-    reader.index(length, index).map(Some).ok_or("it is no index that is understood")
+    reader.index(length, index).map(Some).ok_or("unknown index format")
 }
 
 struct Reader<R> {
@@ -77,7 +71,7 @@ impl<R: BufRead> Reader<R> {
         if !(2..=4).contains(&version) {
             return None;
         }
-        let (mut path, mut read) = (Vec::new(), 12);
+        let (mut path, mut read, mut kept) = (Vec::new(), 12, 0);
         for _ in 0..count {
             let (mode, taken) = self.entry(version, name_bytes, &mut path)?;
             read += taken;
@@ -85,6 +79,10 @@ impl<R: BufRead> Reader<R> {
             if kind == SUBMODULE || kind == FOLDER {
                 // One that replaces an entry of the shared file has no path of its own.
                 let path = (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path.clone())))?;
+                kept += path.as_os_str().len();
+                if kept > PATHS_BYTES_MAX {
+                    return None;
+                }
                 let list = if kind == SUBMODULE { &mut index.submodules } else { &mut index.folded };
                 list.push(path);
             }
@@ -116,7 +114,7 @@ impl<R: BufRead> Reader<R> {
             0
         };
         path.truncate(kept);
-        let limit = u64::try_from(PATH_BYTES_MAX).ok()?;
+        let limit = u64::try_from(PATH_BYTES_MAX.checked_sub(kept)?).ok()?;
         let added = self.from.by_ref().take(limit).read_until(0, path).ok()?;
         if path.pop() != Some(0) {
             return None;

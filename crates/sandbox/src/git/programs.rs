@@ -172,7 +172,7 @@ fn runs(setting: &Setting) -> bool {
 }
 
 fn unchecked(file: PathBuf, why: &str) -> Found {
-    (file, format!("possibly, it could not be checked ({why})"))
+    (file, format!("not known, the settings could not be checked ({why})"))
 }
 
 #[cfg(test)]

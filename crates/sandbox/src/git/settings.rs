@@ -7,14 +7,22 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use crate::account::account_homes;
 
-/// The largest settings file that is read; git's own are a few hundred bytes.
-pub(super) const CONFIG_BYTES_MAX: u64 = 16 << 20;
+/// All settings files of a repository together; git's own are a few hundred bytes.
+pub(super) const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// All settings of a repository together.
+const SETTINGS_MAX: usize = 20_000;
+/// So many files that were not read are named; one is enough to know that something was not.
+const UNREAD_MAX: usize = 16;
 /// How deep settings that include others are read: as deep as git does, which fails beyond.
 const INCLUDES_MAX: usize = 10;
 /// How many files one settings file may bring along.
@@ -30,6 +38,8 @@ pub(super) struct Setting {
     pub(super) value: OsString,
     /// By how many files that file was included.
     pub(super) depth: usize,
+    /// The value has a tab outside of quotes, which some versions of git take for a space.
+    tabbed: bool,
 }
 
 /// What a settings file and the files that it includes say.
@@ -38,8 +48,9 @@ pub(super) struct Settings {
     pub(super) list: Vec<Setting>,
     /// Files that were not read to their end, and why.
     pub(super) unread: Vec<(PathBuf, &'static str)>,
-    /// Each file is read once.
+    /// Each file is read once, by whatever name.
     read: BTreeSet<PathBuf>,
+    bytes: u64,
 }
 
 impl Settings {
@@ -64,15 +75,16 @@ impl Settings {
 
     /// Reads one file and says which it includes.
     fn file(&mut self, file: &Path, depth: usize) -> Vec<PathBuf> {
-        if self.read.contains(file) {
+        let real = file.canonicalize().unwrap_or_else(|_| file.into());
+        if self.unread.len() >= UNREAD_MAX || self.read.contains(&real) {
             return Vec::new();
         }
         if self.read.len() >= FILES_MAX {
             self.unread.push((file.into(), "too many files are included"));
             return Vec::new();
         }
-        self.read.insert(file.into());
-        let bytes = match read_file(file, CONFIG_BYTES_MAX) {
+        self.read.insert(real);
+        let bytes = match read_file(file, CONFIG_BYTES_MAX - self.bytes) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Vec::new(),
             Err(why) => {
@@ -80,15 +92,18 @@ impl Settings {
                 return Vec::new();
             }
         };
+        self.bytes += bytes.len() as u64;
         let begin = self.list.len();
         if !parse(&bytes, (file, depth), &mut self.list) {
-            self.unread.push((file.into(), "git could not read it either"));
+            self.unread.push((file.into(), "it is not written as git writes it, or too long"));
         }
         let included: Vec<_> = self.list[begin..].iter().filter(|setting| setting.includes()).collect();
-        if included.iter().any(|setting| setting.value.as_bytes().starts_with(b"%(")) {
-            self.unread.push((file.into(), "it includes a file from where git is installed"));
+        let unsure = |setting: &&Setting| setting.value.as_bytes().starts_with(b"%(") || setting.tabbed;
+        if included.iter().any(unsure) {
+            self.unread.push((file.into(), "which file it includes depends on the version of git"));
         }
-        included.into_iter().flat_map(|setting| setting.paths(&setting.homes())).collect()
+        let paths = included.into_iter().flat_map(|setting| setting.paths(&setting.homes()));
+        paths.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 
@@ -129,20 +144,31 @@ impl Setting {
 
 /// A regular file. `None`: it is not there. The error says why it is there and cannot be read.
 pub(super) fn read_file(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, &'static str> {
-    let data = match std::fs::metadata(file) {
-        Ok(data) => data,
+    let Some((open, length)) = open_file(file)? else { return Ok(None) };
+    if length > bytes_max {
+        return Err("it is too large");
+    }
+    let mut bytes = Vec::new();
+    let read = open.take(bytes_max + 1).read_to_end(&mut bytes);
+    match read {
+        Ok(_) if bytes.len() as u64 <= bytes_max => Ok(Some(bytes)),
+        Ok(_) => Err("it is too large"),
+        Err(_) => Err("it cannot be read"),
+    }
+}
+
+/// A regular file and how long it is. What is none, such as a pipe, is never waited for.
+pub(super) fn open_file(file: &Path) -> Result<Option<(File, u64)>, &'static str> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let open = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
+        Ok(open) => open,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
         Err(_) => return Err("it cannot be opened"),
     };
-    if !data.is_file() {
-        return Err("it is not a regular file");
-    }
-    if data.len() > bytes_max {
-        return Err("it is too large");
-    }
-    std::fs::read(file).map(Some).map_err(|_| "it cannot be read")
+    let data = open.metadata().map_err(|_| "it cannot be read")?;
+    if data.is_file() { Ok(Some((open, data.len()))) } else { Err("it is not a regular file") }
 }
 
 /// Adds the settings of a text. False: it ends before the text does, because git does not take the rest.
@@ -151,6 +177,9 @@ fn parse(bytes: &[u8], (file, depth): (&Path, usize), found: &mut Vec<Setting>) 
     let mut section = String::new();
     let mut whole = || -> Option<()> {
         while !text.rest.is_empty() {
+            if found.len() >= SETTINGS_MAX {
+                return None;
+            }
             match text.next() {
                 b'#' | b';' => text.end_line(),
                 b'[' => section = text.section()?,
@@ -158,10 +187,10 @@ fn parse(bytes: &[u8], (file, depth): (&Path, usize), found: &mut Vec<Setting>) 
                 c if c.is_ascii_alphabetic() => {
                     let key = text.key(c);
                     // Without a value it is a switch, which names nothing.
-                    if let Some(value) = text.value()? {
+                    if let Some((value, tabbed)) = text.value()? {
                         let value = OsString::from_vec(value);
                         let (file, section) = (file.into(), section.clone());
-                        found.push(Setting { file, section, key, value, depth });
+                        found.push(Setting { file, section, key, value, depth, tabbed });
                     }
                 }
                 _ => return None,
@@ -237,8 +266,9 @@ impl Text<'_> {
         key
     }
 
-    /// The value of a key up to the end of its last line; `Some(None)` if it has none.
-    fn value(&mut self) -> Option<Option<Vec<u8>>> {
+    /// The value of a key up to the end of its last line, and whether it has a tab outside of quotes; `Some(None)` if
+    /// it has none.
+    fn value(&mut self) -> Option<Option<(Vec<u8>, bool)>> {
         let mut c = self.next();
         while matches!(c, b' ' | b'\t') {
             c = self.next();
@@ -248,7 +278,7 @@ impl Text<'_> {
             b'=' => {}
             _ => return None,
         }
-        let (mut value, mut kept, mut quoted) = (Vec::new(), 0, false);
+        let (mut value, mut kept, mut quoted, mut tabbed) = (Vec::new(), 0, false, false);
         loop {
             match self.next() {
                 b'\n' if quoted => return None,
@@ -263,7 +293,11 @@ impl Text<'_> {
                     continue;
                 }
                 b'\\' => match self.next() {
-                    b'\n' => continue,
+                    // Spaces before it count.
+                    b'\n' => {
+                        kept = value.len();
+                        continue;
+                    }
                     b't' => value.push(b'\t'),
                     b'b' => value.push(8),
                     b'n' => value.push(b'\n'),
@@ -273,6 +307,7 @@ impl Text<'_> {
                 c if is_space(c) && !quoted => {
                     if !value.is_empty() {
                         value.push(c);
+                        tabbed |= c == b'\t';
                     }
                     continue;
                 }
@@ -282,7 +317,7 @@ impl Text<'_> {
         }
         // Spaces at the end count only in quotes.
         value.truncate(kept);
-        Some(Some(value))
+        Some(Some((value, tabbed)))
     }
 }
 
@@ -315,6 +350,7 @@ mod tests {
             ("[A \"b]\\\"\"]\r\n\tC-d = e  f ; g\r\n", &["a.c-d=e  f"][..], true),
             ("[a.b]c=d\\\n e\nf\ng = \"  h#\" i \n", &["a.c=d e", "a.g=  h# i"], true),
             ("# x \\\n[a]b=\"c\\td\\\\\"\n;\\\n[e]f=g", &["a.b=c\td\\", "e.f=g"], true),
+            ("[a]b = c \\\n", &["a.b=c "], true),
             ("[a]b=c\n1=2\n[d]e=f\n", &["a.b=c"], false),
             ("[a]b=\"c\n", &[], false),
             ("[a]b=\\q\n", &[], false),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod ends;
+mod git;
 mod keeps;
 mod service;
 mod terminal;

@@ -95,8 +95,12 @@ async fn attempt(shared: &Shared, session: &SessionHandle, greeted: &mut bool) -
     let birth = session.birth();
     let mut pen = Pen::new(shared, session.id(), session.owner().0.as_ref(), birth).await?;
     // Of one that was just deleted there is nothing more to tell.
-    if is_gone(pen.cursor) && shared.store.find(session.id()).await.is_ok() {
-        pen.returned(birth);
+    if is_gone(pen.cursor) {
+        match shared.store.find(session.id()).await {
+            Ok(_) => pen.returned(birth),
+            Err(StoreError::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     if birth.fresh {
         pen.inherited = Some(birth.opened_after);
