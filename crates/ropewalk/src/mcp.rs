@@ -219,6 +219,8 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
+    // An empty file looks like one that lost its content.
+    let text = if text.trim().is_empty() { "# There are no settings.\n" } else { text };
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;

@@ -258,6 +258,20 @@ fn restores_and_commands_at_once_leave_a_whole_store() {
     }
 }
 
+#[test]
+fn backups_to_one_name_at_once_leave_a_whole_one() {
+    let world = World::new();
+    world.session("write a.txt: hello");
+    let file = world.path("all.backup");
+    let file = file.to_str().unwrap();
+    for round in 0..5 {
+        let children = [(); 3].map(|()| world.start("home", &["backup", "--force", file]));
+        children.into_iter().for_each(|child| drop(Ended::of(child).with(0)));
+        let into = world.path(&format!("into {round}"));
+        world.run(&["restore", file, "--into", into.to_str().unwrap()]).with(0);
+    }
+}
+
 /// A killed restore is one whose next step was not done. Here that step cannot be done.
 #[test]
 fn a_restore_that_was_interrupted_is_finished_by_the_next_command() {

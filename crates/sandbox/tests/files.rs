@@ -130,6 +130,19 @@ const TABLE: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
+fn hooks_above_the_workspace_of_its_own_repository_leave_it_free() {
+    let house = house();
+    for name in ["objects", "refs"] {
+        std::fs::create_dir_all(house.work.join(".git").join(name)).unwrap();
+    }
+    std::fs::write(house.work.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    std::fs::write(house.work.join(".git/config"), "[core]\n\thooksPath = ..\n").unwrap();
+    let policy = Policy { roots: vec![house.work.clone()], mode: Mode::WorkspaceWrite, ..Policy::default() };
+    let files = Files::open(policy).unwrap();
+    files.find(&house.work.join("a"), Want::Write).unwrap();
+}
+
+#[test]
 fn no_root_leads_out_of_the_folders_that_it_must_be_in() {
     let house = house();
     let (inner, link) = (house.work.join("dir"), house.work.join("link"));

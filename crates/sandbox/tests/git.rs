@@ -168,8 +168,12 @@ fn a_folder_that_the_index_holds_as_a_whole_counts_where_it_is_there() {
 
 #[test]
 fn what_cannot_be_looked_at_counts_as_a_program() {
+    let many = b"[a]\nb=c\n".repeat(30_000);
+    let tab = b"[include]\npath = a\tb\n";
     for (what, file, text) in [
         ("settings that are none", "config", &b"[core\n"[..]),
+        ("more settings than anybody has", "config", &many),
+        ("an include that versions of git read differently", "config", tab),
         ("an index that is none", "index", b"DIRC\0\0\0\x09\0\0\0\0"),
         ("an index that ends early", "index", b"DIRC\0\0\0\x02\0\0\0\x01"),
     ] {

@@ -15,7 +15,7 @@ const INDEX_BYTES_MAX: u64 = 1 << 30;
 /// As long as a path can be.
 const PATH_BYTES_MAX: usize = 4096;
 /// All paths of submodules and folders together.
-const PATHS_BYTES_MAX: usize = 8 << 20;
+const PATHS_BYTES_MAX: usize = 4 << 20;
 /// Modes of entries, without the permissions.
 const KIND: u32 = 0o170_000;
 const SUBMODULE: u32 = 0o160_000;
@@ -180,6 +180,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Each entry has the path of the one before, and one letter more.
+    #[test]
+    fn paths_that_grow_without_end_are_refused() {
+        let entry = |letter: &[u8]| {
+            let mut head = [0; 62];
+            head[24..28].copy_from_slice(&SUBMODULE.to_be_bytes());
+            [&head[..], &[0], letter, &[0]].concat()
+        };
+        let read = |count: u32| {
+            let entries = entry(b"a").repeat(usize::try_from(count).unwrap());
+            let text =
+                [&b"DIRC"[..], &4_u32.to_be_bytes(), &count.to_be_bytes(), &entries, &[0; 20]].concat();
+            let mut index = Index::default();
+            let length = u64::try_from(text.len()).unwrap();
+            Reader { from: &text[..], wide: false }.index(length, &mut index).map(|_| index.submodules.len())
+        };
+        assert_eq!(read(100), Some(100));
+        assert_eq!(read(4097), None, "a path that is too long");
+        assert_eq!(read(4090), None, "too many long ones");
+    }
 
     proptest! {
         /// A command writes the index as it likes.

@@ -8,6 +8,7 @@
 //! damaged later is another matter: a digest of its pages tells one from the other, and it is refused.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
@@ -56,6 +57,14 @@ pub fn back_up(
     made_at: &str,
     force: bool,
 ) -> Result<BackupReport, String> {
+    // Two that write to one name would write to the same unfinished file.
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _alone = schema::lock_for_making(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            format!("another backup is being written in {}; try again", folder.display())
+        }
+        _ => format!("{}: {error}", folder.display()),
+    })?;
     if !force && target.try_exists().map_err(|error| format!("{}: {error}", target.display()))? {
         return Err(format!("{} exists already; pass --force to replace it", target.display()));
     }
@@ -84,8 +93,7 @@ fn fill(database: &Path, files: &[BackupFile], unfinished: &Path, made_at: &str)
         schema::refuse_newer(database, schema::layout_of(&source).map_err(said)?)?;
         copy::copy_into(&source, unfinished)?;
     } else {
-        copy::remove(unfinished).map_err(|error| error.to_string())?;
-        drop(schema::open_for_writing(unfinished, true).map_err(|fault| fault.to_string())?);
+        schema::write_empty(unfinished).map_err(|fault| fault.to_string())?;
     }
     let connection = Connection::open(unfinished).map_err(said)?;
     connection

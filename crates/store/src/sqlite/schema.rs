@@ -238,7 +238,6 @@ pub(super) fn open_for_reading(path: &Path) -> rusqlite::Result<Connection> {
 /// the file or list its directory. SQLite gives the log beside the file the same mode.
 fn make_file(path: &Path) -> Result<(), StoreFault> {
     let of_io = |error| condition::of_io(path, &error);
-    let of_sqlite = |error| condition::of_sqlite(path, &error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     make_private_folder(folder).map_err(of_io)?;
     // A link counts as a file, wherever it leads.
@@ -249,15 +248,22 @@ fn make_file(path: &Path) -> Result<(), StoreFault> {
     if path.symlink_metadata().is_ok() {
         return Ok(());
     }
-    let mut made = Connection::open_in_memory().map_err(of_sqlite)?;
-    migrate(&mut made).map_err(of_sqlite)?;
     set_aside_logs(path).map_err(of_io)?;
     // One maker at a time, so what a killed one left has no owner.
     let unfinished = condition::with_end(path, ".new");
-    copy::remove(&unfinished).and_then(|()| copy::make_private(&unfinished)).map_err(of_io)?;
-    copy::fill(&made, &unfinished).map_err(of_sqlite)?;
-    let placed = copy::sync(&unfinished).and_then(|()| rename_to_new(&unfinished, path));
-    placed.and_then(|()| folder.sync_all()).map_err(of_io)
+    write_empty(&unfinished)?;
+    rename_to_new(&unfinished, path).and_then(|()| folder.sync_all()).map_err(of_io)
+}
+
+/// Writes a store without sessions, over what has the name.
+pub(super) fn write_empty(path: &Path) -> Result<(), StoreFault> {
+    let of_io = |error| condition::of_io(path, &error);
+    let of_sqlite = |error| condition::of_sqlite(path, &error);
+    let mut made = Connection::open_in_memory().map_err(of_sqlite)?;
+    migrate(&mut made).map_err(of_sqlite)?;
+    copy::remove(path).and_then(|()| copy::make_private(path)).map_err(of_io)?;
+    copy::fill(&made, path).map_err(of_sqlite)?;
+    copy::sync(path).map_err(of_io)
 }
 
 /// A file that somebody else put there meanwhile, without the lock, stays.
@@ -280,7 +286,7 @@ fn make_private_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// The folder itself is locked: a lock file would stay behind.
-fn lock_for_making(folder: &Path) -> io::Result<File> {
+pub(super) fn lock_for_making(folder: &Path) -> io::Result<File> {
     let locked = File::open(folder)?;
     let began = Instant::now();
     loop {
