@@ -134,12 +134,13 @@ def leave_a_terminal():
 def write_each(paths):
     """Tries to change or make each of them, and names those that it could."""
     done = []
-    for path in paths:
+    for name in paths:
+        path = os.path.expanduser(name)
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(os.path.join(path, "new") if os.path.isdir(path) else path, "a") as file:
                 file.write("evil")
-            done.append(path)
+            done.append(name)
         except OSError:
             pass
     text("wrote " + " ".join(done))

@@ -2,7 +2,7 @@
 //! the agent and its client understand gets through.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 use serde_json::{Value, json};
@@ -313,7 +313,7 @@ fn known_agents(world: &World) -> Vec<(String, Vec<PathBuf>, Vec<PathBuf>)> {
                 paths.map(|path| world.path(path.as_str().unwrap().strip_prefix("~/").unwrap())).collect()
             };
             let program = agent["commands"][0].as_str().unwrap();
-            world.program(program, &format!("exec python3 {}", world.path("bin/odd.py").display()));
+            world.program(program, &format!("exec python3 '{}'", world.path("bin/odd.py").display()));
             (agent["name"].as_str().unwrap().to_owned(), below("own_folders"), below("own_settings"))
         })
         .collect()
@@ -324,12 +324,14 @@ fn written(world: &World, agent: &str, options: &[&str], paths: &[PathBuf]) -> (
     let mut client = world.serve(&[&["--agent", agent], options].concat());
     let opened = client.call("session/new", world.folder());
     let session = opened["sessionId"].as_str().unwrap().to_owned();
-    let words = paths.iter().map(|path| format!(" {}", path.display())).collect::<String>();
+    // By their names below the home: its own path may have a space in it.
+    let name = |path: &Path| format!("~/{}", path.strip_prefix(world.path("")).unwrap().display());
+    let words = paths.iter().map(|path| format!(" {}", name(path))).collect::<String>();
     let said = client.said(&session, &format!("write{words}"));
     client.finish();
     let (_, wrote) = said.split_once("wrote").unwrap_or_else(|| panic!("{agent}: {said}"));
-    let known = |word: &&str| paths.iter().any(|path| path.to_str() == Some(word));
-    let wrote = wrote.split_whitespace().filter(known).map(PathBuf::from).collect();
+    let written = |path: &&PathBuf| wrote.split_whitespace().any(|word| word == name(path));
+    let wrote = paths.iter().filter(written).cloned().collect();
     (wrote, world.run(&["sessions", "show", "--full", &session]).with(0).out)
 }
 
