@@ -10,6 +10,8 @@ use sandbox::{Broken, Cause, Mode, Op};
 use crate::workspace::{Outcome, Workspace, run_in, until};
 
 const MODES: [Mode; 3] = [Mode::ReadOnly, Mode::WorkspaceWrite, Mode::WorkspaceWriteNetwork];
+/// A file outside of every workspace that commands can read wherever the sources lie.
+const OUTSIDE: &str = "/etc/passwd";
 const WRITING: [Mode; 2] = [Mode::WorkspaceWrite, Mode::WorkspaceWriteNetwork];
 
 #[tokio::test]
@@ -326,15 +328,12 @@ async fn protected_names_further_below_stay_as_they_are() {
 
 #[tokio::test]
 async fn a_protected_name_may_be_a_link_to_a_file_to_nothing_or_to_itself() {
-    let elsewhere = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let outside = elsewhere.path().canonicalize().unwrap().join("mcp.json");
-    fs::write(&outside, "mine").unwrap();
     let space = Workspace::new();
     fs::create_dir(space.root().join("sub")).unwrap();
     fs::write(space.root().join("sub/envrc"), "mine").unwrap();
     let links = [
         (".envrc", "sub/envrc"),
-        (".mcp.json", outside.to_str().unwrap()),
+        (".mcp.json", OUTSIDE),
         (".claude", "later/claude"),
         (".idea", ".idea"),
         (".zed", ".codex"),
@@ -357,7 +356,7 @@ async fn a_protected_name_may_be_a_link_to_a_file_to_nothing_or_to_itself() {
         }
         let outcome = run_in(&space, mode, "cat .envrc .mcp.json && echo x > sub/new && rm sub/new").await;
         assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);
-        assert_eq!(outcome.stdout, "mine".repeat(2));
+        assert_eq!(outcome.stdout, format!("mine{}", fs::read_to_string(OUTSIDE).unwrap()));
     }
     for (name, target) in links {
         assert_eq!(fs::read_link(space.root().join(name)).unwrap(), Path::new(target));
@@ -368,7 +367,6 @@ async fn a_protected_name_may_be_a_link_to_a_file_to_nothing_or_to_itself() {
 /// As an agent's own folder is: its settings are the person's, the rest is its own.
 #[tokio::test]
 async fn what_the_policy_locks_is_read_only_where_it_is_there() {
-    let elsewhere = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut space = Workspace::new();
     let root = space.root().to_owned();
     for folder in ["hooks", "agent/extensions"] {
@@ -377,9 +375,7 @@ async fn what_the_policy_locks_is_read_only_where_it_is_there() {
     for file in ["settings.json", "hooks/stop.sh", "agent/extensions/a.ts"] {
         fs::write(root.join(file), "mine").unwrap();
     }
-    let target = elsewhere.path().canonicalize().unwrap().join("mcp.json");
-    fs::write(&target, "mine").unwrap();
-    symlink(&target, root.join("mcp.json")).unwrap();
+    symlink(OUTSIDE, root.join("mcp.json")).unwrap();
     let names = ["settings.json", "hooks", "agent/extensions", "mcp.json", "plugins", "none/plugins"];
     space.locked = names.map(|name| root.join(name)).into();
     for mode in WRITING {
@@ -405,9 +401,9 @@ async fn what_the_policy_locks_is_read_only_where_it_is_there() {
                     && cat settings.json hooks/stop.sh mcp.json && mkdir plugins && rmdir plugins";
         let outcome = run_in(&space, mode, free).await;
         assert_eq!((outcome.ended.code, outcome.violations), (Some(0), vec![]), "{}", outcome.stderr);
-        assert_eq!(outcome.stdout, "mine".repeat(3));
+        assert_eq!(outcome.stdout, format!("minemine{}", fs::read_to_string(OUTSIDE).unwrap()));
     }
-    assert_eq!(fs::read_link(root.join("mcp.json")).unwrap(), target);
+    assert_eq!(fs::read_link(root.join("mcp.json")).unwrap(), Path::new(OUTSIDE));
     space.assert_clean();
 }
 
