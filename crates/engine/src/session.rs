@@ -153,6 +153,8 @@ pub enum Answer {
     DenyAlways,
     /// The client gave the question up.
     Withdraw,
+    /// The turn that asks is over for whoever was asked. From somebody else than who prompted it, it is a no.
+    CancelTurn,
     /// What a person says to a question.
     Reply(Arc<str>),
     /// One of the answers that an external agent offers, by its name.
@@ -361,6 +363,8 @@ pub struct Session {
 struct Running {
     turn: TurnId,
     cancelling: bool,
+    /// The connection that prompted it.
+    prompter: SurfaceId,
     /// Who prompted it, if that came over the bridge: what such a prompt changes is theirs to answer for.
     remote: Option<Sender>,
 }

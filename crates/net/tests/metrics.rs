@@ -158,7 +158,7 @@ fn every_outcome_of_a_message_can_be_reached() {
     for (answer, outcome) in [
         (Answer::AllowOnce, "ok"),
         (Answer::DenyAlways, "permission_denied"),
-        (Answer::Withdraw, "cancelled"),
+        (Answer::CancelTurn, "cancelled"),
     ] {
         tally.noticed("session/request_permission", MessageOutcome::of_permission(&answer));
         let series = format!(

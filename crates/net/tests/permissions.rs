@@ -78,14 +78,11 @@ async fn an_answer_gets_through_while_the_turn_runs() {
 /// G3.
 #[tokio::test]
 async fn without_leave_the_tool_does_not_run() {
-    for answer in [Some("reject_once"), Some("reject_always"), Some("made up"), None] {
+    for answer in ["reject_once", "reject_always", "made up"] {
         check(
             |setup| setup,
             async |server, Asking { mut client, turn, ask, .. }| {
-                match answer {
-                    Some(option) => client.answer(&ask, option).await,
-                    None => client.answer_cancelled(&ask).await,
-                }
+                client.answer(&ask, answer).await;
                 assert_eq!(client.stop_reason(turn).await, "end_turn");
                 assert_eq!((made(server), status(&client)), (0, json!("failed")), "{answer:?}");
                 assert!(client.said().contains("so be it"), "the model goes on");
@@ -93,6 +90,67 @@ async fn without_leave_the_tool_does_not_run() {
         )
         .await;
     }
+}
+
+/// The outcome `cancelled` means that the prompt's turn was cancelled.
+#[tokio::test]
+async fn whoever_cancels_the_request_of_their_own_prompt_cancels_the_turn() {
+    check(
+        |setup| setup,
+        async |server, Asking { mut client, session, turn, ask }| {
+            let mut other = server.client().await;
+            other.load(&session).await;
+            let asked = other.next_ask().await;
+            client.answer_cancelled(&ask).await;
+            assert_eq!(client.stop_reason(turn).await, "cancelled");
+            assert_eq!(other.next_withdrawn().await, asked["id"]);
+            other.answer(&asked, "allow_once").await;
+            assert_eq!((made(server), status(&client)), (0, json!("failed")));
+            assert!(!client.said().contains("so be it"), "the model is not asked again");
+            // The session goes on: what the model was not asked then, it answers now.
+            assert_eq!(client.prompt(&session, "go on").await, "end_turn");
+            assert!(client.said().contains("so be it"));
+        },
+    )
+    .await;
+}
+
+/// A client that looks on gives that outcome too when its window is closed.
+#[tokio::test]
+async fn whoever_cancels_the_request_of_another_prompt_refuses_it_and_no_more() {
+    check(
+        |setup| setup,
+        async |server, Asking { mut client, session, turn, ask }| {
+            let mut other = server.client().await;
+            other.load(&session).await;
+            let asked = other.next_ask().await;
+            other.answer_cancelled(&asked).await;
+            assert_eq!(client.next_withdrawn().await, ask["id"]);
+            assert_eq!(client.stop_reason(turn).await, "end_turn");
+            assert_eq!((made(server), status(&client)), (0, json!("failed")));
+            assert!(client.said().contains("so be it"), "the model goes on");
+        },
+    )
+    .await;
+}
+
+/// Somebody else answered; the client confirms that it withdrew the request, perhaps late.
+#[tokio::test]
+async fn a_request_that_was_withdrawn_is_cancelled_without_effect() {
+    check(
+        |setup| setup,
+        async |server, Asking { mut client, session, turn, ask }| {
+            let mut other = server.client().await;
+            other.load(&session).await;
+            let asked = other.next_ask().await;
+            other.answer(&asked, "allow_once").await;
+            assert_eq!(client.next_withdrawn().await, ask["id"]);
+            client.answer_cancelled(&ask).await;
+            assert_eq!(client.stop_reason(turn).await, "end_turn");
+            assert_eq!((made(server), status(&client)), (1, json!("completed")));
+        },
+    )
+    .await;
 }
 
 /// G3: an error is no leave either.

@@ -129,7 +129,7 @@ pub fn permission_answer(result: Result<&RawValue, &RawValue>) -> engine::Answer
             // An external agent's own option; what nobody offered is no yes, which the session knows.
             other => engine::Answer::Choose(other.into()),
         },
-        Some(schema::RequestPermissionOutcome::Cancelled) => engine::Answer::Withdraw,
+        Some(schema::RequestPermissionOutcome::Cancelled) => engine::Answer::CancelTurn,
         Some(_) | None => engine::Answer::DenyOnce,
     }
 }

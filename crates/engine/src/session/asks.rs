@@ -26,7 +26,15 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         let open = self.open_asks.get(&ask).cloned().ok_or(Refusal::UnknownAsk(ask))?;
-        let answer = bounded(answer)?;
+        let answer = match (bounded(answer)?, self.ends_by(by, open.turn)) {
+            (Answer::CancelTurn, Some(turn)) => {
+                self.cancel(by, Some(turn), effects);
+                return Ok(());
+            }
+            (Answer::CancelTurn, None) if open.question.is_some() => Answer::Withdraw,
+            (Answer::CancelTurn, None) => Answer::DenyOnce,
+            (answer, _) => answer,
+        };
         if let Some(question) = &open.question {
             let settled = reply_to(ask, question, answer)?;
             self.resolve(ask, &open, settled, by.resolver(), effects);
@@ -47,7 +55,7 @@ impl Session {
             Answer::DenyAlways => (Resolution::DeniedAlways.into(), Some(false)),
             Answer::Withdraw => (Resolution::Cancelled.into(), None),
             // Words must not be taken for a yes, nor for a no.
-            Answer::Reply(_) | Answer::Choose(_) => return Err(Refusal::NotAQuestion(ask)),
+            Answer::Reply(_) | Answer::Choose(_) | Answer::CancelTurn => return Err(Refusal::NotAQuestion(ask)),
         };
         let settled = Settled { chosen, ..settled };
         if let Some(allow) = remember.filter(|_| for_good && !open.subject.is_empty()) {
@@ -274,6 +282,7 @@ fn bounded(answer: Answer) -> Result<Answer, Refusal> {
         | Answer::DenyOnce
         | Answer::DenyAlways
         | Answer::Withdraw
+        | Answer::CancelTurn
         | Answer::Reply(_)
         | Answer::Choose(_) => Ok(answer),
     }
@@ -292,9 +301,11 @@ fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, 
         }
         Answer::Withdraw => Ok(Resolution::Cancelled.into()),
         Answer::DenyBecause(why) => Ok(Settled::denied(why)),
-        Answer::AllowOnce | Answer::AllowAlways | Answer::DenyOnce | Answer::DenyAlways => {
-            Ok(Resolution::DeniedOnce.into())
-        }
+        Answer::AllowOnce
+        | Answer::AllowAlways
+        | Answer::DenyOnce
+        | Answer::DenyAlways
+        | Answer::CancelTurn => Ok(Resolution::DeniedOnce.into()),
     }
 }
 

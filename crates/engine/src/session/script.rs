@@ -238,6 +238,7 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
         "always" => answer(by, Answer::AllowAlways),
         "deny" => answer(by, Answer::DenyOnce),
         "never" => answer(by, Answer::DenyAlways),
+        "cancel-turn" => answer(by, Answer::CancelTurn),
         "withdraw" => answer(by, Answer::Withdraw),
         "reply" => in_words(by, words, Answer::Reply),
         "because" => in_words(by, words, Answer::DenyBecause),

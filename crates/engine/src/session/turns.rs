@@ -42,7 +42,7 @@ impl Session {
 
     fn start(&mut self, turn: TurnId, by: &Sender, content: Vec<Content>, effects: &mut Vec<Effect>) {
         let remote = by.remote.is_some().then(|| Sender { request: None, ..by.clone() });
-        self.running = Some(Running { turn, cancelling: false, remote });
+        self.running = Some(Running { turn, cancelling: false, prompter: by.surface, remote });
         self.record(by.origin(), Some(turn), Body::TurnStarted, effects);
         self.record(by.origin(), Some(turn), Body::UserMessage { content: content.clone() }, effects);
         effects.push(Effect::StartTurn { turn, content, standing: by.standing });
@@ -67,6 +67,13 @@ impl Session {
             self.record(by.origin(), Some(turn), Body::CancelRequested, effects);
             self.cancel_running(turn, effects);
         }
+    }
+
+    /// The turn whose ask was answered with its end, if it is this sender's to end. Somebody who only looks on
+    /// gives that answer too when their client goes away.
+    pub(super) fn ends_by(&self, by: &Sender, turn: Option<TurnId>) -> Option<TurnId> {
+        let running = self.running.as_ref()?;
+        (Some(running.turn) == turn && running.prompter == by.surface).then_some(running.turn)
     }
 
     /// Open asks first: a tool that waits for one must see the answer, not only the token.

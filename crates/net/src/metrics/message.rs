@@ -61,7 +61,7 @@ impl MessageOutcome {
         match answer {
             Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_) | Answer::Choose(_) => Self::Ok,
             Answer::DenyOnce | Answer::DenyBecause(_) | Answer::DenyAlways => Self::PermissionDenied,
-            Answer::Withdraw => Self::Cancelled,
+            Answer::Withdraw | Answer::CancelTurn => Self::Cancelled,
         }
     }
 }

@@ -94,8 +94,11 @@ fn form_answer(question: &Question, result: Result<&RawValue, &RawValue>) -> Opt
 
 fn chosen(question: &Question, result: Result<&RawValue, &RawValue>) -> Option<Answer> {
     let response: schema::RequestPermissionResponse = serde_json::from_str(result.ok()?.get()).ok()?;
-    let schema::RequestPermissionOutcome::Selected(selected) = response.outcome else { return None };
-    let option = selected.option_id.0;
+    let option = match response.outcome {
+        schema::RequestPermissionOutcome::Selected(selected) => selected.option_id.0,
+        schema::RequestPermissionOutcome::Cancelled => return Some(Answer::CancelTurn),
+        _ => return None,
+    };
     if option.as_ref() == DECIDE {
         return Some(Answer::DenyOnce);
     }
@@ -144,6 +147,6 @@ mod tests {
         for odd in ["in_chat", "choice-2", "choice--1", "choice-", "allow_once", ""] {
             check(&two, false, &selected(odd), &Answer::Withdraw);
         }
-        check(&two, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &Answer::Withdraw);
+        check(&two, false, r#"{"outcome":{"outcome":"cancelled"}}"#, &Answer::CancelTurn);
     }
 }

@@ -249,6 +249,70 @@ fn a_refused_wish_leaves_the_turn_going() {
 }
 
 #[test]
+fn an_ask_answered_with_the_end_of_the_turn_ends_it_if_the_turn_is_that_senders() {
+    check(
+        "editor: prompt go
+         agent: ask git push
+         phone: cancel-turn 1
+         agent: ask git fetch
+         editor: cancel-turn 2
+         editor: cancel-turn 2
+         agent: ask git pull
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: git push?
+            > wait for 1
+            1 ask 1: DeniedOnce by phone
+            > wake 1 DeniedOnce: the user refused it
+            1 ask 2: git fetch?
+            > wait for 2
+            1 cancel by editor
+            1 ask 2: Cancelled by engine
+            > wake 2 Cancelled: the turn was cancelled
+            > cancel 1
+            ! permission request 2 is unknown or already answered
+            1 ask 3: Cancelled by engine
+            > tell the tool Cancelled: the turn was cancelled
+            1 ended by agent: Cancelled
+        "#]],
+    );
+}
+
+/// What the sender has waiting is not meant.
+#[test]
+fn an_ask_answered_with_the_end_of_the_turn_leaves_the_queue() {
+    check(
+        "editor: prompt go
+         editor: prompt next
+         agent: ask git push
+         editor: cancel-turn 1
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            > accepted 2
+            2 queued by editor
+            1 ask 1: git push?
+            > wait for 1
+            1 cancel by editor
+            1 ask 1: Cancelled by engine
+            > wake 1 Cancelled: the turn was cancelled
+            > cancel 1
+            1 ended by agent: Cancelled
+            2 started by editor
+            2 editor says: next
+            > start 2
+        "#]],
+    );
+}
+
+#[test]
 fn a_withdrawn_question_is_cancelled_and_not_remembered() {
     check(
         "editor: prompt go

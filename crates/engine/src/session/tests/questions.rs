@@ -114,6 +114,35 @@ fn words_neither_allow_nor_refuse_a_wish() {
 }
 
 #[test]
+fn a_question_answered_with_the_end_of_the_turn_ends_it_if_the_turn_is_that_senders() {
+    check(
+        "editor: prompt go
+         agent: question why
+         phone: cancel-turn 1
+         agent: question why
+         editor: cancel-turn 2
+         agent: end",
+        expect![[r#"
+            > accepted 1
+            1 started by editor
+            1 editor says: go
+            > start 1
+            1 ask 1: why?
+            > wait for 1
+            1 ask 1: Cancelled by phone
+            > wake 1 Cancelled: the user wants to answer in the conversation: ask in your reply, and end your turn there
+            1 ask 2: why?
+            > wait for 2
+            1 cancel by editor
+            1 ask 2: Cancelled by engine
+            > wake 2 Cancelled: the turn was cancelled
+            > cancel 1
+            1 ended by agent: Cancelled
+        "#]],
+    );
+}
+
+#[test]
 fn whoever_gives_a_question_up_answers_in_the_conversation() {
     check(
         "editor: prompt go
