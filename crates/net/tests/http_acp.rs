@@ -99,6 +99,46 @@ async fn a_prompt_is_answered_on_the_stream_of_its_session_after_its_updates() {
     .await;
 }
 
+/// Zeph's name for `session/set_config_option`, in both spellings, with the session in the parameters or in a header.
+#[tokio::test]
+async fn session_configure_sets_an_option_however_it_names_the_session() {
+    run(Setup::script(&Script::new([])), async |server| {
+        let door = server.door(0).await;
+        let mut remote = Remote::new(&door).await;
+        let (session, mut events) = remote.session(server).await;
+        for params in [
+            json!({ "sessionId": session, "configId": "model", "value": "script:two" }),
+            json!({ "session_id": session, "config_id": "model", "value": "script:one" }),
+        ] {
+            let id = remote.post("session/configure", params.clone()).await;
+            let (reply, seen) = events.reply(id).await;
+            let is_model = |option: &&Value| option["id"] == "model";
+            let options = reply["result"]["configOptions"].as_array().unwrap();
+            let model = options.iter().find(is_model).unwrap();
+            assert_eq!(model["currentValue"], params["value"], "{reply}");
+            let told = seen.iter().map(Event::json).find_map(|frame| {
+                let update = &frame["params"]["update"];
+                (update["sessionUpdate"] == "config_option_update").then(|| update["configOptions"].clone())
+            });
+            let told = told.unwrap();
+            assert_eq!(
+                told.as_array().unwrap().iter().find(is_model),
+                Some(model),
+                "the update has the change"
+            );
+        }
+        let nameless =
+            request(90, "session/configure", &json!({ "config_id": "model", "value": "script:two" }));
+        refused(&remote.web.post("/acp", &nameless).await, 400, "bad_session");
+        let named = remote.web.with("acp-session-id", &session);
+        assert_eq!(named.post("/acp", &nameless).await.status, 202);
+        assert!(events.reply(90).await.0["result"]["configOptions"].is_array());
+        drop((events, remote));
+        door.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_prompt_that_is_accepted_is_in_the_log() {
     run(Setup::script(&Script::new([vec![say("one")]])).on_disk(), async |server| {

@@ -50,10 +50,11 @@ const SESSION: HeaderName = HeaderName::from_static("acp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Calls about a session: they name it in their parameters or in a header.
-const SESSION_METHODS: [&str; 10] = [
+const SESSION_METHODS: [&str; 11] = [
     "session/prompt",
     "session/cancel",
     "session/close",
+    "session/configure",
     "session/delete",
     "session/fork",
     "session/load",
@@ -240,7 +241,7 @@ impl Official<'_> {
             return Ok(body.to_vec());
         }
         let in_header = header(self.headers, &SESSION)?;
-        let in_params = params.and_then(|params| session_of(params.get()));
+        let in_params = params.and_then(|params| session_of(method, params.get()));
         match (in_header, in_params) {
             (Some(first), Some(second)) if first != second => {
                 Err(bad_session("the header Acp-Session-Id and params.sessionId name different sessions"))
@@ -363,13 +364,15 @@ pub(super) fn json_body(
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], out)
 }
 
-fn session_of(params: &str) -> Option<String> {
+fn session_of(method: &str, params: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "sessionId")]
         session: Option<String>,
+        session_id: Option<String>,
     }
-    serde_json::from_str::<Params>(params).ok()?.session
+    let Params { session, session_id } = serde_json::from_str::<Params>(params).ok()?;
+    session.or_else(|| session_id.filter(|_| SESSION_METHODS.contains(&method)))
 }
 
 fn insert_session(body: &[u8], session: &str) -> Result<Vec<u8>, Refusal> {

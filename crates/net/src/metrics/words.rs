@@ -9,7 +9,7 @@ pub(super) const UNKNOWN: &str = "unknown";
 pub(super) const BY_DOOR_UNKNOWN: &str = "surface";
 
 /// Every method that some dialect has, and `session/request_permission`, which clients answer.
-const METHODS: [&str; 46] = [
+const METHODS: [&str; 47] = [
     "$/cancel_request",
     "$/ping",
     "_agent/mcp/add",
@@ -34,6 +34,7 @@ const METHODS: [&str; 46] = [
     "session/bridgeStatus",
     "session/cancel",
     "session/close",
+    "session/configure",
     "session/create",
     "session/delete",
     "session/fork",

@@ -74,6 +74,7 @@ pub(super) fn request(method: &str, params: Option<&RawValue>) -> Result<Call, F
             })
         }
         "session/set_config_option" => set_config_option(params),
+        "session/configure" => configure(params),
         "session/set_model" => set_model(params),
         // Older clients send it as a request.
         "session/cancel" => cancel(params),
@@ -117,6 +118,7 @@ pub(super) fn notification(method: &str, params: Option<&RawValue>) -> Result<Ca
         | "session/message"
         | "session/set_mode"
         | "session/set_model"
+        | "session/configure"
         | "session/set_config_option" => {
             Err(Fault::InvalidRequest(format!("{method} is a request: send it with an id")))
         }
@@ -176,12 +178,38 @@ fn set_config_option(params: Option<&RawValue>) -> Result<Call, Fault> {
     Ok(Call::Change { id, setting: request.config_id.0, value, answer: ChangeAnswer::AllSettings })
 }
 
+/// The name that zeph gives to `session/set_config_option`, in either spelling of its parameters.
+fn configure(params: Option<&RawValue>) -> Result<Call, Fault> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum ConfigValue {
+        Text(Arc<str>),
+        Switch(bool),
+    }
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "sessionId", alias = "session_id")]
+        session_id: schema::SessionId,
+        #[serde(rename = "configId", alias = "config_id")]
+        config_id: Arc<str>,
+        value: ConfigValue,
+    }
+    let params: Params = read(params)?;
+    let id = session_id(&params.session_id)?;
+    let value = match params.value {
+        ConfigValue::Text(text) => text,
+        ConfigValue::Switch(on) => on.to_string().into(),
+    };
+    Ok(Call::Change { id, setting: params.config_id, value, answer: ChangeAnswer::AllSettings })
+}
+
 /// From before models were a config option.
 fn set_model(params: Option<&RawValue>) -> Result<Call, Fault> {
     #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
     struct Params {
+        #[serde(rename = "sessionId", alias = "session_id")]
         session_id: schema::SessionId,
+        #[serde(rename = "modelId", alias = "model_id")]
         model_id: Arc<str>,
     }
     let params: Params = read(params)?;

@@ -2,6 +2,7 @@
 //! the answer to what was posted; `Acp-Session-Id` names the connection.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,21 +20,33 @@ use super::streams::locked;
 use super::{CONNECTION, LAST_EVENT, Official, SESSION, header, json_body, unservable};
 use crate::connection::{Connection, ConnectionParts};
 use crate::http::sse::{EventStream, accepts_events, write_event};
-use crate::http::{REST_BYTES_MAX, Refusal};
+use crate::http::{Doors, REST_BYTES_MAX, Refusal};
 use crate::link::memory;
 
 /// Connections at once.
 const TRANSPORTS_MAX: usize = 64;
-/// A connection that nobody uses is dropped after this.
+/// A connection that nobody uses is dropped after this, unless somebody chose another time.
 const IDLE_MAX: Duration = Duration::from_secs(1800);
+/// How often they are looked at.
+const REAP_EVERY: Duration = Duration::from_secs(60);
 /// How long a call waits for room among those before it.
 const ROOM_WAIT: Duration = Duration::from_secs(10);
 /// Messages in one body.
 const BATCH_MAX: usize = 64;
 
-#[derive(Default)]
 pub struct Transports {
-    live: Mutex<HashMap<Uuid, Arc<Transport>>>,
+    live: Arc<Mutex<Live>>,
+    idle_max: Duration,
+    /// Somebody looks for those that are idle.
+    reaped: AtomicBool,
+}
+
+type Live = HashMap<Uuid, Arc<Transport>>;
+
+impl Default for Transports {
+    fn default() -> Self {
+        Self::new(IDLE_MAX)
+    }
 }
 
 struct Transport {
@@ -46,6 +59,28 @@ struct Transport {
 }
 
 impl Transports {
+    pub fn new(idle_max: Duration) -> Self {
+        Self { live: Arc::default(), idle_max, reaped: AtomicBool::new(false) }
+    }
+
+    /// How many connections there are.
+    pub fn count(&self) -> usize {
+        locked(&self.live).len()
+    }
+
+    /// Looks for idle ones until the door closes. Nothing happens the second time.
+    fn start_reaper(&self, doors: &Doors) {
+        if self.reaped.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (live, idle_max, stop) = (Arc::clone(&self.live), self.idle_max, doors.stop.clone());
+        drop(doors.tasks.spawn(async move {
+            while stop.run_until_cancelled(tokio::time::sleep(REAP_EVERY)).await.is_some() {
+                reap(&mut locked(&live), idle_max);
+            }
+        }));
+    }
+
     pub(in crate::http) async fn close_all(&self) {
         let all: Vec<_> = locked(&self.live).drain().map(|(_, transport)| transport).collect();
         for transport in all {
@@ -55,6 +90,15 @@ impl Transports {
             }
         }
     }
+}
+
+/// Those that ended, and those that nobody uses or reads.
+fn reap(live: &mut Live, idle_max: Duration) {
+    let now = Instant::now();
+    live.retain(|_, transport| {
+        let idle = Arc::strong_count(transport) == 1 && now - *locked(&transport.used) >= idle_max;
+        !transport.outbox.is_closed() && !idle
+    });
 }
 
 impl Drop for Transport {
@@ -187,9 +231,9 @@ fn find(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
 
 fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
     let doors = official.doors;
+    doors.transports.start_reaper(doors);
     let mut live = locked(&doors.transports.live);
-    let now = Instant::now();
-    live.retain(|_, transport| !transport.outbox.is_closed() && now - *locked(&transport.used) < IDLE_MAX);
+    reap(&mut live, doors.transports.idle_max);
     if live.len() >= TRANSPORTS_MAX {
         // Whoever reads a stream holds its connection too. The caller's own oldest one makes room.
         let owner = official.caller.connections();
@@ -216,7 +260,7 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
         owner: official.caller.connections(),
         frames: peer.frames,
         outbox,
-        used: Mutex::new(now),
+        used: Mutex::new(Instant::now()),
         connection: Mutex::new(Some(Connection::start(parts, link))),
     });
     let id = Uuid::new_v4();
