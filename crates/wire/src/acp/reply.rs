@@ -52,8 +52,8 @@ pub(crate) fn encode(identity: &Identity, zeph: bool, id: &RpcId, outcome: &Outc
         | Outcome::Answered { .. }
         | Outcome::Sandbox { .. }
         | Outcome::Bridge(_) => result(id, &json!({}), out),
-        Outcome::Cancelled { id: session } => {
-            result(id, &json!({ "sessionId": session.as_str(), "cancelled": true }), out);
+        Outcome::Cancelled { id: session, was_busy } => {
+            result(id, &json!({ "sessionId": session.as_str(), "cancelled": was_busy }), out);
         }
         Outcome::ListedAll(sessions) => result(id, &ext::listed_all(sessions), out),
         Outcome::Got { session, events } => result(id, &ext::got(session, events), out),
@@ -73,9 +73,9 @@ pub(crate) fn encode(identity: &Identity, zeph: bool, id: &RpcId, outcome: &Outc
 pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
     let (code, data) = match fault {
         Fault::Parse(_) | Fault::FrameTooLong { .. } => (-32700, None),
-        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } | Fault::UnknownChoice(_) => (-32600, None),
+        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } => (-32600, None),
         Fault::UnknownMethod(_) => (-32601, None),
-        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } => (-32602, None),
+        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } | Fault::UnknownChoice(_) => (-32602, None),
         Fault::NoSuchSession { id } => (-32002, Some(json!({ "sessionId": id }))),
         Fault::Internal(_) => (-32603, None),
         Fault::Foreign(error) => {
