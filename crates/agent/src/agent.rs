@@ -355,7 +355,7 @@ fn thinking_spec() -> SettingSpec {
         id: THINKING.into(),
         name: "Thinking".into(),
         description: "How long the model may think before it answers".into(),
-        category: Category::Model,
+        category: Category::ThoughtLevel,
         choices: vec![
             choice("off", "Off", "Answers at once"),
             choice("low", "Low", "Thinks a little"),
@@ -401,7 +401,7 @@ mod tests {
         let expected = [
             ("mode", Category::Mode),
             ("model", Category::Model),
-            ("thinking", Category::Model),
+            ("thinking", Category::ThoughtLevel),
             ("temperature", Category::ModelConfig),
             ("approval", Category::Other),
         ];

@@ -177,6 +177,7 @@ impl Server {
             dialect: self.dialect,
             client: None,
             name: "client".into(),
+            zeph: false,
             any_session: false,
             metrics: Some((Arc::clone(&self.metrics), metrics::Door::Stdio)),
             greeted: None,

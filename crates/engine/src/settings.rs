@@ -85,6 +85,8 @@ pub enum Category {
     Mode,
     Model,
     ModelConfig,
+    /// How long the model thinks.
+    ThoughtLevel,
     Other,
 }
 

@@ -47,6 +47,8 @@ pub struct ConnectionParts {
     pub dialect: Option<Dialect>,
     /// A client that is known from an earlier connection.
     pub client: Option<Client>,
+    /// The connection is of zeph's transport.
+    pub zeph: bool,
     /// What the client is called until it says who it is.
     pub name: Arc<str>,
     /// The client may name any session of its own without opening it first.
@@ -161,7 +163,7 @@ impl Desk {
         let debts = Arc::new(Debts::new(parts.metrics, surface));
         let decoder = match parts.client {
             Some(client) => Decoder::known(client),
-            None => Decoder::new(parts.dialect),
+            None => Decoder::new(parts.dialect).at_zeph(parts.zeph),
         };
         debts.set_client(decoder.client());
         if parts.any_session {

@@ -508,10 +508,13 @@ impl Handlers {
             return Err(Fault::NoSuchSession { id: session.to_string() });
         }
         // A session that is not in memory has nothing to cancel.
+        let mut was_busy = false;
         if let Some(handle) = self.registry.live(&self.principal, session) {
+            let snapshot = handle.snapshot();
+            was_busy = snapshot.busy || snapshot.waiting > 0;
             self.send(&handle, Input::Cancel { by: self.sender.clone(), only: None }).await?;
         }
-        Ok(Some(Outcome::Cancelled { id: session.clone() }))
+        Ok(Some(Outcome::Cancelled { id: session.clone(), was_busy }))
     }
 
     /// Only prompts are given up. Most other requests are answered at once; an agent that was asked something in
@@ -717,9 +720,10 @@ pub(crate) async fn offer(handle: &SessionHandle, input: Input) -> Result<Accept
 fn refused(handle: &SessionHandle, error: SendError) -> Fault {
     match error {
         SendError::Closed => Fault::NoSuchSession { id: handle.id().to_string() },
-        SendError::Refused(refusal @ (Refusal::UnknownChoice { .. } | Refusal::TooLoose { .. })) => {
-            Fault::UnknownChoice(refusal.to_string())
-        }
+        SendError::Refused(
+            refusal
+            @ (Refusal::UnknownSetting(..) | Refusal::UnknownChoice { .. } | Refusal::TooLoose { .. }),
+        ) => Fault::UnknownChoice(refusal.to_string()),
         SendError::Refused(refusal) => Fault::InvalidRequest(refusal.to_string()),
     }
 }

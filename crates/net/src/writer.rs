@@ -268,9 +268,9 @@ impl Writer {
 
     fn answer(&mut self, id: &RpcId, outcome: Result<&Outcome, &Fault>) {
         self.debts.tally(|tally| tally.answered(id, outcome));
-        let dialect = self.debts.client().dialect;
+        let client = self.debts.client();
         let at = if self.durable { self.shown.only_cursor() } else { Seq::START };
-        self.out.extra(None, at, |out| self.replies.write(dialect, id, outcome, out));
+        self.out.extra(None, at, |out| self.replies.write(client, id, outcome, out));
     }
 
     fn command(&mut self, command: Command) {

@@ -194,7 +194,7 @@ async fn a_session_moves_within_its_folders_and_its_tools_with_it() {
         assert_eq!(moved["working_dir"], json!(inside));
         client.prompt(&session, "where?").await;
         let call = client.story().calls.into_values().next().unwrap();
-        assert_eq!(call["content"][0]["content"]["text"], format!("{}\n", inside.display()));
+        assert_eq!(call["content"][0]["content"]["text"], format!("```console\n{}\n```", inside.display()));
         let extra = extra.path().canonicalize().unwrap();
         let moved = client.call("_agent/working_dir/update", to(&extra.to_string_lossy())).await;
         assert_eq!(moved["working_dir"], json!(extra));

@@ -309,6 +309,8 @@ async fn a_cancel_by_request_or_notification_ends_the_turn_with_what_was_said() 
             assert_eq!(client.next_of("turn_end").await["stop_reason"], "cancelled");
         }
         assert_eq!(client.message(&session, "go on").await["output"], "whole");
+        let idle = client.call("session/cancel", named).await;
+        assert_eq!(idle, json!({ "sessionId": session, "cancelled": false }));
     })
     .await;
 }

@@ -43,7 +43,7 @@ async fn a_mode_holds_at_once_and_an_unknown_one_is_refused() {
         client.prompt(&session, "write").await;
         assert!(server.workspace().join("a.txt").exists() && server.workspace().join("b.txt").exists());
         let unknown = json!({ "sessionId": session, "modeId": "nonsense" });
-        assert_eq!(client.refused("session/set_mode", unknown).await.code, -32600);
+        assert_eq!(client.refused("session/set_mode", unknown).await.code, -32602);
         let nobody = json!({ "sessionId": "nobody", "modeId": "ask" });
         assert_eq!(client.refused("session/set_mode", nobody).await.code, -32002);
     })
@@ -61,8 +61,12 @@ async fn a_model_is_used_from_the_very_next_prompt_and_an_unknown_one_is_refused
         client.prompt(&session, "b").await;
         for (id, value) in [("model", "script:three"), ("nonsense", "x"), ("approval", "whatever")] {
             let refused = client.refused("session/set_config_option", change(id, value)).await;
-            assert_eq!(refused.code, -32600, "{refused:?}");
+            assert_eq!(refused.code, -32602, "{refused:?}");
         }
+        let unknown = json!({ "sessionId": session, "modelId": "script:three" });
+        assert_eq!(client.refused("session/set_model", unknown).await.code, -32602);
+        let unknown = json!({ "methodId": "nonsense" });
+        assert_eq!(client.refused("authenticate", unknown).await.code, -32602);
         client.prompt(&session, "c").await;
         let models: Vec<_> = script.requests().iter().map(|request| request.model.to_string()).collect();
         assert_eq!(models, ["script:one", "script:two", "script:two"]);

@@ -285,7 +285,7 @@ async fn a_tool_call_ends_completed_or_failed_with_what_came_of_it() {
             (&json!("diff"), &file, &json!("new\n"))
         );
         assert_eq!(calls[0]["locations"][0]["path"], file);
-        assert_eq!(calls[1]["content"][0]["content"]["text"], "out\n");
+        assert_eq!(calls[1]["content"][0]["content"]["text"], "```console\nout\n```");
         assert_eq!(calls[1]["_meta"]["exitCode"], 3);
     })
     .await;
@@ -307,6 +307,9 @@ async fn a_client_with_a_terminal_is_shown_the_output_live_and_the_exit_as_it_wa
         let call = client.next_update_of("tool_call").await;
         let terminal = call["_meta"]["terminal_info"]["terminal_id"].clone();
         assert_eq!(terminal, call["toolCallId"]);
+        assert_eq!(call["_meta"]["terminal_info"]["cwd"], json!(server.workspace()));
+        let embedded = json!([{ "type": "terminal", "terminalId": terminal }]);
+        assert_eq!(call["content"], embedded);
         let mut shown = String::new();
         let mut exit = Value::Null;
         while exit.is_null() {
@@ -318,6 +321,9 @@ async fn a_client_with_a_terminal_is_shown_the_output_live_and_the_exit_as_it_wa
             }
             if shown == "one\n" {
                 write(server.workspace().join("go"), "");
+            }
+            if let Some(content) = update.get("content") {
+                assert_eq!(content, &embedded, "whatever comes later keeps the terminal");
             }
             exit = update["_meta"]["terminal_exit"].clone();
         }

@@ -123,6 +123,44 @@ async fn ends_of_lines_and_empty_frames_are_taken_as_they_are_meant() {
     .await;
 }
 
+/// How long the model thinks has a category of its own in the protocol, and is the model's in zeph's words.
+#[tokio::test]
+async fn what_thinking_is_about_is_said_in_the_words_of_each_transport() {
+    run(Setup::offline(), async |server| {
+        let door = server.door(0).await;
+        for (path, category) in [("/acp", "thought_level"), ("/acp/ws", "model")] {
+            let mut socket = Socket::open(&door, path).await;
+            socket.text(&initialize()).await;
+            assert_eq!(socket.message().await["result"]["protocolVersion"], 1, "{path}");
+            let new = json!({ "cwd": server.workspace(), "mcpServers": [] });
+            socket.text(&call(2, "session/new", &new)).await;
+            let opened = socket.message().await;
+            let of = |told: &Value| {
+                let options = told["configOptions"].as_array().unwrap();
+                options.iter().find(|option| option["id"] == "thinking").unwrap()["category"].clone()
+            };
+            assert_eq!(of(&opened["result"]), category, "{path}");
+            let session = &opened["result"]["sessionId"];
+            let change = json!({ "sessionId": session, "configId": "thinking", "value": "low" });
+            socket.text(&call(3, "session/set_config_option", &change)).await;
+            let (mut answered, mut updated) = (false, false);
+            while !(answered && updated) {
+                let message = socket.message().await;
+                let update = &message["params"]["update"];
+                if message["id"] == 3 {
+                    assert_eq!(of(&message["result"]), category, "{path}");
+                    answered = true;
+                } else if update["sessionUpdate"] == "config_option_update" {
+                    assert_eq!(of(update), category, "{path}");
+                    updated = true;
+                }
+            }
+        }
+        door.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_ping_that_is_a_notification_is_ignored_at_any_time() {
     run(Setup::offline(), async |server| {

@@ -299,6 +299,7 @@ fn editor(shared: &Shared) -> anyhow::Result<Served> {
         dialect: shared.dialect,
         client: None,
         name: "client".into(),
+        zeph: false,
         any_session: false,
         metrics: Some((Arc::clone(&shared.metrics), net::metrics::Door::Stdio)),
         greeted: shared.greeted.clone(),

@@ -189,6 +189,7 @@ impl Server {
             dialect: None,
             client: None,
             name: "client".into(),
+            zeph: false,
             any_session: false,
             metrics: None,
             greeted: None,

@@ -3,8 +3,10 @@
 //! Updates are encoded by [`Updates`], one per session that a connection shows.
 
 mod calls;
+mod consoles;
 mod decode;
 mod ext;
+mod fence;
 mod host;
 mod questions;
 mod relay;
@@ -26,6 +28,7 @@ pub use host::{
     HostAnswer, HostWish, Unserved, foreign_error, host_reply, host_result, host_wish, write_host_call,
 };
 pub use questions::ask_answer;
+pub use relay::SERVER_TERMINAL;
 pub use reply::AUTH_METHOD;
 pub(crate) use reply::{encode as reply, encode_fault as fault, result, write_error};
 pub(crate) use tools::{block as schema_block, risk_name};
@@ -51,6 +54,8 @@ pub struct ClientAbilities {
     pub forms: bool,
     /// What it does for the agent.
     pub host: engine::HostAbilities,
+    /// It came by zeph's transport.
+    pub zeph: bool,
 }
 
 /// What a request wants. `frame_bytes` is the size of the frame it came in.

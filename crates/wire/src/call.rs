@@ -329,6 +329,8 @@ pub enum Outcome {
     },
     Cancelled {
         id: SessionId,
+        /// There was something to cancel.
+        was_busy: bool,
     },
     ListedAll(Vec<Listed>),
     Got {

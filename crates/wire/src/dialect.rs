@@ -180,17 +180,24 @@ pub struct Decoder {
     only: Option<Dialect>,
     client: Client,
     initialized: bool,
+    zeph: bool,
 }
 
 impl Decoder {
     pub fn new(only: Option<Dialect>) -> Self {
         let client = Client { dialect: only.unwrap_or_default(), ..Client::default() };
-        Self { only, client, initialized: false }
+        Self { only, client, initialized: false, zeph: false }
     }
 
     /// For a client that said who it is on an earlier connection.
     pub fn known(client: Client) -> Self {
-        Self { only: Some(client.dialect), client, initialized: true }
+        Self { only: Some(client.dialect), client, initialized: true, zeph: client.abilities.zeph }
+    }
+
+    /// For a connection of zeph's transport, or of another.
+    #[must_use]
+    pub fn at_zeph(self, zeph: bool) -> Self {
+        Self { zeph, ..self }
     }
 
     pub fn client(&self) -> Client {
@@ -208,7 +215,7 @@ impl Decoder {
             let dialect = self.only.map_or_else(|| chosen(params), Ok)?;
             let call = decode(dialect, method, params, frame_bytes)?;
             let abilities = match dialect {
-                Dialect::Acp => acp::abilities(params),
+                Dialect::Acp => acp::ClientAbilities { zeph: self.zeph, ..acp::abilities(params) },
                 Dialect::Ferret | Dialect::Otter | Dialect::Bernstein => acp::ClientAbilities::default(),
             };
             self.client = Client { dialect, abilities };
@@ -281,9 +288,11 @@ impl Replies {
         Self { identity }
     }
 
-    pub fn write(&self, dialect: Dialect, id: &RpcId, outcome: Result<&Outcome, &Fault>, out: &mut Vec<u8>) {
-        match (dialect, outcome) {
-            (Dialect::Acp, Ok(outcome)) => acp::reply(&self.identity, id, outcome, out),
+    pub fn write(&self, client: Client, id: &RpcId, outcome: Result<&Outcome, &Fault>, out: &mut Vec<u8>) {
+        match (client.dialect, outcome) {
+            (Dialect::Acp, Ok(outcome)) => {
+                acp::reply(&self.identity, client.abilities.zeph, id, outcome, out);
+            }
             (Dialect::Ferret, Ok(outcome)) => ferret::reply(&self.identity, id, outcome, out),
             (Dialect::Otter, Ok(outcome)) => otter::reply(&self.identity, id, outcome, out),
             (Dialect::Bernstein, Ok(outcome)) => bernstein::reply(&self.identity, id, outcome, out),

@@ -118,6 +118,7 @@ fn shown(event: Arc<Event>) {
             cursors: able,
             forms: able,
             host: Default::default(),
+            zeph: able,
         };
         let mut updates = Updates::of(client, &id, Arc::new([]), &snapshot);
         let mut out = Vec::new();
@@ -182,7 +183,8 @@ fn answer(id: &RpcId, fault: &Fault) {
     let replies = Replies::new(identity);
     for dialect in Dialect::ALL {
         let mut out = Vec::new();
-        replies.write(dialect, id, Err(fault), &mut out);
+        let client = Client { dialect, ..Client::default() };
+        replies.write(client, id, Err(fault), &mut out);
         check_lines(&out);
         assert_eq!(memchr::memchr_iter(b'\n', &out).count(), 1, "an answer is one line");
     }

@@ -378,3 +378,180 @@ fn a_terminal_that_is_gone_is_not_shown_again() {
     let again = lines(&mut updates(ClientAbilities::default()), &told, true).concat();
     assert!(!again.contains("terminalId") && again.contains("runs"), "{again}");
 }
+
+/// What a connection is told of these bodies: the updates alone.
+fn told(client: ClientAbilities, bodies: &[Body], replay: bool) -> Vec<Value> {
+    let update = |line: &String| {
+        check_line(line, false);
+        let mut value: Value = serde_json::from_str(line).unwrap();
+        value["params"]["update"].take()
+    };
+    lines(&mut updates(client), &events(bodies), replay).iter().map(update).collect()
+}
+
+fn started(call: &str, tool: &str, kind: ToolKind, input: &str) -> Body {
+    Body::ToolStarted(Box::new(engine::ToolStart {
+        call: CallId(call.into()),
+        tool: tool.into(),
+        title: "title".into(),
+        kind,
+        locations: Vec::new(),
+        input: Opaque(input.into()),
+    }))
+}
+
+fn command(call: &str) -> Body {
+    started(call, "shell", ToolKind::Execute, r#"{"command":"make"}"#)
+}
+
+fn wrote(call: &str, text: &str) -> Body {
+    Body::ToolOutput { call: CallId(call.into()), stream: OutputStream::Stdout, text: text.into() }
+}
+
+fn ended(call: &str, text: &str) -> ToolEnd {
+    ToolEnd {
+        call: CallId(call.into()),
+        failed: false,
+        content: vec![ToolContent::Block(Content::text(text))],
+        locations: Vec::new(),
+        raw: None,
+        exit: None,
+        elapsed_ms: 5,
+    }
+}
+
+fn exited(call: &str, text: &str) -> Body {
+    let exit = Some(Exit { code: Some(0), signal: None });
+    Body::ToolEnded(Box::new(ToolEnd { exit, ..ended(call, text) }))
+}
+
+fn text_of(update: &Value) -> &str {
+    update["content"][0]["content"]["text"].as_str().unwrap()
+}
+
+const WITH_TERMINALS: ClientAbilities = ClientAbilities {
+    terminal_output: true,
+    notices: false,
+    compaction: false,
+    cursors: false,
+    forms: false,
+    host: engine::HostAbilities { read: false, write: false, terminal: false },
+    zeph: false,
+};
+
+/// Zed makes a terminal for `terminal_info` of a `tool_call`, shows it only where content embeds it, and takes
+/// it away where later content does not.
+#[test]
+fn a_client_with_terminals_is_shown_a_command_in_one_to_its_end_and_in_history_too() {
+    let bodies = [command("c"), wrote("c", "one\n"), wrote("c", "two\n"), exited("c", "one\ntwo\n")];
+    let terminal = serde_json::json!([{ "type": "terminal", "terminalId": "c" }]);
+    for replay in [false, true] {
+        let told = told(WITH_TERMINALS, &bodies, replay);
+        assert_eq!(told.len(), 4, "{told:#?}");
+        assert_eq!(
+            told[0]["_meta"]["terminal_info"],
+            serde_json::json!({ "terminal_id": "c", "cwd": "/project" })
+        );
+        assert_eq!(told[0]["content"], terminal);
+        let data: Vec<_> =
+            told[1..3].iter().map(|update| &update["_meta"]["terminal_output"]["data"]).collect();
+        assert_eq!(data, ["one\n", "two\n"]);
+        assert_eq!(told[1]["content"], terminal, "a question may have been shown in its place");
+        assert_eq!(told[2].get("content"), None);
+        assert_eq!(told[3]["content"], terminal);
+        assert_eq!(told[3]["status"], "completed");
+        assert_eq!(
+            told[3]["_meta"]["terminal_exit"],
+            serde_json::json!({ "terminal_id": "c", "exit_code": 0, "signal": null })
+        );
+    }
+}
+
+/// The question's content takes the place of the terminal; once allowed, the terminal is back.
+#[test]
+fn a_command_that_was_asked_about_is_shown_in_its_terminal_again() {
+    let mut updates = updates(WITH_TERMINALS);
+    lines(&mut updates, &events(&[command("c")]), false);
+    let mut out = Vec::new();
+    updates.in_progress(&CallId("c".into()), &mut out);
+    let value: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(value["params"]["update"]["content"][0]["terminalId"], "c", "{value}");
+}
+
+#[test]
+fn a_terminal_is_shown_for_commands_alone_and_what_has_no_exit_is_told_as_text() {
+    // Another tool of this kind: nothing is written, and its answer is text.
+    let told_jobs = told(
+        WITH_TERMINALS,
+        &[started("j", "jobs", ToolKind::Execute, "{}"), Body::ToolEnded(Box::new(ended("j", "none run")))],
+        false,
+    );
+    assert_eq!(told_jobs[0].get("content"), None, "{told_jobs:?}");
+    assert_eq!(text_of(&told_jobs[1]), "none run");
+    // It was never run.
+    let refused =
+        told(WITH_TERMINALS, &[command("c"), Body::ToolEnded(Box::new(ended("c", "not allowed")))], false);
+    assert_eq!(text_of(&refused[1]), "not allowed");
+    // It was cut off: what it wrote stays, and why it ended stands below it.
+    let cut = told(
+        WITH_TERMINALS,
+        &[command("c"), wrote("c", "x"), Body::ToolEnded(Box::new(ended("c", "the turn ended")))],
+        false,
+    );
+    assert_eq!(cut[2]["content"][0]["terminalId"], "c");
+    assert_eq!(cut[2]["content"][1]["content"]["text"], "the turn ended");
+    // What it wrote was told only at its end.
+    let late = told(WITH_TERMINALS, &[command("c"), exited("c", "all of it")], false);
+    assert_eq!(late[1]["_meta"]["terminal_output"]["data"], "all of it");
+    assert_eq!(late[2]["content"][0]["terminalId"], "c");
+}
+
+/// Clients render text as Markdown.
+#[test]
+fn what_commands_write_and_files_hold_is_fenced_and_what_is_markdown_is_not() {
+    let plain = ClientAbilities::default();
+    let running = told(plain, &[command("c"), wrote("c", "# one\n```\n")], false);
+    assert_eq!(text_of(&running[1]), "````console\n# one\n```\n````");
+    let over = told(plain, &[exited("c", "# one\ntwo")], true);
+    assert_eq!(text_of(&over[0]), "```console\n# one\ntwo\n```");
+    let read = |path: &str| ToolEnd {
+        locations: vec![engine::Location { path: path.into(), line: None }],
+        ..ended("r", "fn main() {}\n")
+    };
+    let end = |end: ToolEnd| text_of(&told(plain, &[Body::ToolEnded(Box::new(end))], false)[0]).to_owned();
+    assert_eq!(end(read("/p/a.rs")), "```rust\nfn main() {}\n```");
+    assert_eq!(end(read("/p/LICENSE")), "```\nfn main() {}\n```");
+    assert_eq!(end(ToolEnd { failed: true, ..read("/p/a.rs") }), "fn main() {}\n");
+    assert_eq!(end(ended("t", "**said** by a sub-agent")), "**said** by a sub-agent");
+}
+
+/// A strict client takes nothing else for an update.
+#[test]
+fn what_a_tool_is_given_and_gives_is_an_object_or_nothing() {
+    for (input, expected) in [
+        (r#"{"a":1}"#, serde_json::json!({ "a": 1 })),
+        (r#""no JSON""#, serde_json::json!({ "input": "no JSON" })),
+        ("not JSON", serde_json::json!({ "input": "not JSON" })),
+        ("[1]", serde_json::json!({ "input": [1] })),
+        ("null", serde_json::json!({})),
+    ] {
+        let told = told(ClientAbilities::default(), &[started("c", "t", ToolKind::Other, input)], false);
+        assert_eq!(told[0]["rawInput"], expected);
+        let request =
+            AskRequest { input: Opaque(input.into()), ..AskRequest::new("t", "t", ToolClass::Execute) };
+        let mut out = Vec::new();
+        updates(ClientAbilities::default()).ask(AskId(1), &request).write(&RpcId::number(7), &mut out);
+        let asked: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(asked["params"]["toolCall"]["rawInput"], expected);
+    }
+    for (raw, expected) in [
+        (r#""done""#, Some(serde_json::json!({ "output": "done" }))),
+        ("7", Some(serde_json::json!({ "output": 7 }))),
+        (r#"{"ok":true}"#, Some(serde_json::json!({ "ok": true }))),
+        ("null", None),
+    ] {
+        let end = ToolEnd { raw: Some(Opaque(raw.into())), ..ended("c", "x") };
+        let told = told(ClientAbilities::default(), &[Body::ToolEnded(Box::new(end))], false);
+        assert_eq!(told[0].get("rawOutput"), expected.as_ref());
+    }
+}

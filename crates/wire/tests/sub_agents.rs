@@ -177,7 +177,7 @@ fn a_tool_call_says_what_it_is_and_how_its_terminal_goes() {
         .map(|frame| format!("{}\n", frame["update"]["_meta"]))
         .collect();
     expect![[r#"
-        {"claudeCode":{"toolName":"shell","startedAt":"1970-01-01T00:00:01.000Z","parentToolUseId":"b"},"terminal_info":{"terminal_id":"b1"}}
+        {"claudeCode":{"toolName":"shell","startedAt":"1970-01-01T00:00:01.000Z","parentToolUseId":"b"},"terminal_info":{"terminal_id":"b1","cwd":"/project"}}
         {"terminal_output":{"terminal_id":"b1","data":"out"},"claudeCode":{"parentToolUseId":"b"}}
         {"elapsedMs":7,"claudeCode":{"elapsedMs":7,"toolResponse":"out","parentToolUseId":"b"},"exitCode":3,"terminal_exit":{"terminal_id":"b1","exit_code":3,"signal":null}}
     "#]]

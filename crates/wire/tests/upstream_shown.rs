@@ -224,3 +224,57 @@ fn a_terminal_is_shown_while_it_is_there_and_not_again() {
     .assert_eq(&told.join("\n"));
     assert!(!again.iter().any(|update| update.to_string().contains(r#""terminal""#)));
 }
+
+/// A terminal that the agent fills itself, as codex-acp and claude-agent-acp do, and one that this server keeps.
+#[test]
+fn a_terminal_that_a_client_does_not_know_is_told_in_our_words() {
+    let embeds = |id: &str| json!([{ "type": "terminal", "terminalId": id }]);
+    let own = |kind: &str, more: Value| {
+        let mut update = json!({ "sessionUpdate": kind, "toolCallId": "c" });
+        update.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        update
+    };
+    let output = |data: &str| {
+        own(
+            "tool_call_update",
+            json!({ "_meta": { "terminal_output": { "terminal_id": "c", "data": data } } }),
+        )
+    };
+    let said = [
+        own(
+            "tool_call",
+            json!({ "title": "ls", "kind": "execute", "content": embeds("c"), "_meta": { "terminal_info": { "terminal_id": "c" } } }),
+        ),
+        output("one\n"),
+        output("two\n"),
+        own(
+            "tool_call_update",
+            json!({ "status": "completed", "_meta": { "terminal_exit": { "terminal_id": "c", "exit_code": 0, "signal": null } } }),
+        ),
+    ];
+    let events = log(&said);
+    let terminals = ClientAbilities { terminal_output: true, ..ClientAbilities::default() };
+    assert_eq!(shown(terminals, &events, false), said);
+
+    let text = shown(ClientAbilities::default(), &events, false);
+    assert!(!text.iter().any(|update| update.to_string().contains(r#""terminal""#)), "{text:#?}");
+    assert!(text.iter().any(|update| update.to_string().contains("one\\ntwo\\n")), "{text:#?}");
+
+    let again = shown(terminals, &events, true);
+    let written: String =
+        again.iter().filter_map(|update| update["_meta"]["terminal_output"]["data"].as_str()).collect();
+    assert_eq!(again[0]["_meta"]["terminal_info"]["terminal_id"], "c", "{again:#?}");
+    assert_eq!(written, "one\ntwo\n");
+    assert_eq!(again.last().unwrap()["_meta"]["terminal_exit"]["exit_code"], 0);
+
+    let ours = format!("{}1", wire::acp::SERVER_TERMINAL);
+    let kept = [
+        own("tool_call", json!({ "title": "ls", "kind": "execute", "content": embeds(&ours) })),
+        own("tool_call_update", json!({ "status": "completed", "content": embeds(&ours) })),
+    ];
+    for client in [ClientAbilities::default(), terminals] {
+        let told = shown(client, &log(&kept), false);
+        assert!(!told.iter().any(|update| update.to_string().contains(&ours)), "{told:#?}");
+        assert_eq!(told.last().unwrap()["status"], "completed");
+    }
+}

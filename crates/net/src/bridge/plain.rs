@@ -97,6 +97,7 @@ fn parts(shared: &Shared) -> ConnectionParts {
         // It has nothing to introduce itself by.
         client: Some(Client { dialect: Dialect::Ferret, ..Client::default() }),
         name: remote_name(UNNAMED),
+        zeph: false,
         any_session: false,
         metrics: shared.metrics.clone().map(|metrics| (metrics, Door::WebSocket)),
         greeted: None,

@@ -203,6 +203,7 @@ impl Official<'_> {
             dialect: Some(Dialect::Acp),
             client: Some(client),
             name: Arc::clone(&self.caller.name),
+            zeph: false,
             any_session: true,
             metrics: Some((Arc::clone(&self.doors.metrics), Door::Sse)),
             greeted: None,
@@ -360,7 +361,7 @@ pub(super) fn json_body(
     outcome: Result<&Outcome, &Fault>,
 ) -> impl IntoResponse + use<> {
     let mut out = Vec::new();
-    Replies::new(doors.identity.clone()).write(Dialect::Acp, id, outcome, &mut out);
+    Replies::new(doors.identity.clone()).write(Client::default(), id, outcome, &mut out);
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], out)
 }
 

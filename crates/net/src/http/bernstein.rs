@@ -102,6 +102,7 @@ impl Talk {
             dialect: Some(Dialect::Bernstein),
             client: None,
             name: Arc::clone(&caller.name),
+            zeph: false,
             any_session: true,
             metrics: Some((Arc::clone(&doors.metrics), Door::Sse)),
             greeted: doors.greeted.clone(),

@@ -222,8 +222,8 @@ impl Writing<'_> {
             let (stop, error, words) = (result.stop, result.error.clone(), result.words.clone());
             let outcome = Outcome::TurnEnded { stop, error, usage, words };
             self.debts.tally(|tally| tally.answered(&id, Ok(&outcome)));
-            let dialect = self.debts.client().dialect;
-            self.replies.write(dialect, &id, Ok(&outcome), &mut self.out.batch.bytes);
+            let client = self.debts.client();
+            self.replies.write(client, &id, Ok(&outcome), &mut self.out.batch.bytes);
         }
     }
 
@@ -306,8 +306,8 @@ impl Writing<'_> {
 
     fn answer(&mut self, attached: &Attached, id: &RpcId, outcome: Result<&Outcome, &Fault>) {
         self.debts.tally(|tally| tally.answered(id, outcome));
-        let dialect = self.debts.client().dialect;
+        let client = self.debts.client();
         let at = attached.reader.cursor();
-        self.out.extra(Some(attached.handle.id()), at, |out| self.replies.write(dialect, id, outcome, out));
+        self.out.extra(Some(attached.handle.id()), at, |out| self.replies.write(client, id, outcome, out));
     }
 }

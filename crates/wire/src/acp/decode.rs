@@ -156,6 +156,7 @@ pub(crate) fn abilities(params: Option<&RawValue>) -> ClientAbilities {
             write: client.fs.write_text_file,
             terminal: client.terminal,
         },
+        zeph: false,
     }
 }
 

@@ -4,24 +4,52 @@ use std::sync::Arc;
 
 use engine::{APPROVAL, Body, Event, Opaque, SettingSpec, ToolChange, ToolContent};
 
-use super::updates::{Tail, Updates};
+use super::consoles::Tail;
+use super::updates::Updates;
 use crate::dialect::View;
 use crate::transcript::block_text;
 
+/// How the begin of a call announces a terminal of its own, which needs a client that has such.
+const TERMINAL_INFO: &str = r#""terminal_info""#;
+
+/// The beginning of the names of terminals that an external agent uses and this server keeps: no client knows
+/// them.
+pub const SERVER_TERMINAL: &str = "ropewalk-terminal-";
+
 impl Updates {
-    /// Says whether it was told. A terminal that is gone cannot be shown again: then the event is told in our
-    /// own words. An empty text says that another event's words say this too.
+    /// Says whether it was told. A terminal that the client does not know cannot be shown: then the event is
+    /// told in our own words. An empty text says that another event's words say this too.
     pub(super) fn relayed(&mut self, event: &Event, relayed: &Opaque, view: View, out: &mut Vec<u8>) -> bool {
-        let about_call =
-            matches!(event.body, Body::ToolStarted(_) | Body::ToolChanged(_) | Body::ToolEnded(_));
-        if view.replay && about_call && relayed.0.contains(r#""terminal""#) {
+        if relayed.0.contains(r#""terminal""#) && self.shows_unknown_terminal(event, relayed, view) {
             return false;
+        }
+        if let Body::ToolEnded(end) = &event.body {
+            self.flush_call(&end.call, out);
         }
         let is_history = self.note(event, relayed, view);
         if is_history || !view.replay {
             self.foreign(&relayed.0, out);
         }
         true
+    }
+
+    fn shows_unknown_terminal(&mut self, event: &Event, relayed: &Opaque, view: View) -> bool {
+        let (call, begins) = if let Body::ToolStarted(start) = &event.body {
+            (&start.call, true)
+        } else if let Body::ToolChanged(change) = &event.body {
+            (&change.call, false)
+        } else if let Body::ToolEnded(end) = &event.body {
+            (&end.call, false)
+        } else {
+            return false;
+        };
+        let without = if begins {
+            self.consoles.begin_without(call, relayed.0.contains(TERMINAL_INFO))
+        } else {
+            self.consoles.is_without(call)
+        };
+        // A terminal that is gone is known to nobody.
+        view.replay || relayed.0.contains(SERVER_TERMINAL) || without
     }
 
     /// Takes note of an event as if it had been told in our words. Says whether it is part of history.
@@ -45,9 +73,7 @@ impl Updates {
                 false
             }
             Body::ToolStarted(start) => {
-                if !relayed.0.contains(r#""terminal_info""#) {
-                    self.plain.insert(start.call.clone());
-                }
+                self.consoles.began_elsewhere(&start.call, relayed.0.contains(TERMINAL_INFO));
                 true
             }
             Body::ToolChanged(change) => {
@@ -55,9 +81,7 @@ impl Updates {
                 true
             }
             Body::ToolEnded(end) => {
-                self.tails.remove(&end.call);
-                self.plain.remove(&end.call);
-                self.terminals.remove(&end.call);
+                self.consoles.ended(&end.call);
                 true
             }
             Body::TurnQueued { .. }
@@ -90,13 +114,13 @@ impl Updates {
     /// What comes later is added to what is shown already.
     pub(super) fn shows(&mut self, event: &Event, change: &ToolChange) {
         let Some(content) = &change.content else { return };
-        let mut tail = Tail { parent: event.origin.task().cloned(), ..Tail::default() };
+        let mut tail = Tail::of_agent(event.origin.task().cloned());
         for piece in content {
             if let ToolContent::Block(block) = piece {
                 tail.push(&block_text(block));
             }
         }
-        self.tails.insert(change.call.clone(), tail);
+        self.consoles.shows(&change.call, tail);
     }
 
     fn offered(&mut self, settings: &[SettingSpec]) {

@@ -17,7 +17,8 @@ use crate::timestamp::rfc3339;
 /// The one way to authenticate: being the person who started the server.
 pub const AUTH_METHOD: &str = "local";
 
-pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
+/// `zeph`: it goes out on zeph's transport.
+pub(crate) fn encode(identity: &Identity, zeph: bool, id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
         Outcome::Initialized { greeting, version: _ } => result(id, &initialized(identity, greeting), out),
         Outcome::Extended(answer) => match serde_json::from_str::<&RawValue>(&answer.0) {
@@ -25,11 +26,11 @@ pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
             Err(_) => result(id, &json!({}), out),
         },
         Outcome::Done => result(id, &json!({}), out),
-        Outcome::Created(view) => result(id, &created(view), out),
-        Outcome::Opened(view) => result(id, &opened(view), out),
+        Outcome::Created(view) => result(id, &created(view, zeph), out),
+        Outcome::Opened(view) => result(id, &opened(view, zeph), out),
         Outcome::Listed { sessions, next } => result(id, &listed(sessions, next.clone()), out),
         Outcome::Settings(view) => {
-            let config_options = settings::options(&view.specs, &view.settings);
+            let config_options = settings::options(&view.specs, &view.settings, zeph);
             result(id, &Chosen { config_options }, out);
         }
         Outcome::TurnEnded { stop, error, usage, words } => match (stop_reason(*stop), words) {
@@ -51,8 +52,8 @@ pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
         | Outcome::Answered { .. }
         | Outcome::Sandbox { .. }
         | Outcome::Bridge(_) => result(id, &json!({}), out),
-        Outcome::Cancelled { id: session } => {
-            result(id, &json!({ "sessionId": session.as_str(), "cancelled": true }), out);
+        Outcome::Cancelled { id: session, was_busy } => {
+            result(id, &json!({ "sessionId": session.as_str(), "cancelled": was_busy }), out);
         }
         Outcome::ListedAll(sessions) => result(id, &ext::listed_all(sessions), out),
         Outcome::Got { session, events } => result(id, &ext::got(session, events), out),
@@ -72,9 +73,9 @@ pub(crate) fn encode(identity: &Identity, id: &RpcId, outcome: &Outcome, out: &m
 pub(crate) fn encode_fault(id: &RpcId, fault: &Fault, out: &mut Vec<u8>) {
     let (code, data) = match fault {
         Fault::Parse(_) | Fault::FrameTooLong { .. } => (-32700, None),
-        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } | Fault::UnknownChoice(_) => (-32600, None),
+        Fault::InvalidRequest(_) | Fault::NotInitialized { .. } => (-32600, None),
         Fault::UnknownMethod(_) => (-32601, None),
-        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } => (-32602, None),
+        Fault::InvalidParams(_) | Fault::NoSuchAsk { .. } | Fault::UnknownChoice(_) => (-32602, None),
         Fault::NoSuchSession { id } => (-32002, Some(json!({ "sessionId": id }))),
         Fault::Internal(_) => (-32603, None),
         Fault::Foreign(error) => {
@@ -217,11 +218,11 @@ struct Shown<'a> {
     extra: Map<String, Value>,
 }
 
-fn created(view: &SessionView) -> Shown<'_> {
-    Shown { session_id: Some(view.id.as_str()), ..opened(view) }
+fn created(view: &SessionView, zeph: bool) -> Shown<'_> {
+    Shown { session_id: Some(view.id.as_str()), ..opened(view, zeph) }
 }
 
-fn opened(view: &SessionView) -> Shown<'_> {
+fn opened(view: &SessionView, zeph: bool) -> Shown<'_> {
     let mut extra = view.extra.as_ref().map(fields).unwrap_or_default();
     let theirs = extra.remove("_meta");
     let mut meta = project_rules(view);
@@ -231,7 +232,7 @@ fn opened(view: &SessionView) -> Shown<'_> {
     Shown {
         session_id: None,
         modes: settings::modes(&view.specs, &view.settings),
-        config_options: settings::options(&view.specs, &view.settings),
+        config_options: settings::options(&view.specs, &view.settings, zeph),
         meta,
         extra,
     }

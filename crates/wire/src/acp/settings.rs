@@ -21,11 +21,12 @@ pub(super) fn modes(specs: &[SettingSpec], settings: &Settings) -> Option<schema
     Some(schema::SessionModeState::new(schema::SessionModeId::new(settings.get(MODE)), available))
 }
 
-/// The complete list. What an external agent offers is shown in its own words, with what is chosen now.
-pub(super) fn options(specs: &[SettingSpec], settings: &Settings) -> Vec<Box<RawValue>> {
+/// The complete list. What an external agent offers is shown in its own words, with what is chosen now. On
+/// zeph's transport how long the model thinks is a choice about the model.
+pub(super) fn options(specs: &[SettingSpec], settings: &Settings, zeph: bool) -> Vec<Box<RawValue>> {
     let shown = |spec: &SettingSpec| match &spec.words {
         Some(words) => in_own_words(words, settings.get(&spec.id)),
-        None => to_raw_value(&option(spec, settings)).ok(),
+        None => to_raw_value(&option(spec, settings, zeph)).ok(),
     };
     specs.iter().filter_map(shown).collect()
 }
@@ -36,7 +37,7 @@ fn in_own_words(words: &Opaque, value: &str) -> Option<Box<RawValue>> {
     to_raw_value(&option).ok()
 }
 
-fn option(spec: &SettingSpec, settings: &Settings) -> schema::SessionConfigOption {
+fn option(spec: &SettingSpec, settings: &Settings, zeph: bool) -> schema::SessionConfigOption {
     let choices: Vec<_> = spec
         .choices
         .iter()
@@ -51,6 +52,8 @@ fn option(spec: &SettingSpec, settings: &Settings) -> schema::SessionConfigOptio
     let category = match spec.category {
         Category::Mode => schema::SessionConfigOptionCategory::Mode,
         Category::Model => schema::SessionConfigOptionCategory::Model,
+        Category::ThoughtLevel if zeph => schema::SessionConfigOptionCategory::Model,
+        Category::ThoughtLevel => schema::SessionConfigOptionCategory::ThoughtLevel,
         Category::ModelConfig => schema::SessionConfigOptionCategory::ModelConfig,
         Category::Other => schema::SessionConfigOptionCategory::Other("other".into()),
     };

@@ -11,6 +11,7 @@ use engine::{
 use serde_json::{Map, Value, json};
 
 use super::calls::{CLAUDE_CODE, PARENT};
+use super::fence::{self, CONSOLE, fenced};
 use crate::siblings;
 use crate::timestamp::rfc3339;
 
@@ -20,33 +21,81 @@ const TITLE_CHARS_MAX: usize = 120;
 /// What a call came to is told as its content; beside it stands only the beginning.
 const RESPONSE_BYTES_MAX: usize = 4 << 10;
 
-pub(super) fn started(start: &ToolStart, at: Timestamp, terminal: bool) -> schema::ToolCall {
-    let call = schema::ToolCall::new(Arc::clone(&start.call.0), title(&start.title))
+/// A command's terminal as this client knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Console {
+    /// The client has none for the call: what the command wrote is told as text.
+    None,
+    /// Announced, with nothing written to it yet.
+    Silent,
+    Written,
+}
+
+/// With `cwd`, the client shows a command's output in a terminal that this announces.
+pub(super) fn started(start: &ToolStart, at: Timestamp, cwd: Option<&Path>) -> schema::ToolCall {
+    let mut call = schema::ToolCall::new(Arc::clone(&start.call.0), title(&start.title))
         .name(start.tool.to_string())
         .kind(kind(start.kind))
         .status(schema::ToolCallStatus::InProgress)
         .locations(locations(&start.locations))
-        .raw_input(opaque(&start.input));
+        .raw_input(input(&start.input));
     let facts = json!({ "toolName": start.tool.as_ref(), "startedAt": rfc3339(at) });
     let mut meta = Map::from_iter([(CLAUDE_CODE.to_string(), facts)]);
-    if terminal && start.kind == ToolKind::Execute {
-        meta.insert("terminal_info".into(), json!({ "terminal_id": start.call.0.as_ref() }));
+    if let Some(cwd) = cwd.filter(|_| start.kind == ToolKind::Execute) {
+        let info = json!({ "terminal_id": start.call.0.as_ref(), "cwd": shown(cwd) });
+        meta.insert("terminal_info".into(), info);
+        if runs_command(start) {
+            call = call.content(vec![console(&start.call)]);
+        }
     }
     call.meta(meta)
 }
 
-/// Nothing here may depend on the call's beginning: a client that comes back after it is told the same.
-pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
+/// Whether it is sure to be a command: other tools are of this kind too, and have nothing for a terminal.
+pub(super) fn runs_command(start: &ToolStart) -> bool {
+    start.kind == ToolKind::Execute && input(&start.input).get("command").is_some_and(Value::is_string)
+}
+
+/// The terminal that stands for a command's output. It has the call's own name.
+pub(super) fn console(call: &CallId) -> schema::ToolCallContent {
+    terminal_content(&TerminalId(Arc::clone(&call.0)))
+}
+
+/// A piece of a command's output, for its terminal. Only what is embedded is shown, so the first one embeds
+/// it: a permission request may have put something else in its place.
+pub(super) fn written(call: &CallId, text: &str, first: bool) -> schema::ToolCallUpdate {
+    let output = json!({ "terminal_id": call.0.as_ref(), "data": text });
+    let mut fields = schema::ToolCallUpdateFields::new();
+    if first {
+        fields = fields.content(vec![console(call)]);
+    }
+    schema::ToolCallUpdate::new(Arc::clone(&call.0), fields)
+        .meta(Map::from_iter([("terminal_output".to_string(), output)]))
+}
+
+/// How a call ended. What it showed in a terminal stays there. `ours`: its text is what our tools give, which
+/// is not Markdown.
+pub(super) fn ended(end: &ToolEnd, in_console: Console, ours: bool) -> schema::ToolCallUpdate {
     let status = if end.failed { schema::ToolCallStatus::Failed } else { schema::ToolCallStatus::Completed };
     let mut fields = schema::ToolCallUpdateFields::new().status(status);
-    if !end.content.is_empty() {
-        fields = fields.content(end.content.iter().map(content).collect::<Vec<_>>());
+    let keeps_console = match in_console {
+        Console::None => false,
+        Console::Silent => end.exit.is_some(),
+        Console::Written => true,
+    };
+    let told = match (keeps_console, end.exit.is_some()) {
+        (true, true) => vec![console(&end.call)],
+        (true, false) => std::iter::once(console(&end.call)).chain(result_content(end, ours)).collect(),
+        (false, _) => result_content(end, ours),
+    };
+    if !told.is_empty() {
+        fields = fields.content(told);
     }
     if !end.locations.is_empty() {
         fields = fields.locations(locations(&end.locations));
     }
-    if let Some(raw) = &end.raw {
-        fields = fields.raw_output(opaque(raw));
+    if let Some(raw) = end.raw.as_ref().and_then(|raw| object(raw, "output")) {
+        fields = fields.raw_output(raw);
     }
     let response = match &end.raw {
         Some(raw) if raw.0.len() <= RESPONSE_BYTES_MAX => opaque(raw),
@@ -57,7 +106,7 @@ pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
     let mut meta = Map::from_iter([elapsed, (CLAUDE_CODE.to_string(), facts)]);
     if let Some(exit) = &end.exit {
         meta.insert("exitCode".into(), exit.code.into());
-        if terminal {
+        if keeps_console {
             let exit = json!({
                 "terminal_id": end.call.0.as_ref(), "exit_code": exit.code, "signal": exit.signal.as_deref(),
             });
@@ -67,7 +116,25 @@ pub(super) fn ended(end: &ToolEnd, terminal: bool) -> schema::ToolCallUpdate {
     schema::ToolCallUpdate::new(Arc::clone(&end.call.0), fields).meta(meta)
 }
 
-pub(super) fn changed(change: &ToolChange) -> schema::ToolCallUpdate {
+/// What a call came to. This is made from its end alone: a client that comes back after its beginning is
+/// told the same.
+fn result_content(end: &ToolEnd, ours: bool) -> Vec<schema::ToolCallContent> {
+    let only_text = end.content.iter().all(|piece| matches!(piece, ToolContent::Block(Content::Text(_))));
+    let language = match &end.exit {
+        _ if !ours || !only_text => None,
+        Some(_) => Some(CONSOLE.to_owned()),
+        // A tool that names files gives what stands in them; one that failed says why.
+        None if end.failed || end.locations.is_empty() => None,
+        None => Some(fence::language(end.locations.iter().map(|place| place.path.as_path()))),
+    };
+    let piece = |piece: &ToolContent| match (piece, &language) {
+        (ToolContent::Block(Content::Text(said)), Some(language)) => text(fenced(language, said)),
+        (ToolContent::Block(_) | ToolContent::Diff(_), _) => content(piece),
+    };
+    end.content.iter().map(piece).collect()
+}
+
+pub(super) fn changed(change: &ToolChange, in_console: Console) -> schema::ToolCallUpdate {
     let mut fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
     if let Some(new) = &change.title {
         fields = fields.title(title(new));
@@ -79,17 +146,18 @@ pub(super) fn changed(change: &ToolChange) -> schema::ToolCallUpdate {
         fields = fields.locations(locations(new));
     }
     if let Some(new) = &change.input {
-        fields = fields.raw_input(opaque(new));
+        fields = fields.raw_input(input(new));
     }
     if let Some(new) = &change.content {
-        fields = fields.content(new.iter().map(content).collect::<Vec<_>>());
+        let console = (in_console == Console::Written).then(|| console(&change.call));
+        fields = fields.content(console.into_iter().chain(new.iter().map(content)).collect::<Vec<_>>());
     }
     schema::ToolCallUpdate::new(Arc::clone(&change.call.0), fields)
 }
 
 /// The same for a command that the client ran itself and shows itself.
 pub(super) fn ended_in(end: &ToolEnd, terminal: &TerminalId) -> schema::ToolCallUpdate {
-    let mut update = ended(end, false);
+    let mut update = ended(end, Console::None, true);
     update.fields = update.fields.content(vec![terminal_content(terminal)]);
     update
 }
@@ -123,7 +191,7 @@ pub(super) fn permission(
         .title(title(&request.title))
         .kind(kind(request.kind))
         .status(schema::ToolCallStatus::Pending)
-        .raw_input(opaque(&request.input));
+        .raw_input(input(&request.input));
     let shown_content: Vec<_> =
         warning(request).into_iter().chain(request.preview.iter().map(content)).collect();
     if !shown_content.is_empty() {
@@ -276,6 +344,22 @@ fn shortened(mut text: String) -> String {
         text.push('…');
     }
     text
+}
+
+/// What a tool was given. Strict clients read nothing else than an object there.
+fn input(given: &Opaque) -> Value {
+    object(given, "input").unwrap_or_else(|| json!({}))
+}
+
+/// An object: what is none stands in one, under this name.
+fn object(opaque_value: &Opaque, name: &str) -> Option<Value> {
+    match opaque(opaque_value) {
+        Value::Null => None,
+        object @ Value::Object(_) => Some(object),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Some(json!({ name: other }))
+        }
+    }
 }
 
 /// JSON where it is JSON, otherwise the text itself.

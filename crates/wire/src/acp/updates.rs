@@ -5,27 +5,24 @@
 //! the connection itself (a question, the end of a turn) stops the encoder and is handed out as a
 //! [`Piece`], in its place among the updates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1 as schema;
 use engine::{
-    AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque,
-    OutputStream, Seq, SessionHandle, SessionId, SettingSpec, Settings, Snapshot, TerminalId, ToolEnd,
-    Totals, Usage,
+    AskId, AskRequest, Body, CallId, Content, Event, MODE, MODEL, MessageId, NoticeLevel, Opaque, Seq,
+    SessionHandle, SessionId, SettingSpec, Settings, Snapshot, Totals, Usage,
 };
-use serde_json::{Map, json};
+use serde_json::Map;
 
 use super::calls::{Calls, mark};
+use super::consoles::Consoles;
 use super::{ClientAbilities, questions, settings, tools, write_notification};
 use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
 use crate::rpc::RpcId;
 use crate::timestamp::rfc3339;
 use crate::upstream::{ANSWER, EXTENSION};
-
-/// Output of a running command that is shown at a time.
-const TAIL_BYTES_MAX: usize = 4 << 10;
 
 pub struct Updates {
     client: ClientAbilities,
@@ -39,34 +36,10 @@ pub struct Updates {
     pub(super) turn_usage: Totals,
     /// What an external agent answered to the running prompt besides the reason of its end.
     answer: Option<Opaque>,
-    /// Output of running commands.
-    pub(super) tails: BTreeMap<CallId, Tail>,
-    /// Commands that run in terminals of this client.
-    pub(super) terminals: BTreeMap<CallId, TerminalId>,
-    /// Calls that were begun in an external agent's own words, without a terminal to write to.
-    pub(super) plain: BTreeSet<CallId>,
+    pub(super) consoles: Consoles,
     /// Calls of the turn that an external agent asked about: it says itself that they go on.
     theirs: BTreeSet<CallId>,
     calls: Calls,
-}
-
-/// The end of a running command's output.
-#[derive(Default)]
-pub(super) struct Tail {
-    pub(super) text: String,
-    /// Since it was last shown.
-    pub(super) changed: bool,
-    /// The call whose sub-agent runs the command.
-    pub(super) parent: Option<CallId>,
-}
-
-impl Tail {
-    pub(super) fn push(&mut self, text: &str) {
-        self.text.push_str(text);
-        if let Some(over) = self.text.len().checked_sub(TAIL_BYTES_MAX) {
-            self.text.drain(..self.text.ceil_char_boundary(over));
-        }
-    }
 }
 
 /// A question that can be sent, now or after a replay.
@@ -99,10 +72,8 @@ impl Updates {
             spent: snapshot.totals,
             turn_usage: Totals::default(),
             answer: None,
-            tails: BTreeMap::new(),
+            consoles: Consoles::new(client.terminal_output.then(|| Arc::clone(&snapshot.cwd))),
             calls: Calls::default(),
-            terminals: BTreeMap::new(),
-            plain: BTreeSet::new(),
             theirs: BTreeSet::new(),
         }
     }
@@ -154,12 +125,8 @@ impl Updates {
 
     /// Shows the output of running commands that was held back.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
-        let take = |(call, tail): (&CallId, &mut Tail)| {
-            std::mem::take(&mut tail.changed).then(|| (call.clone(), tail.text.clone(), tail.parent.clone()))
-        };
-        let shown: Vec<_> = self.tails.iter_mut().filter_map(take).collect();
-        for (call, text, parent) in shown {
-            let fields = schema::ToolCallUpdateFields::new().content(vec![tools::text(text)]);
+        for (call, content, parent) in self.held_back() {
+            let fields = schema::ToolCallUpdateFields::new().content(vec![content]);
             let offset = out.len();
             self.update(
                 schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0, fields)),
@@ -239,7 +206,10 @@ impl Updates {
         if self.theirs.contains(call) {
             return;
         }
-        let fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
+        let mut fields = schema::ToolCallUpdateFields::new().status(schema::ToolCallStatus::InProgress);
+        if let Some(terminal) = self.embedded(call) {
+            fields = fields.content(vec![terminal]);
+        }
         let offset = out.len();
         self.update(
             schema::SessionUpdate::ToolCallUpdate(schema::ToolCallUpdate::new(call.0.clone(), fields)),
@@ -257,22 +227,18 @@ impl Updates {
         match &event.body {
             Body::UserMessage { content } => self.user_message(event, content, view, out),
             Body::Plan { entries } => self.update(schema::SessionUpdate::Plan(tools::plan(entries)), out),
-            Body::ToolStarted(start) => {
-                let call = tools::started(start, event.at, self.client.terminal_output);
-                self.update(schema::SessionUpdate::ToolCall(call), out);
-            }
-            Body::ToolOutput { call, stream, text } => {
-                self.output(event, (call, *stream), text, view, out);
-            }
+            Body::ToolStarted(start) => self.tool_started(start, event, out),
+            Body::ToolOutput { .. } => self.output(event, out),
             Body::ToolTerminal { call, terminal, surface } => {
                 self.terminal(call, terminal, *surface == view.own && !view.replay, out);
             }
             Body::ToolChanged(change) => {
                 self.shows(event, change);
-                self.update(schema::SessionUpdate::ToolCallUpdate(tools::changed(change)), out);
+                let update = tools::changed(change, self.consoles.of(&change.call));
+                self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
             }
             Body::Offered { settings } => self.offers(settings, view, out),
-            Body::ToolEnded(end) => self.tool_ended(end, out),
+            Body::ToolEnded(end) => self.tool_ended(end, event, out),
             Body::FileEdited { call: Some(call), change } => {
                 let update = tools::edited(call, change);
                 self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
@@ -308,8 +274,8 @@ impl Updates {
             | Body::CancelRequested
             | Body::PolicyBlocked { call: None, .. }
             | Body::Cleared
-            | Body::Joined { .. }
-            | Body::Moved { .. } => {}
+            | Body::Joined { .. } => {}
+            Body::Moved { cwd } => self.consoles.moved(cwd),
         }
         None
     }
@@ -366,59 +332,9 @@ impl Updates {
     }
 
     fn turn_over(&mut self) -> Totals {
-        self.tails.clear();
-        self.plain.clear();
+        self.consoles.clear();
         self.calls.clear();
-        self.terminals.clear();
         std::mem::take(&mut self.turn_usage)
-    }
-
-    fn tool_ended(&mut self, end: &ToolEnd, out: &mut Vec<u8>) {
-        self.tails.remove(&end.call);
-        self.plain.remove(&end.call);
-        let update = match self.terminals.remove(&end.call) {
-            Some(terminal) => tools::ended_in(end, &terminal),
-            None => tools::ended(end, self.client.terminal_output),
-        };
-        self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
-    }
-
-    /// Nobody but its own client knows the terminal; others see what is written there as text.
-    fn terminal(&mut self, call: &CallId, terminal: &TerminalId, own: bool, out: &mut Vec<u8>) {
-        if own {
-            self.terminals.insert(call.clone(), terminal.clone());
-            let update = tools::in_terminal(call, terminal);
-            self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
-        }
-    }
-
-    fn output(
-        &mut self,
-        event: &Event,
-        (call, stream): (&CallId, OutputStream),
-        text: &str,
-        view: View,
-        out: &mut Vec<u8>,
-    ) {
-        if self.terminals.contains_key(call) {
-            return;
-        }
-        if self.client.terminal_output && !view.replay && !self.plain.contains(call) {
-            let meta = Map::from_iter([(
-                "terminal_output".to_string(),
-                json!({ "terminal_id": call.0.as_ref(), "data": text }),
-            )]);
-            let update =
-                schema::ToolCallUpdate::new(call.0.clone(), schema::ToolCallUpdateFields::new()).meta(meta);
-            self.update(schema::SessionUpdate::ToolCallUpdate(update), out);
-            return;
-        }
-        // Both streams are shown in the order they arrived, as a terminal would.
-        let (OutputStream::Stdout | OutputStream::Stderr) = stream;
-        let tail = self.tails.entry(call.clone()).or_default();
-        tail.push(text);
-        tail.changed = true;
-        tail.parent = event.origin.task().cloned();
     }
 
     /// The answer to a load has the settings as they are, so history does not repeat how they came.
@@ -524,7 +440,7 @@ impl Updates {
             session_id: &'a str,
             update: Update,
         }
-        let config_options = settings::options(&self.specs, &self.settings);
+        let config_options = settings::options(&self.specs, &self.settings, self.client.zeph);
         let update = Update { session_update: "config_option_update", config_options };
         write_notification(out, "session/update", Params { session_id: &self.session.0, update });
     }

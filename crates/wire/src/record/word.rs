@@ -55,6 +55,7 @@ words!(
     Mode = "mode",
     Model = "model",
     ModelConfig = "model_config",
+    ThoughtLevel = "thought_level",
     Other = "other",
 );
 words!(Priority, "priority", High = "high", Medium = "medium", Low = "low");

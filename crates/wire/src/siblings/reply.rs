@@ -42,8 +42,8 @@ pub(crate) fn reply(id: &RpcId, outcome: &Outcome, out: &mut Vec<u8>) {
             }
             result(id, &said, out);
         }
-        Outcome::Cancelled { id: session } => {
-            result(id, &json!({ "sessionId": session.as_str(), "cancelled": true }), out);
+        Outcome::Cancelled { id: session, was_busy } => {
+            result(id, &json!({ "sessionId": session.as_str(), "cancelled": was_busy }), out);
         }
         Outcome::Removed(deleted) => result(id, &json!({ "deleted": deleted }), out),
         // The rest is said differently, or answers calls that neither has.

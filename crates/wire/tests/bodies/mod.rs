@@ -177,7 +177,13 @@ fn usage() -> impl Strategy<Value = Usage> {
 fn spec() -> impl Strategy<Value = SettingSpec> {
     let choice =
         (text(), text(), text()).prop_map(|(value, name, description)| Choice { value, name, description });
-    let category = select(vec![Category::Mode, Category::Model, Category::ModelConfig, Category::Other]);
+    let category = select(vec![
+        Category::Mode,
+        Category::Model,
+        Category::ModelConfig,
+        Category::ThoughtLevel,
+        Category::Other,
+    ]);
     (text(), text(), text(), category, vec(choice, 0..3), text()).prop_map(
         |(id, name, description, category, choices, default)| SettingSpec {
             id,

@@ -51,6 +51,7 @@ impl ConnectionId {
             cursors: flags & 8 != 0,
             forms: more & 1 != 0,
             host: HostAbilities { read: more & 2 != 0, write: more & 4 != 0, terminal: more & 8 != 0 },
+            zeph: false,
         };
         Client { dialect: Dialect::Acp, abilities }
     }
@@ -63,7 +64,7 @@ impl std::fmt::Display for ConnectionId {
 }
 
 fn flags(abilities: ClientAbilities) -> u8 {
-    let ClientAbilities { notices, compaction, terminal_output, cursors, forms, host } = abilities;
+    let ClientAbilities { notices, compaction, terminal_output, cursors, forms, host, zeph: _ } = abilities;
     let HostAbilities { read, write, terminal } = host;
     let flags = [notices, compaction, terminal_output, cursors, forms, read, write, terminal];
     flags.into_iter().enumerate().map(|(bit, set)| u8::from(set) << bit).sum()

@@ -59,6 +59,7 @@ impl Official<'_> {
         let doors = Arc::clone(self.doors);
         let parts = ConnectionParts {
             dialect: doors.dialect,
+            zeph: shape == Shape::Zeph,
             client: None,
             any_session: false,
             metrics: Some((Arc::clone(&doors.metrics), Door::WebSocket)),

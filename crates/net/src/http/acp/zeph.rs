@@ -249,6 +249,7 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
     let (link, peer) = memory::pair();
     let parts = ConnectionParts {
         dialect: Some(Dialect::Acp),
+        zeph: true,
         client: None,
         any_session: false,
         greeted: doors.greeted.clone(),

@@ -20,7 +20,7 @@ use engine::{
     ToolKind, TurnContext,
 };
 use sandbox::{Command, Fence, Kind, Limits, Mode, Program, Want};
-use wire::acp::Unserved;
+use wire::acp::{SERVER_TERMINAL, Unserved};
 
 use super::permission::Wish;
 use super::{Shared, within};
@@ -310,7 +310,8 @@ impl Terminals {
             let told = format!("there are {TERMINALS_MAX} terminals already; release some of them first");
             return Err(Unserved::Failed(told));
         }
-        let id = TerminalId(format!("terminal-{}", self.last.fetch_add(1, Ordering::Relaxed) + 1).into());
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = TerminalId(format!("{SERVER_TERMINAL}{number}").into());
         open.by_id.insert(id.clone(), Terminal::Promised);
         Ok(Place { terminals: self, id })
     }
