@@ -675,7 +675,7 @@ impl Handlers {
     }
 
     async fn query(&self, query: ListQuery) -> Result<Vec<Listed>, Fault> {
-        self.registry.list(query).await.map_err(fault)
+        self.registry.list_used(query).await.map_err(fault)
     }
 
     async fn send(&self, handle: &SessionHandle, input: Input) -> Result<Accepted, Fault> {
