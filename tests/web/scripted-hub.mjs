@@ -82,7 +82,7 @@ export class ScriptedHub {
       socket.onMessage((text) => this.hear(socket, JSON.parse(text)));
       socket.onClose(() => this.sockets.delete(socket));
       const say = (frame) => socket.send(JSON.stringify(frame));
-      say({ on: "hello", version: this.version ?? version(), host: "hub", role: this.role, device: "d1", folder: "", folders: [], sandbox: "", pushKey: null, now: Date.now() });
+      say({ on: "hello", version: this.version ?? version(), host: "hub", role: this.role, device: "d1", makesRules: false, folder: "", folders: [], sandbox: "", pushKey: null, now: Date.now() });
       say({ on: "at", ...this.at });
       say({ on: "machines", machines: this.machines });
       say({ on: "cards", cards: this.cards, gone: [], older: null });

@@ -226,6 +226,10 @@ diffs: Array<Diff>,
  */
 text: string, 
 /**
+ * The rule that an answer for good would write; without one it is kept for exactly this.
+ */
+rule: string | null, 
+/**
  * Bytes of all this that are not shown. Who decides must know.
  */
 more: number, 
@@ -329,6 +333,10 @@ host: string, role: Role,
  * This client's own device, if it came in by one.
  */
 device: string | null, 
+/**
+ * What this client answers for good becomes a rule of the machine. Otherwise it holds in the session alone.
+ */
+makesRules: boolean, 
 /**
  * The folder that sessions are opened in, and the others that may be named.
  */

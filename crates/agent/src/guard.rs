@@ -174,6 +174,7 @@ impl Guard {
             question,
             foreign: None,
             consent,
+            rule: None,
         };
         match self.ask(request).await? {
             Verdict::Replied(reply) => Ok(tools::ask::answered(&reply)),

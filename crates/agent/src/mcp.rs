@@ -320,6 +320,7 @@ impl Servers {
             question: None,
             foreign: None,
             consent: Some(Arc::clone(digest)),
+            rule: None,
         };
         server.answer_consent(&unless_cancelled(context, context.ask(request)).await??);
         Ok(())

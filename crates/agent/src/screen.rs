@@ -72,5 +72,6 @@ pub(crate) fn look(tool: &str, subject: &str) -> AskRequest {
         question: None,
         foreign: None,
         consent: None,
+        rule: None,
     }
 }

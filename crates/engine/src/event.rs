@@ -269,6 +269,8 @@ pub struct AskRequest {
     pub foreign: Option<Box<ForeignAsk>>,
     /// What exactly is consented to, where that is for the owner at the machine alone: a digest of it.
     pub consent: Option<Arc<str>>,
+    /// The rule that an answer for good would write. None if it would write none.
+    pub rule: Option<Arc<str>>,
 }
 
 impl AskRequest {
@@ -277,7 +279,8 @@ impl AskRequest {
         let asked = self.question.as_ref().map_or(0, Question::weight);
         let preview = self.preview.iter().map(ToolContent::weight).sum::<usize>();
         let foreign = self.foreign.as_ref().map_or(0, |foreign| foreign.weight());
-        self.input.0.len() + preview + asked + foreign + 256
+        let rule = self.rule.as_ref().map_or(0, |rule| rule.len());
+        self.input.0.len() + preview + asked + foreign + rule + 256
     }
 
     /// A wish of which no more is known than this. "Always" would allow what has the same title.
@@ -304,6 +307,7 @@ impl AskRequest {
             question: None,
             foreign: None,
             consent: None,
+            rule: None,
         }
     }
 

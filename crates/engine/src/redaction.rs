@@ -430,6 +430,7 @@ fn clean_request(redactor: &dyn Redactor, request: AskRequest) -> AskRequest {
                 options: foreign.options.into_iter().map(clean_option).collect(),
             })
         }),
+        rule: request.rule.map(|rule| clean(redactor, rule)),
         ..request
     }
 }

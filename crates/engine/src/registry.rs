@@ -9,6 +9,7 @@ mod history;
 mod secrets;
 #[cfg(test)]
 mod tests;
+mod used;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

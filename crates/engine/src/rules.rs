@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backend::BoxFuture;
+use crate::content::Opaque;
 use crate::event::AskRequest;
 
 /// What a hit names as its rule where rules cannot be read. What is asked for this reason begins with it.
@@ -56,6 +57,8 @@ pub struct Remembered {
     pub subject: Arc<str>,
     /// The digest of the program or command that the owner was asked about, where that takes consent.
     pub consent: Option<Arc<str>>,
+    /// The arguments of the tool, where the answer is about exactly these and nothing like them.
+    pub exactly: Option<Opaque>,
     pub allow: bool,
 }
 
@@ -66,6 +69,11 @@ pub trait Rules: Send + Sync + 'static {
 
     /// The file of rules that cannot be read and why, if there is one: everything is asked meanwhile.
     fn damage(&self) -> Option<String> {
+        None
+    }
+
+    /// The rule that an answer for good to this wish would be kept as, for the person who decides.
+    fn rule_of(&self, _workspace: &Path, _request: &AskRequest) -> Option<Arc<str>> {
         None
     }
 
@@ -90,6 +98,7 @@ impl Rules for MemoryRules {
                     && answer.tool == request.tool
                     && answer.subject == request.subject
                     && answer.consent == *consent
+                    && answer.exactly.as_ref().is_none_or(|input| *input == request.input)
             })
         };
         // What is refused is refused wherever it would run.

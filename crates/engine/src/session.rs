@@ -147,10 +147,13 @@ pub enum Input {
 pub enum Answer {
     AllowOnce,
     AllowAlways,
+    /// For good, and only for the same tool with the same arguments.
+    AllowExactly,
     DenyOnce,
     /// No, and what the agent should know about it.
     DenyBecause(Arc<str>),
     DenyAlways,
+    DenyExactly,
     /// The client gave the question up.
     Withdraw,
     /// The turn that asks is over for whoever was asked. From somebody else than who prompted it, it is a no.
@@ -221,6 +224,8 @@ pub enum Effect {
         tool: Arc<str>,
         subject: Arc<str>,
         consent: Option<Arc<str>>,
+        /// The arguments, where the answer is about exactly these.
+        exactly: Option<Opaque>,
         allow: bool,
     },
     /// A prompt was accepted as this turn.
@@ -381,6 +386,7 @@ struct OpenAsk {
     call: Option<CallId>,
     tool: Arc<str>,
     subject: Arc<str>,
+    input: Opaque,
     question: Option<Arc<Question>>,
     consent: Option<Arc<str>>,
     /// What can be answered to the external agent that asks.
@@ -471,6 +477,7 @@ impl Session {
                     call: request.call.clone(),
                     tool: Arc::clone(&request.tool),
                     subject: Arc::clone(&request.subject),
+                    input: request.input.clone(),
                     question: request.question.clone().map(Arc::new),
                     consent: request.consent.clone(),
                     foreign: request.foreign.as_deref().cloned().map(Arc::new),

@@ -346,7 +346,12 @@ impl Task {
         let mut accepted = None;
         for effect in effects {
             match effect {
-                Effect::Record { origin, turn, said } => self.record(origin, turn, said),
+                Effect::Record { origin, turn, mut said } => {
+                    if let Body::Asked { request, .. } = &mut said.body {
+                        request.rule = self.rule_of(request);
+                    }
+                    self.record(origin, turn, said);
+                }
                 Effect::GoOnAfter { seen } => self.log.go_on_after(seen),
                 Effect::StartTurn { turn, content, standing } => {
                     let start = AfterWrite::StartTurn { turn, content, standing };
@@ -365,8 +370,9 @@ impl Task {
                     let reply = self.waiting.remove(&ask);
                     self.tell(reply, (resolution, reason), said);
                 }
-                Effect::Remember { tool, subject, consent, allow } => {
-                    self.remember(tool, subject, consent, allow);
+                Effect::Remember { tool, subject, consent, exactly, allow } => {
+                    let workspace = self.session.cwd().clone();
+                    self.remember(Remembered { workspace, tool, subject, consent, exactly, allow });
                 }
                 Effect::Accepted { turn } => accepted = Some(turn),
                 Effect::Stop => self.stopping = true,
@@ -459,18 +465,28 @@ impl Task {
         hits.into_iter().flatten().max_by_key(|hit| (hit.effect, hit.consent))
     }
 
-    fn remember(&mut self, tool: Arc<str>, subject: Arc<str>, consent: Option<Arc<str>>, allow: bool) {
-        let workspace = self.session.cwd().clone();
-        if self.redaction.as_ref().is_some_and(|redaction| redaction.has_secret(&subject)) {
+    /// What an answer for good to this would write.
+    fn rule_of(&self, request: &AskRequest) -> Option<Arc<str>> {
+        let writes =
+            request.question.is_none() && !request.is_consent() && !self.has_secret(&request.subject);
+        writes.then(|| self.rules.rule_of(self.session.cwd(), request)).flatten()
+    }
+
+    fn has_secret(&self, text: &str) -> bool {
+        self.redaction.as_ref().is_some_and(|redaction| redaction.has_secret(text))
+    }
+
+    fn remember(&mut self, answer: Remembered) {
+        let exactly = answer.exactly.as_ref().map_or("", |input| &input.0);
+        if self.has_secret(&answer.subject) || self.has_secret(exactly) {
             // A rule without the secret would mean other wishes too, and one with it would be a leak.
-            drop(self.unwritten.remember(Remembered { workspace, tool, subject, consent, allow }));
+            drop(self.unwritten.remember(answer));
             let text = "this has a secret in it, so the answer is not written down: it counts until the \
                         session leaves memory";
             let notice = Body::Notice { level: NoticeLevel::Info, text: text.into() };
             return self.record(Origin::Engine, self.session.running(), notice);
         }
-        let kept = self.rules.remember(Remembered { workspace, tool, subject, consent, allow });
-        self.unwritten_rules.push(kept);
+        self.unwritten_rules.push(self.rules.remember(answer));
     }
 
     fn cancel_turn(&mut self) {

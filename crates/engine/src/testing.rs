@@ -280,6 +280,7 @@ fn wish(subject: &str) -> AskRequest {
         question: None,
         foreign: None,
         consent: None,
+        rule: None,
     }
 }
 

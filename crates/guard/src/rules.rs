@@ -46,9 +46,7 @@ use self::judge::{Held, View};
 use self::kept::Kept;
 use self::rule::Rule;
 use self::store::{Change, Done};
-use self::tool::Tool;
 use self::zeph::ZephFile;
-use crate::{Scope, scope_of_always};
 
 /// Folders whose rules are kept ready; more are read anew.
 const PLACES_MAX: usize = 64;
@@ -278,6 +276,12 @@ impl Rules for Rulebook {
         Some(format!("{}: {}", first.path.display(), first.reason))
     }
 
+    fn rule_of(&self, workspace: &Path, request: &AskRequest) -> Option<Arc<str>> {
+        let workspace = &self.inner.view(workspace).workspace;
+        let rule = Rule::of_answer(&request.tool, &request.subject, None, workspace)?;
+        (rule.text.len() <= RULE_BYTES_MAX).then_some(rule.text)
+    }
+
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
         let workspace = real(&answer.workspace);
         let kind = ConsentKind::of(&answer.tool, answer.consent.as_deref());
@@ -290,7 +294,8 @@ impl Rules for Rulebook {
             }
             _ => {}
         }
-        let Some(rule) = narrowest(&answer.tool, &answer.subject, &workspace) else {
+        let Some(rule) = Rule::of_answer(&answer.tool, &answer.subject, answer.exactly.as_ref(), &workspace)
+        else {
             let problem = format!("no rule can be written for this use of {}", answer.tool);
             return Box::pin(std::future::ready(Err(problem)));
         };
@@ -575,20 +580,6 @@ fn listed(name: &'static str, file: &Kept<RuleFile>) -> RuleSource {
         warnings: file.value().warnings.clone(),
         rules: file.value().entries.iter().map(rule).collect(),
     }
-}
-
-/// The narrowest rule that means an answer for good: a command by its program and sub-command where
-/// that says what it does, a tool that is about nothing else as a whole, everything else exactly.
-fn narrowest(tool: &str, subject: &str, workspace: &Path) -> Option<Rule> {
-    if tool == subject && Tool::of(tool).is_none() {
-        return Rule::parse(tool, RuleEffect::Allow).ok();
-    }
-    let by_program = || {
-        let Scope::Program(words) = scope_of_always(subject) else { return None };
-        Rule::program(Tool::Shell.name(), &words)
-    };
-    let by_program = if Tool::of(tool) == Some(Tool::Shell) { by_program() } else { None };
-    by_program.or_else(|| Rule::exact(tool, subject, workspace))
 }
 
 fn parse(text: &str, effect: RuleEffect) -> Result<Rule, RuleError> {

@@ -41,6 +41,10 @@ impl Rules for Reopened {
         self.book().find(workspace, request)
     }
 
+    fn rule_of(&self, workspace: &Path, request: &AskRequest) -> Option<Arc<str>> {
+        self.book().rule_of(workspace, request)
+    }
+
     fn remember(&self, answer: Remembered) -> BoxFuture<'static, Result<Arc<str>, String>> {
         self.book().remember(answer)
     }
@@ -85,6 +89,34 @@ async fn an_answer_for_good_is_a_rule_in_the_file_after_a_restart() {
             let ask = client.next_ask().await;
             client.answer(&ask, "reject_once").await;
             client.stop_reason(turn).await;
+        })
+        .await;
+    }
+}
+
+/// G8: what the button says is what is written.
+#[tokio::test]
+async fn the_option_for_good_names_the_rule_that_is_written() {
+    for (line, name, rule) in [
+        ("git branch x", "Always allow `git branch …`", "shell(git branch:*)"),
+        ("git push origin x", "Always allow exactly this command", "shell(git push origin x)"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = Reopened::new(&folder);
+        let call = testkit::call("shell", serde_json::json!({ "command": line }).to_string());
+        let script = Script::new([vec![call], vec![]]);
+        let setup = Setup { permissions: rules.clone(), ..Setup::script(&script) };
+        run(setup, async |server| {
+            let mut client = server.client().await;
+            let session = client.new_session().await;
+            let turn = client.send_prompt(&session, "go").await;
+            let ask = client.next_ask().await;
+            let options = ask["params"]["options"].as_array().unwrap();
+            assert_eq!(options[1]["name"], name);
+            client.answer(&ask, "allow_always").await;
+            client.stop_reason(turn).await;
+            let text = std::fs::read_to_string(&rules.file).unwrap();
+            assert!(text.contains(&format!("allow = [\"{rule}\"]")), "{text}");
         })
         .await;
     }

@@ -182,6 +182,7 @@ impl Line {
             host: self.hub.options.name.clone(),
             role,
             device: Some(self.guest.device.to_string()),
+            makes_rules: false,
             folder: String::new(),
             folders: Vec::new(),
             sandbox: String::new(),

@@ -156,6 +156,7 @@ pub(crate) struct Writers {
     identity: Identity,
     debts: Arc<Debts>,
     surface: SurfaceId,
+    standing: Standing,
 }
 
 impl Desk {
@@ -171,7 +172,7 @@ impl Desk {
         }
         let ConnectionParts { registry, principal, identity, .. } = parts;
         Self {
-            writers: Writers { registry, principal, identity, debts, surface },
+            writers: Writers { registry, principal, identity, debts, surface, standing: parts.standing },
             sender: Sender { standing: parts.standing, ..Sender::new(surface, parts.name) },
             rules: parts.rules,
             decoder,
@@ -219,6 +220,7 @@ impl Writers {
             replies: Replies::new(self.identity.clone()),
             debts: Arc::clone(&self.debts),
             surface: self.surface,
+            standing: self.standing,
             openings: self.registry.openings(),
             registry: Arc::clone(&self.registry),
             principal: self.principal.clone(),

@@ -348,7 +348,10 @@ impl Handlers {
 
     async fn decide(&self, id: &RpcId, session: &SessionId, ask: AskId, answer: Answer) -> Handled {
         let handle = self.session(session).await?;
-        let allowed = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_));
+        let allowed = matches!(
+            answer,
+            Answer::AllowOnce | Answer::AllowAlways | Answer::AllowExactly | Answer::Reply(_)
+        );
         let outcome = |applied| Outcome::Answered { id: session.clone(), ask, applied, allowed };
         let input = Input::Answer { by: self.sender.clone(), ask, answer };
         match handle.send(input).await {
@@ -675,7 +678,7 @@ impl Handlers {
     }
 
     async fn query(&self, query: ListQuery) -> Result<Vec<Listed>, Fault> {
-        self.registry.list(query).await.map_err(fault)
+        self.registry.list_used(query).await.map_err(fault)
     }
 
     async fn send(&self, handle: &SessionHandle, input: Input) -> Result<Accepted, Fault> {

@@ -15,7 +15,9 @@ mod writing;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, SurfaceId, Taken, Totals};
+use engine::{
+    Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, Standing, SurfaceId, Taken, Totals,
+};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use wire::{Counted, Fault, Outcome, Replies, RpcId};
@@ -130,6 +132,7 @@ pub(crate) struct Writer {
     pub(crate) replies: Replies,
     pub(crate) debts: Arc<Debts>,
     pub(crate) surface: SurfaceId,
+    pub(crate) standing: Standing,
     pub(crate) openings: watch::Receiver<u64>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) principal: Principal,
@@ -406,6 +409,9 @@ impl Writer {
     /// Writes the next page of a session. Says whether there may be more.
     async fn stream(&mut self, key: u64) -> bool {
         let Some(attached) = self.shown.sessions.get_mut(&key) else { return false };
+        if !self.standing.is_owner() {
+            attached.updates.keep_for_session();
+        }
         let mut writing = Writing {
             replies: &self.replies,
             debts: &self.debts,

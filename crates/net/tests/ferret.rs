@@ -1,5 +1,7 @@
 //! Ferret's clients: each kind comes from the thing that it names, and each method does what it says.
 
+use std::sync::Arc;
+
 use engine::{Body, FileChange, Location, NoticeLevel, Stop, TurnError, Usage};
 use serde_json::{Value, json};
 use testkit::server::{OlderClient, Server, Setup, run};
@@ -145,6 +147,51 @@ async fn a_question_waits_for_its_answer_and_always_is_not_asked_again() {
         assert_eq!(made, "x\nx\n");
     })
     .await;
+}
+
+/// G11: the answers for good bind to exactly the tool and its arguments.
+#[tokio::test]
+async fn always_and_never_are_about_the_same_tool_with_the_same_arguments() {
+    let write = |text: &str| {
+        let arguments = json!({ "path": "a", "text": text });
+        testkit::call("write", arguments.to_string())
+    };
+    let calls = [
+        (shell("git branch x"), Some("always")),
+        (shell("git  branch x"), None),
+        (shell("git branch y"), Some("never")),
+        (shell("git branch y"), None),
+        (write("one"), Some("always")),
+        (write("one"), None),
+        (write("two"), Some("deny")),
+    ];
+    let replies = calls.clone().into_iter().flat_map(|(call, _)| [vec![call], vec![]]);
+    let script = Script::new(replies.collect::<Vec<_>>());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("permissions.toml");
+    let paths = guard::RulePaths { user: file.clone(), ..guard::RulePaths::default() };
+    let setup = Setup { permissions: Arc::new(guard::Rulebook::new(paths)), ..Setup::script(&script) };
+    run(setup, async |server| {
+        let (mut client, session) = opened(server).await;
+        client.call("session/setApproval", json!({ "sessionId": session, "approval": "suggest" })).await;
+        for (call, decision) in calls {
+            client.take_updates();
+            let asked =
+                client.send("session/message", json!({ "sessionId": session, "message": "go" })).await;
+            if let Some(decision) = decision {
+                let ask = client.next_of("permission_request").await;
+                let answer = json!({ "sessionId": session, "id": ask["id"], "decision": decision });
+                client.call("permission/respond", answer).await;
+            }
+            client.reply(asked).await.unwrap();
+            let left = client.take_updates();
+            assert!(of(&left, "permission_request").is_empty(), "{call:?}");
+        }
+    })
+    .await;
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(r#"deny = ["shell(git branch y)"]"#), "{text}");
+    assert!(text.contains("shell(git branch x)") && text.contains("write(./a={"), "{text}");
 }
 
 #[tokio::test]

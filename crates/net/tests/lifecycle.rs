@@ -132,6 +132,7 @@ async fn a_list_has_the_newest_first_and_can_be_narrowed_to_a_folder() {
         let elsewhere = server.folder("elsewhere");
         let there = client.call("session/new", json!({ "cwd": elsewhere, "mcpServers": [] })).await;
         let there = there["sessionId"].as_str().unwrap().to_owned();
+        client.prompt(&there, "there").await;
         client.prompt(&here, "hello").await;
         let all = list(&mut client, json!({})).await;
         assert_eq!(ids(&all), [&here, &there]);
@@ -150,15 +151,50 @@ async fn a_list_has_the_newest_first_and_can_be_narrowed_to_a_folder() {
     .await;
 }
 
+/// Editors begin a session for each window.
+#[tokio::test]
+async fn a_session_that_was_never_prompted_is_listed_only_while_it_is_in_memory() {
+    let script = Script::new([vec![testkit::say("hello")]]);
+    run(Setup::script(&script).on_disk(), async |server| {
+        let mut client = server.client().await;
+        let empty = client.new_session().await;
+        let set = json!({ "sessionId": empty, "configId": "approval", "value": "suggest" });
+        client.call("session/set_config_option", set).await;
+        let used = client.new_session().await;
+        assert_eq!(client.prompt(&used, "hi").await, "end_turn");
+        let untouched = client.new_session().await;
+        let listed = list(&mut client, json!({})).await;
+        assert_eq!(ids(&listed).len(), 3, "{listed:?}");
+        client.hang_up().await;
+        server.restart().await;
+
+        let mut client = server.client().await;
+        assert_eq!(ids(&list(&mut client, json!({})).await), [used.as_str()]);
+        // They are there all the same.
+        client.load(&untouched).await;
+        let listed = list(&mut client, json!({})).await;
+        let mut found = ids(&listed);
+        found.sort_unstable();
+        let mut expected = [used.as_str(), untouched.as_str()];
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        client.load(&empty).await;
+        assert_eq!(list(&mut client, json!({})).await.len(), 3);
+    })
+    .await;
+}
+
 /// C8.
 #[tokio::test]
 async fn a_list_has_at_most_a_page_and_says_how_to_go_on() {
     let count = async |list_max: usize| {
-        let setup = Setup { rules: Rules { list_max, ..Rules::default() }, ..waiting() };
+        let ends = Setup::new(Turns::new(|_, _| async move { Ok(Stop::EndTurn) }));
+        let setup = Setup { rules: Rules { list_max, ..Rules::default() }, ..ends };
         let mut pages = Vec::new();
         check(setup, async |_, mut client| {
             for _ in 0..101 {
-                client.new_session().await;
+                let session = client.new_session().await;
+                client.prompt(&session, "hello").await;
             }
             let mut cursor = Value::Null;
             loop {

@@ -116,6 +116,7 @@ fn wish() -> AskRequest {
         question: None,
         foreign: None,
         consent: None,
+        rule: None,
     }
 }
 

@@ -260,7 +260,7 @@ async fn session(
         (None, true) => {
             let query =
                 ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };
-            let newest = registry.list(query).await.map_err(Trouble::open)?.pop();
+            let newest = registry.list_used(query).await.map_err(Trouble::open)?.pop();
             let none =
                 || Trouble::not_found("there is no session in this folder yet").fix("leave --continue out");
             Some(newest.ok_or_else(none)?.row.id)

@@ -389,7 +389,7 @@ pub struct ListOptions {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, conflicts_with = "all")]
     pub limit: usize,
 
-    /// All of them
+    /// All of them, those that were never prompted too
     #[arg(short, long)]
     pub all: bool,
 

@@ -359,7 +359,7 @@ async fn open(
 
 async fn newest_in(registry: &Registry, cwd: &Path) -> Result<engine::SessionId, Trouble> {
     let query = ListQuery { cwd: Some(cwd.to_owned()), limit: 1, ..ListQuery::all(Principal::local()) };
-    let newest = registry.list(query).await.map_err(Trouble::open)?;
+    let newest = registry.list_used(query).await.map_err(Trouble::open)?;
     newest.into_iter().next().map(|listed| listed.row.id).ok_or_else(|| {
         Trouble::not_found(format!("there is no session of {}", cwd.display()))
             .fix("the same without --continue, or ropewalk sessions list")

@@ -402,6 +402,15 @@ impl Updates {
         }
     }
 
+    /// What this client answers for good holds in the session alone: it is not the owner at the machine.
+    pub fn keep_for_session(&mut self) {
+        match self {
+            Self::Acp(updates) => updates.keep_for_session(),
+            // These name no rule.
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => {}
+        }
+    }
+
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
         match self {
             Self::Acp(updates) => AskFrame::Request(Box::new(updates.ask(ask, request))),

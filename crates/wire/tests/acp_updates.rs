@@ -283,6 +283,7 @@ fn asked(client: ClientAbilities, choices: &[&str], free_text: bool) -> String {
         question: Some(Question { text: "Which colour?".into(), choices, free_text }),
         foreign: None,
         consent: None,
+        rule: None,
     };
     let mut out = Vec::new();
     updates(client).ask(AskId(1), &request).write(&RpcId::number(7), &mut out);
@@ -309,6 +310,49 @@ fn a_question_is_a_choice_of_options_where_there_are_no_forms() {
         {"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s-1","toolCall":{"toolCallId":"c1","kind":"other","status":"pending","title":"Which colour?","content":[{"type":"content","content":{"type":"text","text":"Which colour?"}}],"rawInput":{}},"options":[{"optionId":"choice-0","name":"red","kind":"allow_once"},{"optionId":"choice-1","name":"green","kind":"allow_once"},{"optionId":"decide","name":"Let the agent decide","kind":"reject_once"}]}}
         {"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s-1","toolCall":{"toolCallId":"c1","kind":"other","status":"pending","title":"Which colour?","content":[{"type":"content","content":{"type":"text","text":"Which colour?"}}],"rawInput":{}},"options":[{"optionId":"in_chat","name":"Answer in the chat","kind":"reject_once"},{"optionId":"decide","name":"Let the agent decide","kind":"reject_once"}]}}
     "#]].assert_eq(&(ask(&["red", "green"], false) + &ask(&[], true)));
+}
+
+/// What an answer for good would allow stands on its button, as far as it goes and no further.
+#[test]
+fn the_options_for_good_say_the_rule_that_they_write() {
+    let named = |kind, rule: Option<&str>, session_only: bool| {
+        let request = AskRequest {
+            rule: rule.map(Into::into),
+            kind,
+            ..AskRequest::new("shell", "git push origin main", ToolClass::Execute)
+        };
+        let mut updates = wire::Updates::Acp(Box::new(updates(ClientAbilities::default())));
+        if session_only {
+            updates.keep_for_session();
+        }
+        let wire::AskFrame::Request(frame) = updates.ask(AskId(1), &request) else { unreachable!() };
+        let mut out = Vec::new();
+        frame.write(&RpcId::number(7), &mut out);
+        let line = String::from_utf8(out).unwrap();
+        check_line(&line, false);
+        let asked: Value = serde_json::from_str(&line).unwrap();
+        let names = ["allow_once", "allow_always", "reject_once", "reject_always"].map(|id| {
+            let options = asked["params"]["options"].as_array().unwrap();
+            options.iter().find(|option| option["optionId"] == id).unwrap()["name"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        });
+        assert_eq!((names[0].as_str(), names[2].as_str()), ("Allow", "Reject"));
+        let kept = names[1].strip_prefix("Always allow ").unwrap();
+        assert_eq!(names[3].strip_prefix("Never allow "), Some(kept));
+        let told = asked["params"]["_meta"]["rule"].as_str();
+        assert_eq!(told, rule.filter(|_| !session_only));
+        kept.to_owned()
+    };
+    use ToolKind::{Edit, Execute, Other};
+    assert_eq!(named(Execute, Some("shell(cargo test:*)"), false), "`cargo test …`");
+    assert_eq!(named(Execute, Some("shell(git push origin main)"), false), "exactly this command");
+    assert_eq!(named(Execute, None, false), "exactly this command");
+    assert_eq!(named(Edit, Some("edit(src/a.rs)"), false), "`edit(src/a.rs)`");
+    assert_eq!(named(Other, Some("mcp__s__t"), false), "every use of mcp__s__t");
+    assert_eq!(named(Other, Some(&format!("mcp__s__t({})", "x".repeat(100))), false), "exactly this");
+    assert_eq!(named(Execute, Some("shell(cargo test:*)"), true), "exactly this command in this session");
 }
 
 /// Editors show what is in the request, so it stands there; in the words of another agent too.

@@ -136,6 +136,7 @@ fn story() -> Vec<Body> {
         question: None,
         foreign: None,
         consent: None,
+        rule: None,
     };
     let usage =
         Usage { input: 7, output: 5, cache_read: 2, cache_write: 1, cost_usd: 0.5, ..Usage::default() };

@@ -17,7 +17,7 @@ async function start() {
 
 test('an answer for good is offered on the machine itself', async () => {
   const { mayRemember } = await start()
-  last().say({ on: 'hello', version: '', host: 'laptop', role: 'owner', device: null, folder: '/home/me', folders: [], sandbox: '', pushKey: null, now: 0 })
+  last().say({ on: 'hello', version: '', host: 'laptop', role: 'owner', device: null, makesRules: true, folder: '/home/me', folders: [], sandbox: '', pushKey: null, now: 0 })
   expect(mayRemember()).toBe(true)
 })
 

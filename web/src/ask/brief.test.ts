@@ -3,7 +3,7 @@ import type { AskView } from '../wire'
 import { briefOf, isCut, isWhole } from './brief'
 
 const ask = (given: Partial<AskView>): AskView => ({
-  session: 's', ask: 1, at: 0, row: null, tool: 'shell', title: '', kind: 'execute', risk: 'low', reason: '', subject: 'ls', folder: '/', input: '', diffs: [], text: '', more: 0, question: null, ...given,
+  session: 's', ask: 1, at: 0, row: null, tool: 'shell', title: '', kind: 'execute', risk: 'low', reason: '', subject: 'ls', folder: '/', input: '', diffs: [], text: '', rule: null, more: 0, question: null, ...given,
 })
 
 test('a line answers only what it shows wholly', () => {

@@ -9,6 +9,6 @@ test('what is wrong is what the server said last, and nothing after a greeting',
   told({ on: 'faults', faults: [] })
   expect(faults.value).toEqual([])
   told({ on: 'faults', faults: ['Permission rules cannot be read.'] })
-  told({ on: 'hello', version: '', host: '', role: 'owner', device: null, folder: '/', folders: [], sandbox: '', pushKey: null, now: 0 })
+  told({ on: 'hello', version: '', host: '', role: 'owner', device: null, makesRules: true, folder: '/', folders: [], sandbox: '', pushKey: null, now: 0 })
   expect(faults.value).toEqual([])
 })

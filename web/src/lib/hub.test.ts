@@ -24,7 +24,7 @@ async function start() {
 
 test('a server that says nothing of it is no hub', async () => {
   const { at, machineOf, isGuest } = await start()
-  last().say({ on: 'hello', version: '', host: 'laptop', role: 'owner', device: null, folder: '/home/me', folders: [], sandbox: '', pushKey: null, now: 0 })
+  last().say({ on: 'hello', version: '', host: 'laptop', role: 'owner', device: null, makesRules: true, folder: '/home/me', folders: [], sandbox: '', pushKey: null, now: 0 })
   expect([at.value, machineOf('s'), isGuest.value]).toEqual([null, undefined, false])
 })
 

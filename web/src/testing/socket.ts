@@ -14,7 +14,7 @@ export class FakeSocket {
   send(text: string): void { this.sent.push(JSON.parse(text) as Record<string, unknown>) }
   close(): void { this.onclose?.() }
   say(frame: unknown): void { this.onmessage?.({ data: JSON.stringify(frame) }) }
-  greet(folder = ''): void { this.onopen?.(); this.say({ on: 'hello', version: '', host: '', role: 'owner', device: null, folder, folders: [], sandbox: '', pushKey: null, now: Date.now() }) }
+  greet(folder = ''): void { this.onopen?.(); this.say({ on: 'hello', version: '', host: '', role: 'owner', device: null, makesRules: true, folder, folders: [], sandbox: '', pushKey: null, now: Date.now() }) }
   get prompts(): Record<string, unknown>[] { return this.sent.filter((one) => one.do === 'prompt') }
 }
 

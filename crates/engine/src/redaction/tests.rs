@@ -274,6 +274,7 @@ fn about_tools() -> Vec<Body> {
             params: Opaque(secret()),
         })),
         consent: None,
+        rule: None,
     };
     let exit = Some(Exit { code: Some(0), signal: None });
     let raw = Some(Opaque(secret()));

@@ -43,19 +43,22 @@ impl Session {
         // What is answered for good becomes a rule of the machine if it is the owner who says it there.
         let for_good = may(by.standing, Act::ChangeRules).is_ok();
         let (answer, chosen) = open.chosen(answer, for_good);
-        let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways);
+        let allows = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::AllowExactly);
+        let exactly = matches!(answer, Answer::AllowExactly | Answer::DenyExactly);
         if let Some(kind) = open.consent_kind().filter(|_| allows) {
             may(by.standing, Act::Consent(kind)).map_err(|why| Refusal::NotTheirs(ask, why))?;
         }
         let (settled, remember) = match answer {
             Answer::AllowOnce => (Resolution::AllowedOnce.into(), None),
-            Answer::AllowAlways => (Resolution::AllowedAlways.into(), Some(true)),
+            Answer::AllowAlways | Answer::AllowExactly => (Resolution::AllowedAlways.into(), Some(true)),
             Answer::DenyOnce => (Resolution::DeniedOnce.into(), None),
             Answer::DenyBecause(why) => (Settled::denied(why), None),
-            Answer::DenyAlways => (Resolution::DeniedAlways.into(), Some(false)),
+            Answer::DenyAlways | Answer::DenyExactly => (Resolution::DeniedAlways.into(), Some(false)),
             Answer::Withdraw => (Resolution::Cancelled.into(), None),
             // Words must not be taken for a yes, nor for a no.
-            Answer::Reply(_) | Answer::Choose(_) | Answer::CancelTurn => return Err(Refusal::NotAQuestion(ask)),
+            Answer::Reply(_) | Answer::Choose(_) | Answer::CancelTurn => {
+                return Err(Refusal::NotAQuestion(ask));
+            }
         };
         let settled = Settled { chosen, ..settled };
         if let Some(allow) = remember.filter(|_| for_good && !open.subject.is_empty()) {
@@ -63,6 +66,7 @@ impl Session {
                 tool: Arc::clone(&open.tool),
                 subject: Arc::clone(&open.subject),
                 consent: open.consent.clone(),
+                exactly: exactly.then(|| open.input.clone()),
                 allow,
             });
         }
@@ -237,8 +241,9 @@ impl OpenAsk {
         };
         let answer = match option.means {
             Resolution::AllowedOnce => Answer::AllowOnce,
-            Resolution::AllowedAlways => Answer::AllowAlways,
-            Resolution::DeniedAlways => Answer::DenyAlways,
+            // The agent's own words for it say nothing of a rule here, so ours is as narrow as can be.
+            Resolution::AllowedAlways => Answer::AllowExactly,
+            Resolution::DeniedAlways => Answer::DenyExactly,
             Resolution::DeniedOnce
             | Resolution::Cancelled
             | Resolution::TimedOut
@@ -279,8 +284,10 @@ fn bounded(answer: Answer) -> Result<Answer, Refusal> {
         Answer::DenyBecause(_)
         | Answer::AllowOnce
         | Answer::AllowAlways
+        | Answer::AllowExactly
         | Answer::DenyOnce
         | Answer::DenyAlways
+        | Answer::DenyExactly
         | Answer::Withdraw
         | Answer::CancelTurn
         | Answer::Reply(_)
@@ -303,8 +310,10 @@ fn reply_to(ask: AskId, question: &Question, answer: Answer) -> Result<Settled, 
         Answer::DenyBecause(why) => Ok(Settled::denied(why)),
         Answer::AllowOnce
         | Answer::AllowAlways
+        | Answer::AllowExactly
         | Answer::DenyOnce
         | Answer::DenyAlways
+        | Answer::DenyExactly
         | Answer::CancelTurn => Ok(Resolution::DeniedOnce.into()),
     }
 }

@@ -41,10 +41,14 @@ enum Said {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    use Answer::{AllowAlways, AllowOnce, CancelTurn, DenyAlways, DenyBecause, DenyOnce, Reply, Withdraw};
+    use Answer::{
+        AllowAlways, AllowExactly, AllowOnce, CancelTurn, DenyAlways, DenyBecause, DenyOnce, Reply,
+    };
+    use Answer::{DenyExactly, Withdraw};
     let who = || select(vec!["editor", "phone", "bot"]);
     let words = [DenyBecause("not today".into()), Reply("red".into())];
-    let plain = [AllowOnce, AllowAlways, DenyOnce, DenyAlways, Withdraw, CancelTurn];
+    let plain =
+        [AllowOnce, AllowAlways, AllowExactly, DenyOnce, DenyAlways, DenyExactly, Withdraw, CancelTurn];
     let answer = select(plain.into_iter().chain(words).collect::<Vec<_>>());
     let setting = select(vec![
         ("mode", "ask"),

@@ -95,7 +95,7 @@ impl Stage {
             match effect {
                 Effect::Record { turn, said, .. } => self.record.push((turn, said.body)),
                 Effect::StartTurn { turn, .. } => self.turn = turn,
-                Effect::Remember { tool, subject, consent, allow } => {
+                Effect::Remember { tool, subject, consent, exactly: _, allow } => {
                     self.rules.push(((tool, subject, consent), allow));
                 }
                 Effect::GoOnAfter { .. }
@@ -183,6 +183,7 @@ pub(super) fn wish(tool: &str, subject: &str, class: ToolClass) -> AskRequest {
         question: None,
         foreign: None,
         consent: None,
+        rule: None,
     }
 }
 
@@ -238,6 +239,8 @@ fn surface(by: Sender, verb: &str, words: &str) -> Input {
         "always" => answer(by, Answer::AllowAlways),
         "deny" => answer(by, Answer::DenyOnce),
         "never" => answer(by, Answer::DenyAlways),
+        "exactly" => answer(by, Answer::AllowExactly),
+        "never-exactly" => answer(by, Answer::DenyExactly),
         "cancel-turn" => answer(by, Answer::CancelTurn),
         "withdraw" => answer(by, Answer::Withdraw),
         "reply" => in_words(by, words, Answer::Reply),
@@ -293,8 +296,9 @@ fn show(effect: &Effect) -> String {
         Effect::Wake { ask, resolution, reason, said: None } => {
             format!("> wake {} {resolution:?}: {reason}", ask.0)
         }
-        Effect::Remember { tool, subject, consent: None, allow } => {
-            format!("> remember {tool} {subject}: {allow}")
+        Effect::Remember { tool, subject, consent: None, exactly, allow } => {
+            let exactly = exactly.as_ref().map_or("", |_| "exactly ");
+            format!("> remember {exactly}{tool} {subject}: {allow}")
         }
         Effect::Remember { consent: Some(digest), allow, .. } => format!("> remember {digest}: {allow}"),
         Effect::Accepted { turn } => format!("> accepted {}", turn.0),

@@ -182,6 +182,9 @@ fn prefix(command: &Simple) -> Option<Vec<String>> {
         return None;
     }
     let arguments: Vec<&str> = words[1..].iter().map_while(Word::literal).collect();
+    if reaches_others(program, &arguments) {
+        return None;
+    }
     // `bundle exec rspec` and `uv run pytest` are kinds of commands, `uv run bash` is any command.
     let runs_another = arguments.first().is_some_and(|verb| launch::is_starting_verb(program, verb));
     let another = arguments.get(1).copied().unwrap_or_default();
@@ -192,6 +195,9 @@ fn prefix(command: &Simple) -> Option<Vec<String>> {
     let mut scope = vec![program.to_owned()];
     if dangers::interprets(program) {
         let ["-m", module, ..] = arguments.as_slice() else { return None };
+        if launch::is_listed(OPEN_MODULES, module) {
+            return None;
+        }
         scope.extend(["-m".to_owned(), (*module).to_owned()]);
         return Some(scope);
     }
@@ -202,6 +208,41 @@ fn prefix(command: &Simple) -> Option<Vec<String>> {
         scope.push((*token).to_owned());
     }
     (scope.len() == arity(program, &arguments)).then_some(scope)
+}
+
+/// Verbs that change something outside this machine, or bring programs to it: where to and which is in the rest
+/// of the line, so that one is never a kind of all.
+const REACH_OTHERS: &[(&str, &str)] = &[
+    ("git", "push send-email request-pull svn p4"),
+    ("hg jj sl", "push"),
+    ("cargo", "publish yank owner login logout install add"),
+    ("npm pnpm yarn bun", "publish unpublish deprecate dist-tag access owner login add install i update"),
+    ("pip pip3 uv poetry pipx pdm", "install add publish upload sync tool"),
+    ("gem bundle", "push install add yank"),
+    ("go", "get install"),
+    ("brew apt apt-get dnf yum pacman apk snap", "install remove upgrade update"),
+    ("gh glab", "create merge close delete edit release api secret auth comment review rerun upload"),
+    ("aws gcloud az", "s3 s3api storage iam ec2 lambda cp rm mv sync create delete update deploy"),
+    ("terraform tofu pulumi", "apply destroy import state up"),
+    ("helm", "install upgrade uninstall rollback push"),
+    ("systemctl", "start stop restart reload enable disable mask edit"),
+    ("rustup", "install update toolchain component target"),
+    ("mvn gradle", "deploy publish release"),
+    ("dotnet", "nuget publish add"),
+    ("composer mix deno", "require install publish hex.publish deploy"),
+];
+
+/// Modules of Python's that run any file or install any package.
+const OPEN_MODULES: &str =
+    "pip pipx uv twine ensurepip venv virtualenv http.server runpy timeit pdb trace cProfile profile code";
+
+fn reaches_others(program: &str, arguments: &[&str]) -> bool {
+    // These have a noun before the verb.
+    let words = if launch::is_listed("gh glab aws gcloud az", program) { 2 } else { 1 };
+    let verbs = REACH_OTHERS.iter().filter(|(names, _)| launch::is_listed(names, program));
+    verbs
+        .flat_map(|(_, verbs)| verbs.split_ascii_whitespace())
+        .any(|verb| arguments.iter().take(words).any(|said| *said == verb))
 }
 
 /// Programs whose name says nothing about what they will do.
@@ -220,6 +261,13 @@ fn never_by_name(program: &str) -> bool {
             | "watch"
             | "env"
             | "rm"
+            | "rmdir"
+            | "unlink"
+            | "shred"
+            | "truncate"
+            | "sed"
+            | "gsed"
+            | "ed"
             | "dd"
             | "chmod"
             | "chown"

@@ -38,6 +38,7 @@ pub fn imagined(tool: &str, subject: &str, workspace: &Path, home: Option<&Path>
         question: None,
         foreign: None,
         consent: None,
+        rule: None,
     }
 }
 

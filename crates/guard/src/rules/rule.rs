@@ -1,14 +1,17 @@
-//! One rule as people write it: `Tool`, `Tool(pattern)`, `Tool(argument:pattern)`.
+//! One rule as people write it: `Tool`, `Tool(pattern)`, `Tool(argument:pattern)`, `Tool(pattern={"all":"arguments"})`.
 //!
 //! What the pattern is matched against depends on the tool: a shell's commands, a file's path, else
 //! what the wish is about.
 //!
 //! **Invariant:** a rule that this writes is read back as the same rule.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::RuleEffect;
+use engine::{Opaque, RuleEffect};
+
+use serde_json::Value;
 
 use super::glob::{self, Glob, Kind};
 use super::line::{self, Line, Touch};
@@ -17,6 +20,7 @@ use super::tool::{Tool, Tools};
 use super::wish::Wish;
 use crate::risk::covered;
 use crate::shell::Simple;
+use crate::{Scope, scope_of_always};
 
 #[derive(Debug, Clone)]
 pub(super) struct Rule {
@@ -24,12 +28,14 @@ pub(super) struct Rule {
     pub(super) text: Arc<str>,
     tools: Tools,
     content: Content,
+    /// All arguments that the wish must have besides, as [`canonical`] writes them.
+    arguments: Option<String>,
 }
 
 /// Two rules are the same if they mean the same, however they are written.
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
-        self.tools == other.tools && self.content == other.content
+        self.tools == other.tools && self.content == other.content && self.arguments == other.arguments
     }
 }
 
@@ -105,16 +111,58 @@ impl Rule {
                 whole_tool: None,
             });
         };
-        let rule = |content| Self { text: written.into(), tools: tools.clone(), content };
-        let Some(open) = open else { return Ok(rule(Content::Anything)) };
-        let content = match written[open + 1..].strip_suffix(')') {
+        let rule =
+            |(content, arguments)| Self { text: written.into(), tools: tools.clone(), content, arguments };
+        let Some(open) = open else { return Ok(rule((Content::Anything, None))) };
+        let content = match written[open + 1..].strip_suffix(')').map(|body| with_arguments(&tools, body)) {
             None => Err(format!("the bracket is not closed; write {name}(..) or {name}")),
-            Some("") => Err(format!("nothing stands between the brackets; for every use write {name}")),
-            Some(body) => content(&tools, name, body, effect),
+            Some(("", None)) => {
+                Err(format!("nothing stands between the brackets; for every use write {name}"))
+            }
+            Some(("", arguments)) => Ok((Content::Anything, arguments)),
+            Some((body, arguments)) => {
+                content(&tools, name, body, effect).map(|content| (content, arguments))
+            }
         };
-        content
-            .map(rule)
-            .map_err(|reason| Malformed { reason, whole_tool: Some(Box::new(rule(Content::Anything))) })
+        content.map(rule).map_err(|reason| Malformed {
+            reason,
+            whole_tool: Some(Box::new(rule((Content::Anything, None)))),
+        })
+    }
+
+    /// The rule that means an answer for good, and no more than the person was told: a command by its program
+    /// and sub-command where that says what it does, a tool that is about nothing else as a whole, everything
+    /// else by what it is about. With `arguments` it is about exactly these, whatever the tool.
+    pub(super) fn of_answer(
+        tool: &str,
+        subject: &str,
+        arguments: Option<&Opaque>,
+        workspace: &Path,
+    ) -> Option<Self> {
+        let known = Tool::of(tool);
+        match (arguments, known) {
+            (Some(_), Some(Tool::Shell)) => Self::exact(tool, subject, workspace),
+            (Some(arguments), _) => Self::with_arguments(tool, subject, arguments, workspace),
+            (None, Some(Tool::Shell)) => match scope_of_always(subject) {
+                Scope::Program(words) => Self::program(Tool::Shell.name(), &words),
+                Scope::Exact => None,
+            }
+            .or_else(|| Self::exact(tool, subject, workspace)),
+            (None, None) if tool == subject => Self::parse(tool, RuleEffect::Allow).ok(),
+            (None, _) => Self::exact(tool, subject, workspace),
+        }
+    }
+
+    /// The rule for exactly this wish with exactly these arguments.
+    fn with_arguments(tool: &str, subject: &str, arguments: &Opaque, place: &Path) -> Option<Self> {
+        let arguments = canonical(&serde_json::from_str(&arguments.0).ok()?);
+        let text = if tool == subject {
+            format!("{tool}(={arguments})")
+        } else {
+            format!("{}={arguments})", Self::exact(tool, subject, place)?.text.strip_suffix(')')?)
+        };
+        let rule = Self::parse(&text, RuleEffect::Allow).ok()?;
+        (rule.arguments.as_ref() == Some(&arguments)).then_some(rule)
     }
 
     /// The rule for every command that begins with these words.
@@ -135,6 +183,9 @@ impl Rule {
             _ => subject.to_owned(),
         };
         let mut body = glob::escape(&subject);
+        if known != Some(Tool::Shell) {
+            body = body.replace("={", "\\={");
+        }
         if let Some(colon) = argument(&body) {
             body.insert(colon, '\\');
         }
@@ -146,15 +197,16 @@ impl Rule {
             Content::Subject { glob, .. } => glob.exact() == Some(subject.as_str()),
             _ => false,
         };
-        same.then_some(rule)
+        (same && rule.arguments.is_none()).then_some(rule)
     }
 
     /// Whether a rule that denies or asks is about this wish: whether any part of it is meant.
     pub(super) fn touches(&self, wish: &Wish, base: &Path) -> Option<Match> {
-        if !self.tools.include(&wish.tool, true) {
+        if !self.tools.include(&wish.tool, true) || !self.has_arguments_of(wish) {
             return None;
         }
         match &self.content {
+            Content::Anything if self.arguments.is_some() => Some(Match::Exact),
             Content::Anything => Some(Match::Family),
             Content::Command(pattern) => pattern.touches(wish.line()),
             Content::Path(pattern) => pattern.touches(wish, base),
@@ -167,12 +219,17 @@ impl Rule {
         }
     }
 
+    fn has_arguments_of(&self, wish: &Wish) -> bool {
+        self.arguments.as_ref().is_none_or(|arguments| wish.has_arguments(arguments))
+    }
+
     /// Whether a rule that allows covers the whole wish by itself.
     pub(super) fn covers(&self, wish: &Wish, base: &Path) -> Option<Match> {
-        if !self.tools.include(&wish.tool, false) {
+        if !self.tools.include(&wish.tool, false) || !self.has_arguments_of(wish) {
             return None;
         }
         match &self.content {
+            Content::Anything if self.arguments.is_some() => Some(Match::Exact),
             Content::Anything => Some(Match::Family),
             Content::Command(pattern) => pattern.is_exactly(wish.line()),
             Content::Path(pattern) => pattern.covers(wish, base),
@@ -192,7 +249,9 @@ impl Rule {
             Content::Subject { command, .. } => command.as_ref(),
             _ => None,
         };
-        self.tools.include(&wish.tool, false) && pattern.is_some_and(|pattern| pattern.covers(command))
+        self.tools.include(&wish.tool, false)
+            && self.has_arguments_of(wish)
+            && pattern.is_some_and(|pattern| pattern.covers(command))
     }
 
     /// It looks into commands, so it cannot be sure about one that cannot be looked through.
@@ -247,6 +306,33 @@ fn content(tools: &Tools, name: &str, body: &str, effect: RuleEffect) -> Result<
                 },
             }),
         },
+    }
+}
+
+/// What stands before `={..}`, and the arguments there. A command is a text, in which this may mean something.
+fn with_arguments<'b>(tools: &Tools, body: &'b str) -> (&'b str, Option<String>) {
+    let here = |(at, _)| {
+        let arguments: Value = serde_json::from_str(&body[at + 1..]).ok()?;
+        Some((&body[..at], Some(canonical(&arguments))))
+    };
+    let found = body.match_indices("={").filter(|(at, _)| ends_plain(&body[..*at])).find_map(here);
+    found.filter(|_| *tools != Tools::Known(Tool::Shell)).unwrap_or((body, None))
+}
+
+/// JSON without blanks, the members of each object by their names: the same for the same arguments.
+pub(super) fn canonical(value: &Value) -> String {
+    let quoted = |text: &str| Value::from(text).to_string();
+    match value {
+        Value::Object(members) => {
+            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+            let members: Vec<String> =
+                sorted.iter().map(|(name, value)| format!("{}:{}", quoted(name), canonical(value))).collect();
+            format!("{{{}}}", members.join(","))
+        }
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(","))
+        }
+        plain => plain.to_string(),
     }
 }
 

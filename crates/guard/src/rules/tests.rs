@@ -101,6 +101,7 @@ fn answer(book: &Rulebook, work: &Path, tool: &str, subject: &str, allow: bool) 
         tool: request.tool,
         subject: request.subject,
         consent: None,
+        exactly: None,
         allow,
     };
     runtime.block_on(book.remember(answer))
@@ -454,6 +455,10 @@ fn an_answer_for_good_becomes_the_narrowest_rule() {
     for (tool, subject, rule) in [
         ("shell", "git status -s", "shell(git status:*)"),
         ("shell", "npm run build -- --x", "shell(npm run build:*)"),
+        ("shell", "git push  origin main", "shell(git push  origin main)"),
+        ("shell", "sed -i s/a/b/ x", "shell(sed -i s/a/b/ x)"),
+        ("shell", "curl https://x", "shell(curl https://x)"),
+        ("shell", "rm x", "shell(rm x)"),
         ("shell", "python3 -c 'print(1)'", "shell(python3 -c 'print(1)')"),
         ("shell", "bash -c 'ls *'", r"shell(bash -c 'ls \*')"),
         ("shell", "echo a > b && ls", "shell(echo a > b && ls)"),
@@ -464,6 +469,8 @@ fn an_answer_for_good_becomes_the_narrowest_rule() {
         ("mcp__s__u", "mcp__s__u", "mcp__s__u"),
     ] {
         assert_ne!(said(&book, &work, tool, subject), "exactly");
+        let told = book.rule_of(&work, &imagined(tool, subject, &work, None));
+        assert_eq!(told.as_deref(), Some(rule), "what the person is told before");
         let kept = answer(&book, &work, tool, subject, true).unwrap();
         assert!(["allow", "exactly"].contains(&said(&book, &work, tool, subject)), "{subject}");
         assert_eq!(&*kept, rule);
@@ -472,6 +479,10 @@ fn an_answer_for_good_becomes_the_narrowest_rule() {
     world.check(&[
         ("shell", "git status", "allow"),
         ("shell", "git log", "-"),
+        ("shell", "git push origin main", "allow"),
+        ("shell", "git push origin other", "-"),
+        ("shell", "sed -i s/a/c/ x", "-"),
+        ("shell", "rm y", "-"),
         ("shell", "python3 -c 'print(1)'", "exactly"),
         ("shell", "python3 -c 'print(2)'", "-"),
         ("shell", "bash -c 'ls x'", "-"),
@@ -481,6 +492,51 @@ fn an_answer_for_good_becomes_the_narrowest_rule() {
         ("write", "sub/a [x]*.rs", "-"),
     ]);
     assert_eq!(said(&world.book(), &world.path("home"), "shell", "git status"), "-", "in this folder only");
+}
+
+/// G11: the same tool with the same arguments, and nothing else.
+#[test]
+fn an_answer_about_exact_arguments_holds_for_these_alone() {
+    let world = World::new();
+    let (book, work) = (world.book(), world.work());
+    let request = |tool: &str, subject: &str, input: &str| AskRequest {
+        input: engine::Opaque(input.into()),
+        ..imagined(tool, subject, &work, None)
+    };
+    let answer = |request: &AskRequest, allow: bool| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer = Remembered {
+            workspace: work.clone(),
+            tool: Arc::clone(&request.tool),
+            subject: Arc::clone(&request.subject),
+            consent: None,
+            exactly: Some(request.input.clone()),
+            allow,
+        };
+        runtime.block_on(book.remember(answer)).unwrap().to_string()
+    };
+    let shell = |line: &str| request("shell", line, &serde_json::json!({ "command": line }).to_string());
+    let edit = |path: &str, input: &str| request("edit", path, input);
+    let server = |input: &str| request("mcp__s__t", "mcp__s__t", input);
+    assert_eq!(answer(&shell("cargo  test"), true), "shell(cargo  test)");
+    let told = answer(&edit("src/a.rs", r#"{"path": "src/a.rs", "new": "b)", "old": "a"}"#), true);
+    assert_eq!(told, r#"edit(src/a.rs={"new":"b)","old":"a","path":"src/a.rs"})"#);
+    let told = answer(&server(r#"{"b": [1, {"d": 1, "c": "x\n"}], "a": null}"#), false);
+    assert_eq!(told, r#"mcp__s__t(={"a":null,"b":[1,{"c":"x\n","d":1}]})"#);
+    for book in [book, world.book()] {
+        let said = |request: &AskRequest| book.find(&work, request).map(|hit| (hit.effect, hit.exact));
+        use RuleEffect::{Allow, Deny};
+        // A single command is the same however it is spaced.
+        assert_eq!(said(&shell("cargo test")).map(|(effect, _)| effect), Some(Allow));
+        assert_eq!(said(&shell("cargo test -p x")), None);
+        let same = r#"{"old":"a","new":"b)","path":"src/a.rs"}"#;
+        assert_eq!(said(&edit("src/a.rs", same)), Some((Allow, true)));
+        assert_eq!(said(&edit("src/a.rs", r#"{"old":"a","new":"c","path":"src/a.rs"}"#)), None);
+        assert_eq!(said(&edit("src/b.rs", same)), None, "what the path leads to counts too");
+        assert_eq!(said(&server(r#"{"a":null,"b":[1,{"c":"x\n","d":1}]}"#)), Some((Deny, true)));
+        assert_eq!(said(&server(r#"{"a":null,"b":[1,{"c":"x","d":1}]}"#)), None);
+        assert_eq!(said(&server("not json")), None);
+    }
 }
 
 /// G4.
@@ -670,6 +726,7 @@ async fn only_consent_to_this_very_command_lets_it_out_of_the_sandbox() {
             tool: "shell".into(),
             subject: line.into(),
             consent: Some(digest.into()),
+            exactly: None,
             allow,
         };
         book.remember(answer).await.unwrap()

@@ -8,6 +8,7 @@ use engine::{AskRequest, ToolClass};
 use serde_json::Value;
 
 use super::line::Line;
+use super::rule::canonical;
 use super::tool::{Tool, ToolName};
 
 pub(super) struct Wish<'a> {
@@ -66,6 +67,11 @@ impl<'a> Wish<'a> {
             Value::String(text) => Cow::Borrowed(text.as_str()),
             other => Cow::Owned(other.to_string()),
         })
+    }
+
+    /// Whether these are its arguments, as [`canonical`] writes them.
+    pub(super) fn has_arguments(&self, arguments: &str) -> bool {
+        self.input().is_some_and(|input| canonical(input) == arguments)
     }
 
     /// The host of the address that it is about, in lower case.

@@ -18,14 +18,14 @@ fn check(line: &str, expected: Option<&str>) {
 fn always_covers_a_kind_of_command_behind_what_changes_nothing() {
     check("git status -sb", Some("git status"));
     check("/usr/bin/git status", Some("git status"));
-    check("git push origin main", Some("git push"));
     check("ls -la src", Some("ls"));
     check("cargo test -p engine", Some("cargo test"));
     check("npm run build", Some("npm run build"));
     check("npm test", Some("npm test"));
     check("make", Some("make"));
     check("make test", Some("make test"));
-    check("gh pr create --fill", Some("gh pr create"));
+    check("gh pr view 7", Some("gh pr view"));
+    check("npm run update", Some("npm run update"));
     check("python -m pytest tests", Some("python -m pytest"));
     check("RUST_LOG=debug cargo test", Some("cargo test"));
     check("env NO_COLOR=1 nice cargo test", Some("cargo test"));
@@ -60,7 +60,22 @@ fn always_covers_only_the_very_line_where_a_name_says_too_little() {
         "./x",
         "rm x",
         "rm -rf x",
+        "git push",
+        "git push origin main",
         "git push --force",
+        "gh pr create --fill",
+        "npm publish",
+        "npm install left-pad",
+        "cargo install x",
+        "cargo publish --dry-run",
+        "pip install x",
+        "python -m pip install x",
+        "python3 -m http.server",
+        "terraform apply",
+        "systemctl restart x",
+        "sed -i s/a/b/ f",
+        "sed -n 1p f",
+        "sed -n '1e id' f",
         "git reset --hard",
         "git -C x status",
         "git -c a=b status",

@@ -59,8 +59,14 @@ impl MessageOutcome {
     /// What a person's answer to a question comes to.
     pub fn of_permission(answer: &Answer) -> Self {
         match answer {
-            Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_) | Answer::Choose(_) => Self::Ok,
-            Answer::DenyOnce | Answer::DenyBecause(_) | Answer::DenyAlways => Self::PermissionDenied,
+            Answer::AllowOnce
+            | Answer::AllowAlways
+            | Answer::AllowExactly
+            | Answer::Reply(_)
+            | Answer::Choose(_) => Self::Ok,
+            Answer::DenyOnce | Answer::DenyBecause(_) | Answer::DenyAlways | Answer::DenyExactly => {
+                Self::PermissionDenied
+            }
             Answer::Withdraw | Answer::CancelTurn => Self::Cancelled,
         }
     }

@@ -105,6 +105,7 @@ impl Connection {
             host: self.desk.extras.host.clone(),
             role: self.visitor.role,
             device: self.visitor.device.as_ref().map(ToString::to_string),
+            makes_rules: engine::may(self.visitor.standing, engine::Act::ChangeRules).is_ok(),
             folder: rules.home_dir.display().to_string(),
             folders: rules.places.iter().flatten().map(|place| place.display().to_string()).collect(),
             sandbox: self.desk.identity.sandbox.clone(),

@@ -136,7 +136,7 @@ async fn page(
 ) -> Result<(Vec<Card>, Option<String>), Wrong> {
     let owner = visitor.principal.clone();
     let query = ListQuery { owner, cwd: None, before, limit: PAGE_CARDS + 1 };
-    let listed = desk.registry.list(query).await.map_err(not_opened)?;
+    let listed = desk.registry.list_used(query).await.map_err(not_opened)?;
     Ok(shown(desk, listed).await)
 }
 
@@ -158,7 +158,7 @@ pub(super) async fn sessions(
         return Ok(Answered::Sessions { cards, older });
     }
     let query = ListQuery { before, ..ListQuery::all(visitor.principal.clone()) };
-    let mut listed = desk.registry.list(query).await.map_err(not_opened)?;
+    let mut listed = desk.registry.list_used(query).await.map_err(not_opened)?;
     listed.retain(|listed| has_words(listed, &words));
     let (cards, older) = shown(desk, listed).await;
     Ok(Answered::Sessions { cards, older })

@@ -45,6 +45,12 @@ pub async fn all(registry: &Registry) -> Result<Vec<SessionRow>, Trouble> {
     Ok(listed.into_iter().map(|listed| listed.row).collect())
 }
 
+/// The same without those that were never prompted.
+pub async fn used(registry: &Registry) -> Result<Vec<SessionRow>, Trouble> {
+    let listed = registry.list_used(ListQuery::all(Principal::local())).await.map_err(Trouble::open)?;
+    Ok(listed.into_iter().map(|listed| listed.row).collect())
+}
+
 /// How many characters of an id tell all of these apart.
 pub fn short_chars(rows: &[SessionRow]) -> usize {
     let mut ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();

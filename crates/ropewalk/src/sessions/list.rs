@@ -19,6 +19,8 @@ const FOLDER_CHARS_MAX: usize = 48;
 
 pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Trouble> {
     let all = find::all(registry).await?;
+    let used = if options.all { None } else { Some(find::used(registry).await?) };
+    let listed = used.as_deref().unwrap_or(&all);
     let now = registry.clock().now();
     let cwd = options.cwd.as_deref().map(|cwd| run::folder(Some(cwd))).transpose()?;
     let since = options.since.map(|since| since.moment(now));
@@ -26,7 +28,7 @@ pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Troub
         cwd.as_ref().is_none_or(|cwd| row.cwd == *cwd) && since.is_none_or(|since| row.updated_at >= since)
     };
     let limit = if options.all { usize::MAX } else { options.limit };
-    let found: Vec<_> = all.iter().filter(wanted).collect();
+    let found: Vec<_> = listed.iter().filter(wanted).collect();
     let shown = &found[..found.len().min(limit)];
     if options.json {
         let sessions: Vec<_> = shown.iter().map(|row| archive::session(row)).collect();

@@ -221,6 +221,7 @@ fn wish(call: &CallId) -> AskRequest {
         question: None,
         foreign: None,
         consent: None,
+        rule: None,
     }
 }
 

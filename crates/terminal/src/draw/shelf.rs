@@ -163,7 +163,8 @@ fn foot_line(shelf: &Shelf, ask: &AskView, width: usize, look: Look) -> Line<'st
     Line::from(vec![Span::styled("│ ", look.warn()), Span::styled(text, style)])
 }
 
-/// What an answer for good is about.
+/// What an answer for good is about: its rule, or exactly this.
 fn remembered(ask: &AskView) -> String {
-    one_line(&format!("{} {}", ask.tool, ask.subject))
+    let exactly = || format!("exactly {} {}", ask.tool, ask.subject);
+    one_line(&ask.rule.clone().unwrap_or_else(exactly))
 }

@@ -236,9 +236,10 @@ pub fn question(ask: &AskView) -> Vec<Put> {
         puts.push(Put::warn(format!("  {} +{} −{}", one_line(&diff.path), diff.added, diff.removed)));
     }
     puts.extend((ask.more > 0).then(|| Put::bad(format!("  {}", words::unshown(ask.more)))));
+    let rule = ask.rule.as_deref().map_or_else(String::new, |rule| format!(" ({})", line(rule)));
     puts.push(Put::quiet(match needs_words(ask) {
-        true => "yes allow once, always, n deny, or n and why",
-        false => "y allow once, a always, n deny, or n and why",
+        true => format!("yes allow once, always{rule}, n deny, or n and why"),
+        false => format!("y allow once, a always{rule}, n deny, or n and why"),
     }));
     puts
 }

@@ -79,9 +79,15 @@ fn for_good_says_first_what_is_remembered() {
     let mut stage = asked("low");
     stage.keys("A");
     assert!(stage.requests().is_empty());
-    assert!(stage.screen(80, 20).contains("A again: never ask again for shell make install"));
+    assert!(stage.screen(80, 20).contains("A again: never ask again for exactly shell make install"));
     stage.keys("A");
     assert_eq!(stage.last(), answer("allowAlways", Value::Null));
+    let mut stage = asked("low");
+    let mut family = ask(9, "low", "make install");
+    family["rule"] = "shell(make install:*)".into();
+    stage.view(false, json!([]), state(&json!({"busy": true, "asks": [family]})));
+    stage.keys("A");
+    assert!(stage.screen(80, 20).contains("A again: never ask again for shell(make install:*)"));
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) fn permission(
     question: &Question,
     parent: Option<&CallId>,
 ) -> schema::RequestPermissionRequest {
-    let asked = tools::permission(session, (ask, request), parent);
+    let asked = tools::permission(session, (ask, request), parent, tools::Keeps::default());
     let mut call = asked.tool_call;
     call.fields = call.fields.title(tools::title(&question.text));
     call.fields = call.fields.content(vec![tools::text(question.text.to_string())]);

@@ -18,6 +18,9 @@ use crate::timestamp::rfc3339;
 /// Longer titles are cut: clients show them on one line.
 const TITLE_CHARS_MAX: usize = 120;
 
+/// A longer rule does not fit on a button.
+const RULE_NAME_BYTES_MAX: usize = 80;
+
 /// What a call came to is told as its content; beside it stands only the beginning.
 const RESPONSE_BYTES_MAX: usize = 4 << 10;
 
@@ -183,6 +186,7 @@ pub(super) fn permission(
     session: schema::SessionId,
     (ask, request): (AskId, &AskRequest),
     parent: Option<&CallId>,
+    keeps: Keeps,
 ) -> schema::RequestPermissionRequest {
     // Clients show a call once: two questions about no call must not be taken for one.
     let own = || format!("ropewalk-ask-{}", ask.0).into();
@@ -202,11 +206,12 @@ pub(super) fn permission(
     }
     let option =
         |id: &str, name: &str, kind| schema::PermissionOption::new(id.to_string(), name.to_string(), kind);
+    let what = for_good(request, keeps);
     let options = vec![
         option("allow_once", "Allow", schema::PermissionOptionKind::AllowOnce),
-        option("allow_always", "Always allow", schema::PermissionOptionKind::AllowAlways),
+        option("allow_always", &format!("Always allow {what}"), schema::PermissionOptionKind::AllowAlways),
         option("reject_once", "Reject", schema::PermissionOptionKind::RejectOnce),
-        option("reject_always", "Never allow", schema::PermissionOptionKind::RejectAlways),
+        option("reject_always", &format!("Never allow {what}"), schema::PermissionOptionKind::RejectAlways),
     ];
     let mut meta = Map::from_iter([
         ("reason".to_string(), request.reason.as_ref().into()),
@@ -215,8 +220,51 @@ pub(super) fn permission(
     if let Some(parent) = parent {
         meta.insert(CLAUDE_CODE.into(), json!({ PARENT: parent.0.as_ref() }));
     }
+    if let (Some(rule), Keeps::Rules) = (&request.rule, keeps) {
+        meta.insert("rule".to_string(), rule.as_ref().into());
+    }
     schema::RequestPermissionRequest::new(session, schema::ToolCallUpdate::new(call, fields), options)
         .meta(meta)
+}
+
+/// What an answer for good of this client is kept as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Keeps {
+    /// A rule of the machine.
+    #[default]
+    Rules,
+    /// Something that holds in this session alone.
+    Session,
+}
+
+/// What an answer for good is about, as far as its rule goes and no further.
+fn for_good(request: &AskRequest, keeps: Keeps) -> String {
+    let this = match request.kind {
+        ToolKind::Execute => "exactly this command",
+        ToolKind::Read
+        | ToolKind::Edit
+        | ToolKind::Delete
+        | ToolKind::Move
+        | ToolKind::Search
+        | ToolKind::Think
+        | ToolKind::Fetch
+        | ToolKind::SwitchMode
+        | ToolKind::Other => "exactly this",
+    };
+    let Some(rule) = request.rule.as_deref().filter(|_| keeps == Keeps::Rules) else {
+        return match keeps {
+            Keeps::Rules => this.to_owned(),
+            Keeps::Session => format!("{this} in this session"),
+        };
+    };
+    match rule.split_once('(') {
+        None => format!("every use of {rule}"),
+        Some((_, body)) => match body.strip_suffix(":*)") {
+            Some(words) => format!("`{words} …`"),
+            None if request.kind == ToolKind::Execute || rule.len() > RULE_NAME_BYTES_MAX => this.to_owned(),
+            None => format!("`{rule}`"),
+        },
+    }
 }
 
 /// Clients show what is in the request and nothing of what is beside it, so a danger stands in it.

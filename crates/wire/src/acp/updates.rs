@@ -26,6 +26,7 @@ use crate::upstream::{ANSWER, EXTENSION};
 
 pub struct Updates {
     client: ClientAbilities,
+    keeps: tools::Keeps,
     session: schema::SessionId,
     /// The JSON text of the session's id, quotes included.
     session_json: String,
@@ -64,6 +65,7 @@ impl Updates {
     ) -> Self {
         Self {
             client,
+            keeps: tools::Keeps::default(),
             session: schema::SessionId::new(session.as_str()),
             // The characters of a session id need no escapes.
             session_json: format!("\"{session}\""),
@@ -163,12 +165,16 @@ impl Updates {
         self.spent.cost_usd = cost_usd;
     }
 
+    pub(crate) fn keep_for_session(&mut self) {
+        self.keeps = tools::Keeps::Session;
+    }
+
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> AskFrame {
         let session = self.session.clone();
         let parent = request.call.as_ref().and_then(|call| self.calls.parent_of(call));
         match &request.question {
             None if request.foreign.is_some() => AskFrame::Foreign(self.foreign_ask(request)),
-            None => AskFrame::Permission(tools::permission(session, (ask, request), parent)),
+            None => AskFrame::Permission(tools::permission(session, (ask, request), parent, self.keeps)),
             Some(question) if self.client.forms => {
                 AskFrame::Form(questions::form(session, request, question))
             }

@@ -82,8 +82,8 @@ mod tests {
         };
         assert_eq!(decided("allow"), Ok((AskId(7), Answer::AllowOnce)));
         assert_eq!(decided("deny"), Ok((AskId(7), Answer::DenyOnce)));
-        assert_eq!(decided("always"), Ok((AskId(7), Answer::AllowAlways)));
-        assert_eq!(decided("never"), Ok((AskId(7), Answer::DenyAlways)));
+        assert_eq!(decided("always"), Ok((AskId(7), Answer::AllowExactly)));
+        assert_eq!(decided("never"), Ok((AskId(7), Answer::DenyExactly)));
         assert!(matches!(decided("maybe"), Err(Fault::InvalidParams(_))));
         for id in ["7", "perm-", "perm-x", "perm--1", ""] {
             let params = format!(r#"{{"sessionId":"s","id":"{id}","decision":"allow"}}"#);

@@ -122,6 +122,9 @@ pub struct Hello {
     pub role: Role,
     /// This client's own device, if it came in by one.
     pub device: Option<String>,
+    /// What this client answers for good becomes a rule of the machine. Otherwise it holds in the session alone.
+    #[serde(default)]
+    pub makes_rules: bool,
     /// The folder that sessions are opened in, and the others that may be named.
     pub folder: String,
     pub folders: Vec<String>,

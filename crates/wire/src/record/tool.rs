@@ -145,6 +145,8 @@ struct AskRecord<'a> {
     foreign: Option<ForeignAskRecord<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     consent: Option<Str<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    rule: Option<Str<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -193,6 +195,7 @@ impl<'a> AskRecord<'a> {
             question: request.question.as_ref().map(|question| QuestionRecord::of(question, keep)),
             foreign: request.foreign.as_deref().map(|foreign| ForeignAskRecord::of(foreign, keep)),
             consent: request.consent.as_ref().map(|consent| Str::of(consent, keep)),
+            rule: request.rule.as_ref().map(|rule| Str::of(rule, keep)),
         }
     }
 
@@ -212,6 +215,7 @@ impl<'a> AskRecord<'a> {
             question: self.question.map(|question| question.question(fetch)).transpose()?,
             foreign: self.foreign.map(|foreign| foreign.ask(fetch)).transpose()?,
             consent: self.consent.map(|consent| consent.fetched(fetch)).transpose()?,
+            rule: self.rule.map(|rule| rule.fetched(fetch)).transpose()?,
         })
     }
 }

@@ -90,13 +90,14 @@ pub(crate) fn set(id: SessionId, setting: &str, value: Arc<str>) -> Call {
     Call::Change { id, setting: setting.into(), value, answer: ChangeAnswer::Value }
 }
 
-/// The answer to a question, in the words of both and of their older clients.
+/// The answer to a question, in the words of both and of their older clients. For good means the same tool with
+/// the same arguments: these clients are shown no rule that would say more.
 pub(crate) fn answer(word: &str) -> Result<Answer, Fault> {
     match word {
         "allow" | "approve" | "approved" => Ok(Answer::AllowOnce),
-        "always" => Ok(Answer::AllowAlways),
+        "always" => Ok(Answer::AllowExactly),
         "deny" | "denied" | "reject" | "rejected" => Ok(Answer::DenyOnce),
-        "never" => Ok(Answer::DenyAlways),
+        "never" => Ok(Answer::DenyExactly),
         // What is not understood must not be taken for a yes, nor end the question.
         _ => Err(Fault::InvalidParams("the answer must be one of allow, deny, always, never".into())),
     }

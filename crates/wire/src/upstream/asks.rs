@@ -84,6 +84,7 @@ pub(super) fn ask<'c>(
         question: None,
         foreign: Some(Box::new(ForeignAsk { options, params: Opaque(fields.without("sessionId").into()) })),
         consent: None,
+        rule: None,
     })
 }
 

@@ -110,7 +110,7 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
     let words = (text(), text(), text(), text(), text());
     let question = (text(), vec(text(), 0..3), any::<bool>())
         .prop_map(|(text, choices, free_text)| Question { text, choices, free_text });
-    let shown = (tool_contents(), option::of(question), option::of(text()));
+    let shown = (tool_contents(), option::of(question), option::of(text()), option::of(text()));
     (option::of(call()), words, tool_kind(), class, option::of(path()), risk, shown).prop_map(
         |(
             call,
@@ -119,7 +119,7 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
             class,
             path,
             risk,
-            (preview, question, consent),
+            (preview, question, consent, rule),
         )| {
             AskRequest {
                 call,
@@ -136,6 +136,7 @@ fn ask_request() -> impl Strategy<Value = AskRequest> {
                 question,
                 foreign: None,
                 consent,
+                rule,
             }
         },
     )

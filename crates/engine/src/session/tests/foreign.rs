@@ -123,6 +123,7 @@ fn asks(session: &mut Session, subject: &str) -> AskId {
             params: Opaque("{}".into()),
         })),
         consent: None,
+        rule: None,
     };
     let turn = session.running().unwrap();
     let report = TurnReport::Ask { request: Box::new(request), hit: None };

@@ -44,7 +44,7 @@ fn filter(reach: &Reach, words: &Words) -> Result<Filter, Refusal> {
 
 async fn runs(reach: &Reach, filter: &Filter) -> Result<Vec<Run>, Refusal> {
     let query = ListQuery { limit: RUNS_MAX, ..ListQuery::all(reach.caller.principal.clone()) };
-    let rows = reach.doors.registry.list(query).await.map_err(not_opened)?;
+    let rows = reach.doors.registry.list_used(query).await.map_err(not_opened)?;
     let recent = rows.into_iter().map(|listed| listed.row);
     let recent = recent.filter(|row| filter.since_at.is_none_or(|since| row.updated_at >= since));
     let limit = filter.limit.unwrap_or(usize::MAX);

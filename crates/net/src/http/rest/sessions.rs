@@ -50,7 +50,7 @@ async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusa
 async fn ids(reach: Reach, words: Words) -> Result<Json<Value>, Refusal> {
     let limit = words.number("limit")?.unwrap_or(IDS_MAX).clamp(1, IDS_MAX);
     let query = ListQuery { limit, ..ListQuery::all(reach.caller.principal.clone()) };
-    let rows = reach.doors.registry.list(query).await.map_err(not_opened)?;
+    let rows = reach.doors.registry.list_used(query).await.map_err(not_opened)?;
     let ids: Vec<&str> = rows.iter().map(|listed| listed.row.id.as_str()).collect();
     Ok(Json(json!({ "sessions": ids })))
 }

@@ -33,7 +33,7 @@ async fn approve(reach: Reach, Fields(fields): Fields) -> Result<Json<Value>, Re
     // The answer counts as one through this door.
     reach.doors.metrics.connection(Door::Http).surface(reach.sender().surface);
     reach.deliver(&id, || Input::Answer { by: reach.sender(), ask, answer: answer.clone() }).await?;
-    let approved = matches!(answer, Answer::AllowOnce | Answer::AllowAlways | Answer::Reply(_));
+    let approved = matches!(answer, Answer::AllowOnce | Answer::AllowExactly | Answer::Reply(_));
     Ok(Json(json!({ "resolved": true, "approved": approved })))
 }
 
@@ -48,8 +48,8 @@ fn answer(fields: &Map<String, Value>) -> Result<Answer, Refusal> {
     match (fields.get("approved"), text(fields, "decision")?) {
         (Some(Value::Bool(true)), None) | (None, Some("allow")) => Ok(Answer::AllowOnce),
         (Some(Value::Bool(false)), None) | (None, Some("deny")) => Ok(Answer::DenyOnce),
-        (None, Some("always")) => Ok(Answer::AllowAlways),
-        (None, Some("never")) => Ok(Answer::DenyAlways),
+        (None, Some("always")) => Ok(Answer::AllowExactly),
+        (None, Some("never")) => Ok(Answer::DenyExactly),
         (Some(_), _) | (None, _) => Err(missing()),
     }
 }

@@ -42,7 +42,7 @@ async fn list(reach: Reach, words: Words) -> Result<Json<Value>, Refusal> {
     let limit = words.number("limit")?.unwrap_or(LIST_USUAL).clamp(1, LIST_MAX);
     let since = since(&reach, &words)?;
     let query = ListQuery { limit, ..ListQuery::all(reach.caller.principal.clone()) };
-    let rows = reach.doors.registry.list(query).await.map_err(not_opened)?;
+    let rows = reach.doors.registry.list_used(query).await.map_err(not_opened)?;
     let rows = rows.iter().filter(|listed| since.is_none_or(|since| listed.row.updated_at >= since));
     // The clients that want a bare list want times written out.
     if words.get("format") == Some("array") {

@@ -131,6 +131,7 @@ impl Shared {
             question: None,
             foreign: None,
             consent: wish.outside.map(Into::into),
+            rule: None,
         };
         self.count(request.weight()).await?;
         // The session settles open asks on a cancel; the token covers one that is still on its way.

@@ -54,6 +54,7 @@ pub fn ask_view(
         input: short(&request.input.0),
         diffs,
         text: short(&text),
+        rule: request.rule.as_deref().map(&mut short),
         question: request.question.as_ref().map(|question| Question {
             text: short(&question.text),
             choices: question.choices.iter().map(ToString::to_string).collect(),

@@ -178,6 +178,7 @@ fn asked(ask: &str, call: Option<CallId>, question: Option<Question>) -> Body {
         question,
         foreign: None,
         consent: None,
+        rule: None,
     };
     Body::Asked { ask: AskId(number(ask)), request: Box::new(request) }
 }
