@@ -13,7 +13,7 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -22,7 +22,9 @@ use net::http::{Content, Peer, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::sql::{DbError, Statement, Value};
-use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration};
+use wire::tunnel::{
+    FRAME_BYTES_MAX, HUB_HEADER, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration,
+};
 
 use crate::audit::Note;
 use crate::browser::frame_bytes_max;
@@ -49,6 +51,13 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/ws/{session}", get(session_socket))
         .route("/ws/machine/{machine}", get(machine_socket))
         .merge(polling::routes())
+        .layer(axum::middleware::map_response(is_hub))
+}
+
+/// Says that whoever answers is a hub: a bridge then uses more than the seed's endpoints.
+async fn is_hub(mut response: Response) -> Response {
+    response.headers_mut().insert(HUB_HEADER, HeaderValue::from_static(PROTOCOL));
+    response
 }
 
 /// Answers of a route that is not done.

@@ -1,5 +1,6 @@
 //! Sessions whose bridge sends frames instead of a mirror: they are kept as they come, numbered by arrival, and shown
-//! unchanged to whoever may see them. What those send goes back to the bridge, unchanged too.
+//! unchanged to whoever may see them. What those send goes back to the bridge, unchanged too but for the newline that
+//! ends a frame on a bridge's socket.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,8 +37,11 @@ const ANSWERS: [&str; 1] = ["permission/respond"];
 pub struct Relays(Mutex<HashMap<String, mpsc::Sender<Go>>>);
 
 impl Relays {
-    /// Gives a frame to a session's bridge, if it is here and takes it.
-    pub fn to_bridge(&self, session: &str, text: String) {
+    /// Gives a frame to a session's bridge, if it is here and takes it. A frame ends with a newline.
+    pub fn to_bridge(&self, session: &str, mut text: String) {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
         if let Some(go) = self.bridges().get(session)
             && go.try_send(Go::Text(text.into())).is_err()
         {

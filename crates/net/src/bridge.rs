@@ -8,6 +8,7 @@
 //! Nothing here decides what somebody may do: roles, rules and guards are those of every other client.
 
 mod address;
+mod backlog;
 mod body;
 mod branch;
 mod confined;

@@ -300,6 +300,10 @@ impl Reader {
                 let span = Tally::span(&method);
                 let call = self.decoder.request(&method, params, line.len());
                 match call.and_then(|call| self.confine(call)) {
+                    Ok(Call::List { cwd, .. }) if let Some(confined) = &self.confined => {
+                        let listed = self.handlers.list_one(&confined.session, cwd).await;
+                        answer(&self.handlers, id, listed).await;
+                    }
                     Ok(call) => self.call(id, call, taken).instrument(span).await,
                     Err(fault) => self.refuse(id, fault).await,
                 }
@@ -338,7 +342,10 @@ impl Reader {
         if let Call::Initialize(hello) = &call {
             let sender = &mut self.handlers.sender;
             (sender.name, sender.remote) = match &self.confined {
-                Some(_) => (remote_name(&hello.name), Some(Arc::clone(&hello.name))),
+                Some(_) => {
+                    let user = if hello.is_named() { Arc::clone(&hello.name) } else { UNNAMED.into() };
+                    (remote_name(&user), Some(user))
+                }
                 None => (Arc::clone(&hello.name), None),
             };
             self.handlers.debts.set_client(self.decoder.client());

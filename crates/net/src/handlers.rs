@@ -431,6 +431,15 @@ impl Handlers {
         Ok(Some(Outcome::Listed { sessions, next }))
     }
 
+    /// The list of a client that knows one session.
+    pub(crate) async fn list_one(&self, id: &SessionId, cwd: Option<PathBuf>) -> Result<Outcome, Fault> {
+        let row = self.registry.row(&self.principal, id).await.map_err(fault)?;
+        let live = self.registry.live(&self.principal, id).is_some();
+        let elsewhere = cwd.is_some_and(|cwd| cwd != row.cwd);
+        let sessions = if elsewhere { Vec::new() } else { vec![Listed { row, live }] };
+        Ok(Outcome::Listed { sessions, next: None })
+    }
+
     async fn close(&self, id: &RpcId, session: &SessionId) -> Handled {
         self.registry.close(&self.principal, session).await.map_err(fault)?;
         self.debts.closed(session);

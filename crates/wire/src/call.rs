@@ -213,6 +213,15 @@ pub struct Hello {
     pub version: Option<u64>,
 }
 
+impl Hello {
+    /// What a client is called that does not say who it is.
+    pub const UNNAMED: &str = "client";
+
+    pub fn is_named(&self) -> bool {
+        !self.name.trim().is_empty() && *self.name != *Self::UNNAMED
+    }
+}
+
 /// Where a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {

@@ -26,6 +26,9 @@ use crate::native::{CardState, Role};
 pub const PROTOCOL: &str = "ropewalk.tunnel.v1";
 /// Names [`Source::process`] with heartbeats and the farewell, whose bodies are the seed's.
 pub const PROCESS_HEADER: &str = "x-ropewalk-process";
+/// With [`PROTOCOL`] as its value, an answer below `/api/sessions` is a hub's. Only then does a bridge use more than the
+/// seed's four endpoints.
+pub const HUB_HEADER: &str = "x-ropewalk-hub";
 /// A frame of either side.
 pub const FRAME_BYTES_MAX: usize = 24 << 20;
 /// Log entries of one batch, by count and by bytes past the first.
@@ -44,7 +47,7 @@ pub struct Registration {
     pub approval: String,
     #[serde(default)]
     pub cwd: String,
-    /// The machine's id, if it also holds a socket of its own.
+    /// The machine's id, if it also holds a socket of its own. Only a hub is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// What is mirrored cannot be read by the hub.

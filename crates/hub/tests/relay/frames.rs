@@ -66,10 +66,10 @@ async fn what_people_say_goes_back_to_the_bridge_wherever_it_is_if_they_may_say_
     for node in [&one, &other] {
         let mut owner = looks(node, "who=ops", "/ws/s1").await;
         owner.say_text(message).await;
-        assert_eq!(bridge.next_text().await.unwrap(), message);
+        assert_eq!(bridge.next_text().await.unwrap(), format!("{message}\n"));
         let mut approver = looks(node, "share=s1.approver", "/ws/s1").await;
-        approver.say_text(answer).await;
-        assert_eq!(bridge.next_text().await.unwrap(), answer);
+        approver.say_text(&format!("{answer}\n")).await;
+        assert_eq!(bridge.next_text().await.unwrap(), format!("{answer}\n"));
         approver.say_text(message).await;
         assert_eq!(approver.closed().await.0, 1008);
         let mut viewer = looks(node, "share=s1.viewer", "/ws/s1").await;

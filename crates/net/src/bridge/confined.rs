@@ -94,11 +94,13 @@ impl Confined {
             Call::Export { id, range } => Ok(Call::Export { id: self.own(id)?, range }),
             Call::Tools { id } => Ok(Call::Tools { id: self.own(id)? }),
             Call::Initialize(_) | Call::Authenticate { .. } | Call::Logout | Call::Ignore => Ok(call),
-            Call::New(_)
-            | Call::Replay { .. }
+            // Answered with this session alone.
+            Call::List { .. } => Ok(call),
+            Call::New(_) | Call::Fork { .. } => Err(refused(
+                "a bridge carries one session and begins no other; start another with `ropewalk bridge` at the agent's machine",
+            )),
+            Call::Replay { .. }
             | Call::Resume { .. }
-            | Call::Fork { .. }
-            | Call::List { .. }
             | Call::Close { .. }
             | Call::Delete { .. }
             | Call::Task { .. }
@@ -110,9 +112,9 @@ impl Confined {
             | Call::AddServer { .. }
             | Call::RemoveServer { .. }
             | Call::Extension { .. }
-            | Call::Move { .. } => {
-                Err(refused("the bridge carries one session; this is done at the agent's own machine"))
-            }
+            | Call::Move { .. } => Err(refused(
+                "a bridge carries one session, and this reaches past it; do it at the agent's own machine",
+            )),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The machine's own connection: what people elsewhere ask for, and the answers.
 //!
-//! Every request of theirs comes this way, also about sessions that are not in memory. A receiver without
-//! this connection is left in peace: it has the sessions' own.
+//! Every request of theirs comes this way, also about sessions that are not in memory. Only hubs have this
+//! connection, so nothing is asked for it before the receiver said that it is one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use wire::native::{Answered, Envelope, Reply, Request, Wrong};
-use wire::tunnel::{Call, CallAnswer, Down, Operator, Up};
+use wire::tunnel::{Call, CallAnswer, Down, Heartbeat, Operator, Up};
 
 use super::body::{Closing, Opened};
 use super::operator::{self, Asked, Taker};
@@ -38,7 +38,10 @@ pub(super) async fn run(shared: &Arc<Shared>) -> Result<(), Trouble> {
         let opened = tokio::select! {
             biased;
             () = shared.stop.cancelled() => return Ok(()),
-            opened = open(shared, &machine.id, &mut blocked) => opened,
+            opened = async {
+                find_hub(shared, &machine.id).await?;
+                open(shared, &machine.id, &mut blocked).await
+            } => opened,
         };
         let trouble = match opened {
             Ok(pipe) => {
@@ -72,6 +75,18 @@ pub(super) async fn run(shared: &Arc<Shared>) -> Result<(), Trouble> {
             () = tokio::time::sleep(wait) => {}
         }
     }
+}
+
+/// Waits until the receiver is known to be a hub. A session's registration says it; where none is to be registered yet, the
+/// receiver is asked.
+async fn find_hub(shared: &Shared, machine: &str) -> Result<(), Trouble> {
+    if !shared.post.is_hub() && shared.first.is_none() {
+        let sandbox = shared.identity.sandbox.clone();
+        let beat = Heartbeat { sandbox, approval: String::new(), cost_total_usd: 0.0 };
+        shared.post.look_for_hub(machine, &beat).await?;
+    }
+    shared.post.hub_known().await;
+    Ok(())
 }
 
 async fn open(shared: &Arc<Shared>, machine: &str, blocked: &mut u32) -> Result<Pipe, Trouble> {

@@ -1,8 +1,10 @@
 //! A receiver that keeps no mirror: ferret's frames as every local client gets them, and its requests.
 //!
-//! It cannot say where it stands, so a ping follows every batch of frames, and its pong confirms them. What
-//! was not confirmed when a connection was lost is told again on the next one, up to the replay window.
+//! The receiver is one client for as long as the bridge lives, also while its socket is cut: requests that it made are
+//! carried out and answered, and what it misses is kept in a [`Backlog`]. It cannot say where it stands, so a ping follows
+//! every batch of frames, and its pong confirms them.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use engine::{Body, Page, Seq, SessionHandle, Settings, StoreError, SurfaceId, Taken, Totals};
@@ -10,6 +12,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use wire::{Client, Counted, Dialect, Frame};
 
+use super::backlog::Backlog;
 use super::confined::Confined;
 use super::pipe::{Outgoing, Pipe};
 use super::trouble::Trouble;
@@ -20,70 +23,160 @@ use crate::link::memory::{self, Peer};
 use crate::metrics::Door;
 use crate::writer::{AttachAnswer, Command, Start};
 
-/// Where a receiver stands, kept from one connection to the next.
-pub(super) struct Place {
-    /// It was shown everything up to here; nothing, before the first connection.
-    confirmed: Option<Seq>,
-    surface: SurfaceId,
+/// The receiver as a client of the session, from its first connection to the bridge's end.
+pub(super) struct PlainClient {
+    shared: Arc<Shared>,
+    /// None before the first connection.
+    open: Option<Open>,
+    backlog: Option<Backlog>,
+    /// Which registration the receiver's requests belong to: one that registers a session anew has forgotten them.
+    registration: u64,
 }
 
-impl Place {
-    pub fn new() -> Self {
-        Self { confirmed: None, surface: SurfaceId::random() }
+struct Open {
+    connection: Connection,
+    frames: mpsc::Sender<Frame>,
+    batches: mpsc::Receiver<Batch>,
+}
+
+impl PlainClient {
+    pub fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), open: None, backlog: None, registration: 0 }
+    }
+
+    /// Serves the receiver until the connection ends or the bridge does.
+    pub async fn run(
+        &mut self,
+        handle: &SessionHandle,
+        pipe: Pipe,
+        registration: u64,
+        stopped: impl Future<Output = ()>,
+    ) -> Ended {
+        let shared = Arc::clone(&self.shared);
+        if std::mem::replace(&mut self.registration, registration) != registration {
+            self.forgotten().await;
+        }
+        let begun = match self.begin(handle).await {
+            Ok(begun) => begun,
+            Err(error) => return Ended::Trouble(Trouble::malformed(format!("our own log: {error}"))),
+        };
+        let Begun { open, backlog, exceeded } = begun;
+        let Pipe { out, mut incoming, mut confirmed, over, .. } = pipe;
+        let frames = open.frames.clone();
+        let ended = {
+            let telling = async {
+                if exceeded {
+                    say_exceeded(&shared, handle, &out).await;
+                }
+                tell_again(backlog, &out).await?;
+                tell(&shared, handle, open, backlog, &out, &mut confirmed).await
+            };
+            tokio::select! {
+                biased;
+                trouble = over => Ended::Trouble(trouble.unwrap_or_else(|_| Trouble::closed())),
+                () = stopped => Ended::Stopped,
+                () = hear(&mut incoming, &frames) => Ended::Trouble(Trouble::closed()),
+                _ = telling => Ended::Trouble(Trouble::closed()),
+            }
+        };
+        while let Ok(line) = incoming.try_recv() {
+            // It was sent before the cut. Nobody waits here for a reader who may wait for us.
+            drop(frames.try_send(Frame::Line(line)));
+        }
+        backlog.confirm(*confirmed.borrow());
+        backlog.cut();
+        if let Ended::Stopped = ended
+            && let Some(Open { connection, mut batches, .. }) = self.open.take()
+        {
+            // What the log holds by now is still told.
+            let rest = async {
+                while let Some(batch) = batches.recv().await {
+                    if send(&batch, &out).await.is_none() {
+                        return;
+                    }
+                }
+            };
+            let rest = async { tokio::join!(connection.finish(), rest) };
+            drop(tokio::time::timeout(shared.pace.farewell, rest).await);
+        }
+        ended
+    }
+
+    /// Keeps what the session says while there is no connection.
+    pub async fn keep_up(&mut self, handle: &watch::Receiver<SessionHandle>) -> Infallible {
+        while let (Some(open), Some(backlog)) = (&mut self.open, &mut self.backlog) {
+            match open.batches.recv().await {
+                Some(batch) => drop(backlog.keep(&batch)),
+                None => self.open = None,
+            }
+            let queued = self.backlog.as_ref().map_or(0, Backlog::unconfirmed);
+            self.shared.bridges.queued(handle.borrow().id(), queued);
+        }
+        std::future::pending().await
+    }
+
+    /// Nobody waits for answers any more.
+    pub async fn finish(&mut self) {
+        if let Some(Open { connection, batches, .. }) = self.open.take() {
+            drop(batches);
+            connection.finish().await;
+        }
+    }
+
+    async fn forgotten(&mut self) {
+        self.finish().await;
+        if let Some(backlog) = &mut self.backlog {
+            backlog.forgotten();
+        }
+    }
+
+    async fn begin(&mut self, handle: &SessionHandle) -> Result<Begun<'_>, StoreError> {
+        let shared = &self.shared;
+        let window = shared.replay_window;
+        let head = handle.read(Seq::START).head();
+        // Where the session was opened is where it begins for a receiver that comes for the first time.
+        let from = self.backlog.as_ref().map_or(handle.birth().opened_after, Backlog::seq).min(head);
+        let first = self.backlog.is_none();
+        let start = if first { from.max(Seq(head.0.saturating_sub(window))) } else { from };
+        let backlog = self.backlog.get_or_insert_with(|| Backlog::new(window));
+        let open = match self.open.take() {
+            Some(open) if !open.batches.is_closed() => open,
+            _ => {
+                let (settings, totals) = stand_at(handle, start).await?;
+                attach(shared, handle, start, (settings, totals), first)
+            }
+        };
+        let exceeded = start > from || backlog.is_exceeded();
+        Ok(Begun { open: self.open.insert(open), backlog, exceeded })
     }
 }
 
-/// Serves the receiver until the connection ends or the bridge does.
-pub(super) async fn run(
-    shared: &Arc<Shared>,
+struct Begun<'a> {
+    open: &'a mut Open,
+    backlog: &'a mut Backlog,
+    /// The receiver missed more than it is told.
+    exceeded: bool,
+}
+
+/// Makes the receiver a client of the session, from a place in its log on.
+fn attach(
+    shared: &Shared,
     handle: &SessionHandle,
-    pipe: Pipe,
-    place: &mut Place,
-    stopped: impl Future<Output = ()>,
-) -> Ended {
-    let Pipe { out, incoming, mut confirmed, over, .. } = pipe;
-    let first = place.confirmed.is_none();
-    let head = handle.read(Seq::START).head();
-    let from = place.confirmed.unwrap_or(handle.birth().opened_after).min(head);
-    let start = from.max(Seq(head.0.saturating_sub(shared.replay_window)));
-    let (settings, totals) = match stand_at(handle, start).await {
-        Ok(stand) => stand,
-        Err(error) => return Ended::Trouble(Trouble::malformed(format!("our own log: {error}"))),
-    };
-    if start > from {
-        exceeded(shared, handle, &out).await;
-    }
-    let attach = Command::Attach {
+    start: Seq,
+    (settings, totals): (Settings, Totals),
+    asks: bool,
+) -> Open {
+    let first = Command::Attach {
         handle: handle.clone(),
         from: Start::After(start),
         counted: Counted::default(),
-        answer: AttachAnswer::Unasked { settings: Box::new(settings), totals, asks: first || start > from },
+        answer: AttachAnswer::Unasked { settings: Box::new(settings), totals, asks },
     };
-    let (link, Peer { frames, mut batches }) = memory::pair();
+    let (link, Peer { frames, batches }) = memory::pair();
     let confined = Confined { session: handle.id().clone(), answers: shared.answers };
-    let connection = Connection::start_unasked(parts(shared), place.surface, link, confined, attach);
-    place.confirmed = Some(start);
-    let ended = {
-        let told = tell(&mut batches, &out);
-        let confirming = confirm(shared, handle, &mut confirmed, &mut place.confirmed);
-        tokio::select! {
-            biased;
-            trouble = over => Ended::Trouble(trouble.unwrap_or_else(|_| Trouble::closed())),
-            () = stopped => Ended::Stopped,
-            () = hear(incoming, frames) => Ended::Trouble(Trouble::closed()),
-            () = told => Ended::Trouble(Trouble::closed()),
-            () = confirming => Ended::Trouble(Trouble::closed()),
-        }
-    };
-    if let Ended::Stopped = ended {
-        // What the log holds by now is still told.
-        let rest = async { tokio::join!(connection.finish(), tell(&mut batches, &out)) };
-        drop(tokio::time::timeout(shared.pace.farewell, rest).await);
-    } else {
-        drop(batches);
-        connection.finish().await;
-    }
-    ended
+    // Another surface for each client: the log knows by it whom it owes an answer.
+    let connection = Connection::start_unasked(parts(shared), SurfaceId::random(), link, confined, first);
+    Open { connection, frames, batches }
 }
 
 fn parts(shared: &Shared) -> ConnectionParts {
@@ -121,7 +214,7 @@ async fn stand_at(handle: &SessionHandle, seq: Seq) -> Result<(Settings, Totals)
     Ok((settings, totals))
 }
 
-async fn exceeded(shared: &Shared, handle: &SessionHandle, out: &mpsc::Sender<Outgoing>) {
+async fn say_exceeded(shared: &Shared, handle: &SessionHandle, out: &mpsc::Sender<Outgoing>) {
     let window = shared.replay_window;
     shared.tell(&format!(
         "bridge: replay window exceeded. More than {window} events were missed; the receiver gets the rest by session/load"
@@ -135,50 +228,74 @@ async fn exceeded(shared: &Shared, handle: &SessionHandle, out: &mpsc::Sender<Ou
         "params": { "sessionId": handle.id().as_str(), "kind": "notice", "level": "warning", "text": text },
     });
     // A pipe that is closed says so itself.
-    drop(out.send(Outgoing::Frame(notice.to_string().into_bytes())).await);
+    drop(out.send(line(notice.to_string().as_bytes())).await);
 }
 
-/// Hands every frame over as it is, and asks for a confirmation after each batch.
-async fn tell(batches: &mut mpsc::Receiver<Batch>, out: &mpsc::Sender<Outgoing>) {
-    while let Some(batch) = batches.recv().await {
-        for frame in batch.frames() {
-            if out.send(Outgoing::Frame(frame.to_vec())).await.is_err() {
-                return;
-            }
-        }
-        let seen = batch.placed().iter().map(|placed| placed.position.seq).max();
-        if let Some(seen) = seen.filter(|seen| *seen > Seq::START)
-            && out.send(Outgoing::Mark(seen.0)).await.is_err()
-        {
-            return;
-        }
+/// A frame ends with a newline, on this socket as everywhere.
+fn line(frame: &[u8]) -> Outgoing {
+    let mut line = Vec::with_capacity(frame.len() + 1);
+    line.extend_from_slice(frame);
+    line.push(b'\n');
+    Outgoing::Frame(line)
+}
+
+/// What the receiver may have missed. Nothing, if the pipe is closed.
+async fn tell_again(backlog: &mut Backlog, out: &mpsc::Sender<Outgoing>) -> Option<()> {
+    let (frames, mark) = backlog.again();
+    for frame in &frames {
+        out.send(line(frame)).await.ok()?;
     }
+    if mark == 0 { Some(()) } else { out.send(Outgoing::Mark(mark)).await.ok() }
 }
 
-async fn hear(mut incoming: mpsc::Receiver<Vec<u8>>, frames: mpsc::Sender<Frame>) {
-    while let Some(line) = incoming.recv().await {
-        if frames.send(Frame::Line(line)).await.is_err() {
-            return;
-        }
-    }
-    // Why there is no more to hear, the pipe says.
-    std::future::pending().await
+enum Wake {
+    Said(Option<Batch>),
+    Confirmed,
 }
 
-async fn confirm(
+/// Hands every frame over as it is, and asks for a confirmation after each batch. Ends when the pipe is closed.
+async fn tell(
     shared: &Shared,
     handle: &SessionHandle,
+    open: &mut Open,
+    backlog: &mut Backlog,
+    out: &mpsc::Sender<Outgoing>,
     confirmed: &mut watch::Receiver<u64>,
-    place: &mut Option<Seq>,
-) {
-    let mut log = handle.read(Seq::START);
-    log.skip_to(log.head());
-    while confirmed.changed().await.is_ok() {
-        let head = log.head();
-        // Nobody has seen what was not written.
-        let seen = Seq(*confirmed.borrow_and_update()).min(head);
-        *place = (*place).max(Some(seen));
-        shared.bridges.queued(handle.id(), head.0.saturating_sub(seen.0));
+) -> Option<Infallible> {
+    loop {
+        let wake = tokio::select! {
+            biased;
+            Ok(()) = confirmed.changed() => Wake::Confirmed,
+            batch = open.batches.recv() => Wake::Said(batch),
+        };
+        match wake {
+            Wake::Confirmed => backlog.confirm(*confirmed.borrow_and_update()),
+            Wake::Said(batch) => {
+                let batch = batch?;
+                // Before it is sent: what a cut takes is told again.
+                let mark = backlog.keep(&batch);
+                send(&batch, out).await?;
+                out.send(Outgoing::Mark(mark)).await.ok()?;
+            }
+        }
+        shared.bridges.queued(handle.id(), backlog.unconfirmed());
     }
-    std::future::pending().await
+}
+
+async fn send(batch: &Batch, out: &mpsc::Sender<Outgoing>) -> Option<()> {
+    for frame in batch.frames() {
+        out.send(line(frame)).await.ok()?;
+    }
+    Some(())
+}
+
+async fn hear(incoming: &mut mpsc::Receiver<Vec<u8>>, frames: &mpsc::Sender<Frame>) {
+    // A line is taken only when there is room for it, so that none is lost on the way.
+    while let Ok(room) = frames.reserve().await {
+        match incoming.recv().await {
+            Some(line) => room.send(Frame::Line(line)),
+            // Why there is no more to hear, the pipe says.
+            None => return std::future::pending().await,
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Requests to the receiver. Each carries the token, none follows where an answer leads, and of an answer
 //! only so much is read as it may have.
+//!
+//! **Invariant:** a receiver that did not say that it is a hub sees the seed's four endpoints and no other.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,9 +13,12 @@ use reqwest::header::{
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Upgraded, Url};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use wire::tunnel::{FRAME_BYTES_MAX, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration};
+use wire::tunnel::{
+    FRAME_BYTES_MAX, HUB_HEADER, Heartbeat, PROCESS_HEADER, PROTOCOL, Registered, Registration,
+};
 
 use super::address::Address;
 use super::pace::Pace;
@@ -81,6 +86,8 @@ pub(super) struct Post {
     address: Address,
     token: Token,
     pace: Pace,
+    /// The receiver said that it is a hub.
+    hub: watch::Sender<bool>,
 }
 
 impl Post {
@@ -95,7 +102,43 @@ impl Post {
             .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
             .build();
         let client = client.map_err(|error| Trouble::untrusting(&error))?;
-        Ok(Self { client, address, token, pace })
+        Ok(Self { client, address, token, pace, hub: watch::Sender::new(false) })
+    }
+
+    pub fn is_hub(&self) -> bool {
+        *self.hub.borrow()
+    }
+
+    /// Waits until the receiver says that it is a hub, if it ever does.
+    pub async fn hub_known(&self) {
+        // The sender is held here.
+        drop(self.hub.subscribe().wait_for(|hub| *hub).await);
+    }
+
+    /// Asks a receiver that no session was registered at whether it is a hub: by a heartbeat for the machine, which is
+    /// no session anywhere. Says so too if the token is not let in.
+    pub async fn look_for_hub(&self, machine: &str, beat: &Heartbeat) -> Result<(), Trouble> {
+        /// What hubs answer that do not send [`HUB_HEADER`] yet.
+        #[derive(serde::Deserialize)]
+        struct Refused {
+            error: String,
+        }
+        let url = self.address.below(&["api", "sessions", machine, "heartbeat"]);
+        let request = self.request(Method::POST, url);
+        let request = request.header(CONTENT_TYPE, "application/json").body(encoded(beat)?);
+        let answer = self.sent(request, self.pace.answer).await?;
+        if answer.status() != StatusCode::NOT_FOUND {
+            return if answer.status().is_success() {
+                Ok(())
+            } else {
+                Err(refused("the heartbeat", &answer))
+            };
+        }
+        let read = read::<Refused>(answer, ANSWER_BYTES_MAX, self.pace.answer).await;
+        if read.is_ok_and(|refused| refused.error == "unknown_id") {
+            self.hub.send_replace(true);
+        }
+        Ok(())
     }
 
     pub fn address(&self) -> &Address {
@@ -114,21 +157,23 @@ impl Post {
         let url = self.address.below(&["api", "sessions", session, "heartbeat"]);
         let request = self.request(Method::POST, url).header(PROCESS_HEADER, process);
         let request = request.header(CONTENT_TYPE, "application/json").body(encoded(beat)?);
-        succeeded("the heartbeat", request, self.pace.answer).await.map(drop)
+        self.succeeded("the heartbeat", request, self.pace.answer).await.map(drop)
     }
 
     /// `process` is who leaves.
     pub async fn farewell(&self, session: &str, process: &str) -> Result<(), Trouble> {
         let url = self.address.below(&["api", "sessions", session]);
         let request = self.request(Method::DELETE, url).header(PROCESS_HEADER, process);
-        succeeded("the farewell", request, self.pace.farewell).await.map(drop)
+        self.succeeded("the farewell", request, self.pace.farewell).await.map(drop)
     }
 
-    /// The same of a session that is deleted: nothing of it is to be kept over there either. A receiver that knows only
-    /// the plain farewell hears that.
+    /// The same of a session that is deleted: nothing of it is to be kept at a hub either. Other receivers know only the
+    /// plain farewell.
     pub async fn deleted(&self, session: &str) -> Result<(), Trouble> {
         let mut url = self.address.below(&["api", "sessions", session]);
-        url.query_pairs_mut().append_pair("deleted", "true");
+        if self.is_hub() {
+            url.query_pairs_mut().append_pair("deleted", "true");
+        }
         self.ask("the farewell", Method::DELETE, url, None, self.pace.farewell).await.map(drop)
     }
 
@@ -177,6 +222,9 @@ impl Post {
             Some(PROTOCOL) => true,
             Some(other) => return Err(Trouble::malformed(format!("the sub-protocol {other}"))),
         };
+        if mirror {
+            self.hub.send_replace(true);
+        }
         let upgraded = tokio::time::timeout(self.pace.answer, answer.upgrade()).await;
         let stream = upgraded.map_err(|_| Trouble::Swallowed)?.map_err(|error| Trouble::unsent(&error))?;
         Ok(Socket { stream, mirror })
@@ -249,24 +297,30 @@ impl Post {
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
-        succeeded(what, request, patience).await
+        self.succeeded(what, request, patience).await
     }
-}
 
-async fn succeeded(
-    what: &'static str,
-    request: RequestBuilder,
-    patience: Duration,
-) -> Result<Response, Trouble> {
-    let answer = sent(request, patience).await?;
-    if answer.status().is_success() { Ok(answer) } else { Err(refused(what, &answer)) }
-}
+    async fn succeeded(
+        &self,
+        what: &'static str,
+        request: RequestBuilder,
+        patience: Duration,
+    ) -> Result<Response, Trouble> {
+        let answer = self.sent(request, patience).await?;
+        if answer.status().is_success() { Ok(answer) } else { Err(refused(what, &answer)) }
+    }
 
-async fn sent(request: RequestBuilder, patience: Duration) -> Result<Response, Trouble> {
-    match tokio::time::timeout(patience, request.send()).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(Trouble::unsent(&error)),
-        Err(_) => Err(too_slow()),
+    async fn sent(&self, request: RequestBuilder, patience: Duration) -> Result<Response, Trouble> {
+        match tokio::time::timeout(patience, request.send()).await {
+            Ok(Ok(answer)) => {
+                if answer.headers().get(HUB_HEADER).is_some_and(|value| value == PROTOCOL) {
+                    self.hub.send_replace(true);
+                }
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(Trouble::unsent(&error)),
+            Err(_) => Err(too_slow()),
+        }
     }
 }
 

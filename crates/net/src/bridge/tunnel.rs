@@ -14,10 +14,10 @@ use wire::tunnel::{Heartbeat, Registered, Registration};
 use super::branch::Branching;
 use super::pace::Backoff;
 use super::pipe::Pipe;
-use super::plain::Place;
+use super::plain::PlainClient;
 use super::post::Whose;
 use super::trouble::{Trouble, quoted};
-use super::{Bridged, Ended, Shared, mirror, plain};
+use super::{Bridged, Ended, Shared, mirror};
 
 /// Upgrades that are answered by something else before it is done without a socket.
 const BLOCKED_MAX: u32 = 2;
@@ -30,12 +30,22 @@ pub(super) struct Tunnel {
     detach: CancellationToken,
     /// It is gone because it was deleted.
     deleted: Arc<AtomicBool>,
-    registered: watch::Sender<Option<Registered>>,
-    place: Place,
+    enrolled: watch::Sender<Enrolled>,
     branching: Branching,
     backoff: Backoff,
     /// How often the upgrade was answered by something that is no receiver.
     blocked: u32,
+}
+
+/// What the receiver knows of the session.
+#[derive(Debug, Clone, Default)]
+struct Enrolled {
+    /// None before the first registration, and after the receiver has forgotten the session.
+    answer: Option<Registered>,
+    /// It was told of the machine too.
+    as_hub: bool,
+    /// Registrations so far: each further one is at a receiver that has forgotten the session.
+    count: u64,
 }
 
 impl Tunnel {
@@ -46,8 +56,7 @@ impl Tunnel {
             handles: bridged.handles.subscribe(),
             detach: bridged.detach.clone(),
             deleted: Arc::clone(&bridged.deleted),
-            registered: watch::Sender::new(None),
-            place: Place::new(),
+            enrolled: watch::Sender::default(),
             branching: Branching::default(),
             backoff: Backoff::new(shared.pace),
             blocked: 0,
@@ -57,7 +66,7 @@ impl Tunnel {
     /// Runs until the bridge ends or the session is detached; an error ends the whole bridge.
     pub async fn run(mut self) -> Result<(), Trouble> {
         self.shared.bridges.begin(&self.session, self.shared.post.address().to_string());
-        let beating = beat(Arc::clone(&self.shared), self.handles.clone(), self.registered.clone());
+        let beating = beat(Arc::clone(&self.shared), self.handles.clone(), self.enrolled.clone());
         let ended = tokio::select! {
             biased;
             ended = self.connect_again() => ended,
@@ -66,7 +75,7 @@ impl Tunnel {
         self.note(false);
         if self.detach.is_cancelled() && self.deleted.load(Ordering::Relaxed) {
             forget(&self.shared, &self.session).await;
-        } else if self.registered.borrow().is_some() && !self.is_replaced() {
+        } else if self.enrolled.borrow().answer.is_some() && !self.is_replaced() {
             let farewell = self.shared.post.farewell(self.session.as_str(), &self.shared.process).await;
             if let Err(trouble) = farewell {
                 tracing::debug!(%trouble, "the receiver did not hear the farewell");
@@ -79,8 +88,15 @@ impl Tunnel {
     }
 
     async fn connect_again(&mut self) -> Result<(), Trouble> {
+        let mut plain = PlainClient::new(&self.shared);
+        let ended = self.connect_as(&mut plain).await;
+        plain.finish().await;
+        ended
+    }
+
+    async fn connect_as(&mut self, plain: &mut PlainClient) -> Result<(), Trouble> {
         loop {
-            let Ended::Trouble(trouble) = self.once().await else { return Ok(()) };
+            let Ended::Trouble(trouble) = self.once(plain).await else { return Ok(()) };
             // A certificate that was good once, for whichever session, may be good again.
             let was_connected = self.shared.was_connected.load(Ordering::Relaxed);
             let first = !was_connected && matches!(trouble, Trouble::Certificate { .. });
@@ -93,20 +109,23 @@ impl Tunnel {
                 biased;
                 () = stopped(&self.shared, &self.detach) => return Ok(()),
                 () = tokio::time::sleep(wait) => {}
+                never = plain.keep_up(&self.handles) => match never {},
             }
         }
     }
 
     /// One connection, from the first try to its end.
-    async fn once(&mut self) -> Ended {
+    async fn once(&mut self, plain: &mut PlainClient) -> Ended {
         let (shared, detach) = (Arc::clone(&self.shared), self.detach.clone());
+        let handles = self.handles.clone();
         let opened = tokio::select! {
             biased;
             () = stopped(&shared, &detach) => return Ended::Stopped,
             opened = self.open() => opened,
+            never = plain.keep_up(&handles) => match never {},
         };
-        let pipe = match opened {
-            Ok(pipe) => pipe,
+        let (pipe, registration) = match opened {
+            Ok(opened) => opened,
             Err(trouble) => return Ended::Trouble(trouble),
         };
         self.connected();
@@ -119,7 +138,7 @@ impl Tunnel {
             mirror::run(&shared, &mut self.handles, &mut self.branching, pipe, stop).await
         } else {
             let handle = self.handles.borrow_and_update().clone();
-            plain::run(&shared, &handle, pipe, &mut self.place, stop).await
+            plain.run(&handle, pipe, registration, stop).await
         };
         self.note(false);
         self.backoff.lasted(began.elapsed());
@@ -146,41 +165,46 @@ impl Tunnel {
         self.shared.bridges.set(&self.session, connected, now);
     }
 
-    async fn open(&mut self) -> Result<Pipe, Trouble> {
-        let known = self.registered.borrow().clone();
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let registered = register(&self.shared, &self.handles).await?;
-                self.registered.send_replace(Some(registered.clone()));
-                registered
+    /// The way to the receiver, and which registration it belongs to.
+    async fn open(&mut self) -> Result<(Pipe, u64), Trouble> {
+        let known = self.enrolled.borrow().clone();
+        if known.answer.is_some() {
+            match self.open_with(known).await {
+                // It may have forgotten the session.
+                Err(Trouble::Answered { status: 404 | 410, .. }) => {
+                    self.enrolled.send_modify(|known| known.answer = None);
+                }
+                opened => return opened,
             }
+        }
+        let known = register(&self.shared, &self.handles, &self.enrolled).await?;
+        self.open_with(known).await
+    }
+
+    async fn open_with(&mut self, known: Enrolled) -> Result<(Pipe, u64), Trouble> {
+        let Enrolled { answer: Some(registered), as_hub, count } = known else {
+            return Err(Trouble::closed());
         };
         let shared = &self.shared;
-        if self.blocked >= BLOCKED_MAX {
+        if self.blocked >= BLOCKED_MAX && shared.post.is_hub() {
             // The socket is tried again when this one has ended.
             self.blocked = BLOCKED_MAX - 1;
             let whose = Whose::Session(self.session.to_string());
             match Pipe::over_polls(&shared.post, whose, &shared.tasks).await {
-                Ok(pipe) => return Ok(pipe),
+                Ok(pipe) => return Ok((pipe, count)),
                 Err(trouble) if trouble.is_final() => return Err(trouble),
                 Err(trouble) => tracing::debug!(%trouble, "the receiver has no tunnel without sockets"),
             }
         }
-        match shared.post.session_socket(&known).await {
-            Ok(socket) => {
-                self.blocked = 0;
-                Ok(Pipe::over_socket(socket, shared.pace.silence, &shared.tasks))
-            }
-            Err(trouble) => {
-                self.blocked += u32::from(trouble.is_in_the_way());
-                if let Trouble::Answered { status: 404 | 410, .. } = trouble {
-                    // It may have forgotten the session.
-                    self.registered.send_replace(None);
-                }
-                Err(trouble)
-            }
+        let socket = shared.post.session_socket(&registered).await.inspect_err(|trouble| {
+            self.blocked += u32::from(trouble.is_in_the_way());
+        })?;
+        self.blocked = 0;
+        if socket.mirror && !as_hub {
+            // Hubs of earlier versions are known by their socket alone.
+            register(shared, &self.handles, &self.enrolled).await?;
         }
+        Ok((Pipe::over_socket(socket, shared.pace.silence, &shared.tasks), count))
     }
 }
 
@@ -213,37 +237,56 @@ pub(super) async fn stopped(shared: &Shared, detach: &CancellationToken) {
     }
 }
 
-async fn register(shared: &Shared, handles: &watch::Receiver<SessionHandle>) -> Result<Registered, Trouble> {
-    let registration = {
-        let handle = handles.borrow();
-        let snapshot = handle.snapshot();
-        Registration {
-            session_id: handle.id().to_string(),
-            model: snapshot.settings.get(MODEL).to_owned(),
-            sandbox: shared.identity.sandbox.clone(),
-            approval: snapshot.settings.get(APPROVAL).to_owned(),
-            cwd: if shared.bodies.are_sealed() { String::new() } else { snapshot.cwd.display().to_string() },
-            machine: shared.machine.as_ref().map(|machine| machine.id.clone()),
-            sealed: shared.bodies.are_sealed(),
+/// Registers the session, or registers it again. A receiver that says that it is a hub is told of the machine too; others
+/// get the seed's five members.
+async fn register(
+    shared: &Shared,
+    handles: &watch::Receiver<SessionHandle>,
+    enrolled: &watch::Sender<Enrolled>,
+) -> Result<Enrolled, Trouble> {
+    let mut as_hub = shared.post.is_hub();
+    let mut answer = shared.post.register(&registration(shared, handles, as_hub)).await?;
+    if !as_hub && shared.post.is_hub() {
+        as_hub = true;
+        if shared.machine.is_some() {
+            answer = shared.post.register(&registration(shared, handles, as_hub)).await?;
         }
-    };
-    let registered = shared.post.register(&registration).await?;
-    if let Ok(session) = SessionId::parse(&registration.session_id) {
-        shared.bridges.shown_at(&session, quoted(&registered.ui_url));
     }
-    shared.tell(&format!("[ferret] bridge: people see the session at {}", quoted(&registered.ui_url)));
-    Ok(registered)
+    let ui_url = quoted(&answer.ui_url);
+    if as_hub {
+        shared.tell(&format!("[ferret] bridge: people see the session at {ui_url}"));
+    }
+    shared.bridges.shown_at(handles.borrow().id(), ui_url);
+    enrolled.send_modify(|known| {
+        *known = Enrolled { answer: Some(answer), as_hub, count: known.count + 1 };
+    });
+    Ok(enrolled.borrow().clone())
+}
+
+fn registration(shared: &Shared, handles: &watch::Receiver<SessionHandle>, as_hub: bool) -> Registration {
+    let handle = handles.borrow();
+    let snapshot = handle.snapshot();
+    let sealed = shared.bodies.are_sealed();
+    let machine = shared.machine.as_ref().filter(|_| as_hub || sealed);
+    Registration {
+        session_id: handle.id().to_string(),
+        model: snapshot.settings.get(MODEL).to_owned(),
+        sandbox: shared.identity.sandbox.clone(),
+        approval: snapshot.settings.get(APPROVAL).to_owned(),
+        cwd: if sealed { String::new() } else { snapshot.cwd.display().to_string() },
+        machine: machine.map(|machine| machine.id.clone()),
+        sealed,
+    }
 }
 
 /// Says regularly how the session is, from its registration on. Ends only with what ends the bridge.
 async fn beat(
     shared: Arc<Shared>,
     handles: watch::Receiver<SessionHandle>,
-    registered: watch::Sender<Option<Registered>>,
+    enrolled: watch::Sender<Enrolled>,
 ) -> Trouble {
-    let mut known = registered.subscribe();
     // The sender is held here.
-    drop(known.wait_for(Option::is_some).await);
+    drop(enrolled.subscribe().wait_for(|known| known.answer.is_some()).await);
     let every = shared.pace.heartbeat;
     let mut beats = tokio::time::interval_at(Instant::now() + every, every);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -264,8 +307,8 @@ async fn beat(
             Err(trouble) if trouble.is_final() => return trouble,
             Err(Trouble::Answered { status: 404 | 410, .. }) => {
                 // It has forgotten the session, which still is here.
-                match register(&shared, &handles).await {
-                    Ok(again) => drop(registered.send_replace(Some(again))),
+                match register(&shared, &handles, &enrolled).await {
+                    Ok(_) => {}
                     Err(trouble) if trouble.is_final() => return trouble,
                     Err(trouble) => tracing::debug!(%trouble, "the session cannot be registered again"),
                 }

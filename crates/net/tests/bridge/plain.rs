@@ -33,12 +33,13 @@ async fn a_session_is_registered_announced_kept_alive_and_taken_leave_of() {
         let world = World::start(server, &receiver.url, Wish::default());
         let socket = receiver.socket().await;
         assert_eq!(socket.path, format!("/ws/{session}"));
-        let connected = world.said("bridge connected", 1).await;
-        assert_eq!(connected, [format!("[ferret] bridge connected: {} session={session}", receiver.url)]);
+        world.said("bridge connected", 1).await;
+        let connected = format!("[ferret] bridge connected: {} session={session}", receiver.url);
+        assert_eq!(world.lines(), [connected], "one line, and nothing else");
         let registered = receiver.seen("POST /api/sessions", 1).await;
         let expected = json!({
             "session_id": session, "model": "offline:plain", "sandbox": "workspace-write",
-            "approval": "auto", "cwd": server.workspace().display().to_string(), "machine": "m1",
+            "approval": "auto", "cwd": server.workspace().display().to_string(),
         });
         assert_eq!(registered[0].body, expected);
         let beats = receiver.seen(&format!("POST /api/sessions/{session}/heartbeat"), 3).await;
@@ -219,7 +220,6 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
         let server_of_tools = json!({ "sessionId": session, "name": "x", "command": "sh", "args": [] });
         for (method, params) in [
             ("session/new", json!({ "cwd": other })),
-            ("session/list", json!({})),
             ("session/fork", json!({ "sessionId": session })),
             ("session/delete", json!({ "sessionId": session })),
             ("_agent/mcp/add", server_of_tools),
@@ -228,6 +228,17 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
             let (refused, _) = socket.call(2, method, params).await;
             assert!(refused["error"].is_object(), "{method}: {refused}");
         }
+        let (new, _) = socket.call(2, "session/new", json!({ "cwd": server.workspace() })).await;
+        let why = new["error"]["message"].as_str().unwrap();
+        assert!(why.contains("one session") && why.contains("ropewalk bridge"), "{why}");
+        let listed = |answer: Value| {
+            let sessions = answer["result"]["sessions"].as_array().unwrap_or_else(|| panic!("{answer}"));
+            sessions.iter().map(|listed| listed["sessionId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(socket.call(2, "session/list", json!({})).await.0), [session.as_str()]);
+        let here = json!({ "cwd": server.workspace() });
+        assert_eq!(listed(socket.call(2, "session/list", here).await.0), [session.as_str()]);
+        assert!(listed(socket.call(2, "session/list", json!({ "cwd": other })).await.0).is_empty());
         let rule = json!({ "sessionId": session, "message": "/permissions add allow shell(*)" });
         let (answered, told) = socket.call(2, "session/message", rule).await;
         let said = format!("{answered}{told:?}");
@@ -241,10 +252,25 @@ async fn nothing_from_elsewhere_reaches_past_the_session_or_widens_its_sandbox()
     .await;
 }
 
-/// J11: what happened while the socket was cut is there afterwards, once.
+/// The member that marks a replay is taken out: what is left is the frame as it was.
+fn unmarked(frame: &str) -> (String, Option<u64>) {
+    let Some((before, after)) = frame.split_once(",\"replay\":true,\"replaySeq\":") else {
+        return (frame.to_owned(), None);
+    };
+    let number = after.strip_suffix("}}").expect("at the end of the parameters");
+    (format!("{before}}}}}"), Some(number.parse().unwrap()))
+}
+
+/// J11: after a cut the last fifty updates are told again, each marked and otherwise the same in every byte; whoever counts
+/// updates has each of them once.
 #[tokio::test]
-async fn what_was_missed_while_the_socket_was_cut_comes_once() {
-    let script = Script::new([vec![say("one")], vec![say("two"), call("list", "{}")], vec![say("three")]]);
+async fn after_a_cut_the_last_fifty_updates_are_told_again_marked_and_nothing_is_lost() {
+    let mut script = vec![vec![say("one")]];
+    for number in 0..30 {
+        script.push(vec![say(&format!("step {number}")), call("list", "{}")]);
+    }
+    script.push(vec![say("done")]);
+    let script = Script::new(script);
     run(Setup::script(&script), async |server| {
         let (mut client, session) = opened(server).await;
         let mut receiver = Receiver::start(Manner::plain()).await;
@@ -252,29 +278,224 @@ async fn what_was_missed_while_the_socket_was_cut_comes_once() {
         let mut socket = receiver.socket().await;
         let mut local = Local::load(server, &session).await;
         client.message(&session, "first").await;
-        let here = local.until(is_kind("turn_end")).await;
-        assert_eq!(socket.until(is_kind("turn_end")).await, here);
+        let mut here = local.until(is_kind("turn_end")).await;
+        let mut there = socket.until(is_kind("turn_end")).await;
+        assert_eq!(there, here);
+        socket.confirm().await;
+        wait_for_nothing_queued(&mut client, &session).await;
+        // A brief cut, in which a few are missed.
+        receiver.inner.manner.socket.store(503, Ordering::SeqCst);
+        drop(socket);
+        world.said("bridge: WS closed (code=1006)", 1).await;
+        client.call("session/setApproval", json!({ "sessionId": session, "approval": "read-only" })).await;
+        here.extend(local.until(is_kind("approval_changed")).await);
+        receiver.inner.manner.socket.store(101, Ordering::SeqCst);
+        let mut socket = receiver.socket().await;
+        let again = socket.until(|frame| frame["params"]["kind"] == "approval_changed").await;
+        let (again, numbers): (Vec<_>, Vec<_>) = again.iter().map(|frame| unmarked(frame)).unzip();
+        assert_eq!(again, here, "fewer than fifty: all of them");
+        assert_eq!(numbers, (1..=here.len() as u64).map(Some).collect::<Vec<_>>());
+        there.extend(again.iter().skip(there.len()).cloned());
+        // From here on, live again; and cut once more after many.
+        client.message(&session, "second").await;
+        here.extend(local.until(is_kind("turn_end")).await);
+        let live = socket.until(is_kind("turn_end")).await;
+        assert!(live.iter().all(|frame| unmarked(frame).1.is_none()), "what is live is not marked");
+        there.extend(live);
+        assert_eq!(joined(&there), joined(&here));
+        assert!(there.len() > 60, "{}", there.len());
         socket.confirm().await;
         wait_for_nothing_queued(&mut client, &session).await;
         drop(socket);
-        world.said("bridge: WS closed (code=1006)", 1).await;
-        client.message(&session, "second").await;
+        world.said("bridge: WS closed (code=1006)", 2).await;
         let mut socket = receiver.socket().await;
-        let here = local.until(is_kind("turn_end")).await;
-        assert_eq!(joined(&socket.until(is_kind("turn_end")).await), joined(&here));
-        assert_eq!(
-            receiver
-                .seen("POST /api/sessions", 1)
-                .await
-                .iter()
-                .filter(|seen| seen.what.ends_with("/sessions"))
-                .count(),
-            1
-        );
+        let last = there.len() as u64;
+        let again = socket.until(|frame| frame["params"]["replaySeq"] == last).await;
+        let (again, numbers): (Vec<_>, Vec<_>) = again.iter().map(|frame| unmarked(frame)).unzip();
+        assert_eq!(again, there[there.len() - 50..]);
+        assert_eq!(numbers, (last - 49..=last).map(Some).collect::<Vec<_>>());
+        assert!(!world.lines().iter().any(|line| line.contains("exceeded")), "{:?}", world.lines());
+        assert_eq!(receiver.seen("POST /api/sessions", 1).await.len(), 1);
         local.close().await;
         world.close().await;
     })
     .await;
+}
+
+/// A request whose turn was under way when the socket was cut is answered on the next one, after its updates, once.
+#[tokio::test]
+async fn a_request_under_way_at_a_cut_is_answered_after_it() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let prompt = json!({ "sessionId": session, "message": "go" });
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": "p-1", "method": "session/message", "params": prompt }))
+            .await;
+        let question = socket.kind("permission_request").await;
+        receiver.inner.manner.socket.store(503, Ordering::SeqCst);
+        drop(socket);
+        world.said("bridge: WS closed (code=1006)", 1).await;
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
+        client.call("permission/respond", answer).await;
+        client.next_of("turn_end").await;
+        receiver.inner.manner.socket.store(101, Ordering::SeqCst);
+        let mut socket = receiver.socket().await;
+        let frames = socket.until(|frame| frame["id"] == "p-1").await;
+        let kinds: Vec<Value> = frames
+            .iter()
+            .map(|frame| serde_json::from_str::<Value>(frame).unwrap()["params"]["kind"].clone())
+            .collect();
+        assert!(kinds.contains(&json!("turn_end")), "after its updates: {frames:#?}");
+        assert!(frames.last().unwrap().contains("end_turn"), "{frames:#?}");
+        socket.confirm().await;
+        wait_for_nothing_queued(&mut client, &session).await;
+        drop(socket);
+        let mut socket = receiver.socket().await;
+        let (listed, before) = socket.call(9, "session/list", json!({})).await;
+        assert!(listed["result"].is_object(), "{listed}");
+        assert!(
+            !before.iter().any(|frame| frame.contains("p-1")),
+            "confirmed, and not sent again: {before:#?}"
+        );
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+/// A receiver that has forgotten the session waits for no answer, and may use the number of an old request again.
+#[tokio::test]
+async fn a_receiver_that_forgot_its_requests_is_not_answered_them() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let prompt = json!({ "sessionId": session, "message": "go" });
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": 1, "method": "session/message", "params": prompt }))
+            .await;
+        let question = socket.kind("permission_request").await;
+        receiver.inner.manner.socket.store(404, Ordering::SeqCst);
+        drop(socket);
+        receiver.seen("POST /api/sessions", 2).await;
+        receiver.inner.manner.socket.store(101, Ordering::SeqCst);
+        let mut socket = receiver.socket().await;
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
+        let (answered, before) = socket.call(1, "permission/respond", answer).await;
+        assert_eq!(answered["result"], json!({ "ok": true }));
+        assert!(before.iter().any(|frame| frame.contains("permission_request")), "{before:#?}");
+        socket.kind("turn_end").await;
+        let (_, before) = socket.call(2, "session/list", json!({})).await;
+        assert!(!before.iter().any(|frame| frame.contains("stopReason")), "{before:#?}");
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+/// Lines, however many a message has; a frame that does not end with its message is none.
+#[tokio::test]
+async fn several_frames_in_one_message_are_taken_and_empty_lines_are_none() {
+    run(Setup::offline(), async |server| {
+        let (_client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let request = |id: u64| {
+            let params = json!({ "sessionId": session });
+            json!({ "jsonrpc": "2.0", "id": id, "method": "session/bridgeStatus", "params": params })
+                .to_string()
+        };
+        let messages = [
+            format!("{}\n{}\n", request(1), request(2)),
+            format!("{}\r\n\r\n\n{}", request(3), request(4)),
+            format!("\n{}", request(5)),
+            "\n".to_owned(),
+            String::new(),
+            request(6),
+        ];
+        for message in &messages {
+            socket.raw(message).await;
+        }
+        for id in 1..=6 {
+            let frames = socket.until(|frame| frame["id"].is_u64()).await;
+            let answer: Value = serde_json::from_str(frames.last().unwrap()).unwrap();
+            assert_eq!(
+                (&answer["id"], &answer["result"]["connected"]),
+                (&json!(id), &json!(true)),
+                "{answer}"
+            );
+        }
+        let (head, tail) = (&messages[5][..20], &messages[5][20..]);
+        for half in [head, tail] {
+            socket.raw(half).await;
+            let frames = socket.until(|frame| frame["error"].is_object()).await;
+            assert!(frames.last().unwrap().contains("\"id\":null"), "{frames:?}");
+        }
+        world.close().await;
+    })
+    .await;
+}
+
+/// O15: one name, whether the receiver says hello or not, unless it says who it is.
+#[tokio::test]
+async fn a_receiver_that_names_nobody_is_called_the_same_throughout() {
+    run(Setup::offline(), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        let said = json!({ "sessionId": session, "message": "list" });
+        for hello in [None, Some(json!({})), Some(json!({ "clientInfo": { "name": " " } }))] {
+            if let Some(hello) = hello {
+                socket.call(1, "initialize", hello).await;
+            }
+            socket.call(2, "session/message", said.clone()).await;
+            assert_eq!(client.next_of("user_message").await["from"], "remote (bridge)");
+        }
+        socket.call(1, "initialize", json!({ "clientInfo": { "name": "alice" } })).await;
+        drop(socket);
+        let mut socket = receiver.socket().await;
+        socket.call(2, "session/message", said).await;
+        assert_eq!(client.next_of("user_message").await["from"], "alice (bridge)", "also after a cut");
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
+/// A receiver that does not say that it is a hub sees the seed's four endpoints and no other, whatever it answers.
+#[tokio::test]
+async fn a_receiver_that_is_no_hub_sees_four_endpoints() {
+    for upgrade in [101, 400, 404] {
+        run(Setup::offline(), async |server| {
+            let (_client, session) = opened(server).await;
+            let receiver = Receiver::start(Manner::plain()).await;
+            receiver.inner.manner.socket.store(upgrade, Ordering::SeqCst);
+            let only = SessionId::parse(&session).ok();
+            let world = World::start(server, &receiver.url, Wish { only, ..Wish::default() });
+            receiver.seen(&format!("GET /ws/{session}"), if upgrade == 101 { 1 } else { 4 }).await;
+            receiver.seen(&format!("POST /api/sessions/{session}/heartbeat"), 3).await;
+            world.close().await;
+            receiver.seen(&format!("DELETE /api/sessions/{session}"), 1).await;
+            let known = [
+                "POST /api/sessions".to_owned(),
+                format!("GET /ws/{session}"),
+                format!("POST /api/sessions/{session}/heartbeat"),
+                format!("DELETE /api/sessions/{session}"),
+            ];
+            let others: Vec<_> =
+                receiver.all().into_iter().filter(|seen| !known.contains(&seen.what)).collect();
+            assert!(others.is_empty(), "{others:?}");
+        })
+        .await;
+    }
 }
 
 /// The receiver has confirmed everything.

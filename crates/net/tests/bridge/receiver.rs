@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-use wire::tunnel::{PROTOCOL, Up};
+use wire::tunnel::{HUB_HEADER, PROTOCOL, Up};
 
 /// For [`Manner::socket`]: no answer at all.
 pub const SWALLOWED: u16 = 0;
@@ -36,6 +36,8 @@ pub struct Seen {
 pub struct Manner {
     /// Takes the sub-protocol.
     pub mirror: bool,
+    /// Says that it is a hub, as hubs do.
+    pub hub: bool,
     /// What it answers to each of these, instead of what it should.
     pub register: AtomicU16,
     pub heartbeat: AtomicU16,
@@ -49,6 +51,7 @@ impl Manner {
     pub fn plain() -> Self {
         Self {
             mirror: false,
+            hub: false,
             register: AtomicU16::new(200),
             heartbeat: AtomicU16::new(204),
             farewell: AtomicU16::new(204),
@@ -59,7 +62,7 @@ impl Manner {
     }
 
     pub fn mirror() -> Self {
-        Self { mirror: true, ..Self::plain() }
+        Self { mirror: true, hub: true, ..Self::plain() }
     }
 }
 
@@ -86,6 +89,7 @@ pub struct Receiver {
 pub struct Socket {
     pub path: String,
     pub web: WebSocket,
+    mirror: bool,
 }
 
 impl Receiver {
@@ -159,6 +163,15 @@ impl Drop for Receiver {
 }
 
 async fn serve(State(inner): State<Arc<Inner>>, request: Request) -> Response {
+    let hub = inner.manner.hub;
+    let mut response = answered(inner, request).await;
+    if hub {
+        response.headers_mut().insert(HUB_HEADER, PROTOCOL.parse().unwrap());
+    }
+    response
+}
+
+async fn answered(inner: Arc<Inner>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &inner).await.ok();
@@ -218,9 +231,9 @@ fn opened(inner: &Arc<Inner>, upgrade: WebSocketUpgrade, path: String) -> Respon
         return StatusCode::NOT_FOUND.into_response();
     }
     let upgrade = if inner.manner.mirror { upgrade.protocols([PROTOCOL]) } else { upgrade };
-    let sockets = inner.sockets.clone();
+    let (sockets, mirror) = (inner.sockets.clone(), inner.manner.mirror);
     upgrade.max_message_size(32 << 20).on_upgrade(move |web| async move {
-        drop(sockets.send(Socket { path, web }).await);
+        drop(sockets.send(Socket { path, web, mirror }).await);
     })
 }
 
@@ -253,14 +266,19 @@ async fn tunnel(inner: &Inner, path: &str, body: &Bytes) -> Response {
 }
 
 impl Socket {
-    /// The next text frame; pings are answered on the way.
+    /// The next text frame, without the newline that ends it where there is no mirror; pings are answered on the way.
     pub async fn text(&mut self) -> Option<String> {
         // Pings keep coming: they are no reason to wait on.
         let deadline = Instant::now() + DEADLINE;
         loop {
             let message = tokio::time::timeout_at(deadline, self.web.recv()).await.expect("a frame in time");
             match message {
-                Some(Ok(Message::Text(text))) => return Some(text.to_string()),
+                Some(Ok(Message::Text(text))) if self.mirror => return Some(text.to_string()),
+                Some(Ok(Message::Text(text))) => {
+                    let line = text.strip_suffix('\n').expect("a frame ends with a newline");
+                    assert!(!line.contains('\n'), "one frame per message: {line}");
+                    return Some(line.to_owned());
+                }
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_))) => {}
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
             }

@@ -65,7 +65,7 @@ pub(crate) fn hello(params: Option<&RawValue>) -> Result<Hello, Fault> {
         client: serde_json::Value,
     }
     let params: Params = read(params)?;
-    let name = params.client.get("name").and_then(serde_json::Value::as_str).unwrap_or("client");
+    let name = params.client.get("name").and_then(serde_json::Value::as_str).unwrap_or(Hello::UNNAMED);
     let name: String = name.chars().filter(|c| !engine::is_hidden(*c)).take(NAME_CHARS_MAX).collect();
     Ok(Hello { name: name.into(), version: params.version.as_u64() })
 }

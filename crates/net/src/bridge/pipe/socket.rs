@@ -1,4 +1,4 @@
-//! Frames over a WebSocket: one per text message, both ways.
+//! Frames over a WebSocket: one per text message; from the receiver one or several, each on a line of its own.
 
 use std::time::Duration;
 
@@ -58,6 +58,7 @@ async fn read(
         heard.send_replace(Instant::now());
         let bytes = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
+            Ok(Message::Binary(bytes)) => bytes,
             Ok(Message::Pong(pong)) => {
                 confirm(&confirmed, &pong);
                 continue;
@@ -68,7 +69,7 @@ async fn read(
                 });
                 return Trouble::Closed { code, reason };
             }
-            Ok(Message::Binary(_) | Message::Ping(_) | Message::Frame(_)) => continue,
+            Ok(Message::Ping(_) | Message::Frame(_)) => continue,
             Err(Error::Capacity(error)) => {
                 return Trouble::Closed { code: TOO_BIG, reason: Some(quoted(&error.to_string())) };
             }
@@ -77,10 +78,11 @@ async fn read(
                 return Trouble::closed();
             }
         };
-        let line = bytes.trim_ascii();
-        if !line.is_empty() && incoming.send(line.to_vec()).await.is_err() {
-            // Nobody listens any more; what there is to say is still written.
-            return std::future::pending().await;
+        for line in bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii) {
+            if !line.is_empty() && incoming.send(line.to_vec()).await.is_err() {
+                // Nobody listens any more; what there is to say is still written.
+                return std::future::pending().await;
+            }
         }
     }
     Trouble::closed()
