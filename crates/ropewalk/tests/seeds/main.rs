@@ -5,3 +5,4 @@
 
 mod otter;
 mod program;
+mod settings;
