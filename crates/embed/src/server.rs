@@ -102,6 +102,7 @@ impl Server {
                 // What the agent does by itself is not held in by us.
                 sandbox: "off".into(),
                 sandbox_backends: Backends::default(),
+                disabled: Vec::new(),
             },
             dialect: parts.dialect,
             metrics: Metrics::new(env!("CARGO_PKG_VERSION"), started),

@@ -182,6 +182,7 @@ impl Desk {
 
     pub(crate) fn reader(self, outlet: Outlet, tasks: &TaskTracker) -> Reader {
         let debts = self.writers.debts;
+        let disabled = self.writers.identity.disabled;
         let editor = Editor::new(self.writers.surface, Arc::clone(&debts), outlet.clone());
         let handlers = Handlers {
             editor,
@@ -199,6 +200,7 @@ impl Desk {
             slow: Arc::new(Semaphore::new(SLOW_CALLS_MAX)),
             greeted: self.greeted,
             confined: None,
+            disabled,
         }
     }
 }
@@ -246,6 +248,8 @@ pub(crate) struct Reader {
     greeted: Option<Greeted>,
     /// What the client may not go beyond, if it is elsewhere.
     confined: Option<Confined>,
+    /// Methods of the official protocol that are not offered here.
+    disabled: Vec<String>,
 }
 
 impl Reader {
@@ -298,7 +302,8 @@ impl Reader {
             Ok(Message::Request { id, method, params }) => {
                 self.handlers.debts.tally(|tally| tally.asked(&id, &method));
                 let span = Tally::span(&method);
-                let call = self.decoder.request(&method, params, line.len());
+                let call = self.offered(&method);
+                let call = call.and_then(|()| self.decoder.request(&method, params, line.len()));
                 match call.and_then(|call| self.confine(call)) {
                     Ok(Call::List { cwd, .. }) if let Some(confined) = &self.confined => {
                         let listed = self.handlers.list_one(&confined.session, cwd).await;
@@ -328,6 +333,14 @@ impl Reader {
                 tracing::debug!(id = id.as_json(), "an answer to no question of ours was ignored");
             }
             Err((id, fault)) => self.refuse(id, fault).await,
+        }
+    }
+
+    fn offered(&self, method: &str) -> Result<(), Fault> {
+        let official = self.decoder.client().dialect == Dialect::Acp;
+        match official && self.disabled.iter().any(|disabled| disabled == method) {
+            true => Err(Fault::UnknownMethod(method.to_owned())),
+            false => Ok(()),
         }
     }
 

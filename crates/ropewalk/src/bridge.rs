@@ -78,7 +78,9 @@ impl Wanted {
                 "the token in the settings file is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN",
             );
         }
-        let url = said.url.or(config.bridge.remote_url.as_deref()).ok_or_else(|| {
+        // A project's file never says it: the token goes there.
+        let other = config.codex.remote_url.as_ref().map(|setting| setting.value.as_str());
+        let url = said.url.or(config.bridge.remote_url.as_deref()).or(other).ok_or_else(|| {
             Trouble::usage("it is not said where people are")
                 .fix("name the address with --remote-url, or as remote_url in [bridge] of the settings")
         })?;

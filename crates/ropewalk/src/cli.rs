@@ -5,6 +5,7 @@ mod agents;
 mod audit;
 mod bridge;
 mod chat;
+mod config;
 mod http;
 mod hub;
 mod mcp;
@@ -38,6 +39,7 @@ pub use audit::{
 };
 pub use bridge::{AlsoBridge, BridgeOptions};
 pub use chat::{AttachOptions, ChatOptions};
+pub use config::{ConfigCommand, ConfigShowOptions};
 pub use http::{HttpOptions, ServeCommand, StatusOptions, StopOptions};
 pub use hub::{
     HubArguments, HubAuditOptions, HubCommand, HubLinkOptions, HubOptions, HubStatusOptions, HubStoreOptions,
@@ -59,10 +61,7 @@ pub use up::{
     UpOptions,
 };
 
-const SESSIONS_MAX: u32 = 16;
-const IDLE_SECONDS: u64 = 1800;
 const HISTORY_MAX: usize = 100;
-const AGENT_NAME: &str = "ropewalk";
 
 const AFTER_HELP: &str = "\
 Without a command, ropewalk on a terminal is `ropewalk up`; started by a program, it serves the Agent
@@ -100,6 +99,14 @@ pub struct Cli {
     /// Say more on standard error; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    /// A settings file in place of your own and of those in .codex folders
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+
+    /// Settings from [profiles.NAME] of the settings file go before the rest of it
+    #[arg(long, value_name = "NAME", global = true)]
+    pub profile: Option<String>,
 
     /// Nothing but the program's name was typed.
     #[arg(skip)]
@@ -160,6 +167,9 @@ pub enum Command {
     Agents(AgentsCommand),
     /// Show what to paste into Zed, JetBrains, Neovim, Emacs or VS Code
     Editors(EditorOptions),
+    /// Show the settings that hold here, and where each comes from
+    #[command(subcommand)]
+    Config(ConfigCommand),
 }
 
 /// `serve`, or a question about a server that runs.
@@ -175,13 +185,13 @@ pub struct ServeArguments {
 
 #[derive(Debug, Clone, Args)]
 pub struct ServeOptions {
-    /// Sessions kept in memory at once; the one idle longest makes room
-    #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_sessions: u32,
+    /// Sessions kept in memory at once, 16 without it; the one idle longest makes room
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_sessions: Option<u32>,
 
-    /// Seconds after which an idle session leaves memory; it stays on disk
-    #[arg(long, value_name = "SECONDS", default_value_t = IDLE_SECONDS)]
-    pub idle_timeout: u64,
+    /// Seconds after which an idle session leaves memory, 1800 without it; it stays on disk
+    #[arg(long, value_name = "SECONDS")]
+    pub idle_timeout: Option<u64>,
 
     /// Seconds a permission request waits before it is refused; without it, as long as it takes
     #[arg(long, value_name = "SECONDS")]
@@ -214,9 +224,9 @@ pub struct ServeOptions {
     #[command(flatten)]
     pub agent: AgentOptions,
 
-    /// How the agent introduces itself to the editor
-    #[arg(long, value_name = "NAME", default_value = AGENT_NAME)]
-    pub agent_name: String,
+    /// How the agent introduces itself to the editor; without it, ropewalk
+    #[arg(long, value_name = "NAME")]
+    pub agent_name: Option<String>,
 
     /// Send a trace of every turn to this OpenTelemetry collector, as in http://127.0.0.1:4318
     #[arg(long, value_name = "URL")]

@@ -2,24 +2,33 @@
 //!
 //! A file that cannot be read is an error and not an empty file: it may have been meant to narrow.
 
+mod acp;
 mod agents;
+mod codex;
 mod models;
 mod servers;
+mod show;
+mod source;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use agent::ProjectServer;
 use net::bridge::Answers;
 use sandbox::Mode;
-use toml_edit::{DocumentMut, Item};
+use toml_edit::{DocumentMut, Item, TableLike};
 
 use crate::trouble::Trouble;
 use crate::{paths, trust};
 
+pub use acp::{AcpSettings, TransportChoice};
 pub use agents::{AgentEntry, OURS};
+pub use codex::CodexDefaults;
 pub use models::{ModelEntry, ModelSettings, ProviderEntry};
 pub use servers::{McpSettings, ServerEntry};
+pub use show::{ServerSettings, run};
+pub use source::{Setting, Source, Sources};
 
 /// A larger file is not a settings file.
 const BYTES_MAX: u64 = 1 << 20;
@@ -55,8 +64,37 @@ pub struct Config {
     pub agent: Option<String>,
     /// Agents that are other programs. Only the person's own file is asked.
     pub agents: Vec<AgentEntry>,
+    /// What clients of the protocol are offered and how they come in. Only the person's own file is asked.
+    pub acp: AcpSettings,
+    /// What the person, and the project within limits, said to other agents.
+    pub codex: CodexDefaults,
+    /// Where each key was set.
+    pub sources: Sources,
     /// What in the file means nothing here.
     pub unknown: Vec<String>,
+    /// What else is not used, and why.
+    pub warnings: Vec<String>,
+}
+
+/// What the command line says about settings files: the same for the whole process.
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// In place of the person's settings file and of those of other agents.
+    pub file: Option<PathBuf>,
+    /// Laid over the rest of the file.
+    pub profile: Option<String>,
+}
+
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+
+/// Before anybody reads settings. Only the first choice counts.
+pub fn choose(choice: Choice) {
+    drop(CHOICE.set(choice));
+}
+
+/// The settings file that the command line names.
+pub fn named_file() -> Option<&'static Path> {
+    CHOICE.get()?.file.as_deref()
 }
 
 /// `[bridge]`. A token is never taken from a file: those are copied, shared and kept.
@@ -86,16 +124,28 @@ impl std::fmt::Debug for ClientEntry {
     }
 }
 
-/// The person's own settings.
+/// The person's own settings, with what variables and the files of other agents say.
 pub fn user() -> Result<Config, Trouble> {
-    let Ok(path) = paths::config() else { return Ok(Config::default()) };
-    read(&path)
+    let profile = CHOICE.get().and_then(|choice| choice.profile.as_deref());
+    let mut config = match paths::config() {
+        Ok(path) => read_profile(&path, profile)?,
+        Err(_) => Config::default(),
+    };
+    if named_file().is_none() {
+        config.codex = CodexDefaults::find(paths::home(), std::env::current_dir().ok());
+        config.warnings.extend(config.codex.warnings.clone());
+    }
+    acp::variables(&mut config)?;
+    Ok(config)
 }
 
 /// How far a project lets its sessions reach, if it says so. A session below the project's folder is
 /// one of its sessions: what is around it counts, up to the repository.
 pub fn project_mode(workspace: &Path) -> Option<Mode> {
-    project_folders(workspace).filter_map(mode_of).min()
+    project_folders(workspace)
+        .flat_map(|folder| [mode_of(folder), codex::project_mode(folder)])
+        .flatten()
+        .min()
 }
 
 /// What each of the files says that decide about that: the mode, or why the file cannot be read.
@@ -157,25 +207,86 @@ fn mode_of(folder: &Path) -> Option<Mode> {
 }
 
 fn read(path: &Path) -> Result<Config, Trouble> {
+    read_profile(path, None)
+}
+
+fn read_profile(path: &Path, profile: Option<&str>) -> Result<Config, Trouble> {
     let unusable = |reason: String| {
         Trouble::failed(format!("the settings in {} cannot be read", path.display()))
             .because(reason)
             .fix("fix the file or move it aside")
     };
-    // A link that leads nowhere may be to settings that are stricter.
-    let opened = store::open_regular(path).map_err(|error| unusable(error.to_string()))?;
-    let Some(file) = opened else { return Ok(Config::default()) };
-    let mut text = String::new();
-    file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| unusable(error.to_string()))?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(unusable("it is too large".into()));
+    let text = text(path).map_err(unusable)?;
+    let is_named = |named: &Path| std::path::absolute(named).is_ok_and(|named| named == path);
+    if text.is_none() && named_file().is_some_and(is_named) {
+        return Err(Trouble::usage(format!("there is no file {}", path.display()))
+            .fix("name the settings file after --config, or leave --config out"));
     }
-    parse(&text).map_err(unusable)
+    let document = text.unwrap_or_default().parse::<DocumentMut>();
+    let mut document = document.map_err(|error| unusable(error.to_string()))?;
+    let mut sources = Sources::of_file(path, document.as_table());
+    if let Some(name) = profile {
+        lay_over(&mut document, name, &mut sources).map_err(|known| no_profile(name, &known, path))?;
+    }
+    settings_of(&document, sources).map_err(unusable)
 }
 
+/// The text of a settings file, if it is there.
+fn text(path: &Path) -> Result<Option<String>, String> {
+    // A link that leads nowhere may be to settings that are stricter.
+    let Some(file) = store::open_regular(path).map_err(|error| error.to_string())? else { return Ok(None) };
+    let mut text = String::new();
+    file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err("it is too large".into());
+    }
+    Ok(Some(text))
+}
+
+/// Lays `[profiles.NAME]` over the file. If there is no such profile, names those that there are.
+fn lay_over(document: &mut DocumentMut, name: &str, sources: &mut Sources) -> Result<(), Vec<String>> {
+    let profiles = document.get("profiles").and_then(Item::as_table_like);
+    let known = || profiles.map(|table| table.iter().map(|(name, _)| name.to_owned()).collect());
+    let Some(profile) = profiles.and_then(|table| table.get(name)).and_then(Item::as_table_like) else {
+        return Err(known().unwrap_or_default());
+    };
+    sources.walk("", profile, &Source::Profile(name.to_owned()));
+    let laid: Vec<(String, Item)> =
+        profile.iter().map(|(key, item)| (key.to_owned(), item.clone())).collect();
+    for (key, item) in laid {
+        merge(document.as_table_mut(), &key, item);
+    }
+    Ok(())
+}
+
+/// Tables are merged; everything else is replaced.
+fn merge(table: &mut dyn TableLike, key: &str, item: Item) {
+    match (table.get_mut(key).and_then(Item::as_table_like_mut), item.as_table_like()) {
+        (Some(below), Some(over)) => {
+            for (key, item) in over.iter() {
+                merge(below, key, item.clone());
+            }
+        }
+        _ => drop(table.insert(key, item)),
+    }
+}
+
+fn no_profile(name: &str, known: &[String], path: &Path) -> Trouble {
+    let fix = match known {
+        [] => format!("write it as [profiles.{name}] in {}", path.display()),
+        known => format!("one of {}", known.join(", ")),
+    };
+    Trouble::usage(format!("there is no profile {name:?}")).fix(fix)
+}
+
+#[cfg(test)]
 fn parse(text: &str) -> Result<Config, String> {
     let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
-    let mut config = Config::default();
+    settings_of(&document, Sources::default())
+}
+
+fn settings_of(document: &DocumentMut, sources: Sources) -> Result<Config, String> {
+    let mut config = Config { sources, ..Config::default() };
     for (key, item) in document.iter() {
         match key {
             "sandbox" => config.sandbox = Some(text_of(key, item)?.parse().map_err(|e| format!("{e}"))?),
@@ -191,16 +302,22 @@ fn parse(text: &str) -> Result<Config, String> {
             "bridge" => config.bridge = bridge_of(item, &mut config.unknown)?,
             "agent" => config.agent = Some(text_of(key, item)?.to_owned()),
             "agents" => config.agents = agents::parse(item)?,
-            "discovery_enabled" => {
-                let wrong = || format!("{key} must be true or false");
-                config.discovery_enabled = Some(item.as_bool().ok_or_else(wrong)?);
-            }
+            "discovery_enabled" => config.discovery_enabled = Some(bool_of(key, item)?),
             "push_contact" => config.push_contact = Some(contact_of(key, item)?),
+            // After everything else, and only where `--profile` names one.
+            "acp" | "profiles" => {}
             _ if config.models.take(key, item)? => {}
             _ => config.unknown.push(key.to_owned()),
         }
     }
+    if let Some(item) = document.get("acp") {
+        acp::parse(item, &mut config)?;
+    }
     Ok(config)
+}
+
+fn bool_of(key: &str, item: &Item) -> Result<bool, String> {
+    item.as_bool().ok_or_else(|| format!("{key} must be true or false"))
 }
 
 fn text_of<'a>(key: &str, item: &'a Item) -> Result<&'a str, String> {
@@ -311,8 +428,8 @@ mod tests {
             mcp: McpSettings::default(),
             bridge: BridgeSettings::default(),
             agent: Some("opencode".into()),
-            agents: Vec::new(),
             unknown: vec!["sandbocks".into()],
+            ..Config::default()
         };
         assert_eq!(config, expected);
     }
@@ -359,8 +476,63 @@ mod tests {
     }
 
     #[test]
+    fn the_acp_table_is_read_and_its_token_is_not() {
+        let config = parse(
+            "ask_timeout = 9\n[acp]\nmax_sessions = 3\nsession_idle_timeout_secs = 60\npermission_file = \"/p.toml\"\n\
+             terminal_timeout_secs = 0\navailable_models = [\"offline:plain\"]\nagent_name = \"zeph\"\n\
+             http_bind = \"127.0.0.1:9800\"\ntransport = \"both\"\ndiscovery_enabled = false\n\
+             additional_directories = [\"/more\"]\nauth_token = \"hush\"\ndisable = [\"session/fork\"]\nlsp = 1\n\
+             [acp.timeouts]\nelicitation_secs = 120\nmcp_secs = 300\nnotify_ack_ms = 5000\n",
+        )
+        .unwrap();
+        let expected = AcpSettings {
+            max_sessions: Some(3),
+            session_idle_timeout_secs: Some(60),
+            permission_file: Some("/p.toml".into()),
+            agent_name: Some("zeph".into()),
+            transport: Some(TransportChoice::Both),
+            http_bind: Some("127.0.0.1:9800".into()),
+            additional_directories: vec!["/more".into()],
+            disable: vec!["session/fork".into()],
+        };
+        assert_eq!(config.acp, expected);
+        assert_eq!(
+            (config.command_timeout, config.ask_timeout),
+            (Some(0), Some(9)),
+            "the top of the file wins"
+        );
+        assert_eq!((config.mcp.call_timeout, config.discovery_enabled), (Some(300), Some(false)));
+        assert_eq!(config.models.available, ["offline:plain"]);
+        assert_eq!(config.unknown, ["acp.lsp", "acp.timeouts.notify_ack_ms"]);
+        assert!(config.warnings.len() == 1 && !format!("{config:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_profile_is_laid_over_the_file_and_an_unknown_one_is_named() {
+        let text = "approval = \"auto\"\n[bridge]\nremote_url = \"https://a\"\ne2e = true\n\
+                    [profiles.work]\napproval = \"strict\"\n[profiles.work.bridge]\nremote_url = \"https://b\"\n";
+        let laid = |name: &str| {
+            let mut document: DocumentMut = text.parse().unwrap();
+            let mut sources = Sources::of_file(Path::new("/c"), document.as_table());
+            lay_over(&mut document, name, &mut sources)?;
+            Ok::<_, Vec<String>>(settings_of(&document, sources).unwrap())
+        };
+        let config = laid("work").unwrap();
+        assert_eq!(config.approval.as_deref(), Some("strict"));
+        assert_eq!((config.bridge.remote_url.as_deref(), config.bridge.e2e), (Some("https://b"), true));
+        assert_eq!(config.sources.of("approval"), Source::Profile("work".into()));
+        assert_eq!(config.sources.of("bridge.e2e"), Source::File("/c".into()));
+        assert!(config.unknown.is_empty());
+        assert_eq!(laid("home").unwrap_err(), ["work"]);
+    }
+
+    #[test]
     fn what_cannot_be_read_is_said_and_never_taken_for_nothing() {
         for (text, said) in [
+            ("[acp]\nmax_sessions = 0", "from 1 on"),
+            ("[acp]\ntransport = \"pigeon\"", "\"stdio\", \"http\" or \"both\""),
+            ("[acp]\ndisable = [\"session/new\"]", "not \"session/new\""),
+            ("[acp.timeouts]\nterminal_secs = -1", "a number of seconds"),
             ("sandbox = \"wide\"", "is not a sandbox mode"),
             ("sandbox = 1", "sandbox must be a text"),
             ("sandbox = ", "expected"),

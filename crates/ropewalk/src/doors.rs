@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::{Follower, Registry, Timestamp};
 use net::hall::{Hall, Places};
@@ -51,17 +52,6 @@ pub struct Door {
     pushes: Option<Pushes>,
 }
 
-/// Whether everybody may ask what the server is. The variable is zeph's.
-fn discovery(config: &Config) -> bool {
-    let word =
-        paths::variable("ZEPH_ACP_DISCOVERY_ENABLED").map(|word| word.to_string_lossy().to_lowercase());
-    match word.as_deref() {
-        Some("false" | "0" | "no" | "off") => false,
-        Some(_) => true,
-        None => config.discovery_enabled.unwrap_or(true),
-    }
-}
-
 /// What the door shares with the others.
 pub struct Shared {
     pub registry: Arc<Registry>,
@@ -71,6 +61,8 @@ pub struct Shared {
     pub greeted: Option<Greeted>,
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,
+    /// A connection that nobody uses for this long is given up.
+    pub idle_timeout: Duration,
     pub hall: Arc<Hall>,
     pub extras: Extras,
 }
@@ -124,7 +116,7 @@ impl Door {
             hosts: options.allow_host.clone(),
             cors: options.cors.clone(),
             behind_proxy: options.behind_proxy,
-            discovery: discovery(config),
+            discovery: config.discovery_enabled.unwrap_or(true),
             secret: tokens::secret()?,
             quiet: false,
             ports_more: 0,
@@ -260,7 +252,7 @@ impl Door {
             gate,
             secret: self.secret,
             visits: Visits::default(),
-            transports: Transports::default(),
+            transports: Transports::new(shared.idle_timeout),
             sockets: net::http::sockets(),
             desk: DeskSlot::new(shared.extras.clone()),
             hall: Arc::clone(&shared.hall),

@@ -12,7 +12,7 @@ use guard::Rulebook;
 use sandbox::{Helper, Mode};
 
 use crate::cli::{GuardOptions, OsSandbox};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Setting, Source};
 use crate::external::Outside;
 use crate::models::Models;
 use crate::trouble::Trouble;
@@ -46,7 +46,10 @@ impl Guards {
         for key in &config.unknown {
             warn(&format!("the settings file has {key:?}, which means nothing here"));
         }
-        let mode = mode(options, &config)?;
+        for warning in &config.warnings {
+            warn(warning);
+        }
+        let mode = mode(options, &config)?.value;
         let homes = homes(mode)?;
         let folders = options.add_dir.iter().chain(&config.add_dirs);
         let add_dirs = folders.map(|dir| run::folder(Some(dir))).collect::<Result<Vec<_>, _>>()?;
@@ -60,11 +63,8 @@ impl Guards {
                 homes,
                 editor_terminal: config.editor_terminal == Some(true),
             },
-            approval: match within(options, &config)? {
-                Some(named) => Some(named),
-                None => customary(&config)?,
-            },
-            approval_max: loosest(options, &config)?,
+            approval: approval(options, &config)?.value,
+            approval_max: loosest(options, &config)?.value,
             approval_once: None,
             no_rules: options.no_rules,
             ephemeral: options.ephemeral,
@@ -86,7 +86,7 @@ impl Guards {
     pub fn of_one_run(options: &GuardOptions) -> Result<Self, Trouble> {
         let guards = Self::of(options)?;
         Ok(Self {
-            approval: customary(&guards.config)?,
+            approval: customary(&guards.config)?.value,
             approval_once: within(options, &guards.config)?,
             ..guards
         })
@@ -173,18 +173,29 @@ pub fn homes(mode: Mode) -> Result<Vec<PathBuf>, Trouble> {
     }
 }
 
-pub fn mode(options: &GuardOptions, config: &Config) -> Result<Mode, Trouble> {
+pub fn mode(options: &GuardOptions, config: &Config) -> Result<Setting<Mode>, Trouble> {
     if options.os_sandbox == OsSandbox::Off {
-        return Ok(Mode::Off);
+        return Ok(Setting::new(Mode::Off, Source::Flag("os-sandbox")));
     }
-    if let Some(mode) = options.sandbox.or(config.sandbox) {
-        return Ok(mode);
+    if let Some(mode) = options.sandbox {
+        return Ok(Setting::new(mode, Source::Flag("sandbox")));
     }
-    match first_variable(["ROPEWALK_SANDBOX", "FERRET_SANDBOX"]) {
-        Some((name, value)) => {
-            value.parse().map_err(|error| Trouble::usage(format!("{name} cannot be used")).because(error))
-        }
-        None => Ok(Mode::default()),
+    if let Some(mode) = config.sandbox {
+        return Ok(Setting::new(mode, config.sources.of("sandbox")));
+    }
+    if let Some((name, value)) = first_variable(["ROPEWALK_SANDBOX", "FERRET_SANDBOX"]) {
+        let unusable = |error| Trouble::usage(format!("{name} cannot be used")).because(error);
+        return Ok(Setting::new(value.parse().map_err(unusable)?, Source::Variable(name)));
+    }
+    let usual = || Setting::new(Mode::default(), Source::Default);
+    Ok(config.codex.sandbox.clone().unwrap_or_else(usual))
+}
+
+/// What new sessions begin with.
+pub fn approval(options: &GuardOptions, config: &Config) -> Result<Setting<Option<Arc<str>>>, Trouble> {
+    match within(options, config)? {
+        Some(named) => Ok(Setting::new(Some(named), Source::Flag("approval"))),
+        None => customary(config),
     }
 }
 
@@ -197,7 +208,7 @@ fn named(options: &GuardOptions) -> Result<Option<Arc<str>>, Trouble> {
 
 /// The same, if it is not looser than what may be chosen.
 fn within(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, Trouble> {
-    let (Some(named), Some(max)) = (named(options)?, loosest(options, config)?) else {
+    let (Some(named), Some(max)) = (named(options)?, loosest(options, config)?.value) else {
         return named(options);
     };
     let spec = approval_spec();
@@ -210,18 +221,34 @@ fn within(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, T
 }
 
 /// The loosest preset that anybody may choose, if it is not any.
-fn loosest(options: &GuardOptions, config: &Config) -> Result<Option<Arc<str>>, Trouble> {
-    let variable =
-        || paths::variable("ROPEWALK_APPROVAL_MAX").map(|value| value.to_string_lossy().into_owned());
-    let named = options.approval_max.clone().or_else(|| config.approval_max.clone()).or_else(variable);
-    named.as_deref().map(preset).transpose()
+pub fn loosest(options: &GuardOptions, config: &Config) -> Result<Setting<Option<Arc<str>>>, Trouble> {
+    if let Some(named) = &options.approval_max {
+        return Ok(Setting::new(Some(preset(named)?), Source::Flag("approval-max")));
+    }
+    if let Some(named) = &config.approval_max {
+        return Ok(Setting::new(Some(preset(named)?), config.sources.of("approval_max")));
+    }
+    match paths::variable("ROPEWALK_APPROVAL_MAX") {
+        Some(value) => {
+            let named = preset(&value.to_string_lossy())?;
+            Ok(Setting::new(Some(named), Source::Variable("ROPEWALK_APPROVAL_MAX")))
+        }
+        None => Ok(Setting::new(None, Source::Default)),
+    }
 }
 
 /// What the person has chosen for every session.
-fn customary(config: &Config) -> Result<Option<Arc<str>>, Trouble> {
-    let variable = || first_variable(["ROPEWALK_APPROVAL", "FERRET_APPROVAL"]).map(|(_, value)| value);
-    let custom = config.approval.clone().or_else(variable);
-    custom.as_deref().map(preset).transpose()
+fn customary(config: &Config) -> Result<Setting<Option<Arc<str>>>, Trouble> {
+    if let Some(named) = &config.approval {
+        return Ok(Setting::new(Some(preset(named)?), config.sources.of("approval")));
+    }
+    if let Some((name, value)) = first_variable(["ROPEWALK_APPROVAL", "FERRET_APPROVAL"]) {
+        return Ok(Setting::new(Some(preset(&value)?), Source::Variable(name)));
+    }
+    Ok(match config.codex.approval.clone() {
+        Some(Setting { value, source }) => Setting::new(Some(value), source),
+        None => Setting::new(None, Source::Default),
+    })
 }
 
 fn preset(named: &str) -> Result<Arc<str>, Trouble> {

@@ -185,7 +185,13 @@ pub fn paths(homes: &[PathBuf]) -> Vec<PathBuf> {
         let trusted = guard::trusted_file(&paths.user);
         [Some(paths.user), Some(trusted), paths.zeph, paths.chimera]
     });
-    let kept = [paths::state().ok(), paths::config_folder().ok(), paths::audit_key().ok()];
+    let kept = [
+        paths::state().ok(),
+        paths::config_folder().ok(),
+        paths::config().ok(),
+        paths::audit_key().ok(),
+        paths::undo().ok(),
+    ];
     let moved = MOVED.iter().flat_map(|(name, below)| moved(name, below, homes));
     let all = below(homes, SECRETS).into_iter().chain(of_agents(homes)).map(|(_, path)| path).chain(moved);
     let ours = kept.into_iter().flatten().chain(rules.into_iter().flatten().flatten());

@@ -66,6 +66,7 @@ fn main() -> ExitCode {
     if let Err(trouble) = enough_files() {
         return trouble.report(false);
     }
+    config::choose(config::Choice { file: cli.config.clone(), profile: cli.profile.clone() });
     let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
     let command = cli.command(std::io::stdin().is_terminal());
     if !command.draws() || !std::io::stderr().is_terminal() {
@@ -134,5 +135,6 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Audit(command) => audit::run(command),
         Command::Agents(command) => Ok(agents::run(&command)),
         Command::Editors(options) => editors::run(&options),
+        Command::Config(command) => Ok(config::run(&command)),
     }
 }

@@ -17,7 +17,7 @@ use agent::{Budget, Model, ModelInfo, Offline, Provider, Secret, Spending};
 use engine::SystemClock;
 
 use crate::cli::{BudgetOptions, ModelsCommand};
-use crate::config::{self, Config, ModelSettings};
+use crate::config::{self, Config, ModelSettings, Setting, Source};
 use crate::trouble::Trouble;
 use crate::{paths, secrets};
 
@@ -50,12 +50,16 @@ impl Models {
 
     /// `wish` is what the command line says.
     pub async fn find(config: &Config, wish: Option<&str>) -> Result<Self, Trouble> {
-        let wish = wish.map(str::to_owned).or_else(|| chosen(&config.models));
+        let wish = wish.map(str::to_owned).or_else(|| chosen(config).map(|chosen| chosen.value));
         let (found, probe) = look(&config.models, wish.as_deref()).await?;
         for warning in &found.warnings {
             crate::guards::warn(warning);
         }
-        let model = wish.map(|wish| found.resolve(&wish)).transpose()?;
+        let model = match wish {
+            Some(wish) => Some(found.resolve(&wish)?),
+            // Said to another program: taken where it can be had.
+            None => config.codex.model.as_ref().and_then(|model| found.resolve(&model.value).ok()),
+        };
         let mut sources: Vec<Arc<dyn Model>> = Vec::new();
         for provider in found.providers {
             if !provider.config.models.is_empty() {
@@ -105,7 +109,8 @@ pub fn run(command: &ModelsCommand) -> anyhow::Result<ExitCode> {
 async fn look_everywhere() -> Result<(Config, Found), Trouble> {
     let config = config::user()?;
     let local = if probes(&config.models) { local::refresh().await } else { Vec::new() };
-    let found = found(&config.models, &local, chosen(&config.models).as_deref());
+    let wish = chosen(&config).map(|chosen| chosen.value);
+    let found = found(&config.models, &local, wish.as_deref());
     Ok((config, found))
 }
 
@@ -142,10 +147,14 @@ fn probes(settings: &ModelSettings) -> bool {
 }
 
 /// The model that was chosen for every session, if one was.
-fn chosen(settings: &ModelSettings) -> Option<String> {
-    let names = ["ROPEWALK_MODEL", "FERRET_MODEL", "OTTER_MODEL"];
-    let variable = names.into_iter().find_map(paths::variable).and_then(|value| value.into_string().ok());
-    variable.or_else(|| settings.model.clone())
+pub fn chosen(config: &Config) -> Option<Setting<String>> {
+    let named = |name: &'static str| {
+        let value = paths::variable(name)?.into_string().ok()?;
+        Some(Setting::new(value, Source::Variable(name)))
+    };
+    let variable = ["ROPEWALK_MODEL", "FERRET_MODEL", "OTTER_MODEL"].into_iter().find_map(named);
+    let in_file = || Some(Setting::new(config.models.model.clone()?, config.sources.of("model")));
+    variable.or_else(in_file)
 }
 
 /// The folder of what was spent.

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::environment;
 use crate::trouble::Trouble;
+use crate::{config, environment};
 
 /// A variable that is set and not empty.
 pub fn variable(name: &str) -> Option<OsString> {
@@ -37,9 +37,13 @@ pub fn sessions() -> Result<PathBuf, Trouble> {
     Ok(state()?.join("sessions.db"))
 }
 
-/// The folder of files as they were before a turn changed them.
+/// The folder of files as they were before a turn changed them. Chimera's variable moves it; what chimera itself keeps
+/// there is left alone.
 pub fn undo() -> Result<PathBuf, Trouble> {
-    Ok(state()?.join("undo"))
+    match variable("CHIMERA_SNAPSHOT_ROOT").map(PathBuf::from).filter(|root| root.is_absolute()) {
+        Some(root) => Ok(root.join("ropewalk")),
+        None => Ok(state()?.join("undo")),
+    }
 }
 
 /// The folder of what agents of other programs said of themselves.
@@ -101,14 +105,30 @@ pub fn config_folder() -> Result<PathBuf, Trouble> {
 
 /// Where the person keeps what they wrote for the agent.
 pub fn knowledge(no_rules: bool) -> agent::KnowledgeConfig {
-    let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    let skills = home.map(|home| home.join(".agents/skills")).into_iter().collect();
+    let skills = home().map(|home| home.join(".agents/skills")).into_iter().collect();
     agent::KnowledgeConfig { person: config_folder().ok(), skills, no_rules }
 }
 
 /// The person's settings.
 pub fn config() -> Result<PathBuf, Trouble> {
-    Ok(config_folder()?.join("config.toml"))
+    match config::named_file() {
+        Some(named) => std::path::absolute(named)
+            .map_err(|error| Trouble::failed("the file after --config cannot be used").because(error)),
+        None => Ok(config_folder()?.join("config.toml")),
+    }
+}
+
+/// The person's home folder.
+pub fn home() -> Option<PathBuf> {
+    variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
+/// A path as people write it in a settings file.
+pub fn below_home(text: &str) -> PathBuf {
+    match (text.strip_prefix("~/"), home()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(text),
+    }
 }
 
 /// The files of rules: the person's own, and those of other agents, which are only read.
@@ -120,9 +140,12 @@ pub fn rules() -> Result<guard::RulePaths, Trouble> {
         None => config_folder()?.join("permissions.toml"),
     };
     let home = absolute("HOME");
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    // Settings that cannot be read end every command that works with sessions; this one need not say it too.
+    let in_settings = || config::user().ok()?.acp.permission_file;
     let zeph = named("ZEPH_ACP_PERMISSION_FILE")
-        .or_else(|| Some(config.as_ref()?.join("zeph/acp-permissions.toml")));
+        .or_else(in_settings)
+        .or_else(|| Some(folder.as_ref()?.join("zeph/acp-permissions.toml")));
     let chimera = named("CHIMERA_PERMISSIONS_FILE")
         .or_else(|| named("CHIMERA_HOME").map(|folder| folder.join("permissions.json")))
         .or_else(|| Some(home.as_ref()?.join(".chimera/permissions.json")));

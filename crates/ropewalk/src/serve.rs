@@ -15,7 +15,7 @@ use wire::{Backends, Dialect, Identity};
 
 use crate::bridge::{Bridging, House, Wanted};
 use crate::cli::ServeOptions;
-use crate::config::Config;
+use crate::config::{self, Config, ServerSettings};
 use crate::doors::{Door, Open, Shared};
 use crate::external::{self, OnlyOurs, Outside};
 use crate::guards::Guards;
@@ -26,7 +26,8 @@ use crate::up::Up;
 use crate::{audit, backends, editors, paths, run, server, terminal};
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    match prepare(options) {
+    let prepared = config::user().and_then(|config| prepare(&options.clone().with_transport(&config)?));
+    match prepared {
         Ok(prepared) => finish(prepared),
         Err(trouble) => Ok(trouble.report(false)),
     }
@@ -67,6 +68,7 @@ struct Prepared {
     /// What else listens on this machine is worth a look.
     probe: bool,
     hall: Arc<Hall>,
+    idle_timeout: Duration,
     /// The model of new sessions.
     model: Option<Arc<str>>,
     /// Who works instead of our own agent.
@@ -124,6 +126,7 @@ impl Prepared {
             greeted: Some(greeted(registry, audit, &self.identity.sandbox_backends)),
             metrics: Arc::clone(&self.meters.metrics),
             started,
+            idle_timeout: self.idle_timeout,
             hall: Arc::clone(&self.hall),
             extras: server::extras(registry, audit, &self.rules.home_dir)?,
         };
@@ -150,10 +153,12 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let door = Door::prepare(&options.http, &guards.config)?;
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
+    let settings = ServerSettings::of(options, &guards.config);
+    let idle_timeout = Duration::from_secs(settings.idle_timeout.value);
     let limits = Limits {
-        sessions_max: usize::try_from(options.max_sessions).unwrap_or(usize::MAX),
-        idle_timeout: Duration::from_secs(options.idle_timeout),
-        ask_timeout: options.ask_timeout.or(guards.config.ask_timeout).map(Duration::from_secs),
+        sessions_max: usize::try_from(settings.max_sessions.value).unwrap_or(usize::MAX),
+        idle_timeout,
+        ask_timeout: settings.ask_timeout.value.map(Duration::from_secs),
         attended: true,
     };
     let rules = Rules {
@@ -163,12 +168,13 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         ..Rules::default()
     };
     let identity = Identity {
-        name: options.agent_name.clone(),
+        name: settings.agent_name.value,
         title: "Ropewalk".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         sandbox: guards.reach.mode.name().into(),
         sandbox_backends: Backends::default(),
         adapters: vec![guards.outside.as_ref().map_or("ropewalk", |outside| &outside.name).to_owned()],
+        disabled: guards.config.acp.disable.clone(),
     };
     let meters = Meters::new(options.otlp.as_deref())?;
     let pushes = door.as_ref().and_then(Door::follower);
@@ -189,6 +195,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         door,
         probe,
         hall,
+        idle_timeout,
         model,
         outside: guards.outside,
         up: None,

@@ -185,6 +185,7 @@ impl Server {
                 sandbox: "workspace-write".into(),
                 sandbox_backends: Backends::default(),
                 adapters: vec!["ropewalk".into()],
+                disabled: Vec::new(),
             },
             dialect: None,
             client: None,

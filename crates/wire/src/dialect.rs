@@ -62,7 +62,21 @@ pub struct Identity {
     pub sandbox_backends: Backends,
     /// The agents that this server can put behind a session.
     pub adapters: Vec<String>,
+    /// Those of [`OPTIONAL_METHODS`] that official clients are not offered.
+    pub disabled: Vec<String>,
 }
+
+/// What a server of the official protocol may leave out.
+pub const OPTIONAL_METHODS: [&str; 8] = [
+    "logout",
+    "session/close",
+    "session/configure",
+    "session/delete",
+    "session/fork",
+    "session/list",
+    "session/resume",
+    "session/set_model",
+];
 
 /// Names that are looked for only when a client wants to know them, because looking takes a while. All
 /// copies show what was found last.

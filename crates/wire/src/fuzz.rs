@@ -179,6 +179,7 @@ fn answer(id: &RpcId, fault: &Fault) {
         sandbox: "off".into(),
         sandbox_backends: Backends::default(),
         adapters: Vec::new(),
+        disabled: Vec::new(),
     };
     let replies = Replies::new(identity);
     for dialect in Dialect::ALL {

@@ -69,6 +69,7 @@ impl Here {
             sandbox: guards.reach.mode.name().into(),
             sandbox_backends: Backends::default(),
             adapters: vec![guards.outside.as_ref().map_or("ropewalk", |outside| &outside.name).to_owned()],
+            disabled: Vec::new(),
         };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let desk = Desk::new(DeskParts {

@@ -60,6 +60,13 @@ pub struct HttpAddress {
     port: Option<u16>,
 }
 
+impl HttpAddress {
+    /// Whether nothing was said but that there is to be one.
+    pub fn is_usual(&self) -> bool {
+        self.host == IpAddr::V4(Ipv4Addr::LOCALHOST) && self.port.is_none()
+    }
+}
+
 impl FromStr for HttpAddress {
     type Err = String;
 

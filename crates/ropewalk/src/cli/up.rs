@@ -76,8 +76,8 @@ impl UpOptions {
             ..HttpOptions::default()
         };
         ServeOptions {
-            max_sessions: super::SESSIONS_MAX,
-            idle_timeout: super::IDLE_SECONDS,
+            max_sessions: None,
+            idle_timeout: None,
             ask_timeout: None,
             max_history: super::HISTORY_MAX,
             allow_dir: self.allow_dir.clone(),
@@ -86,7 +86,7 @@ impl UpOptions {
             model: self.model.clone(),
             budget: self.budget.clone(),
             agent: self.agent.clone(),
-            agent_name: super::AGENT_NAME.into(),
+            agent_name: None,
             otlp: None,
             guard: self.guard.clone(),
             http,

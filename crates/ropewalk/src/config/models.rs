@@ -8,7 +8,7 @@ use agent::{Price, ProviderConfig, Wire};
 use net::upstream::OutputLimits;
 use toml_edit::{Item, TableLike};
 
-use super::{list_of, text_of};
+use super::{bool_of, list_of, text_of};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelSettings {
@@ -239,10 +239,6 @@ fn price(item: &Item) -> Result<Price, String> {
 fn tables<'a>(key: &str, item: &'a Item) -> Result<Vec<&'a dyn TableLike>, String> {
     let tables = item.as_array_of_tables().ok_or_else(|| format!("{key} are written as [[{key}]]"))?;
     Ok(tables.iter().map(|table| table as &dyn TableLike).collect())
-}
-
-fn bool_of(key: &str, item: &Item) -> Result<bool, String> {
-    item.as_bool().ok_or_else(|| format!("{key} must be true or false"))
 }
 
 fn tokens_of(key: &str, item: &Item) -> Result<u64, String> {

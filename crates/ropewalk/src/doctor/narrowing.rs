@@ -31,6 +31,7 @@ pub(super) fn project_sandbox() -> Vec<Finding> {
     let name = "project's sandbox";
     let (Ok(folder), Ok(config)) = (run::folder(None), config::user()) else { return Vec::new() };
     let Ok(own) = guards::mode(&crate::cli::GuardOptions::default(), &config) else { return Vec::new() };
+    let own = own.value;
     let finding = |(file, mode): (std::path::PathBuf, Result<sandbox::Mode, String>)| match mode {
         Ok(mode) if mode >= own => None,
         Ok(mode) => Some(Finding {

@@ -28,7 +28,7 @@ pub async fn run(command: &ModelsCommand) -> Result<ExitCode, Trouble> {
 
 fn list(found: &Found, as_json: bool) -> Result<(), Trouble> {
     let default = found.providers.iter().flat_map(|provider| &provider.config.models).next();
-    let wish = super::chosen(&crate::config::user()?.models);
+    let wish = super::chosen(&crate::config::user()?).map(|chosen| chosen.value);
     let default = match wish {
         Some(wish) => found.resolve(&wish).ok(),
         None => default.map(|model| Arc::clone(&model.id)),

@@ -158,6 +158,15 @@ fn initialized(identity: &Identity, greeting: &Greeting) -> Value {
     if let Some(foreign) = &greeting.foreign {
         add_foreign(&mut answer, foreign);
     }
+    for method in &identity.disabled {
+        let (group, name) = match method.strip_prefix("session/") {
+            Some(name) => ("sessionCapabilities", name),
+            None => ("auth", method.as_str()),
+        };
+        if let Some(group) = answer["agentCapabilities"][group].as_object_mut() {
+            group.remove(name);
+        }
+    }
     answer
 }
 

@@ -51,6 +51,7 @@ pub fn doors() -> Arc<Doors> {
             sandbox: "read-only".into(),
             adapters: Vec::new(),
             sandbox_backends: wire::Backends::default(),
+            disabled: Vec::new(),
         },
         dialect: None,
         greeted: None,

@@ -1,0 +1,168 @@
+//! `[acp]` of the settings file, and the variables that go before it: the names are those of zeph, whose settings people
+//! bring along. What has a name of its own here (`command_timeout`, `available_models`, `discovery_enabled`) is put there.
+
+use std::path::PathBuf;
+
+use toml_edit::{Item, TableLike};
+
+use super::source::Source;
+use super::{Config, bool_of, list_of, seconds_of, text_of};
+use crate::paths;
+use crate::trouble::Trouble;
+
+/// Which way clients come in where the command line does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransportChoice {
+    Stdio,
+    Http,
+    Both,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AcpSettings {
+    pub max_sessions: Option<u32>,
+    pub session_idle_timeout_secs: Option<u64>,
+    /// The file of rules that zeph wrote.
+    pub permission_file: Option<PathBuf>,
+    pub agent_name: Option<String>,
+    pub transport: Option<TransportChoice>,
+    pub http_bind: Option<String>,
+    /// Further folders that sessions may work in.
+    pub additional_directories: Vec<PathBuf>,
+    /// Optional methods that clients are not offered.
+    pub disable: Vec<String>,
+}
+
+/// Takes the table. A key that has the same meaning at the top of the file wins over the one in here.
+pub fn parse(item: &Item, config: &mut Config) -> Result<(), String> {
+    let table = item.as_table_like().ok_or("acp is written as [acp]")?;
+    let acp = &mut config.acp;
+    for (key, item) in table.iter() {
+        match key {
+            "max_sessions" => acp.max_sessions = Some(sessions_of(key, item)?),
+            "session_idle_timeout_secs" => acp.session_idle_timeout_secs = Some(seconds_of(key, item)?),
+            "permission_file" => acp.permission_file = Some(paths::below_home(text_of(key, item)?)),
+            "agent_name" => acp.agent_name = Some(text_of(key, item)?.to_owned()),
+            "transport" => acp.transport = Some(transport_of(key, item)?),
+            "http_bind" => acp.http_bind = Some(text_of(key, item)?.to_owned()),
+            "additional_directories" => {
+                let folders = list_of(key, item)?;
+                acp.additional_directories = folders.iter().map(|text| paths::below_home(text)).collect();
+            }
+            "disable" => acp.disable = methods_of(key, item)?,
+            "terminal_timeout_secs" | "available_models" | "discovery_enabled" | "timeouts" => {}
+            "auth_token" => config.warnings.push(
+                "the token in [acp] of the settings file is not used: files are copied and shared; set ROPEWALK_SERVER_TOKEN"
+                    .to_owned(),
+            ),
+            other => config.unknown.push(format!("acp.{other}")),
+        }
+    }
+    shared_names(table, config)
+}
+
+/// What has a name at the top of the file too.
+fn shared_names(table: &dyn TableLike, config: &mut Config) -> Result<(), String> {
+    if let Some(item) = table.get("timeouts") {
+        let timeouts = item.as_table_like().ok_or("timeouts is written as [acp.timeouts]")?;
+        for (key, item) in timeouts.iter() {
+            let (path, place) = match key {
+                "terminal_secs" => ("command_timeout", &mut config.command_timeout),
+                "elicitation_secs" => ("ask_timeout", &mut config.ask_timeout),
+                "mcp_secs" => ("mcp.call_timeout", &mut config.mcp.call_timeout),
+                other => {
+                    config.unknown.push(format!("acp.timeouts.{other}"));
+                    continue;
+                }
+            };
+            let seconds = seconds_of(key, item)?;
+            if place.is_none() {
+                *place = Some(seconds);
+                config.sources.also(path, &format!("acp.timeouts.{key}"));
+            }
+        }
+    }
+    if let Some(item) = table.get("terminal_timeout_secs") {
+        let seconds = seconds_of("terminal_timeout_secs", item)?;
+        if config.command_timeout.is_none() {
+            config.command_timeout = Some(seconds);
+            config.sources.also("command_timeout", "acp.terminal_timeout_secs");
+        }
+    }
+    if let Some(item) = table.get("available_models") {
+        let models = list_of("available_models", item)?;
+        if config.models.available.is_empty() {
+            config.models.available = models;
+            config.sources.also("available_models", "acp.available_models");
+        }
+    }
+    if let Some(item) = table.get("discovery_enabled") {
+        let enabled = bool_of("discovery_enabled", item)?;
+        if config.discovery_enabled.is_none() {
+            config.discovery_enabled = Some(enabled);
+            config.sources.also("discovery_enabled", "acp.discovery_enabled");
+        }
+    }
+    Ok(())
+}
+
+/// Zeph's variables go before its settings file, and so before ours.
+pub fn variables(config: &mut Config) -> Result<(), Trouble> {
+    if let Some(number) = number("ZEPH_ACP_MAX_SESSIONS")? {
+        let sessions = u32::try_from(number).ok().filter(|sessions| *sessions > 0);
+        let wrong = || unusable("ZEPH_ACP_MAX_SESSIONS", "a number from 1 on");
+        config.acp.max_sessions = Some(sessions.ok_or_else(wrong)?);
+        config.sources.set("acp.max_sessions", Source::Variable("ZEPH_ACP_MAX_SESSIONS"));
+    }
+    if let Some(seconds) = number("ZEPH_ACP_SESSION_IDLE_TIMEOUT_SECS")? {
+        config.acp.session_idle_timeout_secs = Some(seconds);
+        let source = Source::Variable("ZEPH_ACP_SESSION_IDLE_TIMEOUT_SECS");
+        config.sources.set("acp.session_idle_timeout_secs", source);
+    }
+    if let Some(seconds) = number("ZEPH_ACP_TERMINAL_TIMEOUT_SECS")? {
+        config.command_timeout = Some(seconds);
+        config.sources.set("command_timeout", Source::Variable("ZEPH_ACP_TERMINAL_TIMEOUT_SECS"));
+    }
+    if let Some(file) = paths::variable("ZEPH_ACP_PERMISSION_FILE") {
+        config.acp.permission_file = std::path::absolute(file).ok();
+        config.sources.set("acp.permission_file", Source::Variable("ZEPH_ACP_PERMISSION_FILE"));
+    }
+    if let Some(word) = paths::variable("ZEPH_ACP_DISCOVERY_ENABLED") {
+        let word = word.to_string_lossy().to_lowercase();
+        config.discovery_enabled = Some(!matches!(word.as_str(), "false" | "0" | "no" | "off"));
+        config.sources.set("discovery_enabled", Source::Variable("ZEPH_ACP_DISCOVERY_ENABLED"));
+    }
+    Ok(())
+}
+
+fn number(name: &'static str) -> Result<Option<u64>, Trouble> {
+    let Some(value) = paths::variable(name) else { return Ok(None) };
+    let number = value.to_str().and_then(|text| text.trim().parse().ok());
+    number.map(Some).ok_or_else(|| unusable(name, "a number"))
+}
+
+fn unusable(name: &str, wanted: &str) -> Trouble {
+    Trouble::usage(format!("{name} must be {wanted}")).fix(format!("set {name} to {wanted}, or unset it"))
+}
+
+fn sessions_of(key: &str, item: &Item) -> Result<u32, String> {
+    let number = item.as_integer().and_then(|number| u32::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or_else(|| format!("{key} must be a number from 1 on"))
+}
+
+fn transport_of(key: &str, item: &Item) -> Result<TransportChoice, String> {
+    match text_of(key, item)? {
+        "stdio" => Ok(TransportChoice::Stdio),
+        "http" => Ok(TransportChoice::Http),
+        "both" => Ok(TransportChoice::Both),
+        other => Err(format!("{key} must be \"stdio\", \"http\" or \"both\", not {other:?}")),
+    }
+}
+
+fn methods_of(key: &str, item: &Item) -> Result<Vec<String>, String> {
+    let methods = list_of(key, item)?;
+    match methods.iter().find(|method| !wire::OPTIONAL_METHODS.contains(&method.as_str())) {
+        None => Ok(methods),
+        Some(other) => Err(format!("{key} has {}, not {other:?}", wire::OPTIONAL_METHODS.join(", "))),
+    }
+}

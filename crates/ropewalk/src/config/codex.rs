@@ -1,0 +1,204 @@
+//! Defaults that people keep for other agents: `~/.codex/config.toml`, and `.codex/config.toml` of the folder, whose
+//! words win. They count below everything that was said to Ropewalk, and can make it stricter, never looser: a file that
+//! was written for another program, or by whoever wrote the project, takes no protection away. Where a bridge leads to is
+//! read from the home's file alone, because the bridge's token goes there.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::{APPROVAL, approval_spec, full_name};
+use sandbox::Mode;
+use toml_edit::{DocumentMut, Item};
+
+use super::source::{Setting, Source};
+use crate::paths;
+
+pub const FILE: &str = ".codex/config.toml";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CodexDefaults {
+    /// Used if it is offered.
+    pub model: Option<Setting<String>>,
+    /// Of the home's file. A project's is asked for each session, like its own settings.
+    pub sandbox: Option<Setting<Mode>>,
+    pub approval: Option<Setting<Arc<str>>>,
+    pub remote_url: Option<Setting<String>>,
+    /// What is not used, and why.
+    pub warnings: Vec<String>,
+}
+
+/// What one file says.
+#[derive(Debug, Default)]
+struct Said {
+    model: Option<String>,
+    sandbox: Option<Mode>,
+    approval: Option<Arc<str>>,
+    remote_url: Option<String>,
+    has_token: bool,
+    too_loose: Vec<String>,
+}
+
+impl CodexDefaults {
+    /// `folder` is the one that the program was started in.
+    pub fn find(home: Option<PathBuf>, folder: Option<PathBuf>) -> Self {
+        let mut defaults = Self::default();
+        let home = home.map(|home| home.join(FILE));
+        let project = folder.map(|folder| folder.join(FILE)).filter(|path| Some(path) != home.as_ref());
+        if let Some(path) = home
+            && let Some(said) = defaults.read(&path)
+        {
+            defaults.sandbox = said.sandbox.map(|mode| at(mode, &path));
+            defaults.remote_url = said.remote_url.clone().map(|url| at(url, &path));
+            defaults.take(said, &path);
+        }
+        if let Some(path) = project
+            && let Some(said) = defaults.read(&path)
+        {
+            if said.remote_url.is_some() {
+                defaults.warnings.push(format!(
+                    "bridge.remote_url in {} is not used: a project does not choose where your bridge leads to",
+                    path.display()
+                ));
+            }
+            defaults.take(said, &path);
+        }
+        defaults
+    }
+
+    /// What either file may say. The later one wins.
+    fn take(&mut self, said: Said, path: &Path) {
+        self.model = said.model.map(|model| at(model, path)).or(self.model.take());
+        self.approval = said.approval.map(|approval| at(approval, path)).or(self.approval.take());
+        if said.has_token {
+            let warning =
+                "the token in {} is not used: files are copied and shared; set ROPEWALK_BRIDGE_TOKEN";
+            self.warnings.push(warning.replace("{}", &path.display().to_string()));
+        }
+        for words in said.too_loose {
+            let path = path.display();
+            self.warnings
+                .push(format!("{words} in {path} is not used: such files can only make Ropewalk stricter"));
+        }
+    }
+
+    /// A file that cannot be read is told of and left alone.
+    fn read(&mut self, path: &Path) -> Option<Said> {
+        let said = super::text(path).and_then(|text| text.as_deref().map(parse).transpose());
+        said.unwrap_or_else(|reason| {
+            self.warnings.push(format!("{} is not used: {reason}", path.display()));
+            None
+        })
+    }
+}
+
+/// How far a project lets its sessions reach by this file, if it says so and it can be read.
+pub fn project_mode(folder: &Path) -> Option<Mode> {
+    let path = folder.join(FILE);
+    // The home's own file is no project's.
+    if paths::home().is_some_and(|home| home == folder) {
+        return None;
+    }
+    match super::text(&path).and_then(|text| text.as_deref().map(parse).transpose()) {
+        Ok(said) => said?.sandbox,
+        Err(reason) => {
+            tracing::warn!(path = %path.display(), reason, "the file is not used");
+            None
+        }
+    }
+}
+
+fn at<T>(value: T, path: &Path) -> Setting<T> {
+    Setting::new(value, Source::File(path.to_owned()))
+}
+
+/// Keys that mean nothing here are the other program's own business.
+fn parse(text: &str) -> Result<Said, String> {
+    let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let words = |key: &str| document.get(key).and_then(Item::as_str);
+    let mut said = Said { model: words("model").map(str::to_owned), ..Said::default() };
+    if let Some(word) = words("sandbox_mode") {
+        match word.parse::<Mode>() {
+            Ok(mode) if mode <= Mode::default() => said.sandbox = Some(mode),
+            Ok(_) => said.too_loose.push(format!("sandbox_mode = {word:?}")),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    if let Some(word) = words("approval_policy") {
+        match approval(word) {
+            Some(approval) => said.approval = Some(approval),
+            None => said.too_loose.push(format!("approval_policy = {word:?}")),
+        }
+    }
+    if let Some(bridge) = document.get("bridge").and_then(Item::as_table_like) {
+        said.remote_url = bridge.get("remote_url").and_then(Item::as_str).map(str::to_owned);
+        said.has_token = ["auth_token", "bridge_token", "token"].iter().any(|key| bridge.get(key).is_some());
+    }
+    Ok(said)
+}
+
+/// Our preset for their word, unless it lets more pass than the usual one.
+fn approval(word: &str) -> Option<Arc<str>> {
+    let named: Arc<str> = match word {
+        "untrusted" => "suggest".into(),
+        "on-request" | "on-failure" => "auto".into(),
+        other => full_name(APPROVAL, other.into()),
+    };
+    let choices = approval_spec().choices;
+    let rank = |value: &str| choices.iter().position(|choice| *choice.value == *value);
+    (rank(&named)? <= rank("auto")?).then_some(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(home: &str, project: &str) -> CodexDefaults {
+        let folder = tempfile::tempdir().unwrap();
+        let (at_home, at_work) = (folder.path().join("home"), folder.path().join("work"));
+        for (place, text) in [(&at_home, home), (&at_work, project)] {
+            std::fs::create_dir_all(place.join(".codex")).unwrap();
+            std::fs::write(place.join(FILE), text).unwrap();
+        }
+        CodexDefaults::find(Some(at_home), Some(at_work))
+    }
+
+    fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
+        setting.as_ref().map(|setting| setting.value.clone())
+    }
+
+    #[test]
+    fn the_projects_words_win_where_they_may_be_said() {
+        let found = find(
+            "model = \"one\"\nsandbox_mode = \"read-only\"\napproval_policy = \"on-request\"\n[tui]\nx = 1\n",
+            "model = \"two\"\napproval_policy = \"untrusted\"\n",
+        );
+        assert_eq!(value(&found.model).as_deref(), Some("two"));
+        assert_eq!(value(&found.sandbox), Some(Mode::ReadOnly));
+        assert_eq!(value(&found.approval).as_deref(), Some("suggest"));
+        assert_eq!(found.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn neither_file_takes_protection_away() {
+        let loose = "sandbox_mode = \"danger-full-access\"\napproval_policy = \"never\"\n";
+        let found = find(loose, loose);
+        assert_eq!((found.sandbox, found.approval), (None, None));
+        assert_eq!(found.warnings.len(), 4, "{:?}", found.warnings);
+    }
+
+    #[test]
+    fn only_the_homes_file_says_where_a_bridge_leads_and_neither_gives_a_token() {
+        let file = |url: &str| format!("[bridge]\nremote_url = {url:?}\nauth_token = \"hush\"\n");
+        let found = find(&file("https://mine.example"), &file("https://theirs.example"));
+        assert_eq!(value(&found.remote_url).as_deref(), Some("https://mine.example"));
+        let told = found.warnings.join("\n");
+        assert_eq!(told.matches("the token in ").count(), 2, "both files are named: {told}");
+        assert!(told.contains("a project does not choose") && !told.contains("hush"), "{told}");
+    }
+
+    #[test]
+    fn a_malformed_file_is_told_of_and_left_alone() {
+        let found = find("model = ", "model = \"two\"\nsandbox_mode = \"wide\"\n");
+        assert_eq!((value(&found.model), found.warnings.len()), (None, 2));
+    }
+}
