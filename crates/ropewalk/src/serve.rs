@@ -152,7 +152,10 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let limits = Limits {
         sessions_max: usize::try_from(options.max_sessions).unwrap_or(usize::MAX),
-        idle_timeout: Duration::from_secs(options.idle_timeout),
+        idle_timeout: match options.idle_timeout {
+            0 => Duration::MAX,
+            seconds => Duration::from_secs(seconds),
+        },
         ask_timeout: options.ask_timeout.or(guards.config.ask_timeout).map(Duration::from_secs),
         attended: true,
     };
