@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
     Abilities, Backend, BackendSession, Body, BoxFuture, Category, Choice, MODEL, NoticeLevel, Offer, Review,
-    SessionContext, SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers,
+    SessionContext, SessionId, SessionSpec, SettingSpec, Stop, TEMPERATURE, THINKING, ToolInfo, ToolServers,
     TurnContext, TurnError, TurnInput, approval_spec,
 };
 use sandbox::Fence;
@@ -57,7 +57,12 @@ pub struct AgentConfig {
     /// nothing can be undone.
     pub undo: Option<PathBuf>,
     pub mcp: McpConfig,
+    /// For the command that shows it. Without, there is none.
+    pub audit: Option<ReadAudit>,
 }
+
+/// The last rows that the audit has about a session, oldest first, a line each. Touches the disk.
+pub type ReadAudit = fn(&SessionId, usize) -> Result<Vec<String>, String>;
 
 /// How far the tools of every session reach, fixed when the process starts.
 #[derive(Debug, Clone, Default)]
@@ -96,6 +101,7 @@ impl AgentConfig {
             web: WebReach::default(),
             undo: None,
             mcp: McpConfig::default(),
+            audit: None,
         }
     }
 

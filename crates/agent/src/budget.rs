@@ -5,6 +5,7 @@
 //! none after it is made. Of several processes each may make that last call.
 
 mod costs;
+mod limit;
 mod spending;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use crate::tools;
 
 pub use costs::Costs;
 pub(crate) use costs::money;
+pub(crate) use limit::{Limit, Limits};
 pub use spending::Spending;
 
 /// A token is about four bytes of English or code.
@@ -62,16 +64,19 @@ pub(crate) struct Ledger {
 struct Spent {
     session_usd: f64,
     turn_usd: f64,
+    /// What this turn is held to besides the budget.
+    limit: Option<Limit>,
     /// It was said that a cost is not known.
     warned: bool,
 }
 
 impl Ledger {
-    /// A turn begins; this is what all turns before it cost.
-    pub(crate) fn begin(&self, before: &Totals) {
+    /// A turn begins; this is what all turns before it cost, and what it is held to besides the budget.
+    pub(crate) fn begin(&self, before: &Totals, limit: Option<Limit>) {
         let mut spent = self.lock();
         spent.session_usd = before.cost_usd;
         spent.turn_usd = 0.0;
+        spent.limit = limit;
     }
 
     /// A call was made.
@@ -99,17 +104,23 @@ impl Ledger {
         if budget.estimate_only {
             return Verdict::Stop(estimate(info, tokens));
         }
-        if !budget.is_set() {
+        if !self.is_held_to(budget) {
             return Verdict::Go;
         }
         let Some(price) = &info.price else { return self.unknown(budget, info) };
         // All of it may be in the provider's cache, and the answer may be short.
         let least = tokens as f64 * price.input.min(price.cache_read) / 1e6;
-        let (turn, session) = {
+        let (turn, session, limit) = {
             let spent = self.lock();
-            (spent.turn_usd, spent.session_usd)
+            (spent.turn_usd, spent.session_usd, spent.limit)
         };
         let own = [
+            (
+                limit.map(|limit| limit.usd),
+                limit.map_or(0.0, |limit| limit.spent(session)),
+                "/max-cost",
+                "raise it with `/max-cost AMOUNT`, or send one prompt past it with `/force-send TEXT`",
+            ),
             (budget.turn_usd, turn, "this prompt", "raise --max-cost"),
             (
                 budget.session_usd,
@@ -132,9 +143,13 @@ impl Ledger {
     /// The same for a call that the work can do without: nothing is said about it.
     pub(crate) async fn allows(&self, budget: &Budget, info: &ModelInfo, request: &ModelRequest) -> bool {
         match info.price {
-            None if budget.is_set() => !budget.refuse_unknown && !budget.estimate_only,
+            None if self.is_held_to(budget) => !budget.refuse_unknown && !budget.estimate_only,
             _ => self.judge(budget, info, request).await == Verdict::Go,
         }
+    }
+
+    fn is_held_to(&self, budget: &Budget) -> bool {
+        budget.is_set() || self.lock().limit.is_some()
     }
 
     fn unknown(&self, budget: &Budget, info: &ModelInfo) -> Verdict {

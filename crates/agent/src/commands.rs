@@ -6,17 +6,20 @@
 //! prompts.
 
 mod custom;
+mod diff;
+pub(crate) mod max_cost;
 mod permissions;
 mod report;
 pub(crate) mod review;
+mod show;
 pub(crate) mod undo;
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use engine::{
-    APPROVAL, Act, Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext, full_name,
-    may,
+    APPROVAL, Act, Body, CommandSpec, Content, MODE, MODEL, SessionGone, SettingSpec, TurnContext,
+    first_words, full_name, may,
 };
 
 use crate::agent::AgentSession;
@@ -32,6 +35,8 @@ const REVIEW_PATH_CHARS_MAX: usize = 512;
 /// A prompt that nobody watches may come from anybody: an issue's title, a mail.
 const UNATTENDED: &str =
     "Nobody is here to see this, so nothing is changed. Use `ropewalk permissions`, --approval or --mode.";
+/// The mode that plans.
+const PLANNER: &str = "architect";
 const INIT: &str = "Write AGENTS.md for this project, for coding agents that work here later. First look: the README, the \
     build files, the tests, the CI, and how the code is laid out. If there is an AGENTS.md already, better it and keep what is \
     still true. Say how to build, test and lint, also a single test; how the code is organised where that is not plain to \
@@ -39,7 +44,7 @@ const INIT: &str = "Write AGENTS.md for this project, for coding agents that wor
     nothing that you did not see here.";
 
 /// Name, argument, what it does.
-const COMMANDS: [(&str, Option<&str>, &str); 16] = [
+const COMMANDS: [(&str, Option<&str>, &str); 31] = [
     ("help", None, "Shows what can be typed here"),
     ("model", Some("[id|refresh]"), "Shows the models, or switches to one"),
     ("mode", Some("[code|ask|architect]"), "Shows the modes, or switches to one"),
@@ -56,10 +61,29 @@ const COMMANDS: [(&str, Option<&str>, &str); 16] = [
     ("keep", Some("[path [hunk]]"), "Says that what was changed in a file is as it should be"),
     ("init", None, "Has the agent write AGENTS.md for this project"),
     ("permissions", Some("[list|add|remove]"), "Shows or changes what may be done here without asking"),
+    ("diff", Some("[path]"), "Shows what the session changed and nobody has reviewed"),
+    ("rename", Some("<title>"), "Gives the session another title"),
+    ("agent", Some("[name]"), "The same as /mode"),
+    ("plan", Some("[prompt]"), "Plans without changing anything: from here on, or for one prompt"),
+    ("exec", None, "Ends planning: back to code mode"),
+    ("yolo", None, "Approval full: nothing is asked before it is done"),
+    (
+        "max-cost",
+        Some("[amount|off]"),
+        "Shows or sets what the session may spend from here on, in US dollars",
+    ),
+    ("force-send", Some("<prompt>"), "Sends one prompt although the limit of /max-cost is spent"),
+    ("tools", None, "Shows the tools of the agent"),
+    ("mcp", None, "Shows the MCP servers of the session"),
+    ("config", None, "Shows what holds in this session, and where it comes from"),
+    ("doctor", None, "Says what is wrong with the session"),
+    ("audit", None, "Shows the last rows of the audit about this session; for the owner at the machine"),
+    ("share", None, "Says how the session is exported and shared"),
+    ("bridge", None, "Says how the session is driven from elsewhere"),
 ];
 
 /// A command as it was typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Slash {
     Help,
     Model(Option<String>),
@@ -75,6 +99,20 @@ pub(crate) enum Slash {
     Permissions(permissions::Order),
     Undo(undo::Order),
     Changes(review::Order),
+    Diff(Option<String>),
+    Rename(Option<String>),
+    /// A prompt for the architect.
+    Plan(String),
+    MaxCost(max_cost::Order),
+    /// Without anything to send.
+    ForceNothing,
+    Tools,
+    Mcp,
+    Config,
+    Doctor,
+    Audit,
+    Share,
+    Bridge,
     /// From a file, with its arguments in place.
     Custom(String),
 }
@@ -102,6 +140,8 @@ pub(crate) fn specs(custom: &[Custom]) -> Vec<CommandSpec> {
 
 /// What a prompt means here. A custom command is what its file says at this moment.
 pub(crate) async fn heard(content: &[Content], place: &Place, knowledge: &Knowledge) -> Heard {
+    let forced = max_cost::forced(content);
+    let content = forced.as_deref().unwrap_or(content);
     match parse(content, &knowledge.commands) {
         None => Heard::Prompt { prompt: prompt::render(content, place).await, role: None },
         Some(Slash::Review(Ok(path))) => {
@@ -112,18 +152,26 @@ pub(crate) async fn heard(content: &[Content], place: &Place, knowledge: &Knowle
             let prompt = Prompt { typed: "Write AGENTS.md".into(), ..Prompt::text(INIT.into()) };
             Heard::Prompt { prompt, role: None }
         }
+        Some(Slash::Plan(text)) => {
+            let role = knowledge.mode(PLANNER).cloned().unwrap_or_else(|| role::lost(PLANNER));
+            Heard::Prompt { prompt: instead(content, text, place).await, role: Some(Arc::new(role)) }
+        }
         Some(Slash::Custom(text)) => {
-            // What came attached stays attached.
-            let mut content = content.to_vec();
-            let typed = std::mem::replace(&mut content[0], Content::text(text));
-            let mut prompt = prompt::render(&content, place).await;
-            if let Content::Text(typed) = typed {
-                prompt.typed = typed.to_string();
-            }
-            Heard::Prompt { prompt, role: None }
+            Heard::Prompt { prompt: instead(content, text, place).await, role: None }
         }
         Some(slash) => Heard::Command(slash),
     }
+}
+
+/// The prompt that a command stands for. What came attached stays attached.
+async fn instead(content: &[Content], text: String, place: &Place) -> Prompt {
+    let mut content = content.to_vec();
+    let typed = std::mem::replace(&mut content[0], Content::text(text));
+    let mut prompt = prompt::render(&content, place).await;
+    if let Content::Text(typed) = typed {
+        prompt.typed = typed.to_string();
+    }
+    prompt
 }
 
 /// The command that a prompt is, if it is one. `/home/me/x is broken` is not.
@@ -149,6 +197,21 @@ fn parse(content: &[Content], custom: &[Custom]) -> Option<Slash> {
         "review" => Slash::Review(review_path(argument)),
         "init" => Slash::Init,
         "permissions" => Slash::Permissions(permissions::parse(argument.as_deref())),
+        "diff" => Slash::Diff(argument),
+        "rename" => Slash::Rename(argument),
+        "agent" => Slash::Mode(argument),
+        "plan" => argument.map_or_else(|| Slash::Mode(Some(PLANNER.into())), Slash::Plan),
+        "exec" => Slash::Mode(Some("code".into())),
+        "yolo" => Slash::Approval(Some("full".into())),
+        "max-cost" => Slash::MaxCost(max_cost::order(argument.as_deref())),
+        "force-send" => Slash::ForceNothing,
+        "tools" => Slash::Tools,
+        "mcp" => Slash::Mcp,
+        "config" => Slash::Config,
+        "doctor" => Slash::Doctor,
+        "audit" => Slash::Audit,
+        "share" => Slash::Share,
+        "bridge" => Slash::Bridge,
         other => {
             let found = custom.iter().find(|command| *command.name == *other)?;
             Slash::Custom(found.filled_in(rest.trim()))
@@ -181,10 +244,10 @@ pub(crate) async fn answer(
     slash: Slash,
     memory: &Memory,
     session: &Arc<AgentSession>,
-    mode: sandbox::Mode,
+    place: &Place,
     context: &TurnContext,
 ) -> Result<(), SessionGone> {
-    let knowledge = session.knowledge();
+    let (knowledge, mode) = (session.knowledge(), place.mode());
     let settings = &session.shared.settings(&knowledge.roles);
     let reply = match slash {
         Slash::Help => help(&knowledge.commands),
@@ -193,6 +256,7 @@ pub(crate) async fn answer(
         Slash::Review(Ok(_))
         | Slash::Init
         | Slash::Custom(_)
+        | Slash::Plan(_)
         | Slash::Compact
         | Slash::Undo(_)
         | Slash::Changes(_) => return Ok(()),
@@ -215,12 +279,35 @@ pub(crate) async fn answer(
             let cwd = context.cwd().as_ref().clone();
             permissions::answer(order, session.shared.config.rules.as_ref(), cwd).await
         }
+        Slash::MaxCost(order) => {
+            let (limit, spent) = (memory.limits.current(), memory.costs.total.cost_usd);
+            let budget = &session.shared.config.budget;
+            max_cost::answer(order, limit, spent, budget, context.attended()).await
+        }
+        Slash::ForceNothing => max_cost::FORCE_USAGE.to_owned(),
+        Slash::Diff(path) => diff::answer(path, &session.undo, place).await,
+        Slash::Rename(title) => rename(title, context).await?,
+        Slash::Tools => show::tools(session, context),
+        Slash::Mcp => show::mcp(session),
+        Slash::Config => show::config(session, place, context),
+        Slash::Doctor => show::doctor(session, place, context).await,
+        Slash::Audit => show::audit(session, context).await,
+        Slash::Share => show::share(&session.spec.id),
+        Slash::Bridge => show::bridge(&session.spec.id),
         Slash::Clear => {
             context.emit(Body::Cleared).await?;
             "The conversation is cleared. The session goes on.".to_owned()
         }
     };
     context.text(context.new_message(), reply).await
+}
+
+async fn rename(title: Option<String>, context: &TurnContext) -> Result<String, SessionGone> {
+    let Some(title) = title.as_deref().and_then(first_words) else {
+        return Ok("Write `/rename TITLE`.".to_owned());
+    };
+    context.emit(Body::Title { title: title.as_str().into() }).await?;
+    Ok(format!("The session is called {title:?} now."))
 }
 
 /// Whether a mode only reads: whoever wrote the prompt, that does no harm.

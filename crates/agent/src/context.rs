@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use engine::{Body, Content, Event, LogReader, Origin, Page, Seq, Taken, ToolContent, ToolEnd, TurnId};
 
-use crate::budget::Costs;
+use crate::budget::{Costs, Limits};
 use crate::commands::review::Act;
 use crate::commands::{self, Heard, Slash};
 use crate::knowledge::Knowledge;
@@ -33,6 +33,8 @@ pub(crate) struct Memory {
     pub(crate) past: Conversation,
     /// What all turns before this one cost.
     pub(crate) costs: Costs,
+    /// What `/max-cost` said last.
+    pub(crate) limits: Limits,
     /// Everything up to here is in `past`.
     cursor: Seq,
     /// The last prompt as it was given to the model, so that its links are not read a second time.
@@ -76,6 +78,7 @@ impl Memory {
 
     async fn remember(&mut self, event: &Event, place: &Place, knowledge: &Knowledge) {
         self.costs.observe(event.turn, &event.origin, &event.body);
+        self.limits.observe(event, self.costs.total.cost_usd);
         if matches!(event.origin, Origin::Task { .. }) {
             // What a sub-agent did is told to the model as the outcome of its call.
         } else if let (Some(turn), Body::UserMessage { content }) = (event.turn, &event.body) {

@@ -73,6 +73,18 @@ pub(crate) struct Thinker {
     pub(crate) role: Option<Arc<Role>>,
 }
 
+/// The tools that whoever has this context can have, whatever its role takes away.
+pub(crate) fn tools(session: &AgentSession, context: &TurnContext) -> Toolbox {
+    let knowledge = session.knowledge();
+    let tools = Toolbox::built_in().with(session.servers.tools());
+    let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
+    let tools = match context.works_for() {
+        Some(_) => tools.of_sub_agent(),
+        None => tools.with_tasks(&knowledge.roles),
+    };
+    tools.only(session.shared.config.allowed_tools.as_deref())
+}
+
 /// What the model wants done after it has spoken.
 struct Reply {
     calls: Vec<Wanted>,
@@ -105,17 +117,6 @@ impl Thinker {
             Some(role) if self.context.works_for().is_some() => Arc::new(role.within(&mode())),
             Some(role) => Arc::clone(role),
         }
-    }
-
-    fn tools(&self) -> Toolbox {
-        let knowledge = self.session.knowledge();
-        let tools = Toolbox::built_in().with(self.session.servers.tools());
-        let tools = if knowledge.skills.is_empty() { tools } else { tools.with_skills() };
-        let tools = match self.context.works_for() {
-            Some(_) => tools.of_sub_agent(),
-            None => tools.with_tasks(&knowledge.roles),
-        };
-        tools.only(self.session.shared.config.allowed_tools.as_deref())
     }
 
     /// Nothing, if it may not be asked any more.
@@ -181,7 +182,7 @@ impl Thinker {
             model: Arc::clone(&info.id),
             system: system.into(),
             messages: self.messages(info),
-            tools: self.tools().of_role(role).specs(),
+            tools: tools(&self.session, &self.context).of_role(role).specs(),
             output_tokens_max: self.session.shared.config.output_tokens_max,
             thinking: thinking(settings),
             temperature: temperature(settings),
@@ -261,7 +262,7 @@ impl Thinker {
     /// Neighbouring calls that only read run side by side, all others one after the other: a model
     /// that writes and then runs means that order.
     async fn use_tools(&mut self, calls: Vec<Wanted>) -> Result<(), Broken> {
-        for group in grouped(calls, &self.tools()) {
+        for group in grouped(calls, &tools(&self.session, &self.context)) {
             if self.context.cancel.is_cancelled() {
                 return Err(Broken::Cancelled);
             }
@@ -292,7 +293,7 @@ impl Thinker {
                 session: Arc::clone(&self.session),
                 context: self.context.clone(),
                 place: self.place.clone(),
-                tools: self.tools(),
+                tools: tools(&self.session, &self.context),
                 role: self.role(),
             };
             running.spawn(async move { (at, guard.perform(wanted).await) });

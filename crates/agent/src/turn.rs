@@ -37,7 +37,9 @@ async fn begin(
     let catch_up = memory.catch_up(&context.history, input.turn, &place, &knowledge);
     let caught_up = unless_cancelled(&context, catch_up).await?;
     caught_up.map_err(|error| Broken::Failed(error.to_string()))?;
-    session.ledger.begin(&memory.costs.total);
+    // A prompt that nobody watches may come from anybody: it is held to the limit all the same.
+    let forced = context.attended() && commands::max_cost::forced(&input.content).is_some();
+    session.ledger.begin(&memory.costs.total, memory.limits.current().filter(|_| !forced));
 
     let heard = unless_cancelled(&context, commands::heard(&input.content, &place, &knowledge)).await?;
     let (mut prompt, role) = match heard {
@@ -60,7 +62,7 @@ async fn begin(
             return Ok(Stop::EndTurn);
         }
         Heard::Command(slash) => {
-            commands::answer(slash, memory, session, place.mode(), &context).await?;
+            commands::answer(slash, memory, session, &place, &context).await?;
             return Ok(Stop::EndTurn);
         }
     };

@@ -92,6 +92,8 @@ pub enum Act {
     NameServer,
     /// Let another device in, or give one a role.
     AdmitDevice,
+    /// Read the record of who did what on this machine.
+    ReadAudit,
     /// Choose the approval preset, for the session.
     SetApproval,
     /// Allow what the agent asks, once or for the session.
@@ -101,12 +103,13 @@ pub enum Act {
 }
 
 impl Act {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Consent(ConsentKind::ProjectProgram),
         Self::Consent(ConsentKind::LeaveFence),
         Self::ChangeRules,
         Self::NameServer,
         Self::AdmitDevice,
+        Self::ReadAudit,
         Self::SetApproval,
         Self::Allow,
         Self::Deny,
@@ -132,6 +135,7 @@ pub fn may(standing: Standing, act: Act) -> Result<(), Forbidden> {
         (Act::ChangeRules, Standing::Other | Standing::Unknown) => Err(Forbidden(CHANGE_RULES)),
         (Act::NameServer, Standing::Other | Standing::Unknown) => Err(Forbidden(NAME_SERVER)),
         (Act::AdmitDevice, Standing::Other | Standing::Unknown) => Err(Forbidden(ADMIT_DEVICE)),
+        (Act::ReadAudit, Standing::Other | Standing::Unknown) => Err(Forbidden(READ_AUDIT)),
     }
 }
 
@@ -141,6 +145,8 @@ const LEAVE_FENCE_UNATTENDED: &str = "it would run in the editor's terminal, out
 const CHANGE_RULES: &str = "the rules of a machine are changed by its owner at the machine itself: ropewalk permissions, or /permissions there";
 const NAME_SERVER: &str = "MCP servers run outside the sandbox, so they are added by the owner at the machine alone; leave mcpServers empty, or run `ropewalk mcp add` there";
 const ADMIT_DEVICE: &str = "devices are let in by the owner at the machine itself: in a browser there, or with `ropewalk pair` there";
+const READ_AUDIT: &str =
+    "the audit is read by the owner at the machine itself: /audit or `ropewalk audit` there";
 
 #[cfg(test)]
 mod tests {
@@ -162,9 +168,13 @@ mod tests {
     #[test]
     fn who_may_do_what() {
         let allowed = |standing: Standing| Act::ALL.map(|act| may(standing, act).is_ok());
-        assert_eq!(allowed(Standing::OwnerAtMachine), [true; 8]);
+        assert_eq!(allowed(Standing::OwnerAtMachine), [true; 9]);
         for other in [Standing::Other, Standing::Unknown] {
-            assert_eq!(allowed(other), [false, false, false, false, false, true, true, true], "{other:?}");
+            assert_eq!(
+                allowed(other),
+                [false, false, false, false, false, false, true, true, true],
+                "{other:?}"
+            );
         }
     }
 

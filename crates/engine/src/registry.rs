@@ -46,6 +46,7 @@ pub struct Limits {
     /// Sessions in memory at once. The least recently used idle one makes room.
     pub sessions_max: usize,
     /// A session with no activity for this long leaves memory.
+    /// [`Duration::MAX`]: no session leaves for this reason.
     pub idle_timeout: Duration,
     /// How long an ask waits for a person; for ever without.
     pub ask_timeout: Option<Duration>,
@@ -424,6 +425,12 @@ impl Registry {
 
     pub async fn row(&self, owner: &Principal, id: &SessionId) -> Result<SessionRow, OpenError> {
         self.find(owner, id).await
+    }
+
+    /// Somebody looks at a session: if it is in memory, it stays there as if it were used.
+    pub fn touch(&self, owner: &Principal, id: &SessionId) {
+        // A session that is not there has nothing to stay for.
+        drop(self.find_live(owner, id));
     }
 
     /// Stored events, without opening the session.

@@ -23,6 +23,7 @@ pub mod sealed;
 mod served;
 mod servers;
 mod session_text;
+pub mod upload;
 pub mod upstream;
 mod writer;
 

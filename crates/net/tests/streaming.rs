@@ -119,7 +119,22 @@ async fn commands_are_announced_once_the_session_has_a_name() {
                 "revert",
                 "keep",
                 "init",
-                "permissions"
+                "permissions",
+                "diff",
+                "rename",
+                "agent",
+                "plan",
+                "exec",
+                "yolo",
+                "max-cost",
+                "force-send",
+                "tools",
+                "mcp",
+                "config",
+                "doctor",
+                "audit",
+                "share",
+                "bridge",
             ]));
             params["cwd"] = json!(server.workspace());
         }

@@ -18,6 +18,8 @@ use crate::cli::{AuditArchiveOptions, AuditCommand};
 use crate::trouble::Trouble;
 use crate::{paths, terminal};
 
+pub use show::of_session;
+
 /// The key is missing, or is none that could be trusted.
 const NO_KEY: u8 = 3;
 

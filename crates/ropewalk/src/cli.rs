@@ -12,6 +12,7 @@ mod mcp;
 mod models;
 mod permissions;
 mod run;
+mod share;
 mod store;
 mod up;
 
@@ -46,8 +47,8 @@ pub use hub::{
     HubTokenOptions,
 };
 pub use mcp::{
-    McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions, McpTrustOptions,
-    McpUntrustOptions,
+    McpAddOptions, McpCheckOptions, McpCommand, McpListOptions, McpRemoveOptions, McpServeOptions,
+    McpTrustOptions, McpUntrustOptions,
 };
 pub use models::{BudgetOptions, CostOptions, ModelsCommand};
 pub use permissions::{
@@ -55,6 +56,7 @@ pub use permissions::{
     PermissionsWhyOptions, RulePlace, RuleWord,
 };
 pub use run::{RunFormat, RunOptions};
+pub use share::ShareOptions;
 pub use store::{BackupOptions, DoctorOptions, RestoreOptions, SalvageOptions};
 pub use up::{
     DevicesCommand, DevicesListOptions, DevicesRevokeOptions, LinkOptions, PairOptions, ServerChoice,
@@ -80,6 +82,7 @@ Environment:
   ROPEWALK_OFFLINE  Set to anything, nothing but the offline model is offered
   OTEL_EXPORTER_OTLP_ENDPOINT  The collector that a server sends traces to; --otlp goes before it
   OTTER_LOG       Set to 1, a server logs every JSON-RPC message on standard error, as with -v
+  OTTER_SHARE_URL  Where `sessions share` sends to; OTTER_SHARE_TOKEN is the token for it
   NO_COLOR        Set to anything, there are no colours";
 
 #[derive(Debug, Parser)]
@@ -189,7 +192,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_sessions: Option<u32>,
 
-    /// Seconds after which an idle session leaves memory, 1800 without it; it stays on disk
+    /// Seconds after which an idle session leaves memory, 1800 without it; it stays on disk. 0: never
     #[arg(long, value_name = "SECONDS")]
     pub idle_timeout: Option<u64>,
 
@@ -376,6 +379,8 @@ pub enum SessionsCommand {
     Cost(CostOptions),
     /// Write a session to a file, for keeping or for others to read
     Export(ExportOptions),
+    /// Send a session to an address, for others to read, and say where it is
+    Share(ShareOptions),
     /// Take in a session that was exported here or by chimera's ferret and otter
     Import(ImportOptions),
     /// Copy a session, to go on with it in another way

@@ -1,5 +1,7 @@
 //! `ropewalk mcp`: tool servers of the settings, shown, changed and tried.
 
+mod serve;
+
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::Write as _;
@@ -74,6 +76,7 @@ pub fn run(command: &McpCommand) -> ExitCode {
         McpCommand::Check(options) => (check(options), options.json),
         McpCommand::Trust(options) => (trust::trust(options).map(|()| ExitCode::SUCCESS), options.json),
         McpCommand::Untrust(options) => (trust::untrust(options).map(|()| ExitCode::SUCCESS), options.json),
+        McpCommand::Serve(options) => (serve::run(options), false),
     };
     outcome.unwrap_or_else(|trouble| trouble.report(as_json))
 }

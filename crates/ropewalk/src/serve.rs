@@ -154,7 +154,10 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let settings = ServerSettings::of(options, &guards.config);
-    let idle_timeout = Duration::from_secs(settings.idle_timeout.value);
+    let idle_timeout = match settings.idle_timeout.value {
+        0 => Duration::MAX,
+        seconds => Duration::from_secs(seconds),
+    };
     let limits = Limits {
         sessions_max: usize::try_from(settings.max_sessions.value).unwrap_or(usize::MAX),
         idle_timeout,

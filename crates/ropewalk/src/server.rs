@@ -208,5 +208,6 @@ fn own_agent(guards: &Guards, rules: &Arc<Rulebook>) -> Result<Agent, Trouble> {
     config.allowed_tools = guards.allowed_tools.clone();
     config.titles_by_model = true;
     config.mcp = mcp::settings(&guards.config);
+    config.audit = (!guards.ephemeral).then_some(audit::of_session);
     Ok(Agent::new(config))
 }

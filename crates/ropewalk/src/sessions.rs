@@ -7,6 +7,7 @@ pub mod find;
 mod import;
 mod list;
 mod salvage;
+mod share;
 mod show;
 
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn wants_json(command: &SessionsCommand) -> bool {
         SessionsCommand::Show(options) => options.json,
         SessionsCommand::Cost(options) => options.json,
         SessionsCommand::Export(options) => options.json,
+        SessionsCommand::Share(options) => options.json,
         SessionsCommand::Import(options) => options.json,
         SessionsCommand::Fork(options) => options.json,
         SessionsCommand::Rename(options) => options.json,
@@ -67,6 +69,7 @@ fn changes(command: &SessionsCommand) -> bool {
         | SessionsCommand::Show(_)
         | SessionsCommand::Cost(_)
         | SessionsCommand::Export(_)
+        | SessionsCommand::Share(_)
         | SessionsCommand::Salvage(_) => false,
         SessionsCommand::Import(_)
         | SessionsCommand::Fork(_)
@@ -81,6 +84,7 @@ async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result
         SessionsCommand::Show(options) => show::run(registry, &options).await,
         SessionsCommand::Cost(options) => cost::run(registry, &options).await,
         SessionsCommand::Export(options) => export::run(registry, &options).await,
+        SessionsCommand::Share(options) => share::run(registry, &options).await,
         SessionsCommand::Import(options) => import::run(registry, &options).await,
         SessionsCommand::Fork(options) => change::fork(registry, &options).await,
         SessionsCommand::Rename(options) => change::rename(registry, &options).await,

@@ -599,3 +599,21 @@ fn a_record_that_was_removed_is_said_and_told_of_until_it_is_acknowledged() {
     let known = world.run(&["audit", "verify", "--json"]).with(0).json();
     assert_eq!((&known["ok"], known["acknowledged"].as_array().map(Vec::len)), (&json!(true), Some(1)));
 }
+
+/// W8.
+#[test]
+fn a_session_shows_its_owner_what_the_audit_says_of_it() {
+    let world = World::new();
+    fs::write(world.project().join("notes.txt"), "one").unwrap();
+    let id = world.run(&["run", "--json", "read notes.txt"]).with(0).json()["session_id"].clone();
+    let other = world.run(&["run", "--json", "list"]).with(0).json()["session_id"].clone();
+    let shown = world.run(&["run", "--resume", id.as_str().unwrap(), "/audit"]).with(0).out;
+    let row = |what: &str| {
+        shown.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {shown}"))
+    };
+    assert!(row("acp.prompt").contains("run"), "{shown}");
+    assert!(row("tool.call").contains("done") && row("tool.call").contains("notes.txt"), "{shown}");
+    assert!(row("turn.ended").contains("end_turn"), "{shown}");
+    assert!(!shown.contains(other.as_str().unwrap()), "{shown}");
+    assert!(!shown.contains("list"), "{shown}");
+}

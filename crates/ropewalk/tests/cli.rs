@@ -5,9 +5,11 @@ mod ended;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -381,6 +383,76 @@ fn what_is_exported_comes_back_equal() {
     let html = world.run(&["sessions", "export", &id, "-f", "html"]).with(0).out;
     assert!(html.starts_with("<!doctype html>"));
     assert!(world.run(&["sessions", "export", &id, "-f", "markdown"]).with(0).out.starts_with("# "));
+}
+
+/// Answers so many requests. What was asked, head and body.
+fn receiver(replies: &'static [&'static str]) -> (String, thread::JoinHandle<Vec<(String, String)>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let serve = move || {
+        let answer = |reply: &&str| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut text, mut buffer) = (String::new(), [0; 4096]);
+            let whole = |text: &str| {
+                let (head, body) = text.split_once("\r\n\r\n")?;
+                let length = head.lines().find_map(|line| {
+                    line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok()
+                })?;
+                (body.len() >= length).then(|| (head.to_owned(), body.to_owned()))
+            };
+            loop {
+                if let Some(whole) = whole(&text) {
+                    stream.write_all(reply.as_bytes()).unwrap();
+                    return whole;
+                }
+                let read = stream.read(&mut buffer).unwrap();
+                assert!(read > 0, "{text}");
+                text.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+            }
+        };
+        replies.iter().map(answer).collect()
+    };
+    (address, thread::spawn(serve))
+}
+
+/// T7.
+#[test]
+fn a_session_is_shared_at_an_address_and_nowhere_in_the_clear() {
+    const REPLIES: [&str; 3] = [
+        "HTTP/1.1 201 Created\r\nLocation: /s/1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    ];
+    let world = World::new();
+    let id = world.session("list");
+    let (address, received) = receiver(&REPLIES);
+    let share = |arguments: &[&str], url: &str| {
+        let mut command = world.command(&[&["sessions", "share", &id], arguments].concat());
+        command.env("OTTER_SHARE_URL", url).env("OTTER_SHARE_TOKEN", "share-token-0123456789");
+        Ended::of(command.spawn().unwrap())
+    };
+    let posted = share(&[], &format!("{address}/up?sig=x")).with(0);
+    assert_eq!(posted.out, format!("{address}/s/1\n"));
+    let place = format!("{address}/exact.json?sig=x");
+    let put = share(&["--to", &place, "--put", "--format", "json", "--json"], "https://example.com").with(0);
+    assert_eq!(put.json()["url"], format!("{address}/exact.json"), "a signature is not shown");
+    let elsewhere = share(&[], &address).with(1);
+    assert!(elsewhere.err.contains("it answered 302"), "{}", elsewhere.err);
+    let asked = received.join().unwrap();
+    assert!(
+        asked[0].0.starts_with("POST /up?sig=x HTTP/1.1") && asked[0].1.contains("<html"),
+        "{:?}",
+        asked[0]
+    );
+    assert!(asked[1].0.starts_with("PUT /exact.json?sig=x HTTP/1.1"), "{}", asked[1].0);
+    assert!(serde_json::from_str::<Value>(&asked[1].1).is_ok(), "{}", asked[1].1);
+    for (head, _) in &asked {
+        assert!(head.to_ascii_lowercase().contains("authorization: bearer share-token-0123456789"), "{head}");
+    }
+    let plain = share(&["--to", "http://share.example/up"], "").with(2);
+    assert!(plain.err.contains("plain http"), "{}", plain.err);
+    let nowhere = share(&[], "").with(2);
+    assert!(nowhere.err.contains("OTTER_SHARE_URL"), "{}", nowhere.err);
 }
 
 #[test]

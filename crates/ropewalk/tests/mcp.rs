@@ -4,11 +4,12 @@
 mod ended;
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::ended::Ended;
@@ -32,17 +33,105 @@ impl World {
         fs::read_to_string(self.path(".config/ropewalk/config.toml")).unwrap()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
     fn mcp(&self, arguments: &[&str]) -> Ended {
+        Ended::of(self.command(arguments).stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the program under test is what this starts")]
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
         command.arg("mcp").args(arguments).current_dir(self.path("project")).env_clear();
         command
             .env("HOME", self.path(""))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("WORD", "looked up");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ended::of(command.spawn().unwrap())
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
     }
+
+    /// What a server of ours answers to these lines.
+    fn served(&self, arguments: &[&str], lines: &[Value]) -> Vec<Value> {
+        let all: Vec<&str> = std::iter::once("serve").chain(arguments.iter().copied()).collect();
+        let mut child = self.command(&all).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        for line in lines {
+            match line {
+                Value::String(raw) => writeln!(input, "{raw}").unwrap(),
+                line => writeln!(input, "{line}").unwrap(),
+            }
+        }
+        drop(input);
+        let ended = Ended::of(child).with(0);
+        ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// X5: the official client (ours uses it) is content with our server.
+#[test]
+fn a_server_of_ours_brings_the_tools_that_look() {
+    let world = World::new();
+    world.mcp(&["add", "own", "--", env!("CARGO_BIN_EXE_ropewalk"), "mcp", "serve"]).with(0);
+    let checked = world.mcp(&["check", "--json"]).with(0);
+    for tool in ["read", "list", "glob", "search"] {
+        assert!(checked.out.contains(&format!("mcp__own__{tool}")), "{tool}: {}", checked.out);
+    }
+    for tool in ["write", "edit", "shell", "task"] {
+        assert!(!checked.out.contains(&format!("mcp__own__{tool}\"")), "{tool}: {}", checked.out);
+    }
+}
+
+/// X5.
+#[test]
+fn what_a_server_of_ours_shows_is_what_the_guard_lets_through() {
+    let world = World::new();
+    fs::write(world.path("project/a.txt"), "one\ntwo\n").unwrap();
+    fs::write(world.path("secret.txt"), "hush").unwrap();
+    let rules = world.path(".config/ropewalk/permissions.toml");
+    fs::create_dir_all(rules.parent().unwrap()).unwrap();
+    fs::write(world.path("project/denied.txt"), "denied").unwrap();
+    fs::write(rules, "deny = [\"read(denied.txt)\"]\n").unwrap();
+    let call = |id: u32, name: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
+    let answers = world.served(
+        &[],
+        &[
+            json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-03-26"}}),
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+            json!({"jsonrpc": "2.0", "id": "p", "method": "ping"}),
+            call(1, "read", json!({"path": "a.txt"})),
+            call(2, "read", json!({"path": "../secret.txt"})),
+            call(3, "write", json!({"path": "b.txt", "text": "x"})),
+            call(4, "search", json!({"text": "two"})),
+            call(5, "read", json!({"path": "denied.txt"})),
+            call(6, "read", json!({"no": "path"})),
+            json!({"jsonrpc": "2.0", "id": 7, "method": "resources/list"}),
+            json!("not json"),
+            json!({"jsonrpc": "2.0", "id": 8}),
+        ],
+    );
+    let by_id = |id: Value| answers.iter().find(|answer| answer["id"] == id).unwrap();
+    let text = |id: u32| by_id(json!(id))["result"]["content"][0]["text"].as_str().unwrap();
+    let failed = |id: u32| by_id(json!(id))["result"]["isError"].as_bool().unwrap();
+    assert_eq!(answers.len(), 11, "{answers:?}");
+    let hello = &by_id(json!(0))["result"];
+    assert_eq!(
+        (&hello["protocolVersion"], &hello["serverInfo"]["name"]),
+        (&json!("2025-03-26"), &json!("ropewalk"))
+    );
+    assert_eq!(by_id(json!("p"))["result"], json!({}));
+    assert!(!failed(1) && text(1).contains("two"), "{}", text(1));
+    assert!(
+        failed(2) && text(2).contains("outside the workspace") && !text(2).contains("hush"),
+        "{}",
+        text(2)
+    );
+    assert_eq!(by_id(json!(3))["error"]["code"], -32602);
+    assert!(!failed(4) && text(4).contains("a.txt"), "{}", text(4));
+    assert!(failed(5) && !text(5).contains("denied\n"), "{}", text(5));
+    assert!(failed(6), "{}", text(6));
+    assert_eq!(by_id(json!(7))["error"]["code"], -32601);
+    assert_eq!(by_id(json!(8))["error"]["code"], -32600);
+    assert!(!world.path("project/b.txt").exists());
+    assert!(answers.iter().any(|answer| answer["error"]["code"] == -32700), "{answers:?}");
 }
 
 /// X5.

@@ -67,6 +67,8 @@ pub enum Effect {
     Send(Envelope),
     /// Somebody who does not look at the terminal should.
     Notify(String),
+    /// To the clipboard of whoever sits at the terminal.
+    Copy(String),
     /// The screen is not what it should be.
     Repaint,
     Leave,
@@ -155,6 +157,8 @@ pub struct Unsent {
 #[derive(Debug)]
 enum Waits {
     Opening,
+    /// A new session, to be shown instead of this one.
+    New,
     Watch,
     Prompt(String),
     Answer(u64),

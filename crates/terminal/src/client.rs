@@ -162,6 +162,7 @@ impl Client<'_> {
                 }
             }
             Effect::Notify(text) => self.screen.notify(&text)?,
+            Effect::Copy(text) => self.screen.copy(&text)?,
             Effect::Repaint => self.screen.repaint()?,
             Effect::Leave => return Ok(Some(Ended::Left { words: self.app.last_words() })),
             Effect::Fail(failure) => return Ok(Some(Ended::Failed(failure))),

@@ -9,11 +9,14 @@ use crate::composer::Composer;
 pub const SHOWN_MAX: usize = 8;
 
 /// Commands that this client carries out itself.
-pub const OWN: [(&str, &str); 4] = [
+pub const OWN: [(&str, &str); 7] = [
     ("help", "Keys and commands"),
     ("sessions", "Another session"),
+    ("new", "A new session in this folder"),
+    ("copy", "The last answer to the clipboard"),
     ("link", "This session in a browser"),
-    ("quit", "Leave; a turn on a server goes on"),
+    ("exit", "Leave; a turn on a server goes on"),
+    ("quit", "The same as /exit"),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use crossterm::event::{
     DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste, EnableFocusChange,
     EnableMouseCapture, Event, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
@@ -72,6 +74,13 @@ impl Screen {
 
     pub fn repaint(&mut self) -> io::Result<()> {
         self.terminal.clear()
+    }
+
+    /// To the clipboard, by the sequence that terminals have for it (OSC 52).
+    pub fn copy(&self, text: &str) -> io::Result<()> {
+        let mut out = stdout();
+        write!(out, "\x1b]52;c;{}\x07", STANDARD.encode(text))?;
+        out.flush()
     }
 
     /// Rings, and says why where the terminal shows such things.

@@ -92,6 +92,14 @@ impl Transcript {
         self.entries.get_mut(at)
     }
 
+    /// What the agent said last, and how many bytes of it the server has besides.
+    pub fn last_said(&self) -> Option<(&str, u64)> {
+        self.entries.iter().rev().find_map(|entry| match &entry.row.what {
+            What::Said { text, more } => Some((text.as_str(), *more)),
+            _ => None,
+        })
+    }
+
     /// The newest row that can be unfolded.
     pub fn last_folding(&self) -> Option<u64> {
         self.entries.iter().rev().find(|entry| entry.folds()).map(|entry| entry.row.id)

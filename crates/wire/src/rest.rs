@@ -10,6 +10,7 @@ mod messages;
 mod runs;
 mod session;
 mod stream;
+mod turns;
 
 use engine::{AskId, SessionId, TurnId};
 
@@ -18,6 +19,7 @@ pub use messages::{MessageCount, Messages};
 pub use runs::{Filter, Run, cost, list};
 pub use session::{Status, created, info, listed, seconds, snapshot};
 pub use stream::{FRAMES_PER_EVENT_MAX, Form, Stream};
+pub use turns::Turns;
 
 /// What a prompt is called: the same in the answer to it, in the stream, and after a restart.
 pub fn message_id(session: &SessionId, turn: TurnId) -> String {

@@ -40,7 +40,7 @@ fn stopped(verdict: &Verdict) -> &str {
 async fn a_session_stops_before_the_call_that_goes_beyond_its_budget() {
     let budget = Budget { session_usd: Some(1.0), ..Budget::default() };
     let ledger = Ledger::default();
-    ledger.begin(&Totals { cost_usd: 0.5, ..Totals::default() });
+    ledger.begin(&Totals { cost_usd: 0.5, ..Totals::default() }, None);
     assert_eq!(ledger.judge(&budget, &dollar(), &request(40)).await, Verdict::Go);
     ledger.add(&budget, &spent(0.4)).await;
     assert_eq!(ledger.judge(&budget, &dollar(), &request(40)).await, Verdict::Go);
@@ -54,7 +54,7 @@ async fn a_session_stops_before_the_call_that_goes_beyond_its_budget() {
         "{verdict:?}"
     );
     // Another turn is no way around it.
-    ledger.begin(&Totals { cost_usd: 1.3, ..Totals::default() });
+    ledger.begin(&Totals { cost_usd: 1.3, ..Totals::default() }, None);
     stopped(&ledger.judge(&budget, &dollar(), &request(40)).await);
 }
 
@@ -64,7 +64,7 @@ async fn a_prompt_has_a_budget_of_its_own_and_nothing_may_be_spent_of_none() {
     let ledger = Ledger::default();
     ledger.add(&budget, &spent(0.2)).await;
     stopped(&ledger.judge(&budget, &dollar(), &request(4)).await);
-    ledger.begin(&Totals { cost_usd: 0.2, ..Totals::default() });
+    ledger.begin(&Totals { cost_usd: 0.2, ..Totals::default() }, None);
     assert_eq!(ledger.judge(&budget, &dollar(), &request(4)).await, Verdict::Go);
     let none = Budget { turn_usd: Some(0.0), ..Budget::default() };
     stopped(&ledger.judge(&none, &dollar(), &request(400)).await);

@@ -1,6 +1,7 @@
 //! The agent behind a real registry, in process.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod commands;
 mod files;
 mod house;
 mod knowledge;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::process::ExitCode;
 
-use engine::{Clock, SystemClock};
+use engine::{Clock, SessionId, SystemClock};
 use serde_json::{Map, Value, json};
 use store::audit::{Placed, Row};
 
@@ -15,6 +15,7 @@ use crate::trouble::Trouble;
 
 const WHO_CHARS_MAX: usize = 12;
 const WHAT_CHARS_MAX: usize = 36;
+const SHORT_CHARS_MAX: usize = 120;
 const SESSION_CHARS: usize = 8;
 
 pub fn latest(options: &AuditShowOptions) -> Result<ExitCode, Trouble> {
@@ -46,6 +47,34 @@ pub fn query(options: &AuditQueryOptions) -> Result<ExitCode, Trouble> {
         }
     })?;
     print(&rows, options.json)
+}
+
+/// The last rows about a session, oldest first, a line each: when, who, what, and what came of it.
+pub fn of_session(id: &SessionId, limit: usize) -> Result<Vec<String>, String> {
+    let mut rows: VecDeque<Row> = VecDeque::new();
+    let read = each(|placed| {
+        let of_session = |row: &Row| row.resource_type == "session" && row.resource_id == id.as_str();
+        if let Some(row) = placed.row.filter(of_session) {
+            rows.push_back(row);
+            if rows.len() > limit {
+                rows.pop_front();
+            }
+        }
+    });
+    read.map_err(|trouble| trouble.text())?;
+    Ok(rows.iter().map(short).collect())
+}
+
+fn short(row: &Row) -> String {
+    let time: String = row.timestamp.chars().take(19).collect::<String>().replace('T', " ");
+    let who = cut(&one_line(peer(row).unwrap_or(&row.actor)), WHO_CHARS_MAX);
+    // A call has both: what was decided about it, and what came of it.
+    let decided = match row.event_type.as_str() {
+        "tool.call" => text_of(&row.details, "decision"),
+        _ => String::new(),
+    };
+    let what = cut(&one_line(&format!("{decided} {}", what(row))), SHORT_CHARS_MAX);
+    format!("{time}  {}  {who}  {what}", one_line(&row.event_type)).trim_end().to_owned()
 }
 
 fn each(mut take: impl FnMut(Placed)) -> Result<(), Trouble> {

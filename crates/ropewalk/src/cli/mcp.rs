@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::GuardOptions;
+
 const MCP_HELP: &str = "\
 Servers of yours are used in every session; they run outside the sandbox, with your rights.
 A project may name servers in .ropewalk/config.toml: they run inside the sandbox, and you are asked at
@@ -30,6 +32,23 @@ pub enum McpCommand {
     Trust(McpTrustOptions),
     /// Take that back: you are asked again
     Untrust(McpUntrustOptions),
+    /// Be an MCP server: tools that look at a folder and change nothing, on standard input and output
+    Serve(Box<McpServeOptions>),
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "What the tools may see is what the agent's own tools may see: the sandbox, your rules and the folders that\n\
+    are hidden hold here too. Nothing is kept of what is read.\n\n  \
+    claude mcp add loom -- ropewalk mcp serve -C ~/loom"
+)]
+pub struct McpServeOptions {
+    /// The folder to look at; without it, this one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub guard: GuardOptions,
 }
 
 #[derive(Debug, Clone, Args)]

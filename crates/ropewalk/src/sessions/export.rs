@@ -61,6 +61,24 @@ pub async fn put(
     Ok(())
 }
 
+/// A session as one text, if that has no more than so many bytes.
+pub async fn whole(
+    registry: &Arc<Registry>,
+    row: SessionRow,
+    format: ExportFormat,
+    bytes_max: usize,
+) -> Result<Option<String>, Trouble> {
+    let mut text = open(registry, row, form(format)).await?;
+    let mut whole = String::new();
+    while let Some(piece) = next(&mut text).await? {
+        whole.push_str(&piece);
+        if whole.len() > bytes_max {
+            return Ok(None);
+        }
+    }
+    Ok(Some(whole))
+}
+
 async fn open(registry: &Arc<Registry>, row: SessionRow, form: Form) -> Result<SessionText, Trouble> {
     SessionText::open(registry, &Principal::local(), row, form).await.map_err(unreadable)
 }

@@ -181,6 +181,11 @@ impl App {
                 let step = opening.reply(answer);
                 return self.step(step);
             }
+            Waits::New => match answer {
+                Ok(Answered::Opened { session }) => return self.switch(session),
+                Ok(_) => {}
+                Err(wrong) => self.complain(one_line(&wrong.message)),
+            },
             Waits::Watch => {
                 if let Err(wrong) = answer {
                     self.stage = Stage::Over(one_line(&wrong.message));

@@ -8,6 +8,8 @@ use crate::picker::Picker;
 use crate::shelf::Outcome;
 use crate::words;
 
+/// What terminals take for a clipboard.
+const COPY_BYTES_MAX: usize = 64 << 10;
 /// Prompts that may wait for a connection.
 const UNSENT_MAX: usize = 20;
 
@@ -103,8 +105,8 @@ impl App {
         if !OWN.iter().any(|(own, _)| *own == name) || (name == "help" && !rest.is_empty()) {
             return None;
         }
-        if name != "quit" && state.is_some_and(|state| state.commands.iter().any(|known| known.name == name))
-        {
+        let leaves = matches!(name, "quit" | "exit");
+        if !leaves && state.is_some_and(|state| state.commands.iter().any(|known| known.name == name)) {
             // The server's own is meant.
             return None;
         }
@@ -117,12 +119,35 @@ impl App {
                 self.picker = Some(Picker::default());
                 Vec::new()
             }
+            "new" => self.open_new(),
+            "copy" => self.copy_last(),
             "link" => {
                 self.show_link();
                 Vec::new()
             }
             _ => self.leave(),
         })
+    }
+
+    /// Another session in the same folder, begun as this client was told to begin one.
+    fn open_new(&mut self) -> Vec<Effect> {
+        let folder = self.state.as_ref().map_or(&self.wish.folder, |state| &state.folder).clone();
+        let settings = self.wish.settings.clone();
+        vec![self.ask(Request::Open { folder: Some(folder), settings }, Waits::New)]
+    }
+
+    fn copy_last(&mut self) -> Vec<Effect> {
+        let Some((text, more)) = self.transcript.last_said() else {
+            self.complain("Nothing was said yet");
+            return Vec::new();
+        };
+        if text.len() > COPY_BYTES_MAX || more > 0 {
+            self.complain("The last answer is too long for a clipboard: ropewalk sessions export has it");
+            return Vec::new();
+        }
+        let text = text.to_owned();
+        self.say("Copied, if this terminal lets programs do that");
+        vec![Effect::Copy(text)]
     }
 
     fn setting_command(&mut self, name: &str, value: &str) -> Option<Vec<Effect>> {

@@ -24,8 +24,8 @@ const KEYS: [(&str, &str); 18] = [
     ("A", "allow for good; shows what, then once more"),
     ("n or d, D", "deny; deny and say why"),
     ("1 to 9", "a question's choice; Enter writes another"),
-    ("Ctrl-L", "draw everything anew"),
-    ("Ctrl-D", "leave; a turn on a server goes on"),
+    ("/new, /copy", "another session; the last answer to the clipboard"),
+    ("Ctrl-L; Ctrl-D, /exit", "draw anew; leave, a turn on a server goes on"),
 ];
 const NAMES_CELLS: usize = 20;
 

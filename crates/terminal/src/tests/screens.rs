@@ -354,8 +354,8 @@ fn a_new_session_says_how_to_begin_and_help_explains_the_keys() {
             A                   allow for good; shows what, then once more
             n or d, D           deny; deny and say why
             1 to 9              a question's choice; Enter writes another
-            Ctrl-L              draw everything anew
-            Ctrl-D              leave; a turn on a server goes on
+            /new, /copy         another session; the last answer to the clipboard
+            Ctrl-L; Ctrl-D, /exit draw anew; leave, a turn on a server goes on
             Shift and the mouse select text, as the terminal does
             ────────────────────────────────────────────────────────────────────────────────
             › Ask, or say what to do

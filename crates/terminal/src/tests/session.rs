@@ -128,6 +128,56 @@ fn a_setting_is_changed_by_its_command() {
 }
 
 #[test]
+fn a_new_session_takes_the_place_of_this_one() {
+    let mut stage = Stage::open();
+    stage.write("/new");
+    stage.keys("esc enter");
+    assert_eq!(stage.last(), json!({"do": "open", "folder": "/home/dev/loom", "settings": {}}));
+    stage.reply(&json!({"is": "opened", "session": OTHER}));
+    assert_eq!(stage.app.session.as_deref(), Some(OTHER));
+    let asked: Vec<Value> =
+        stage.requests().iter().map(|request| serde_json::to_value(request).unwrap()).collect();
+    assert!(asked.contains(&json!({"do": "unwatch", "session": SESSION})), "{asked:?}");
+    assert!(asked.contains(&json!({"do": "watch", "session": OTHER, "after": null})), "{asked:?}");
+    stage.write("/new");
+    stage.keys("esc enter");
+    stage.refuse("forbidden", "only a driver opens sessions");
+    assert_eq!(stage.app.session.as_deref(), Some(OTHER));
+}
+
+#[test]
+fn the_last_answer_goes_to_the_clipboard() {
+    let mut stage = Stage::open();
+    let copy = |stage: &mut Stage| {
+        stage.effects.clear();
+        stage.write("/copy");
+        stage.keys("esc enter");
+        std::mem::take(&mut stage.effects)
+    };
+    assert_eq!(copy(&mut stage), []);
+    stage.view(false, json!([said(1, "first"), prompt(2, "go"), said(3, "the *answer*")]), state(&json!({})));
+    assert_eq!(copy(&mut stage), [Effect::Copy("the *answer*".into())]);
+    stage.view(false, json!([row(4, json!({"is": "said", "text": "long", "more": 9}))]), state(&json!({})));
+    assert_eq!(copy(&mut stage), [], "half of an answer is none");
+    assert!(stage.requests().is_empty());
+}
+
+/// H18: what is not here is a command of the session, which the server offers.
+#[test]
+fn the_commands_of_the_screen_are_offered_and_leave() {
+    let mut stage = Stage::open();
+    for name in ["help", "sessions", "new", "copy", "link", "exit", "quit"] {
+        stage.write(&format!("/{name}"));
+        assert!(stage.screen(80, 20).contains(&format!("/{name}")), "{name}");
+        stage.keys("esc");
+        stage.app.composer.set("");
+    }
+    stage.write("/exit");
+    stage.keys("esc enter");
+    assert_eq!(stage.effects, [Effect::Leave]);
+}
+
+#[test]
 fn files_are_found_while_they_are_named() {
     let mut stage = Stage::open();
     stage.write("see @ne");

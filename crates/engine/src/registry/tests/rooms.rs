@@ -118,6 +118,29 @@ async fn idle_sessions_leave_memory_in_time_and_busy_ones_do_not() {
     in_time(house.registry.shutdown()).await;
 }
 
+/// L18.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_looked_at_stays_and_without_a_limit_all_do() {
+    let house = House::new(Limits { idle_timeout: Duration::from_secs(600), ..Limits::default() });
+    house.registry.start_reaper();
+    let (idle, looked_at) = (house.create().await, house.create().await);
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        house.registry.touch(&me(), looked_at.id());
+    }
+    assert!(!house.is_live(&idle).await && house.is_live(&looked_at).await);
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    assert!(!house.is_live(&looked_at).await);
+    in_time(house.registry.shutdown()).await;
+
+    let house = House::new(Limits { idle_timeout: Duration::MAX, ..Limits::default() });
+    house.registry.start_reaper();
+    let idle = house.create().await;
+    tokio::time::sleep(Duration::from_secs(10_000_000)).await;
+    assert!(house.is_live(&idle).await);
+    in_time(house.registry.shutdown()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_that_gave_up_makes_room() {
     let house = House::with_room_for(1);

@@ -68,7 +68,9 @@ impl Reach {
         Ok(handle)
     }
 
+    /// Whoever looks at a session uses it.
     pub async fn row(&self, id: &SessionId) -> Result<engine::SessionRow, Refusal> {
+        self.doors.registry.touch(&self.caller.principal, id);
         self.doors.registry.row(&self.caller.principal, id).await.map_err(not_opened)
     }
 

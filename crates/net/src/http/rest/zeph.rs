@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Arc<Doors>> {
         .route("/sessions", get(list).post(create))
         .route("/sessions/{id}", get(one).patch(rename).delete(delete))
         .route("/sessions/{id}/prompt", post(prompt))
-        .route("/sessions/{id}/turns", post(prompt))
+        .route("/sessions/{id}/turns", get(turns).post(prompt))
         .route("/sessions/{id}/fork", post(fork))
         .route("/sessions/{id}/messages", get(messages))
         .route("/sessions/{id}/transcript", get(transcript))
@@ -134,6 +134,13 @@ async fn prompt(Named { reach, id }: Named, Fields(fields): Fields) -> Result<Re
         "session_id": id.as_str(), "status": "running", "message_id": message_id(&id, turn),
     });
     Ok((StatusCode::ACCEPTED, Json(body)).into_response())
+}
+
+async fn turns(Named { reach, id }: Named) -> Result<Json<Value>, Refusal> {
+    reach.row(&id).await?;
+    let mut turns = rest::Turns::default();
+    reach.each(&id, |event| turns.observe(event)).await?;
+    Ok(Json(turns.told(&id)))
 }
 
 /// A new session that begins with all that was written here so far.
