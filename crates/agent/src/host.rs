@@ -12,7 +12,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{HostError, HostLink};
+use engine::{Body, EDITOR_SILENT, HostError, HostLink, NoticeLevel};
 use sandbox::{FileError, Spot};
 use tokio::runtime::Handle;
 
@@ -56,8 +56,19 @@ pub(crate) fn current(job: &Job, spot: &Spot) -> Result<Option<Vec<u8>>, Failure
         Edited::Yes(text) => whole(&text).map(Some),
         // An editor has no word for a file that is not there.
         Edited::Failed(_) if disk.is_none() => Ok(None),
+        Edited::Failed(HostError::TimedOut) => Err(format!(
+            "the editor cannot show the file as it is: {}. It is asked no more in this turn: try again, and the \
+             file on the disk is changed",
+            HostError::TimedOut
+        )
+        .into()),
         Edited::Failed(error) => Err(format!("the editor cannot show the file as it is: {error}").into()),
     }
+}
+
+/// Whether there is no such file on the disk.
+pub(crate) fn is_missing(job: &Job, spot: &Spot) -> Result<bool, Failure> {
+    Ok(read_whole(job.files()?, spot)?.is_none())
 }
 
 /// Puts a text where it belongs: through the editor if it can, else on the disk.
@@ -138,7 +149,19 @@ fn wait<T>(job: &Job, answer: impl Future<Output = Result<T, HostError>>) -> Res
             () = job.context.cancel.cancelled() => {
                 Err(HostError::Refused("the turn was cancelled".into()))
             }
-            answer = answer => answer,
+            answer = answer => {
+                if let Err(HostError::TimedOut) = answer {
+                    tell_of_silence(job).await;
+                }
+                answer
+            }
         }
     })
+}
+
+/// Its person learns that the editor is asked no more.
+async fn tell_of_silence(job: &Job) {
+    let notice = Body::Notice { level: NoticeLevel::Warning, text: EDITOR_SILENT.into() };
+    // A session that is gone shows nothing.
+    job.context.emit(notice).await.ok();
 }

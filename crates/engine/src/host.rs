@@ -20,6 +20,10 @@ const HOSTS_MAX: usize = 16;
 /// How long a client may take to read or write a file, or to do something to a terminal.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// What a person is told when their editor did not answer.
+pub const EDITOR_SILENT: &str = "The editor did not answer within 30 seconds. Until your next prompt, files are read and written \
+     on the disk, and commands run without the editor.";
+
 /// What a client offers, as data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostAbilities {
@@ -136,11 +140,40 @@ pub trait Host: Send + Sync + 'static {
 pub(crate) struct Hosts {
     session: SessionId,
     offered: Mutex<Vec<(SurfaceId, Weak<dyn Host>)>>,
+    silent: Silent,
+}
+
+/// Those that did not answer a call. They are asked no more until their person prompts again: each call would
+/// cost as much time as the first.
+#[derive(Clone, Default)]
+struct Silent(Arc<Mutex<Vec<SurfaceId>>>);
+
+impl Silent {
+    fn add(&self, surface: SurfaceId) {
+        let mut silent = self.lock();
+        silent.retain(|of| *of != surface);
+        if silent.len() >= HOSTS_MAX {
+            silent.remove(0);
+        }
+        silent.push(surface);
+    }
+
+    fn remove(&self, surface: SurfaceId) {
+        self.lock().retain(|of| *of != surface);
+    }
+
+    fn contains(&self, surface: SurfaceId) -> bool {
+        self.lock().contains(&surface)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<SurfaceId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Hosts {
     pub(crate) fn new(session: SessionId) -> Arc<Self> {
-        Arc::new(Self { session, offered: Mutex::default() })
+        Arc::new(Self { session, offered: Mutex::default(), silent: Silent::default() })
     }
 
     pub(crate) fn session(&self) -> &SessionId {
@@ -150,6 +183,9 @@ impl Hosts {
     /// Takes an offer. One that is at work here comes before those that merely look on.
     pub(crate) fn offer(&self, host: &Arc<dyn Host>, at_work: bool) {
         let surface = host.surface();
+        if at_work {
+            self.silent.remove(surface);
+        }
         let mut offered = self.lock();
         let known = offered.iter().position(|(of, _)| *of == surface);
         let newest = known.is_some_and(|at| at + 1 == offered.len());
@@ -168,8 +204,9 @@ impl Hosts {
     pub(crate) fn find(&self, can: impl Fn(HostAbilities) -> bool) -> Option<HostLink> {
         let offered = self.lock();
         let host = offered.iter().rev().filter_map(|(_, host)| host.upgrade());
-        let host = host.into_iter().find(|host| can(host.abilities()))?;
-        Some(HostLink { host, session: self.session.clone(), log: None })
+        let answers = |host: &Arc<dyn Host>| !self.silent.contains(host.surface());
+        let host = host.into_iter().find(|host| answers(host) && can(host.abilities()))?;
+        Some(HostLink { host, session: self.session.clone(), log: None, silent: self.silent.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(SurfaceId, Weak<dyn Host>)>> {
@@ -184,6 +221,7 @@ pub struct HostLink {
     session: SessionId,
     /// The client is told everything in here before it is asked.
     log: Option<LogReader>,
+    silent: Silent,
 }
 
 impl HostLink {
@@ -192,7 +230,8 @@ impl HostLink {
         Self { log: Some(log.clone()), ..self }
     }
 
-    fn after(&self) -> Seq {
+    /// What the client is told before it is asked something now.
+    pub fn after(&self) -> Seq {
         self.log.as_ref().map_or(Seq::START, LogReader::head)
     }
 
@@ -257,14 +296,18 @@ impl HostLink {
         self.host.tell(&self.session, HostCall::KillTerminal(terminal.clone()), Seq::START);
     }
 
-    /// Gives a terminal back once the client has been told everything up to `after`.
+    /// Gives a terminal back once the client has been told everything up to `after`, and the end of the call that
+    /// shows it.
     pub fn release(&self, terminal: &TerminalId, after: Seq) {
         self.host.tell(&self.session, HostCall::ReleaseTerminal(terminal.clone()), after);
     }
 
     async fn call(&self, call: HostCall) -> Result<HostReply, HostError> {
         let answer = self.host.call(&self.session, call, self.after());
-        tokio::time::timeout(CALL_TIME_MAX, answer).await.unwrap_or(Err(HostError::TimedOut))
+        tokio::time::timeout(CALL_TIME_MAX, answer).await.unwrap_or_else(|_| {
+            self.silent.add(self.host.surface());
+            Err(HostError::TimedOut)
+        })
     }
 }
 

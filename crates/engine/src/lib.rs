@@ -46,7 +46,8 @@ pub use event::{
 };
 pub use handle::{Accepted, Birth, SendError, SessionHandle, Snapshot};
 pub use host::{
-    Host, HostAbilities, HostCall, HostError, HostLink, HostReply, NewTerminal, TerminalId, TerminalOutput,
+    EDITOR_SILENT, Host, HostAbilities, HostCall, HostError, HostLink, HostReply, NewTerminal, TerminalId,
+    TerminalOutput,
 };
 pub use ids::{
     AskId, BadSessionId, CallId, Clock, Epoch, MessageId, Principal, SESSION_ID_CHARS_MAX, Seq, SessionId,

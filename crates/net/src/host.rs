@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{
     BoxFuture, Host, HostAbilities, HostCall, HostError, HostReply, Seq, SessionHandle, SessionId, SurfaceId,
+    TerminalId,
 };
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -108,7 +109,7 @@ impl Host for Editor {
             // The text of a large file is not needed while somebody saves it.
             drop(call);
             let _given_up = GivenUp { shared: Arc::clone(&shared), session: session.clone(), id };
-            outlet.send(Command::Host { session, after, frame }).await;
+            outlet.send(Command::Host { session, after, frame, releases: None }).await;
             // The outlet must not outlive the connection in somebody's hands.
             drop(outlet);
             answer.await.unwrap_or(Err(HostError::Gone))
@@ -118,10 +119,24 @@ impl Host for Editor {
     fn tell(&self, session: &SessionId, call: HostCall, after: Seq) {
         match self.shared.ask(session, &call, None) {
             Ok((outlet, _, frame)) => {
-                outlet.send_now(Command::Host { session: session.clone(), after, frame });
+                let releases = released(&call);
+                outlet.send_now(Command::Host { session: session.clone(), after, frame, releases });
             }
             Err(error) => tracing::debug!(%error, "the client was not told"),
         }
+    }
+}
+
+fn released(call: &HostCall) -> Option<TerminalId> {
+    match call {
+        HostCall::ReleaseTerminal(terminal) => Some(terminal.clone()),
+        HostCall::ReadText { .. }
+        | HostCall::WriteText { .. }
+        | HostCall::CreateTerminal(_)
+        | HostCall::TerminalOutput(_)
+        | HostCall::WaitForExit(_)
+        | HostCall::KillTerminal(_)
+        | HostCall::Extension { .. } => None,
     }
 }
 
@@ -188,7 +203,8 @@ impl Drop for GivenUp {
         if let Some(outlet) = outlet {
             let mut frame = Vec::new();
             write_cancel_request(&mut frame, &self.id);
-            outlet.send_now(Command::Host { session: self.session.clone(), after: Seq::START, frame });
+            let (session, after) = (self.session.clone(), Seq::START);
+            outlet.send_now(Command::Host { session, after, frame, releases: None });
         }
     }
 }

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::{
-    Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, Standing, SurfaceId, Taken, Totals,
+    Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, Standing, SurfaceId, Taken, TerminalId,
+    Totals,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ use wire::{Counted, Fault, Outcome, Replies, RpcId};
 use crate::batch::{At, Batch, Mark, Position};
 use crate::debts::Debts;
 use extras::Extras;
-use shown::{Attached, Replay};
+use shown::{Attached, HostRequest, Replay};
 use writing::Writing;
 
 pub(crate) use shown::Shown;
@@ -65,6 +66,8 @@ pub(crate) enum Command {
         session: SessionId,
         after: Seq,
         frame: Vec<u8>,
+        /// The terminal that it gives back: not before the end of the call that shows it was written.
+        releases: Option<TerminalId>,
     },
     /// Somebody reads the stream from here on, who has everything up to the position.
     Connect {
@@ -286,11 +289,15 @@ impl Writer {
                 }
                 Some(_) | None => self.answer(&id, Ok(&outcome)),
             },
-            Command::Host { session, after, frame } => match self.shown.find(&session) {
-                Some(attached) if attached.reader.cursor() < after && !attached.ended => {
-                    attached.calls.push((after, frame));
+            Command::Host { session, after, frame, releases } => match self.shown.find(&session) {
+                Some(attached) => {
+                    let call = HostRequest { after, frame, releases };
+                    if attached.ended || call.is_due(attached.reader.cursor(), &attached.updates) {
+                        self.out.once(&session, attached.reader.cursor(), &call.frame);
+                    } else {
+                        attached.calls.push(call);
+                    }
                 }
-                Some(attached) => self.out.once(&session, attached.reader.cursor(), &frame),
                 None => self.out.once(&session, Seq::START, &frame),
             },
             Command::Finish { session, id, outcome } => self.finish(&session, id, outcome),

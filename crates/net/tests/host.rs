@@ -117,6 +117,10 @@ async fn a_change_is_shown_first_and_then_made_in_the_editor() {
         let fresh = server.workspace().join("new.txt");
         assert_eq!(editor.0[&fresh.display().to_string()], "fresh\n");
         assert!(!fresh.exists());
+        let probes = |frame: &&Value| {
+            frame["method"] == "fs/read_text_file" && frame["params"]["path"] == json!(fresh)
+        };
+        assert_eq!(client.frames().iter().filter(probes).count(), 1, "an editor shows each failure");
         let asked = client.frames().iter().position(|frame| frame["method"] == "session/request_permission");
         let asked = asked.unwrap();
         let diff = &client.frames()[asked]["params"]["toolCall"]["content"][0];
@@ -363,6 +367,54 @@ async fn a_cancel_ends_the_command_in_the_terminal() {
             }
         }
         assert_eq!(client.stop_reason(turn).await, "cancelled");
+        client.drain_withdrawn();
+    })
+    .await;
+}
+
+/// The editor reports neither the kill nor the exit, so the turn ends before the tool does.
+#[tokio::test]
+async fn a_terminal_is_given_back_after_the_end_of_its_call_also_if_the_editor_is_silent() {
+    let run_it = vec![call("shell", r#"{"command":"sleep 300"}"#)];
+    check(terminals(), Mode::Off, run_it, async |_, client, session, _| {
+        let turn = client.send_prompt(&session, "sleep").await;
+        let created = client.next_call().await;
+        client.respond(&created, json!({ "terminalId": "t" })).await;
+        assert_eq!(client.next_call().await["method"], "terminal/wait_for_exit");
+        client.notify("session/cancel", json!({ "sessionId": session })).await;
+        while client.next_call().await["method"] != "terminal/release" {}
+        assert_eq!(client.stop_reason(turn).await, "cancelled");
+        let shown = json!([{ "type": "terminal", "terminalId": "t" }]);
+        let embeds = |frame: &Value| frame["params"]["update"]["content"] == shown;
+        let last_shown = client.frames().iter().rposition(embeds).unwrap();
+        assert_eq!(client.frames()[last_shown]["params"]["update"]["status"], "failed");
+        let released = client.frames().iter().position(|frame| frame["method"] == "terminal/release");
+        assert!(last_shown < released.unwrap(), "{:#?}", client.frames());
+        client.drain_withdrawn();
+    })
+    .await;
+}
+
+/// One that hangs costs its person's time once.
+#[tokio::test]
+async fn an_editor_that_does_not_answer_is_asked_once_in_a_turn() {
+    let lines = vec![
+        call("write", r#"{"path":"a.txt","text":"one\n"}"#),
+        call("write", r#"{"path":"a.txt","text":"two\n"}"#),
+    ];
+    check(files(), Mode::WorkspaceWrite, lines, async |server, client, session, _| {
+        write(server.workspace().join("a.txt"), "disk\n");
+        let turn = client.send_prompt(&session, "write it").await;
+        assert_eq!(client.next_call().await["method"], "fs/read_text_file");
+        tokio::time::pause();
+        tokio::time::advance(std::time::Duration::from_secs(31)).await;
+        tokio::time::resume();
+        assert_eq!(client.stop_reason(turn).await, "end_turn");
+        assert_eq!(std::fs::read_to_string(server.workspace().join("a.txt")).unwrap(), "two\n");
+        let calls: Vec<_> = client.story().calls.into_values().map(|call| call["status"].clone()).collect();
+        assert_eq!(calls, ["failed", "completed"]);
+        let notice = |frame: &&Value| frame.to_string().contains("The editor did not answer");
+        assert_eq!(client.frames().iter().filter(notice).count(), 1);
         client.drain_withdrawn();
     })
     .await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
     AskId, AskRequest, Body, CallId, CommandSpec, Event, Opaque, Resolution, Resolver, Seq, SessionHandle,
-    Settings, Stop, SurfaceId, Totals, TurnId,
+    Settings, Stop, SurfaceId, TerminalId, Totals, TurnId,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -442,6 +442,14 @@ impl Updates {
             Self::Ferret(updates) => updates.withdraw(ask, resolution, out),
             Self::Otter(_) => {}
             Self::Bernstein(updates) => updates.withdraw(ask, resolution, out),
+        }
+    }
+
+    /// Whether a call that has not ended is shown in this terminal of the client's.
+    pub fn shows_terminal(&self, terminal: &TerminalId) -> bool {
+        match self {
+            Self::Acp(updates) => updates.shows_terminal(terminal),
+            Self::Ferret(_) | Self::Otter(_) | Self::Bernstein(_) => false,
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Body, Exit, HostError, HostLink, NewTerminal, OutputStream, Seq, SessionGone, TerminalId, TurnContext,
+    Body, Exit, HostError, HostLink, NewTerminal, OutputStream, SessionGone, TerminalId, TurnContext,
 };
 use guard::outside_digest;
 use sandbox::Mode;
@@ -55,7 +55,7 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         if !self.given_back {
             self.editor.kill_now(&self.id);
-            self.editor.release(&self.id, Seq::START);
+            self.editor.release(&self.id, self.editor.after());
         }
     }
 }
@@ -119,6 +119,9 @@ pub(crate) async fn run(job: &Arc<Job>, wall: Duration) -> Option<Outcome> {
         Ok(id) => Terminal { editor: editor.clone(), id, given_back: false },
         Err(HostError::Away) => return None,
         Err(error) => {
+            if error == HostError::TimedOut {
+                super::tell_of_silence(job).await;
+            }
             let reason = format!("the command was not run: the editor opened no terminal: {error}");
             return Some(Outcome::failed(reason));
         }

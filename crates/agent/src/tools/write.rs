@@ -181,7 +181,9 @@ fn still_there(job: &Job, change: &FileChange) -> Result<Spot, Failure> {
     let files = job.files()?;
     // Folders and links may have changed while permission was asked.
     let spot = files.find(&change.path, Want::Write)?;
-    let now = host::current(job, &spot)?.map(as_text).transpose()?;
+    // An editor was asked for a file that is not there before; each time it would show its person an error.
+    let still_new = change.before.is_none() && host::is_missing(job, &spot)?;
+    let now = if still_new { None } else { host::current(job, &spot)?.map(as_text).transpose()? };
     if spot.real() != change.path || now.as_deref() != change.before.as_deref() {
         return Err("the file changed while permission was asked; read it again first".into());
     }

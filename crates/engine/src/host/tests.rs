@@ -78,6 +78,11 @@ async fn a_client_that_does_not_answer_is_not_waited_for() {
     hosts.offer(&host, true);
     let link = hosts.find(|can| can.read).unwrap();
     assert_eq!(link.read_text("/a".into(), None, None).await, Err(HostError::TimedOut));
+    assert_eq!(asked(&hosts, |can| can.write), None, "each call would cost as much time again");
+    hosts.offer(&host, false);
+    assert_eq!(asked(&hosts, |can| can.write), None, "looking again says nothing");
+    hosts.offer(&host, true);
+    assert_eq!(asked(&hosts, |can| can.write), Some(1), "its person prompted");
     assert_eq!(link.write_text("/a".into(), "".into()).await, Ok(()));
     let person = Opaque("{}".into());
     assert_eq!(link.extension("elicitation/create".into(), person.clone()).await, Ok(person));

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use engine::{BoxFuture, HostCall, HostError, HostReply, TurnContext};
+use engine::{Body, BoxFuture, EDITOR_SILENT, HostCall, HostError, HostReply, NoticeLevel, TurnContext};
 use sandbox::{FileError, Files, Helper, Limits, Mode, Policy, Spot, Unfit, Want};
 use tokio_util::task::TaskTracker;
 use wire::acp::Unserved;
@@ -92,7 +92,9 @@ impl Desk {
             HostCall::Extension { method, .. } => {
                 Err(Unserved::Invalid(format!("{method} is not for a desk")))
             }
-            HostCall::ReleaseTerminal(id) => desk.terminals.release(&id).map(|()| HostReply::Done),
+            HostCall::ReleaseTerminal(id) => {
+                desk.terminals.release(&id, turn).await.map(|()| HostReply::Done)
+            }
         }
     }
 
@@ -209,11 +211,17 @@ async fn within<T>(
     turn: &TurnContext,
     answer: impl Future<Output = Result<T, HostError>>,
 ) -> Result<T, HostError> {
-    tokio::select! {
+    let answer = tokio::select! {
         biased;
         () = turn.cancel.cancelled() => Err(HostError::Refused("the turn was cancelled".into())),
         answer = answer => answer,
+    };
+    if let Err(HostError::TimedOut) = answer {
+        let notice = Body::Notice { level: NoticeLevel::Warning, text: EDITOR_SILENT.into() };
+        // A session that is gone shows nothing.
+        turn.emit(notice).await.ok();
     }
+    answer
 }
 
 fn no_turn() -> Unserved {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{
     AskId, AskRequest, Doorbell, LogReader, Question, Seq, SessionHandle, SessionId, Subscription, SurfaceId,
-    TurnId,
+    TerminalId, TurnId,
 };
 use wire::{AskFrame, Client, Counted, Outcome, RpcId, Updates};
 
@@ -18,6 +18,21 @@ pub(crate) struct Shown {
     pub(super) sessions: HashMap<u64, Attached>,
     keys: HashMap<SessionId, u64>,
     last_key: u64,
+}
+
+/// Something that the client is to do, when it has been told enough.
+pub(super) struct HostRequest {
+    pub(super) after: Seq,
+    pub(super) frame: Vec<u8>,
+    /// The terminal that it gives back.
+    pub(super) releases: Option<TerminalId>,
+}
+
+impl HostRequest {
+    /// A client that has given a terminal back loses the update that shows it once more.
+    pub(super) fn is_due(&self, seen: Seq, updates: &wire::Updates) -> bool {
+        self.after <= seen && !self.releases.as_ref().is_some_and(|terminal| updates.shows_terminal(terminal))
+    }
 }
 
 pub(super) struct Attached {
@@ -43,7 +58,7 @@ pub(super) struct Attached {
     pub(super) after: Vec<(Seq, RpcId, Outcome)>,
     pub(super) finish: Vec<(RpcId, Outcome)>,
     /// What the client is asked to do when it has seen so much.
-    pub(super) calls: Vec<(Seq, Vec<u8>)>,
+    pub(super) calls: Vec<HostRequest>,
     /// Questions sent to this client, by our request's id.
     pub(super) sent: BTreeMap<AskId, RpcId>,
 }

@@ -7,7 +7,7 @@ use engine::{
 };
 use wire::{Fault, Outcome, Piece, Replies, RpcId, SessionView, Stand, View};
 
-use super::shown::Asking;
+use super::shown::{Asking, HostRequest};
 use super::{Attached, Out};
 use crate::batch::{At, Mark};
 use crate::debts::{Debts, Owed};
@@ -262,21 +262,23 @@ impl Writing<'_> {
         for (_, id, outcome) in due {
             self.answer(attached, &id, Ok(&outcome));
         }
-        self.call(attached, cursor);
+        let updates = &attached.updates;
+        let due: Vec<_> = attached.calls.extract_if(.., |call| call.is_due(cursor, updates)).collect();
+        self.call(attached, due);
     }
 
     /// Asks the client to do what waited until it has seen so much.
-    fn call(&mut self, attached: &mut Attached, seen: Seq) {
-        let due: Vec<_> = attached.calls.extract_if(.., |(after, _)| *after <= seen).collect();
-        for (_, frame) in due {
-            self.out.once(attached.handle.id(), attached.reader.cursor(), &frame);
+    fn call(&mut self, attached: &Attached, due: Vec<HostRequest>) {
+        for call in due {
+            self.out.once(attached.handle.id(), attached.reader.cursor(), &call.frame);
         }
     }
 
     /// No more will come from this log: everything still owed is answered.
     pub(super) fn end(&mut self, attached: &mut Attached, trouble: Option<&str>) {
         attached.ended = true;
-        self.call(attached, Seq(u64::MAX));
+        let rest = std::mem::take(&mut attached.calls);
+        self.call(attached, rest);
         let text = trouble.unwrap_or("the session was closed before this was done");
         let fault = Fault::Internal(text.into());
         for (id, _, _) in attached.replay.take().into_iter().flat_map(|replay| replay.answers) {

@@ -188,6 +188,11 @@ impl Updates {
         }
     }
 
+    /// Whether a call that has not ended is shown in this terminal of the client's.
+    pub(crate) fn shows_terminal(&self, terminal: &TerminalId) -> bool {
+        self.consoles.clients.values().any(|shown| shown == terminal)
+    }
+
     pub(super) fn output(&mut self, event: &Event, out: &mut Vec<u8>) {
         let Body::ToolOutput { call, stream, text } = &event.body else { return };
         if self.consoles.clients.contains_key(call) {

@@ -61,26 +61,27 @@ struct Lent {
 
 impl Lent {
     /// Ends the command and gives the terminal back, also while somebody waits for the command.
-    fn give_back(&self) {
+    fn give_back(&self, after: Seq) {
         if !self.given_back.swap(true, Ordering::AcqRel) {
             self.editor.kill_now(&self.id);
-            self.editor.release(&self.id, Seq::START);
+            self.editor.release(&self.id, after.max(self.editor.after()));
         }
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.give_back();
+        self.give_back(Seq::START);
     }
 }
 
 impl Terminal {
-    fn end(&self) {
+    /// The editor gets its own back once it has been told everything up to `after`.
+    fn end(&self, after: Seq) {
         match self {
             Self::Promised => {}
             Self::Ours(running) => running.kill(),
-            Self::Editors(lent) => lent.give_back(),
+            Self::Editors(lent) => lent.give_back(after),
         }
     }
 }
@@ -391,11 +392,15 @@ impl Terminals {
         }
     }
 
-    /// Ends the command and forgets the terminal.
-    pub(super) fn release(&self, id: &TerminalId) -> Result<(), Unserved> {
+    /// Ends the command and forgets the terminal. What the agent said before may show it.
+    pub(super) async fn release(&self, id: &TerminalId, turn: Option<&TurnContext>) -> Result<(), Unserved> {
         let found = self.find(id)?;
+        let told = match turn {
+            Some(turn) => turn.mark().await.unwrap_or(Seq::START),
+            None => Seq::START,
+        };
         self.lock().by_id.remove(id);
-        found.end();
+        found.end(told);
         Ok(())
     }
 
@@ -407,7 +412,7 @@ impl Terminals {
     /// Ends what is there. More can be opened.
     pub(super) fn end_all(&self) {
         let all: Vec<_> = self.lock().by_id.drain().collect();
-        all.iter().for_each(|(_, terminal)| terminal.end());
+        all.iter().for_each(|(_, terminal)| terminal.end(Seq::START));
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
