@@ -22,6 +22,7 @@ use crate::knowledge::{self, Knowledge, KnowledgeConfig};
 use crate::mcp::{McpConfig, Servers};
 use crate::model::{Model, ModelInfo, Offline};
 use crate::place::Place;
+use crate::pointing::Pointing;
 use crate::review::SessionReview;
 use crate::role::{AgentInfo, Role};
 use crate::seen::Seen;
@@ -213,6 +214,7 @@ impl Backend for Agent {
             sub_agents: Semaphore::new(tools::SUB_AGENTS_AT_ONCE_MAX),
             background: Background::default(),
             ledger: Ledger::default(),
+            pointing: Pointing::default(),
             servers,
         })
     }
@@ -237,6 +239,7 @@ pub(crate) struct AgentSession {
     pub(crate) undo: Arc<Undo>,
     pub(crate) background: Background,
     pub(crate) ledger: Ledger,
+    pub(crate) pointing: Pointing,
     pub(crate) servers: Arc<Servers>,
 }
 

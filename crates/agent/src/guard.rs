@@ -25,7 +25,7 @@ use crate::place::Place;
 use crate::role::{self, Role};
 use crate::summary::{cut, one_line};
 use crate::tools::{self, Failure, Intent, Job, Outcome, Tool, Toolbox, Work};
-use crate::undo;
+use crate::{pointing, undo};
 
 const TITLE_CHARS_MAX: usize = 120;
 /// A longer command is judged off the async threads.
@@ -89,8 +89,29 @@ impl Guard {
         if let Some(path) = &outcome.blocked {
             self.report_block(&start, path.clone(), outcome.text.as_deref().unwrap_or_default()).await?;
         }
+        let pointed_at = self.pointed_at(start.kind, &outcome).await;
         let end = self.end(&start.call, outcome, began).await?;
+        if let Some(location) = pointed_at {
+            self.context.emit(Body::FileShown { location }).await?;
+        }
         Ok(Ran { start, end })
+    }
+
+    /// The place that an editor may reveal. What a sub-agent does is not what the person follows.
+    async fn pointed_at(&self, kind: ToolKind, outcome: &Outcome) -> Option<Location> {
+        if self.context.works_for().is_some() {
+            return None;
+        }
+        let (turn, pointing) = (self.context.turn(), &self.session.pointing);
+        let failed = outcome.exit.as_ref().is_some_and(|(code, _)| code.is_some_and(|code| code != 0));
+        let found = match outcome.text.clone().filter(|_| failed) {
+            Some(text) => {
+                let place = self.place.clone();
+                tools::blocking(move || pointing::named_in(&text, &place)).await.ok().flatten()
+            }
+            None => pointing.after(turn, kind, outcome),
+        };
+        pointing.admit(turn, found?)
     }
 
     fn start(&self, wanted: &Wanted, tool: Option<&Tool>, intent: Option<&Intent>) -> ToolStart {

@@ -16,6 +16,7 @@ mod links;
 mod mcp;
 mod model;
 mod place;
+mod pointing;
 mod prompt;
 mod review;
 mod role;

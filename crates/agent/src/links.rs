@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::agent::AgentSession;
 use crate::context::Conversation;
 use crate::model::Message;
-use crate::prompt::escaped;
+use crate::prompt::{Unread, escaped};
 use crate::screen;
 use crate::summary::{cut, one_line};
 use crate::suspicion;
@@ -53,24 +53,24 @@ pub(crate) async fn read(
         Content::Link(link) if is_page(&link.uri) => Some(Arc::clone(&link.uri)),
         _ => None,
     });
-    let (mut reading, mut open) = (JoinSet::new(), Vec::new());
+    let (mut reading, mut open, mut outcomes) = (JoinSet::new(), Vec::new(), Vec::new());
     for (nth, uri) in pages.enumerate() {
-        if nth >= LINKS_MAX {
-            warn(context, &uri, &format!("a prompt may link to {LINKS_MAX} pages")).await?;
-            continue;
-        }
-        if let Some(rule) = denied_by(session, context, &uri) {
-            warn(context, &uri, &format!("the rule {rule} denies fetching it")).await?;
-            continue;
-        }
         let start = start(&uri);
         open.push((start.call.clone(), Arc::clone(&uri)));
         say(context, live, Body::ToolStarted(Box::new(start))).await?;
+        if nth >= LINKS_MAX {
+            outcomes.push(Err(format!("a prompt may link to {LINKS_MAX} pages")));
+            continue;
+        }
+        if let Some(rule) = denied_by(session, context, &uri) {
+            outcomes.push(Err(format!("the rule {rule} denies fetching it")));
+            continue;
+        }
+        outcomes.push(Err("the turn was cancelled".to_owned()));
         let session = Arc::clone(session);
         reading.spawn(async move { (nth, session.shared.web.read(&uri, Wish::Link).await) });
     }
     let began = Instant::now();
-    let mut outcomes: Vec<_> = open.iter().map(|_| Err("the turn was cancelled".to_owned())).collect();
     let gather = async {
         while let Some(read) = reading.join_next().await {
             let Ok((nth, outcome)) = read else { continue };
@@ -156,13 +156,17 @@ impl Links {
         let Body::ToolEnded(end) = body else { return false };
         let Some(at) = self.open.iter().position(|(call, _)| *call == end.call) else { return false };
         let (_, uri) = self.open.swap_remove(at);
-        if let (false, Some(Message::User { text, .. })) = (end.failed, messages.last_mut()) {
-            let page = end.content.iter().filter_map(|content| match content {
-                ToolContent::Block(Content::Text(text)) => Some(escaped(text)),
+        if let Some(Message::User { text, .. }) = messages.last_mut() {
+            let said = end.content.iter().filter_map(|content| match content {
+                ToolContent::Block(Content::Text(text)) => Some(text.as_ref()),
                 _ => None,
             });
-            let page: String = page.collect();
-            let resource = format!("<resource uri=\"{}\">{page}</resource>", escaped(&uri));
+            let said: String = said.collect();
+            let resource = if end.failed {
+                Unread { uri: Some(&uri), reason: said, ..Unread::default() }.told()
+            } else {
+                format!("<resource uri=\"{}\">{}</resource>", escaped(&uri), escaped(&said))
+            };
             *text = if text.is_empty() { resource } else { format!("{text}\n{resource}") }.into();
         }
         true

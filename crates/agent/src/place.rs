@@ -14,7 +14,7 @@ use crate::agent::Reach;
 use crate::screen::{denied_by, look};
 
 /// The tool that reads files.
-const READ: &str = "read";
+pub(crate) const READ: &str = "read";
 
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -45,9 +45,9 @@ impl Place {
         Self { rules: rules.cloned(), ..self }
     }
 
-    /// The rule that denies reading this file, if one does.
-    pub(crate) fn denied_by(&self, real: &Path) -> Option<Arc<str>> {
-        let request = AskRequest { path: Some(real.to_owned()), ..look(READ, &real.to_string_lossy()) };
+    /// The rule that denies a tool this file or folder, if one does.
+    pub(crate) fn denied_by(&self, tool: &str, real: &Path) -> Option<Arc<str>> {
+        let request = AskRequest { path: Some(real.to_owned()), ..look(tool, &real.to_string_lossy()) };
         denied_by(self.rules.as_ref(), &self.cwd, &request)
     }
 

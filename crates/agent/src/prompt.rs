@@ -1,8 +1,8 @@
 //! From the blocks of a prompt to what the model is given.
 //!
-//! Nothing here is ever fatal: a block that cannot be used is left out, with a warning to the person,
-//! and the turn goes on. Text that comes from files stands in `<resource>` blocks and is escaped, so
-//! that it cannot pass for something else.
+//! Nothing here is ever fatal: of a block that cannot be used the model is told what it is and why it has no
+//! content, the person is warned, and the turn goes on. Text that comes from files stands in `<resource>` blocks
+//! and is escaped, so that it cannot pass for something else.
 
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -15,8 +15,9 @@ use serde::Deserialize;
 
 use crate::links;
 use crate::model::Image;
-use crate::place::Place;
-use crate::summary::one_line;
+use crate::place::{Place, READ};
+use crate::summary::{cut, one_line};
+use crate::tools::list;
 
 /// In base64, as it arrives.
 const IMAGE_BYTES_MAX: usize = 20 << 20;
@@ -26,6 +27,8 @@ const DIAGNOSTICS: &str = "application/vnd.zed.diagnostics+json";
 /// More are counted.
 const DIAGNOSTICS_MAX: usize = 1_000;
 const LINK_BYTES_MAX: u64 = 1 << 20;
+/// Of each thing that is said of what has no content.
+const UNREAD_CHARS_MAX: usize = 1_000;
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Folders whose contents never belong in a prompt, wherever they are.
 const BLOCKED: [&str; 6] = ["proc", "sys", "dev", ".ssh", ".gnupg", ".aws"];
@@ -62,7 +65,10 @@ pub(crate) async fn render(content: &[Content], place: &Place) -> Prompt {
         match take(block, place).await {
             Ok(Piece::Text(text)) => parts.push(text),
             Ok(Piece::Image(image)) => prompt.images.push(image),
-            Err(warning) => prompt.warnings.push(warning),
+            Err(unread) => {
+                prompt.warnings.push(unread.warning());
+                parts.push(unread.told());
+            }
         }
     }
     prompt.text = parts.join("\n");
@@ -74,14 +80,59 @@ enum Piece {
     Image(Image),
 }
 
-async fn take(block: &Content, place: &Place) -> Result<Piece, String> {
+/// Something that came with a prompt and cannot be given to the model.
+#[derive(Default)]
+pub(crate) struct Unread<'a> {
+    pub(crate) uri: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
+    /// A media type, or what it is called.
+    pub(crate) kind: Option<&'a str>,
+    pub(crate) reason: String,
+}
+
+impl Unread<'_> {
+    /// For the person.
+    fn warning(&self) -> String {
+        let what = match (self.uri, self.kind) {
+            (Some(uri), _) => one_line(uri),
+            (None, Some(kind)) if kind.starts_with("audio/") => format!("audio ({})", one_line(kind)),
+            (None, _) => "an image".to_owned(),
+        };
+        format!("{what} was left out: {}", self.reason)
+    }
+
+    /// For the model.
+    pub(crate) fn told(&self) -> String {
+        let fields =
+            [("uri", self.uri), ("name", self.name), ("kind", self.kind), ("unread", Some(&self.reason))];
+        let field = |(name, value): (&str, Option<&str>)| {
+            let value = cut(&one_line(value?), UNREAD_CHARS_MAX);
+            Some(format!(" {name}=\"{}\"", escaped(&value)))
+        };
+        format!("<resource{}/>", fields.into_iter().filter_map(field).collect::<String>())
+    }
+}
+
+async fn take<'a>(block: &'a Content, place: &Place) -> Result<Piece, Unread<'a>> {
     match block {
         Content::Text(text) => Ok(Piece::Text(text.to_string())),
-        Content::Image { mime, data, .. } => image(mime, data).map(Piece::Image),
-        Content::Audio { mime, .. } => Err(format!("audio ({mime}) was left out: the agent cannot hear")),
+        Content::Image { mime, data, uri } => image(mime, data).map(Piece::Image).map_err(|reason| Unread {
+            uri: uri.as_deref(),
+            kind: Some(mime),
+            name: None,
+            reason,
+        }),
+        Content::Audio { mime, .. } => {
+            Err(Unread { kind: Some(mime), reason: "the agent cannot hear".into(), ..Unread::default() })
+        }
         Content::Link(link) => {
             let read = read_link(link, place.clone()).await;
-            read.map(Piece::Text).map_err(|reason| format!("{} was left out: {reason}", link.uri))
+            read.map(Piece::Text).map_err(|reason| Unread {
+                uri: Some(&link.uri),
+                name: Some(&link.name).map(AsRef::as_ref),
+                kind: link.mime.as_deref(),
+                reason,
+            })
         }
         Content::Resource { mime: Some(mime), text, .. } if mime.as_ref() == DIAGNOSTICS => {
             Ok(Piece::Text(diagnostics(text)))
@@ -89,16 +140,19 @@ async fn take(block: &Content, place: &Place) -> Result<Piece, String> {
         Content::Resource { uri, text, .. } => {
             Ok(Piece::Text(format!("<resource name=\"{}\">{}</resource>", escaped(uri), escaped(text))))
         }
-        Content::Binary { uri, .. } => Err(format!("{uri} was left out: it is not text")),
+        Content::Binary { uri, mime, .. } => {
+            let reason = "it is not text".to_owned();
+            Err(Unread { uri: Some(uri), name: None, kind: mime.as_deref(), reason })
+        }
     }
 }
 
 fn image(mime: &Arc<str>, data: &Arc<str>) -> Result<Image, String> {
     if !IMAGE_TYPES.contains(&mime.to_ascii_lowercase().as_str()) {
-        return Err(format!("an image was left out: {mime} is not one of jpeg, png, gif and webp"));
+        return Err(format!("{mime} is not one of jpeg, png, gif and webp"));
     }
     if data.len() > IMAGE_BYTES_MAX {
-        return Err(format!("an image was left out: it is larger than {} MiB", IMAGE_BYTES_MAX >> 20));
+        return Err(format!("it is larger than {} MiB", IMAGE_BYTES_MAX >> 20));
     }
     Ok(Image { mime: Arc::clone(mime), data: Arc::clone(data) })
 }
@@ -131,16 +185,27 @@ fn diagnostics(json: &str) -> String {
 
 async fn read_link(link: &Link, place: Place) -> Result<String, String> {
     let path = file_path(&link.uri)?;
-    let reading = tokio::task::spawn_blocking(move || read_file(&path, &place));
-    let text = match tokio::time::timeout(LINK_TIMEOUT, reading).await {
+    let reading = tokio::task::spawn_blocking(move || read_path(&path, &place));
+    let found = match tokio::time::timeout(LINK_TIMEOUT, reading).await {
         Ok(Ok(outcome)) => outcome?,
         Ok(Err(_)) => return Err("it could not be read".into()),
         Err(_) => return Err("reading it took too long".into()),
     };
-    Ok(format!("<resource uri=\"{}\">{}</resource>", escaped(&link.uri), escaped(&text)))
+    let (kind, text) = match found {
+        Found::File(text) => ("", text),
+        Found::Folder(names) => (" kind=\"folder\"", names),
+    };
+    Ok(format!("<resource uri=\"{}\"{kind}>{}</resource>", escaped(&link.uri), escaped(&text)))
 }
 
-fn read_file(path: &Path, place: &Place) -> Result<String, String> {
+/// What a link to this machine leads to.
+enum Found {
+    File(String),
+    /// The names in it.
+    Folder(String),
+}
+
+fn read_path(path: &Path, place: &Place) -> Result<Found, String> {
     const NEVER: &str = "files there are never given to a model";
     let spot = place.find(path, Want::Read).map_err(|error| match error {
         FileError::Refused { broken: Broken::Hidden, .. } => NEVER,
@@ -150,14 +215,24 @@ fn read_file(path: &Path, place: &Place) -> Result<String, String> {
     if spot.real().components().any(blocked) {
         return Err(NEVER.into());
     }
-    if let Some(rule) = place.denied_by(spot.real()) {
+    if let Some(rule) = place.denied_by(READ, spot.real()) {
         return Err(format!("the rule {rule} denies reading it"));
     }
-    let file = place.files().and_then(|files| files.open_file(&spot)).map_err(|error| match error {
-        FileError::Unusable { reason: Unfit::Folder | Unfit::Special, .. } => "it is not a file".to_owned(),
+    let unusable = |error| match error {
+        FileError::Unusable { reason: Unfit::Special, .. } => "it is not a file".to_owned(),
         FileError::Unusable { reason, .. } => reason.to_string(),
         FileError::Refused { broken, .. } => broken.to_string(),
-    })?;
+    };
+    let files = place.files().map_err(unusable)?;
+    let file = match files.open_file(&spot) {
+        Err(FileError::Unusable { reason: Unfit::Folder, .. }) => {
+            if let Some(rule) = place.denied_by(list::NAME, spot.real()) {
+                return Err(format!("the rule {rule} denies listing it"));
+            }
+            return list::listing(files, &spot).map(Found::Folder).map_err(unusable);
+        }
+        opened => opened.map_err(unusable)?,
+    };
     let mut bytes = Vec::new();
     file.take(LINK_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > LINK_BYTES_MAX {
@@ -166,7 +241,7 @@ fn read_file(path: &Path, place: &Place) -> Result<String, String> {
     if bytes.contains(&0) {
         return Err("it is not text".into());
     }
-    String::from_utf8(bytes).map_err(|_| "it is not text".into())
+    String::from_utf8(bytes).map(Found::File).map_err(|_| "it is not text".into())
 }
 
 /// The path of a `file://` address on this machine.
@@ -289,7 +364,10 @@ mod tests {
                 ]
             },
             expect![[r#"
-
+                <resource kind="image/bmp" unread="image/bmp is not one of jpeg, png, gif and webp"/>
+                <resource kind="image/gif" unread="it is larger than 20 MiB"/>
+                <resource kind="audio/wav" unread="the agent cannot hear"/>
+                <resource uri="file:///x" unread="it is not text"/>
                 image image/png
                 ! an image was left out: image/bmp is not one of jpeg, png, gif and webp
                 ! an image was left out: it is larger than 20 MiB
@@ -326,32 +404,83 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn links_that_lead_elsewhere_are_left_out() {
+    async fn of_what_cannot_be_read_the_model_is_told_what_it_is_and_why() {
         check(
             |dir| {
                 let inside = |name: &str| link(format!("file://{dir}/{name}"));
                 let mut links: Vec<_> =
-                    ["../outside", "link", ".ssh/id", "binary", "big", "none", "."].map(inside).into();
+                    ["../outside", "link", ".ssh/id", ".ssh", "binary", "big", "none"].map(inside).into();
                 links.extend(
-                    ["http://127.0.0.1/x", "ftp://a/b", "file://host/x", "file:///%zz"]
+                    ["http://127.0.0.1/x", "ftp://a/\"/><b", "file://host/x", "file:///%zz"]
                         .map(|u| link(u.into())),
                 );
                 links
             },
             expect![[r#"
-
+                <resource uri="file://DIR/../outside" name="n" unread="it is outside the workspace or not there"/>
+                <resource uri="file://DIR/link" name="n" unread="it is outside the workspace or not there"/>
+                <resource uri="file://DIR/.ssh/id" name="n" unread="files there are never given to a model"/>
+                <resource uri="file://DIR/.ssh" name="n" unread="files there are never given to a model"/>
+                <resource uri="file://DIR/binary" name="n" unread="it is not text"/>
+                <resource uri="file://DIR/big" name="n" unread="it is larger than 1 MiB"/>
+                <resource uri="file://DIR/none" name="n" unread="No such file or directory (os error 2)"/>
+                <resource uri="ftp://a/&quot;/&gt;&lt;b" name="n" unread="only file://, http:// and https:// links are read"/>
+                <resource uri="file://host/x" name="n" unread="it is on another machine"/>
+                <resource uri="file:///%zz" name="n" unread="its address is malformed"/>
                 ! file://DIR/../outside was left out: it is outside the workspace or not there
                 ! file://DIR/link was left out: it is outside the workspace or not there
                 ! file://DIR/.ssh/id was left out: files there are never given to a model
+                ! file://DIR/.ssh was left out: files there are never given to a model
                 ! file://DIR/binary was left out: it is not text
                 ! file://DIR/big was left out: it is larger than 1 MiB
                 ! file://DIR/none was left out: No such file or directory (os error 2)
-                ! file://DIR/. was left out: it is not a file
-                ! ftp://a/b was left out: only file://, http:// and https:// links are read
+                ! ftp://a/"/><b was left out: only file://, http:// and https:// links are read
                 ! file://host/x was left out: it is on another machine
                 ! file:///%zz was left out: its address is malformed
             "#]],
         )
         .await;
+    }
+
+    /// A folder is what the `list` tool would show of it.
+    #[tokio::test]
+    async fn a_folder_is_given_as_its_names() {
+        check(
+            |dir| vec![link(format!("file://{dir}/")), link(format!("file://{dir}/.."))],
+            expect![[r#"
+                <resource uri="file://DIR/" kind="folder">.ssh/
+                a b.txt
+                big
+                binary
+                link
+                </resource>
+                <resource uri="file://DIR/.." name="n" unread="it is outside the workspace or not there"/>
+                ! file://DIR/.. was left out: it is outside the workspace or not there
+            "#]],
+        )
+        .await;
+    }
+
+    /// What a rule denies to the tools is not read for a prompt either, and the model is told so.
+    #[tokio::test]
+    async fn a_rule_that_denies_holds_for_links_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().canonicalize().unwrap().join("work");
+        std::fs::create_dir_all(work.join("closed")).unwrap();
+        std::fs::create_dir_all(work.join("secret")).unwrap();
+        std::fs::write(work.join("secret/key"), "k").unwrap();
+        let user = dir.path().join("permissions.toml");
+        std::fs::write(&user, "deny = [\"list(closed/)\", \"read(secret/)\"]\n").unwrap();
+        let rules = Arc::new(guard::Rulebook::new(guard::RulePaths { user, ..Default::default() }));
+        let place = Place::open(work.clone(), &[], None, &crate::agent::Reach::default());
+        let links =
+            ["closed", "secret", "secret/key"].map(|name| link(format!("file://{}/{name}", work.display())));
+        let prompt = render(&links, &place.with_rules(Some(&rules))).await;
+        expect![[r#"
+            <resource uri="file://DIR/closed" name="n" unread="the rule list(closed/) denies listing it"/>
+            <resource uri="file://DIR/secret" name="n" unread="the rule read(secret/) denies reading it"/>
+            <resource uri="file://DIR/secret/key" name="n" unread="the rule read(secret/) denies reading it"/>"#]]
+        .assert_eq(&prompt.text.replace(&work.display().to_string(), "DIR"));
+        assert_eq!(prompt.warnings.len(), 3);
     }
 }

@@ -9,7 +9,7 @@ mod fetch;
 mod glob;
 mod jobs;
 mod lines;
-mod list;
+pub(crate) mod list;
 pub(crate) mod output;
 mod patch;
 mod plan;

@@ -9,7 +9,7 @@ use crate::commands::{self, Heard, Slash};
 use crate::context::{Memory, Opening};
 use crate::thinker::{Broken, Thinker, unless_cancelled};
 use crate::title::Naming;
-use crate::{links, sight, suspicion};
+use crate::{links, pointing, sight, suspicion, tools};
 
 pub(crate) async fn run(
     session: &Arc<AgentSession>,
@@ -81,10 +81,22 @@ async fn begin(
     let mut thinker = Thinker { session: Arc::clone(session), context, place, live, role };
     let naming = (!input.titled).then(|| Naming::begin(&thinker));
     let stop = thinker.think().await?;
+    point(&thinker).await?;
     if let Some(naming) = naming.filter(|_| !thinker.context.cancel.is_cancelled()) {
         naming.finish(&mut thinker).await?;
     }
     Ok(stop)
+}
+
+/// An editor may reveal the line that the answer names.
+async fn point(thinker: &Thinker) -> Result<(), Broken> {
+    let (turn, place) = (thinker.context.turn(), thinker.place.clone());
+    let Some(said) = thinker.live.last_said() else { return Ok(()) };
+    let named = tools::blocking(move || pointing::named_in(&said, &place)).await.ok().flatten();
+    if let Some(location) = named.and_then(|named| thinker.session.pointing.admit(turn, named)) {
+        thinker.context.emit(Body::FileShown { location }).await?;
+    }
+    Ok(())
 }
 
 /// Whether the model that the session has chosen cannot look at images.

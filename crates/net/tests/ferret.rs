@@ -14,6 +14,12 @@ async fn opened(server: &mut Server) -> (OlderClient, String) {
     (client, session)
 }
 
+fn write_file(server: &Server, path: &str, text: &str) {
+    let path = server.workspace().join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
 fn of<'a>(updates: &'a [Value], kind: &str) -> Vec<&'a Value> {
     updates.iter().filter(|update| update["kind"] == kind).collect()
 }
@@ -192,6 +198,45 @@ async fn always_and_never_are_about_the_same_tool_with_the_same_arguments() {
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains(r#"deny = ["shell(git branch y)"]"#), "{text}");
     assert!(text.contains("shell(git branch x)") && text.contains("write(./a={"), "{text}");
+}
+
+/// The agent that there is points at what it changed, at the hit that it reads, at what failed and at what it names.
+#[tokio::test]
+async fn the_agent_points_at_places_and_a_history_does_not() {
+    let write = |text: &str| vec![call("write", json!({ "path": "src/a.txt", "text": text }).to_string())];
+    let script = Script::new([
+        write("one\ntwo\n"),
+        write("one\nTWO\n"),
+        vec![call("search", r#"{"text":"TWO"}"#)],
+        // Right after the change of the same line, so it is not shown again.
+        vec![call("read", r#"{"path":"src/a.txt"}"#)],
+        vec![call("search", r#"{"text":"beta"}"#)],
+        vec![call("read", r#"{"path":"src/b.txt"}"#)],
+        vec![shell("echo 'src/b.txt:1: fine'; echo 'error: src/a.txt:1:7: no'; exit 1")],
+        vec![shell("echo src/a.txt:2")],
+        vec![say("Look at `src/b.txt:1`.")],
+    ]);
+    run(Setup::script(&script).on_disk(), async |server| {
+        write_file(server, "src/b.txt", "alpha\nbeta\n");
+        let (mut client, session) = opened(server).await;
+        client.call("session/setApproval", json!({ "sessionId": session, "approval": "full" })).await;
+        client.message(&session, "go").await;
+        let updates = client.take_updates();
+        let shown: Vec<String> = of(&updates, "file_open")
+            .into_iter()
+            .map(|shown| {
+                let path = shown["path"].as_str().unwrap();
+                let path = path.rsplit_once("/src/").unwrap().1;
+                format!("{path}:{}", shown["line"])
+            })
+            .collect();
+        assert_eq!(shown, ["a.txt:1", "a.txt:2", "b.txt:2", "a.txt:1", "b.txt:1"]);
+        let ends = of(&updates, "tool_call_end");
+        assert_eq!(ends[0]["result"], "created src/a.txt (2 lines)", "a text, and not the JSON of one");
+        client.call("session/load", json!({ "sessionId": session })).await;
+        assert!(of(&client.take_updates(), "file_open").is_empty(), "nobody's editor jumps about");
+    })
+    .await;
 }
 
 #[tokio::test]

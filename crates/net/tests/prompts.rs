@@ -105,6 +105,7 @@ async fn images_of_known_kinds_and_sizes_are_given_and_others_named() {
             kinds.iter().map(|kind| image(kind, 4)).chain([text("what is this?")]).collect()
         },
         expect![[r#"
+            <resource kind="image/bmp" unread="image/bmp is not one of jpeg, png, gif and webp"/>
             what is this?
             image image/jpeg 4
             image image/jpg 4
@@ -128,10 +129,10 @@ async fn images_of_known_kinds_and_sizes_are_given_and_others_named() {
     check(
         |_| vec![image("image/png", (20 << 20) + 1)],
         expect![[r#"
-
-        ! an image was left out: it is larger than 20 MiB
-        "end_turn"
-    "#]],
+            <resource kind="image/png" unread="it is larger than 20 MiB"/>
+            ! an image was left out: it is larger than 20 MiB
+            "end_turn"
+        "#]],
     )
     .await;
 }
@@ -143,6 +144,7 @@ async fn sound_is_left_out_with_a_warning() {
         |_| vec![text("listen"), json!({ "type": "audio", "mimeType": "audio/wav", "data": "AAAA" })],
         expect![[r#"
             listen
+            <resource kind="audio/wav" unread="the agent cannot hear"/>
             ! audio (audio/wav) was left out: the agent cannot hear
             "end_turn"
         "#]],
@@ -164,6 +166,7 @@ async fn embedded_texts_are_given_as_resources_and_embedded_bytes_are_left_out()
         expect![[r#"
             see
             <resource name="file:///x.rs">fn x() {}</resource>
+            <resource uri="file:///y.png" kind="image/png" unread="it is not text"/>
             ! file:///y.png was left out: it is not text
             "end_turn"
         "#]],
@@ -198,6 +201,9 @@ async fn links_of_unknown_schemes_are_left_out_with_a_warning() {
         |_| vec![text("see"), link("ftp://host/file"), link("gopher://x"), link("nonsense")],
         expect![[r#"
             see
+            <resource uri="ftp://host/file" name="n" unread="only file://, http:// and https:// links are read"/>
+            <resource uri="gopher://x" name="n" unread="only file://, http:// and https:// links are read"/>
+            <resource uri="nonsense" name="n" unread="only file://, http:// and https:// links are read"/>
             ! ftp://host/file was left out: only file://, http:// and https:// links are read
             ! gopher://x was left out: only file://, http:// and https:// links are read
             ! nonsense was left out: only file://, http:// and https:// links are read
@@ -218,10 +224,15 @@ async fn nothing_that_cannot_be_read_ends_a_turn() {
             blocks
         },
         expect![[r#"
-
+            <resource uri="file://DIR/none" name="n" unread="No such file or directory (os error 2)"/>
+            <resource uri="file://DIR/../outside" name="n" unread="it is outside the workspace or not there"/>
+            <resource uri="file://DIR/." kind="folder">a.txt
+            </resource>
+            <resource uri="file://elsewhere/x" name="n" unread="it is on another machine"/>
+            <resource uri="file:///%zz" name="n" unread="its address is malformed"/>
+            <resource kind="image/tiff" unread="image/tiff is not one of jpeg, png, gif and webp"/>
             ! file://DIR/none was left out: No such file or directory (os error 2)
             ! file://DIR/../outside was left out: it is outside the workspace or not there
-            ! file://DIR/. was left out: it is not a file
             ! file://elsewhere/x was left out: it is on another machine
             ! file:///%zz was left out: its address is malformed
             ! an image was left out: image/tiff is not one of jpeg, png, gif and webp

@@ -51,6 +51,11 @@ export function mayRemember(): boolean {
   return !isAtHub()
 }
 
+/** Whether an answer for good becomes a rule of the machine. Of somebody who is not at it, it holds in the session alone. */
+export function makesRules(): boolean {
+  return hello.value?.makesRules === true
+}
+
 function set(key: string, value: Progress): void {
   const next = new Map(progress.value)
   next.delete(key)

@@ -5,7 +5,7 @@ import type { AskView } from '../wire'
 import { hello } from '../lib/line'
 import { age, askTitle, isGrave, plainName, riskWord, visible } from '../lib/words'
 import { Icon, kindIcon } from '../ui/icons'
-import { answer, may, mayRemember, progressOf, type Progress } from './answer'
+import { answer, makesRules, may, mayRemember, progressOf, type Progress } from './answer'
 import { isCut } from './brief'
 import { HoldButton } from './hold'
 import { Preview } from './preview'
@@ -84,9 +84,17 @@ function Answers({ ask, disabled }: { ask: AskView; disabled: boolean }) {
   )
 }
 
-// A rule for a command covers its kind: what is allowed of `git log -1` is `git log` with whatever follows.
-function alike(ask: AskView): string {
-  return ask.kind === 'execute' ? ', and commands of the same kind,' : ''
+/** What an answer for good is kept as: the rule that the machine would write, or exactly this. */
+function Kept({ ask, verb }: { ask: AskView; verb: 'may do' | 'is refused' }) {
+  const rule = makesRules() ? ask.rule : null
+  const place = makesRules() ? <>in <code>{visible(ask.folder)}</code></> : 'in this session'
+  return (
+    <>
+      <p>From now on <strong>{ask.tool}</strong> {verb} {rule ? 'what this rule says' : 'exactly this'} {place}, and nobody is asked:</p>
+      <pre class="rule" tabIndex={0}>{visible(rule || ask.subject || ask.title)}</pre>
+      {makesRules() && <p class="soft">Settings lists what is remembered, and forgets it again.</p>}
+    </>
+  )
 }
 
 function Always({ ask, disabled, onNever, onBack }: { ask: AskView; disabled: boolean; onNever: () => void; onBack: () => void }) {
@@ -95,9 +103,7 @@ function Always({ ask, disabled, onNever, onBack }: { ask: AskView; disabled: bo
   const box = useFirstFocus()
   return (
     <div class="decisions extra" ref={box}>
-      <p>From now on <strong>{ask.tool}</strong> may do this{alike(ask)} in <code>{visible(ask.folder)}</code> without asking:</p>
-      <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
-      <p class="soft">Settings lists what is remembered, and forgets it again.</p>
+      <Kept ask={ask} verb="may do" />
       {mustHold(ask)
         ? <HoldButton class="decision allow grave" disabled={disabled} onDone={done}>{label}</HoldButton>
         : <button type="button" class="decision allow" disabled={disabled} onClick={done}>{label}</button>}
@@ -111,9 +117,7 @@ function Never({ ask, disabled, onBack }: { ask: AskView; disabled: boolean; onB
   const box = useFirstFocus()
   return (
     <div class="decisions extra" ref={box}>
-      <p>From now on <strong>{ask.tool}</strong> is refused this{alike(ask)} in <code>{visible(ask.folder)}</code>, and nobody is asked:</p>
-      <pre class="rule" tabIndex={0}>{visible(ask.subject || ask.title)}</pre>
-      <p class="soft">Settings lists what is remembered, and forgets it again.</p>
+      <Kept ask={ask} verb="is refused" />
       <button type="button" class="decision deny" disabled={disabled} onClick={() => void answer(ask, 'denyAlways')}>Deny, and do not ask again</button>
       <button type="button" class="decision" onClick={onBack}>Back</button>
     </div>

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{BoxFuture, Risk, ToolClass, ToolKind};
-use sandbox::{Entry, FileError, Kind};
+use sandbox::{Entry, FileError, Files, Kind, Spot};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::{Intent, Job, Outcome, Tool, Work, arguments, file_work};
 
 const ENTRIES_MAX: usize = 1000;
 
-pub(super) const NAME: &str = "list";
+pub(crate) const NAME: &str = "list";
 
 pub(super) fn tool() -> Tool {
     let schema = json!({
@@ -50,26 +50,28 @@ fn intend(text: &str) -> Result<Intent, String> {
 
 impl Work for Arguments {
     fn run(self: Box<Self>, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
-        file_work(move || {
-            let shown = |entry: Entry| {
-                let slash = if entry.kind == Kind::Folder { "/" } else { "" };
-                format!("{}{slash}\n", entry.name.to_string_lossy())
-            };
-            let entries = match job.files()?.entries(job.spot()?) {
-                Err(FileError::Unusable { reason, .. }) => {
-                    return Err(format!("the folder cannot be listed: {reason}").into());
-                }
-                outcome => outcome?,
-            };
-            let mut names: Vec<_> = entries.into_iter().map(shown).collect();
-            names.sort();
-            let more = names.len().saturating_sub(ENTRIES_MAX);
-            names.truncate(ENTRIES_MAX);
-            let mut text = names.concat();
-            if more > 0 {
-                text.push_str(&format!("[{more} more]\n"));
+        file_work(move || match listing(job.files()?, job.spot()?) {
+            Err(FileError::Unusable { reason, .. }) => {
+                Err(format!("the folder cannot be listed: {reason}").into())
             }
-            Ok(Outcome::text(text))
+            outcome => Ok(Outcome::text(outcome?)),
         })
     }
+}
+
+/// The names in a folder, one per line.
+pub(crate) fn listing(files: &Files, spot: &Spot) -> Result<String, FileError> {
+    let shown = |entry: Entry| {
+        let slash = if entry.kind == Kind::Folder { "/" } else { "" };
+        format!("{}{slash}\n", entry.name.to_string_lossy())
+    };
+    let mut names: Vec<_> = files.entries(spot)?.into_iter().map(shown).collect();
+    names.sort();
+    let more = names.len().saturating_sub(ENTRIES_MAX);
+    names.truncate(ENTRIES_MAX);
+    let mut text = names.concat();
+    if more > 0 {
+        text.push_str(&format!("[{more} more]\n"));
+    }
+    Ok(text)
 }

@@ -362,7 +362,12 @@ async fn links_and_images_reach_the_model_and_the_rest_is_warned_about() {
     house.prompt("and now?").await;
     let requests = script.requests();
     let Message::User { text, images } = &requests[0].messages[0] else { panic!() };
-    assert_eq!(text.as_ref(), format!("look\n<resource uri=\"{uri}\">one\n</resource>"));
+    let expected = format!(
+        "look\n<resource uri=\"{uri}\">one\n</resource>\n\
+         <resource uri=\"ftp://x/y\" name=\"n\" unread=\"only file://, http:// and https:// links are read\"/>\n\
+         <resource kind=\"image/bmp\" unread=\"image/bmp is not one of jpeg, png, gif and webp\"/>"
+    );
+    assert_eq!(text.as_ref(), expected);
     assert_eq!(images.len(), 1);
     assert_eq!(requests[1].messages[0], requests[0].messages[0], "a prompt stays what it was");
 }

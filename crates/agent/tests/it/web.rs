@@ -113,8 +113,10 @@ async fn a_linked_page_is_a_part_of_the_prompt_and_is_read_once() {
         &house.lines(&events),
     );
     let expected = format!(
-        "look\n<resource uri=\"{}\">page /a?x=1&amp;y=2 &lt;/resource&gt;</resource>",
-        site.address("/a?x=1&amp;y=2")
+        "look\n<resource uri=\"{}\">page /a?x=1&amp;y=2 &lt;/resource&gt;</resource>\n\
+         <resource uri=\"{}\" unread=\"the server answered 404\"/>",
+        site.address("/a?x=1&amp;y=2"),
+        site.address("/gone")
     );
     assert_eq!(prompt_of(&script, 0), expected);
     house.restart().await;
@@ -154,7 +156,10 @@ async fn a_link_to_this_machine_is_never_followed() {
         title look
         EndTurn
     "#]].assert_eq(&house.lines(&events).replace(&port.to_string(), "PORT"));
-    assert_eq!(prompt_of(&script, 0), "look");
+    let prompt = prompt_of(&script, 0);
+    assert_eq!(prompt.lines().next(), Some("look"));
+    let unread = |line: &str| line.starts_with("<resource uri=\"HTTP://") && line.ends_with("are read\"/>");
+    assert!(prompt.lines().count() == 5 && prompt.lines().skip(1).all(unread), "{prompt}");
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 

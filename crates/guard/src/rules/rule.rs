@@ -503,7 +503,8 @@ impl PathPattern {
             let name = |path: &str| path.split('/').any(|name| self.glob.matches(name));
             return (self.bare && wish.path().is_some_and(name)).then_some(Match::Family);
         };
-        if self.glob.matches(seen) {
+        // `secret/` and `secret/**` mean the folder too: its names are in it.
+        if self.glob.matches(seen) || self.glob.matches(&format!("{seen}/")) {
             return Some(self.kind());
         }
         let folders = seen.match_indices('/').map(|(slash, _)| &seen[..slash]);

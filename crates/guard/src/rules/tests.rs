@@ -144,6 +144,7 @@ fn each_form_of_a_rule_means_what_it_says() {
         ("write", "src/new.rs", "allow"),
         ("edit", "srcs/a.rs", "-"),
         ("edit", "secrets/key", "deny"),
+        ("edit", "secrets", "deny"),
         ("edit", "Cargo.lock", "ask"),
         ("write", "made.txt", "exactly"),
         ("write", "src2/made.txt", "-"),

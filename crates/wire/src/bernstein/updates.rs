@@ -321,16 +321,20 @@ fn started(start: &ToolStart) -> Value {
 }
 
 fn ended(end: &ToolEnd) -> Value {
-    let text = |content: &ToolContent| match content {
+    let block = |content: &ToolContent| match content {
         ToolContent::Block(block) => Some(block_text(block)),
         // An edit is told by itself.
         ToolContent::Diff(_) => None,
+    };
+    let text = match end.content.is_empty() {
+        true => siblings::result_text(end),
+        false => end.content.iter().filter_map(block).collect::<Vec<_>>().join("\n"),
     };
     let mut delta = json!({
         "type": "tool_result",
         "callId": &*end.call.0,
         "status": if end.failed { "failed" } else { "completed" },
-        "text": end.content.iter().filter_map(text).collect::<Vec<_>>().join("\n"),
+        "text": text,
         "elapsedMs": end.elapsed_ms,
     });
     if let (Some(exit), Some(delta)) = (&end.exit, delta.as_object_mut()) {

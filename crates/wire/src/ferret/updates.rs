@@ -143,6 +143,8 @@ impl Updates {
                 let (path, diff) = siblings::change(change);
                 self.update("file_edit", json!({ "path": path, "diff": diff }), out);
             }
+            // A place that the agent pointed at then: nobody wants their editor to jump there when they load it.
+            Body::FileShown { .. } if view.replay => {}
             Body::FileShown { location } => {
                 let path = siblings::path_text(&location.path);
                 self.update("file_open", json!({ "path": path, "line": location.line }), out);

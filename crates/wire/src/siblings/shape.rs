@@ -35,7 +35,8 @@ pub(crate) fn result_text(end: &ToolEnd) -> String {
     if end.content.is_empty()
         && let Some(raw) = &end.raw
     {
-        return raw.0.to_string();
+        // A text is told as it is, and not as the JSON of it.
+        return serde_json::from_str::<String>(&raw.0).unwrap_or_else(|_| raw.0.to_string());
     }
     end.content.iter().map(piece).collect::<Vec<_>>().join("\n")
 }
