@@ -29,7 +29,8 @@ pub(super) struct PlainClient {
     /// None before the first connection.
     open: Option<Open>,
     backlog: Option<Backlog>,
-    /// Which registration the receiver's requests belong to: one that registers a session anew has forgotten them.
+    /// The registration that held when the last socket ended. If another one holds at the next socket, the receiver has
+    /// forgotten the session in between, and its requests with it.
     registration: u64,
 }
 
@@ -53,7 +54,7 @@ impl PlainClient {
         stopped: impl Future<Output = ()>,
     ) -> Ended {
         let shared = Arc::clone(&self.shared);
-        if std::mem::replace(&mut self.registration, registration) != registration {
+        if self.registration != registration {
             self.forgotten().await;
         }
         let begun = match self.begin(handle).await {
@@ -100,6 +101,11 @@ impl PlainClient {
             drop(tokio::time::timeout(shared.pace.farewell, rest).await);
         }
         ended
+    }
+
+    /// The socket has ended, and this registration holds.
+    pub fn ended_with(&mut self, registration: u64) {
+        self.registration = registration;
     }
 
     /// Keeps what the session says while there is no connection.

@@ -138,7 +138,9 @@ impl Tunnel {
             mirror::run(&shared, &mut self.handles, &mut self.branching, pipe, stop).await
         } else {
             let handle = self.handles.borrow_and_update().clone();
-            plain.run(&handle, pipe, registration, stop).await
+            let ended = plain.run(&handle, pipe, registration, stop).await;
+            plain.ended_with(self.enrolled.borrow().count);
+            ended
         };
         self.note(false);
         self.backoff.lasted(began.elapsed());

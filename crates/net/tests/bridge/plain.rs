@@ -399,6 +399,39 @@ async fn a_receiver_that_forgot_its_requests_is_not_answered_them() {
     .await;
 }
 
+/// A receiver that has forgotten the session and kept the socket waits for what it asked by it.
+#[tokio::test]
+async fn a_receiver_that_is_registered_at_again_by_a_heartbeat_is_answered_after_a_cut() {
+    let script = Script::new([vec![shell("echo x >> made")], vec![say("done")]]);
+    run(Setup::script(&script), async |server| {
+        let (mut client, session) = opened(server).await;
+        let mut receiver = Receiver::start(Manner::plain()).await;
+        let world = World::start(server, &receiver.url, Wish::default());
+        let mut socket = receiver.socket().await;
+        receiver.inner.manner.heartbeat.store(404, Ordering::SeqCst);
+        receiver.seen("POST /api/sessions", 2).await;
+        receiver.inner.manner.heartbeat.store(204, Ordering::SeqCst);
+        let beats = format!("POST /api/sessions/{session}/heartbeat");
+        let so_far = receiver.seen(&beats, 1).await.len();
+        receiver.seen(&beats, so_far + 2).await;
+        let prompt = json!({ "sessionId": session, "message": "go" });
+        socket
+            .send(json!({ "jsonrpc": "2.0", "id": 1, "method": "session/message", "params": prompt }))
+            .await;
+        let question = socket.kind("permission_request").await;
+        drop(socket);
+        let mut socket = receiver.socket().await;
+        let answer = json!({ "sessionId": session, "id": question["id"], "decision": "allow" });
+        client.call("permission/respond", answer).await;
+        let frames = socket.until(|frame| frame["id"] == 1).await;
+        assert!(frames.last().unwrap().contains("end_turn"), "{frames:#?}");
+        assert!(!world.lines().iter().any(|line| line.contains("exceeded")), "{:?}", world.lines());
+        world.close().await;
+        client.take_updates();
+    })
+    .await;
+}
+
 /// Lines, however many a message has; a frame that does not end with its message is none.
 #[tokio::test]
 async fn several_frames_in_one_message_are_taken_and_empty_lines_are_none() {
