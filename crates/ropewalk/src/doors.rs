@@ -49,6 +49,8 @@ pub struct Door {
     ports_more: u16,
     lan: Option<Lan>,
     pushes: Option<Pushes>,
+    /// The digest of what else the server was started with.
+    options: String,
 }
 
 /// Whether everybody may ask what the server is. The variable is zeph's.
@@ -130,7 +132,13 @@ impl Door {
             ports_more: 0,
             lan: None,
             pushes: Pushes::prepare(config)?,
+            options: String::new(),
         }))
+    }
+
+    /// Whoever finds it running can compare what it was started with.
+    pub fn started_with(self, options: String) -> Self {
+        Self { options, ..self }
     }
 
     /// Somebody else says where it is.
@@ -192,6 +200,7 @@ impl Door {
             folder: shared.rules.home_dir.clone(),
             token_sha256: self.master.digest().as_ref().map(Digest::hex),
             certificate_sha256: self.tls.as_ref().map(|tls| tls.fingerprint().hex()),
+            options_sha256: std::mem::take(&mut self.options),
         })?;
         if !self.quiet {
             announce(&listening, &self.master);
