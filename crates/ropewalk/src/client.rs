@@ -55,6 +55,11 @@ impl Server {
     }
 
     pub fn of(server: &Found) -> Result<Self, Trouble> {
+        Self::with_token(server, None)
+    }
+
+    /// The same for whoever may have been given its token.
+    pub fn with_token(server: &Found, given: Option<&str>) -> Result<Self, Trouble> {
         let (scheme, address) = server.address().split_once("://").unwrap_or_default();
         let address: SocketAddr = address
             .parse()
@@ -72,10 +77,13 @@ impl Server {
         };
         let token = match server.token_digest() {
             None => None,
-            Some(digest) => Some(tokens::matching(&digest)?.ok_or_else(|| {
-                Trouble::failed("the token of the server that runs is not known here")
-                    .fix("set ROPEWALK_SERVER_TOKEN to the one that it was started with")
-            })?),
+            Some(digest) => Some(match given.filter(|token| Digest::of(token).is(&digest)) {
+                Some(token) => token.to_owned(),
+                None => tokens::matching(&digest)?.ok_or_else(|| {
+                    Trouble::failed("the token of the server that runs is not known here")
+                        .fix("set ROPEWALK_SERVER_TOKEN to the one that it was started with")
+                })?,
+            }),
         };
         Ok(Self { address, token, certificate })
     }

@@ -50,6 +50,8 @@ pub struct Door {
     ports_more: u16,
     lan: Option<Lan>,
     pushes: Option<Pushes>,
+    /// The digest of what else the server was started with.
+    options: String,
 }
 
 /// What the door shares with the others.
@@ -122,7 +124,13 @@ impl Door {
             ports_more: 0,
             lan: None,
             pushes: Pushes::prepare(config)?,
+            options: String::new(),
         }))
+    }
+
+    /// Whoever finds it running can compare what it was started with.
+    pub fn started_with(self, options: String) -> Self {
+        Self { options, ..self }
     }
 
     /// Somebody else says where it is.
@@ -184,6 +192,7 @@ impl Door {
             folder: shared.rules.home_dir.clone(),
             token_sha256: self.master.digest().as_ref().map(Digest::hex),
             certificate_sha256: self.tls.as_ref().map(|tls| tls.fingerprint().hex()),
+            options_sha256: std::mem::take(&mut self.options),
         })?;
         if !self.quiet {
             announce(&listening, &self.master);

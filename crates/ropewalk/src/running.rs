@@ -40,6 +40,8 @@ pub struct Facts {
     pub token_sha256: Option<String>,
     /// By which its own commands know it, where it speaks TLS.
     pub certificate_sha256: Option<String>,
+    /// Tells whether another one was started with the same options about what its agent may do.
+    pub options_sha256: String,
 }
 
 /// The file of this process. Dropped, it is gone.
@@ -79,6 +81,7 @@ pub fn claim(facts: &Facts) -> Result<Running, Trouble> {
         "folder": facts.folder.to_string_lossy(),
         "token_sha256": facts.token_sha256,
         "certificate_sha256": facts.certificate_sha256,
+        "options_sha256": facts.options_sha256,
         "version": env!("CARGO_PKG_VERSION"),
     });
     let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{text}"));
@@ -142,6 +145,11 @@ impl Found {
     /// The digest of its token; nothing if it asks for none.
     pub fn token_digest(&self) -> Option<Digest> {
         self.facts["token_sha256"].as_str().and_then(Digest::parse)
+    }
+
+    /// The digest of its options, if it said so.
+    pub fn options(&self) -> Option<&str> {
+        self.facts["options_sha256"].as_str()
     }
 
     /// The digest of its certificate, if it speaks TLS.

@@ -1,6 +1,8 @@
 //! `ropewalk serve`: an editor on standard input and output until it hangs up, or HTTP until somebody
 //! ends it, or both on the same sessions.
 
+mod joined;
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,12 +26,36 @@ use crate::models::Models;
 use crate::trouble::Trouble;
 use crate::up::Up;
 use crate::{audit, backends, editors, paths, run, server, terminal};
+use joined::Beside;
 
 pub fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    let prepared = config::user().and_then(|config| prepare(&options.clone().with_transport(&config)?));
-    match prepared {
-        Ok(prepared) => finish(prepared),
+    let options = match config::user().and_then(|config| options.clone().with_transport(&config)) {
+        Ok(options) => options,
+        Err(trouble) => return Ok(trouble.report(false)),
+    };
+    let unlike = match joined::look(&options) {
+        Ok(Beside::Join(found)) => return joined::run(&found, &options),
+        Ok(Beside::Unlike(found, why)) => {
+            let address = found.address();
+            terminal::say(&format!("{address} is served by another ropewalk, and {why}: no HTTP here"));
+            true
+        }
+        Ok(Beside::Nobody) => false,
+        Err(trouble) => return Ok(trouble.report(false)),
+    };
+    match prepare(&options) {
+        Ok(prepared) if unlike => finish(Prepared { door: None, ..prepared }),
+        Ok(prepared) => finish_or_join(prepared, &options),
         Err(trouble) => Ok(trouble.report(false)),
+    }
+}
+
+/// Two editors may start at once: the one that comes too late joins the other.
+fn finish_or_join(prepared: Prepared, options: &ServeOptions) -> anyhow::Result<ExitCode> {
+    let Err(trouble) = serve_to_the_end(prepared)? else { return Ok(ExitCode::SUCCESS) };
+    match joined::look(options) {
+        Ok(Beside::Join(found)) => joined::run(&found, options),
+        Ok(Beside::Unlike(..) | Beside::Nobody) | Err(_) => Ok(trouble.report(false)),
     }
 }
 
@@ -42,6 +68,13 @@ pub fn run_for_person(options: &ServeOptions, up: Up) -> anyhow::Result<ExitCode
 }
 
 fn finish(prepared: Prepared) -> anyhow::Result<ExitCode> {
+    Ok(match serve_to_the_end(prepared)? {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => trouble.report(false),
+    })
+}
+
+fn serve_to_the_end(prepared: Prepared) -> anyhow::Result<Result<(), Trouble>> {
     if prepared.stdio && std::io::stdin().is_terminal() {
         welcome();
     }
@@ -49,10 +82,7 @@ fn finish(prepared: Prepared) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(serve(prepared))?;
     // The thread that reads standard input may be stuck in a read for ever; nothing needs it.
     runtime.shutdown_background();
-    Ok(match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(false),
-    })
+    Ok(ended)
 }
 
 /// Everything that serving needs.
@@ -151,6 +181,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     }
     let bridge = Wanted::also(&options.bridge, &guards.config)?;
     let door = Door::prepare(&options.http, &guards.config)?;
+    let door = door.map(|door| door.started_with(joined::digest(options)));
     let allowed = options.allow_dir.iter().map(|dir| run::folder(Some(dir)));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
     let settings = ServerSettings::of(options, &guards.config);

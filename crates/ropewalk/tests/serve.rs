@@ -44,6 +44,12 @@ impl Ropewalk {
         Self::start_on(&other.home.path().join("state"), tempfile::tempdir().unwrap(), &["serve"])
     }
 
+    /// A further start in the same folder, as an editor does it.
+    fn joining(other: &Self, arguments: &[&str]) -> Self {
+        let home = tempfile::tempdir_in(other.home.path()).unwrap();
+        Self::start_on(&other.home.path().join("state"), home, arguments)
+    }
+
     #[expect(clippy::disallowed_methods, reason = "the test starts the program that it tests")]
     fn start_on(state: &std::path::Path, home: TempDir, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
@@ -339,4 +345,65 @@ fn an_idle_session_goes_to_whoever_prompts_and_back() {
         let update = &frame["params"]["update"];
         update["sessionUpdate"] == "user_message_chunk" && update["content"]["text"] == "what did I say?"
     });
+}
+
+/// An editor's command, started anew with every window: the server that the first one started is still there.
+#[test]
+fn a_second_start_joins_the_server_that_runs() {
+    let port = free_port();
+    let arguments = ["serve", "--http", &port, "--stdio"];
+    let (mut first, session) = Ropewalk::with_session(&arguments);
+    let mut second = Ropewalk::joining(&first, &arguments);
+    second.call("initialize", json!({ "protocolVersion": 1 }));
+    let cwd = first.home.path().to_owned();
+    let open = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });
+    second.call("session/load", open);
+    let turn = second.prompt(&session, "stream 2 10");
+    assert_eq!(second.until(|frame| frame["id"] == turn)["result"]["stopReason"], "end_turn");
+    // The same session, in the same process: the first editor sees what the second one asked for.
+    first.until(|frame| frame["params"]["update"]["sessionUpdate"] == "user_message_chunk");
+
+    // Older dialects are known by their first words, as on any stdio.
+    let mut older = Ropewalk::joining(&first, &arguments);
+    assert_eq!(older.call("initialize", json!({}))["protocolVersion"], "0.2");
+    drop(older.input.take());
+    assert!(older.child.wait().unwrap().success());
+
+    // The first editor goes; the server stays, and so does the second.
+    drop(first.input.take());
+    let listed = second.call("session/list", json!({}));
+    assert_eq!(listed["sessions"][0]["sessionId"], session.as_str());
+
+    kill_process(Pid::from_child(&first.child), Signal::TERM).unwrap();
+    let ended = second.child.wait().unwrap();
+    assert!(!ended.success());
+    let log = second.log.recv_timeout(DEADLINE).unwrap();
+    assert!(log.contains("joined the server at") && log.contains("has ended"), "{log}");
+    let token = std::fs::read_to_string(first.home.path().join("state/http.token")).unwrap();
+    assert!(!log.contains(token.trim()), "a token is never printed");
+    first.child.wait().unwrap();
+}
+
+/// What the agent may do is what this start asks for, not what another one was given.
+#[test]
+fn a_server_with_other_options_is_not_joined() {
+    let port = free_port();
+    let (mut first, _) = Ropewalk::with_session(&["serve", "--http", &port, "--stdio"]);
+    let mut second =
+        Ropewalk::joining(&first, &["serve", "--http", &port, "--stdio", "--sandbox", "read-only"]);
+    second.call("initialize", json!({ "protocolVersion": 1 }));
+    let cwd = first.home.path().to_owned();
+    second.call("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
+    drop(second.input.take());
+    assert!(second.child.wait().unwrap().success(), "it serves nobody else, so it ends with its editor");
+    let log = second.log.recv_timeout(DEADLINE).unwrap();
+    assert!(log.contains("other options") && !log.contains("joined"), "{log}");
+    kill_process(Pid::from_child(&first.child), Signal::TERM).unwrap();
+    first.child.wait().unwrap();
+}
+
+/// A port that nothing listens on at the moment.
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!(":{}", listener.local_addr().unwrap().port())
 }

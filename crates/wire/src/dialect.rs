@@ -292,6 +292,11 @@ pub fn chosen(params: Option<&RawValue>) -> Result<Dialect, Fault> {
     }
 }
 
+/// Appends the answer to a frame that cannot be read: the same in every dialect.
+pub fn write_unreadable(fault: &Fault, out: &mut Vec<u8>) {
+    acp::fault(&RpcId::null(), fault, out);
+}
+
 /// The answering half of a connection.
 pub struct Replies {
     identity: Identity,

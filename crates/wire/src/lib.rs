@@ -40,7 +40,7 @@ pub use call::{
 };
 pub use dialect::{
     AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, OPTIONAL_METHODS, Piece, Replies, Stand,
-    Updates, View, chosen,
+    Updates, View, chosen, write_unreadable,
 };
 pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};
