@@ -16,6 +16,7 @@ mod prices;
 mod random;
 mod real_model;
 mod rigs;
+mod sdk_versions;
 mod setup;
 mod tidy;
 mod web;
@@ -30,6 +31,7 @@ usage: cargo xtask <task>
   tidy           check the rules that no compiler checks
   web [..]       check, test and build the web app; --check: is web/dist current, --pictures: docs/images
   rigs [NAME..]  drive the built binary with real clients and the conformance suite
+  rigs --every-version  the same with the official SDKs in all versions that are listed
   agents [..]    have real agents, offline, do the same alone and behind the server, and compare
   bench [..]     measure against a hand-written echo agent and the official SDK
   bench turns    measure turns beside other agents, which are installed for it

@@ -1,4 +1,4 @@
-//! `cargo xtask rigs [NAME..]`: the built binary under clients that nobody here wrote, and under the
+//! `cargo xtask rigs [--every-version] [NAME..]`: the built binary under clients that nobody here wrote, and under the
 //! conformance suite; and the agent with tool servers that nobody here wrote.
 //!
 //! Each client starts the server through `tests/clients/tap.py`, which records all frames; after the
@@ -11,7 +11,10 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::command::{self, cargo, program};
+use crate::sdk_versions::{self, Versions};
 use crate::setup;
+
+const EVERY_VERSION: &str = "--every-version";
 
 #[derive(Clone, Copy)]
 pub struct Rig {
@@ -21,17 +24,24 @@ pub struct Rig {
     tapped: bool,
 }
 
-pub const RIGS: [Rig; 7] = [
+pub const RIGS: [Rig; 10] = [
     Rig { name: "conformance", command: conformance, tapped: false },
     Rig { name: "typescript", command: typescript, tapped: true },
     Rig { name: "python", command: python, tapped: true },
     Rig { name: "rust", command: rust, tapped: true },
     Rig { name: "acpx", command: acpx, tapped: true },
+    Rig { name: "editors", command: editors, tapped: true },
+    Rig { name: "typescript-versions", command: typescript_versions, tapped: true },
+    Rig { name: "python-versions", command: python_versions, tapped: true },
     Rig { name: "mcp", command: mcp, tapped: false },
     Rig { name: "web", command: web, tapped: false },
 ];
 
-pub fn run(names: &[&str]) -> anyhow::Result<()> {
+pub fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    if arguments == [EVERY_VERSION] {
+        return every_version();
+    }
+    let names = arguments;
     let unknown = names.iter().find(|name| RIGS.iter().all(|rig| rig.name != **name));
     if let Some(unknown) = unknown {
         let known: Vec<&str> = RIGS.iter().map(|rig| rig.name).collect();
@@ -45,20 +55,45 @@ pub fn run(names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The official SDKs in all versions that are listed, those of Rust too.
+fn every_version() -> anyhow::Result<()> {
+    setup::run()?;
+    let mut failed = Vec::new();
+    let mut clients = vec![
+        ("typescript".to_owned(), sdk_versions::typescript(Versions::Every)?),
+        ("python".to_owned(), sdk_versions::python(Versions::Every)?),
+    ];
+    clients.extend(sdk_versions::rust()?);
+    for (name, client) in clients {
+        // One version that fails does not hide how the others fare.
+        if let Err(error) = drive(&format!("every-version/{name}"), client, true) {
+            println!("{name}: {error:#}");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
 impl Rig {
     pub fn run(&self) -> anyhow::Result<()> {
-        let records = command::target_folder()?.join("rigs").join(self.name);
-        if records.exists() {
-            fs::remove_dir_all(&records).context("removing the last record")?;
-        }
-        let mut client = (self.command)()?;
-        client.env("ROPEWALK_BIN", command::server()?).env("PYTHONDONTWRITEBYTECODE", "1");
-        if self.tapped {
-            client.env("ACP_TAP_DIR", &records);
-        }
-        command::run(&mut client)?;
-        if self.tapped { check_schema(&records) } else { Ok(()) }
+        drive(self.name, (self.command)()?, self.tapped)
     }
+}
+
+fn drive(name: &str, mut client: Command, tapped: bool) -> anyhow::Result<()> {
+    let records = command::target_folder()?.join("rigs").join(name);
+    if records.exists() {
+        fs::remove_dir_all(&records).context("removing the last record")?;
+    }
+    client.env("ROPEWALK_BIN", command::server()?).env("PYTHONDONTWRITEBYTECODE", "1");
+    if tapped {
+        client.env("ACP_TAP_DIR", &records);
+    }
+    command::run(&mut client)?;
+    if tapped { check_schema(&records) } else { Ok(()) }
 }
 
 fn check_schema(records: &Path) -> anyhow::Result<()> {
@@ -81,6 +116,18 @@ fn typescript() -> anyhow::Result<Command> {
 
 fn acpx() -> anyhow::Result<Command> {
     Ok(node("tests/clients/acpx/acpx.test.mjs"))
+}
+
+fn editors() -> anyhow::Result<Command> {
+    Ok(pytest("tests/clients/editors"))
+}
+
+fn typescript_versions() -> anyhow::Result<Command> {
+    sdk_versions::typescript(Versions::OldestAndNewest)
+}
+
+fn python_versions() -> anyhow::Result<Command> {
+    sdk_versions::python(Versions::OldestAndNewest)
 }
 
 fn rust() -> anyhow::Result<Command> {
