@@ -17,8 +17,12 @@ use crate::setup;
 const FOLDER: &str = "tests/clients/versions";
 /// How clients are built with the Rust crate: since which version (major, minor), the feature of `Cargo.toml.in` for it,
 /// and the features of the crate that it takes.
-const RUST_AGES: [((u32, u32), &str, &str); 4] =
-    [((5, 0), "v1", "\"process\""), ((3, 0), "builder", "\"process\""), ((0, 4), "boxed", ""), ((0, 0), "plain", "")];
+const RUST_AGES: [((u32, u32), &str, &str); 4] = [
+    ((5, 0), "v1", "\"process\""),
+    ((3, 0), "builder", "\"process\""),
+    ((0, 4), "boxed", ""),
+    ((0, 0), "plain", ""),
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
@@ -103,7 +107,8 @@ fn install_python(folder: &Path, version: &str, locked: &str) -> anyhow::Result<
 }
 
 fn listed(language: &str, versions: Versions) -> anyhow::Result<Vec<String>> {
-    let list = fs::read_to_string(command::root().join(FOLDER).join("versions.json")).context("versions.json")?;
+    let list =
+        fs::read_to_string(command::root().join(FOLDER).join("versions.json")).context("versions.json")?;
     let list: Value = serde_json::from_str(&list).context("reading versions.json")?;
     let all: Vec<String> = list[language]
         .as_array()

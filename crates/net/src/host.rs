@@ -44,8 +44,9 @@ struct Inner {
 }
 
 struct Waiting {
+    session: SessionId,
     wanted: HostAnswer,
-    /// Nobody, where it only matters that the client was asked.
+    /// Nobody, where it only matters that the client was asked, or whoever asked has given up.
     reply: Option<oneshot::Sender<Result<HostReply, HostError>>>,
 }
 
@@ -66,12 +67,19 @@ impl Editor {
         }
     }
 
-    /// Takes an answer, if it is one to a call. One that comes too late is nobody's.
+    /// Takes an answer, if it is one to a call. One that comes too late is nobody's, but a terminal that was opened
+    /// for somebody who has given up is given back: its command would run on.
     pub(crate) fn answered(&self, id: &RpcId, result: Result<&RawValue, &RawValue>) -> bool {
-        let Some(waiting) = self.shared.lock().waiting.remove(id) else { return false };
-        if let Some(reply) = waiting.reply {
-            // Whoever asked may have given up in this moment.
-            drop(reply.send(host_reply(waiting.wanted, result)));
+        let Some(Waiting { session, wanted, reply }) = self.shared.lock().waiting.remove(id) else {
+            return false;
+        };
+        let answer = host_reply(wanted, result);
+        let unread = match reply {
+            Some(reply) => reply.send(answer).err(),
+            None => Some(answer),
+        };
+        if let Some(Ok(HostReply::Terminal(terminal))) = unread {
+            self.tell(&session, HostCall::ReleaseTerminal(terminal), Seq::START);
         }
         true
     }
@@ -163,7 +171,9 @@ impl Shared {
             (true, Some(_)) => return Err(HostError::Busy),
             // Its answer will be one to no question of ours.
             (true, None) => {}
-            (false, reply) => drop(inner.waiting.insert(id.clone(), Waiting { wanted, reply })),
+            (false, reply) => {
+                drop(inner.waiting.insert(id.clone(), Waiting { session: session.clone(), wanted, reply }));
+            }
         }
         Ok((outlet, id, frame))
     }
@@ -195,8 +205,14 @@ struct GivenUp {
 impl Drop for GivenUp {
     fn drop(&mut self) {
         let mut inner = self.shared.lock();
-        if inner.waiting.remove(&self.id).is_none() {
-            return;
+        match inner.waiting.remove(&self.id) {
+            None => return,
+            // The client may open it all the same, and only its answer says under which name.
+            Some(Waiting { session, wanted: HostAnswer::Terminal, .. }) => {
+                let nobody = Waiting { session, wanted: HostAnswer::Terminal, reply: None };
+                inner.waiting.insert(self.id.clone(), nobody);
+            }
+            Some(_) => {}
         }
         let outlet = inner.outlet.clone();
         drop(inner);

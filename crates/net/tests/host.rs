@@ -263,6 +263,26 @@ async fn a_cancelled_turn_gives_its_call_up_and_a_late_answer_is_nobodys() {
     .await;
 }
 
+/// Few editors know the withdrawal of a request: most open the terminal all the same, and its command would run on.
+#[tokio::test]
+async fn a_terminal_that_is_opened_after_the_cancel_is_given_back_at_once() {
+    let run_it = vec![call("shell", r#"{"command":"sleep 300"}"#)];
+    check(terminals(), Mode::Off, run_it, async |_, client, session, _| {
+        let turn = client.send_prompt(&session, "sleep").await;
+        let created = client.next_call().await;
+        assert_eq!(created["method"], "terminal/create");
+        client.notify("session/cancel", json!({ "sessionId": session })).await;
+        assert_eq!(client.next_withdrawn().await, created["id"]);
+        assert_eq!(client.stop_reason(turn).await, "cancelled");
+        client.respond(&created, json!({ "terminalId": "late" })).await;
+        let released = client.next_call().await;
+        assert_eq!(released["method"], "terminal/release");
+        assert_eq!(released["params"]["terminalId"], "late");
+        client.respond(&released, json!({})).await;
+    })
+    .await;
+}
+
 /// Answers for a terminal that shows this and ends so.
 fn terminal(method: &str, output: &str, exit: &Value) -> Option<Result<Value, &'static str>> {
     Some(Ok(match method {

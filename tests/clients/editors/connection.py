@@ -1,5 +1,6 @@
 """One editor at one server process, through the tap: it answers what the editor would answer."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -11,7 +12,7 @@ import threading
 import time
 
 TAP = pathlib.Path(__file__).parent.parent / "tap.py"
-DEADLINE_S = int(os.environ.get("EDITOR_DEADLINE_S", 60))
+DEADLINE_S = 60
 # What may be said of a session while no prompt and no load is under way.
 OUTSIDE_TURNS = {
     "available_commands_update",
@@ -38,7 +39,8 @@ class Connection:
         self.asked = []
         # The kind of option that is chosen, `cancelled`, or None: the question stays open.
         self.answer = "allow_once"
-        self.calls = []
+        # Terminals are opened when the test says so, and not at once.
+        self.slow = False
         self.problems = []
         self._open = {}
         self._answers = {}
@@ -46,6 +48,7 @@ class Connection:
         self._busy = {}
         self._ids = itertools.count(1)
         self._changed = threading.Condition(threading.RLock())
+        self.held = None
         self._ended = False
         self._server = subprocess.Popen(
             [sys.executable, str(TAP), "serve", *arguments],
@@ -73,8 +76,7 @@ class Connection:
     def load(self, session):
         with self._changed:
             self.screens[session] = self.editor.screen()
-        parameters = {"sessionId": session, "cwd": self.workspace, "mcpServers": [], **self.editor.load_extra}
-        return self.request("session/load", parameters)
+        return self.request("session/load", {"sessionId": session, "cwd": self.workspace, "mcpServers": []})
 
     def start_prompt(self, session, text):
         return self._ask("session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": text}]})
@@ -173,7 +175,6 @@ class Connection:
         if frame["method"] == "session/update":
             self._updated(parameters)
         elif "id" in frame:
-            self.calls.append((frame["method"], parameters))
             self._serve(frame["id"], frame["method"], parameters)
         return None
 
@@ -253,6 +254,20 @@ class Connection:
 
     def _create(self, number, parameters):
         assert self.editor.has_terminal, "terminals are not offered"
+        if self.slow:
+            self.held = (number, parameters)
+        else:
+            self._open_terminal(number, parameters)
+
+    def given_back(self):
+        """Of each terminal that the editor opened: whether the agent has given it back."""
+        return [self.screens[each.session].terminals[each.id]["released"] for each in self.terminals.values()]
+
+    def open_held_terminal(self):
+        with self._changed:
+            self._open_terminal(*self.held)
+
+    def _open_terminal(self, number, parameters):
         terminal = Terminal(f"terminal-{len(self.terminals) + 1}", parameters, self.workspace, self._said)
         terminal.session = parameters["sessionId"]
         self.terminals[terminal.id] = terminal
@@ -275,7 +290,9 @@ class Connection:
 
         def answer():
             terminal.wait()
-            self._send({"id": number, "result": terminal.status})
+            # A command that ends with the connection is nobody's any more.
+            with contextlib.suppress(ValueError, BrokenPipeError):
+                self._send({"id": number, "result": terminal.status})
 
         threading.Thread(target=answer, daemon=True).start()
 

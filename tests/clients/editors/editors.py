@@ -24,8 +24,6 @@ class Editor:
     authenticates: bool = False
     # Asks for `session/list` in its folder before it opens an old session.
     lists: bool = True
-    # What `session/load` is asked with beyond the session, the folder and the servers.
-    load_extra: dict = field(default_factory=dict)
     # The result of `fs/write_text_file`: some say null.
     write_result: dict | None = field(default_factory=dict)
     # How a file that does not exist is read: an error code, or None for an empty text.
@@ -80,8 +78,8 @@ EDITORS = [
     ),
     Editor(
         "jetbrains",
-        "agentclientprotocol/kotlin-sdk (2026-08-21), on which the IDEs are built; their own source is not public,"
-        " so the name and what they offer is what their users' logs show",
+        "agentclientprotocol/kotlin-sdk (2026-08-21): the IDEs' own source is not public, so their name here and what"
+        " they offer are assumptions",
         hello({"fs": FILES, "terminal": True}, {"name": "JetBrains.IntelliJIdea", "version": "2026.2"}),
         screens.JetBrains,
     ),

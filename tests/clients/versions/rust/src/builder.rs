@@ -9,8 +9,9 @@ use agent_client_protocol::{AcpAgent, AcpAgentConfig, Client};
 use agent_client_protocol::{ConnectionTo, schema::v1 as types};
 use serde_json::Value;
 use types::{
-    CancelNotification, InitializeRequest, LoadSessionRequest, NewSessionRequest, PromptRequest, ReadTextFileRequest,
-    RequestPermissionRequest, SessionNotification, WriteTextFileRequest, WriteTextFileResponse,
+    CancelNotification, InitializeRequest, LoadSessionRequest, NewSessionRequest, PromptRequest,
+    ReadTextFileRequest, RequestPermissionRequest, SessionNotification, WriteTextFileRequest,
+    WriteTextFileResponse,
 };
 
 use crate::{Editor, json, tap, typed};
@@ -58,7 +59,9 @@ pub fn run(home: &Path, editor: Editor, walk: impl AsyncFnOnce(Agent, Editor)) {
             agent_client_protocol::on_receive_notification!(),
         )
         .on_receive_request(
-            async move |request: RequestPermissionRequest, responder, _cx| responder.respond(asked.decide(request)),
+            async move |request: RequestPermissionRequest, responder, _cx| {
+                responder.respond(asked.decide(request))
+            },
             agent_client_protocol::on_receive_request!(),
         )
         .on_receive_request(

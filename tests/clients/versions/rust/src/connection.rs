@@ -24,7 +24,10 @@ type Written = agent_client_protocol::WriteTextFileResponse;
 
 #[cfg_attr(feature = "boxed", async_trait::async_trait(?Send))]
 impl Client for Editor {
-    async fn request_permission(&self, request: RequestPermissionRequest) -> Result<RequestPermissionResponse, Error> {
+    async fn request_permission(
+        &self,
+        request: RequestPermissionRequest,
+    ) -> Result<RequestPermissionResponse, Error> {
         Ok(self.decide(request))
     }
 

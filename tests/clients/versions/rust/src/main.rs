@@ -113,7 +113,8 @@ struct Walk {
 impl Walk {
     async fn greet(agent: &sdk::Agent) {
         let files = json!({"readTextFile": true, "writeTextFile": true});
-        let hello = agent.initialize(json!({"protocolVersion": 1, "clientCapabilities": {"fs": files}})).await;
+        let hello =
+            agent.initialize(json!({"protocolVersion": 1, "clientCapabilities": {"fs": files}})).await;
         assert_eq!(hello["protocolVersion"], 1);
         assert_eq!(hello["agentCapabilities"]["loadSession"], true);
     }
@@ -173,7 +174,12 @@ impl Walk {
         let command = "run echo first; while [ ! -e gate ]; do sleep 0.02; done; echo last";
         let (editor, session) = (self.editor.clone(), self.session.clone());
         let watching = async {
-            let first = || editor.tools(&session).get(4).is_some_and(|tool| text(tool).lines().any(|line| line == "first"));
+            let first = || {
+                editor
+                    .tools(&session)
+                    .get(4)
+                    .is_some_and(|tool| text(tool).lines().any(|line| line == "first"))
+            };
             editor.until("the first line is seen", first).await;
             assert_eq!(editor.tools(&session)[4]["status"], "in_progress");
             std::fs::write(workspace.join("gate"), "").unwrap();
