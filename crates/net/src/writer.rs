@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::{
-    Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, Standing, SurfaceId, Taken, TerminalId,
-    Totals,
+    Page, Principal, Registry, Seq, SessionHandle, SessionId, Settings, Standing, SurfaceId, Taken,
+    TerminalId, Totals,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
