@@ -8,7 +8,7 @@ use std::sync::Arc;
 use engine::{Body, Page, Seq, SessionHandle, Settings, StoreError, SurfaceId, Taken, Totals};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use wire::{Client, Counted, Dialect, Frame};
+use wire::{Client, Dialect, Frame, Spoken, UpdateStart};
 
 use super::confined::Confined;
 use super::pipe::{Outgoing, Pipe};
@@ -56,7 +56,7 @@ pub(super) async fn run(
     let attach = Command::Attach {
         handle: handle.clone(),
         from: Start::After(start),
-        counted: Counted::default(),
+        counted: UpdateStart::default(),
         answer: AttachAnswer::Unasked { settings: Box::new(settings), totals, asks: first || start > from },
     };
     let (link, Peer { frames, mut batches }) = memory::pair();
@@ -93,7 +93,7 @@ fn parts(shared: &Shared) -> ConnectionParts {
         standing: engine::Standing::Other,
         rules: shared.rules.clone(),
         identity: shared.identity.clone(),
-        dialect: Some(Dialect::Ferret),
+        dialect: Spoken::Only(Dialect::Ferret),
         // It has nothing to introduce itself by.
         client: Some(Client { dialect: Dialect::Ferret, ..Client::default() }),
         name: remote_name(UNNAMED),

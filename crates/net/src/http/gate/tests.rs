@@ -52,7 +52,7 @@ pub fn doors() -> Arc<Doors> {
             adapters: Vec::new(),
             sandbox_backends: wire::Backends::default(),
         },
-        dialect: None,
+        dialect: wire::Spoken::default(),
         greeted: None,
         gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
         secret: [4; 32],
