@@ -74,7 +74,7 @@ impl Door {
             registry: Arc::clone(&server.registry),
             rules: Rules { source: "http".into(), ..server.rules.confined() },
             identity: server.identity.clone(),
-            dialect: server.dialect,
+            dialect: server.dialect.into(),
             greeted: None,
             gate: Arc::clone(&gate),
             secret: http.secret.map_or_else(random, Ok)?,

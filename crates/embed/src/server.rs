@@ -175,7 +175,7 @@ impl Server {
             standing: Standing::OwnerAtMachine,
             rules: self.rules.clone(),
             identity: self.identity.clone(),
-            dialect: self.dialect,
+            dialect: self.dialect.into(),
             client: None,
             name: "client".into(),
             zeph: false,

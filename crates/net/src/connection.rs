@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use wire::acp::ask_answer;
-use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId};
+use wire::{Call, Client, Decoder, Dialect, Fault, Frame, Hello, Identity, Message, Replies, RpcId, Spoken};
 
 use crate::batch::{Batch, Position};
 use crate::bridge::{Confined, UNNAMED, remote_name};
@@ -43,8 +43,7 @@ pub struct ConnectionParts {
     pub standing: Standing,
     pub rules: Rules,
     pub identity: Identity,
-    /// The only dialect that is spoken here; without one, the client's first words decide.
-    pub dialect: Option<Dialect>,
+    pub dialect: Spoken,
     /// A client that is known from an earlier connection.
     pub client: Option<Client>,
     /// The connection is of zeph's transport.

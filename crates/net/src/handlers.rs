@@ -10,7 +10,8 @@ use engine::{
 };
 use wire::document::WHOLE_BYTES_MAX;
 use wire::{
-    Call, ChangeAnswer, Counted, Dialect, EventRange, EventsPart, Fault, Outcome, Place, RpcId, SessionView,
+    Call, ChangeAnswer, Dialect, EventRange, EventsPart, Fault, Outcome, Place, RpcId, SessionView,
+    UpdateStart,
 };
 
 use crate::batch::Position;
@@ -295,19 +296,21 @@ impl Handlers {
         let outcome = Outcome::Replayed {
             id: session.clone(),
             replayed: 0,
-            last: found.from.updates,
+            last: found.since.max(found.from.updates),
             truncated: found.truncated,
         };
         let answer = AttachAnswer::AfterReplay { id: id.clone(), rules: Vec::new(), outcome: Some(outcome) };
-        self.attach(handle, Start::After(found.from.seq), found.from, answer).await
+        let start = Numbers::start(&handle, found.from, found.since).await.map_err(unreadable)?;
+        self.attach(handle, Start::After(found.from.seq), start, answer).await
     }
 
     /// What the client's dialect has counted up to a place, if it counts.
-    async fn counted(&self, handle: &SessionHandle, seq: Seq) -> Result<Counted, Fault> {
+    async fn counted(&self, handle: &SessionHandle, seq: Seq) -> Result<UpdateStart, Fault> {
         if !self.debts.client().dialect.is_numbered() {
-            return Ok(Counted::default());
+            return Ok(UpdateStart::default());
         }
-        self.rules.numbers.at(handle, OTTER, seq).await.map_err(unreadable)
+        let counted = self.rules.numbers.at(handle, OTTER, seq).await.map_err(unreadable)?;
+        Numbers::start(handle, counted, 0).await.map_err(unreadable)
     }
 
     async fn task(
@@ -333,7 +336,7 @@ impl Handlers {
         let cwd = (*handle.snapshot().cwd).clone();
         let outcome = Outcome::Tasked { id: handle.id().clone(), cwd, role, approval };
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.attach(handle, Start::After(Seq::START), Counted::default(), answer).await
+        self.attach(handle, Start::After(Seq::START), UpdateStart::default(), answer).await
     }
 
     async fn stop(&self, id: &RpcId, session: &SessionId, reason: String) -> Handled {
@@ -384,7 +387,7 @@ impl Handlers {
         };
         let outcome = Outcome::Opened(SessionView::of(&handle, self.project_rules(&handle)));
         let answer = AttachAnswer::First { id: id.clone(), outcome };
-        self.attach(handle, from, Counted::default(), answer).await
+        self.attach(handle, from, UpdateStart::default(), answer).await
     }
 
     async fn fork(&self, id: &RpcId, source: &SessionId, mut place: Place) -> Handled {
@@ -409,7 +412,7 @@ impl Handlers {
         &self,
         handle: SessionHandle,
         from: Start,
-        counted: Counted,
+        counted: UpdateStart,
         answer: AttachAnswer,
     ) -> Handled {
         let session = handle.id().clone();

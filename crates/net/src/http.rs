@@ -34,7 +34,7 @@ use engine::{Registry, Timestamp};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::{Dialect, Identity};
+use wire::{Identity, Spoken};
 
 use crate::connection::Greeted;
 use crate::hall::Hall;
@@ -62,8 +62,8 @@ pub struct Doors {
     pub registry: Arc<Registry>,
     pub rules: Rules,
     pub identity: Identity,
-    /// The only dialect of WebSockets, if there is only one.
-    pub dialect: Option<Dialect>,
+    /// Of WebSockets, and of `POST /acp` where it is Bernstein's.
+    pub dialect: Spoken,
     /// Learns of a client before it is answered.
     pub greeted: Option<Greeted>,
     pub gate: Arc<Gate>,

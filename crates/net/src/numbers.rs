@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{Event, Page, Seq, SessionHandle, SessionId, StoreError, Taken, Timestamp};
-use wire::Counted;
+use wire::{Counted, UpdateStart};
 
 /// Sessions whose places are remembered.
 const SESSIONS_MAX: usize = 64;
@@ -60,6 +60,9 @@ struct Places {
 pub(crate) struct Found {
     /// Everything after this is to be told.
     pub(crate) from: Counted,
+    /// The number that the client has, or is taken to have. It is beyond that place where the client has the first of an
+    /// event's updates and not the second.
+    pub(crate) since: u64,
     /// Older updates were asked for than those that are kept, or those after one that there never was.
     pub(crate) truncated: bool,
 }
@@ -78,12 +81,13 @@ impl Numbers {
         let places = self.counted(session, counting).await?;
         let last = places.head.updates;
         let forgotten = self.forgotten(session, counting, &places, history_max).await?;
-        let kept_after = forgotten.updates.max(cleared.updates);
+        let beyond = places.head.shown().saturating_sub(history_max);
+        let kept_after = (forgotten.updates + beyond.saturating_sub(forgotten.shown())).max(cleared.updates);
         let wanted = since.max(kept_after).min(last.max(cleared.updates));
         let known = places.before(|mark| mark.updates <= wanted);
         let begin = if cleared.seq > known.seq { cleared } else { known };
         let from = walk(session, counting, begin, places.head.seq, |next| next.updates <= wanted).await?;
-        Ok(Found { from, truncated: since < kept_after || since > last })
+        Ok(Found { from, since: wanted, truncated: since < kept_after || since > last })
     }
 
     /// The place after which as many updates stand as are kept. Numbers that a power cut took are none.
@@ -100,6 +104,25 @@ impl Numbers {
         }
         let begin = places.before(|mark| mark.shown() <= beyond);
         walk(session, counting, begin, places.head.seq, |next| next.shown() <= beyond).await
+    }
+
+    /// A client that begins at this place, and has the updates up to `since`.
+    pub(crate) async fn start(
+        session: &SessionHandle,
+        from: Counted,
+        since: u64,
+    ) -> Result<UpdateStart, StoreError> {
+        let mut start = UpdateStart { since, ..from.into() };
+        let Some((_, mut at)) = from.turn else { return Ok(start) };
+        let mut reader = session.read(at);
+        while at < from.seq {
+            let Taken::Events(events) = reader.take(Page::USUAL).await? else { break };
+            for event in events.iter().filter(|event| event.seq <= from.seq) {
+                start.take(event);
+            }
+            at = events.last().map_or(from.seq, |last| last.seq);
+        }
+        Ok(start)
     }
 
     /// What is counted up to and with the event at `seq`.

@@ -21,7 +21,7 @@ use engine::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use wire::{Counted, Fault, Outcome, Replies, RpcId};
+use wire::{Fault, Outcome, Replies, RpcId, UpdateStart};
 
 use crate::batch::{At, Batch, Mark, Position};
 use crate::debts::Debts;
@@ -45,7 +45,7 @@ pub(crate) enum Command {
         handle: SessionHandle,
         from: Start,
         /// What the client's dialect has counted before that place.
-        counted: Counted,
+        counted: UpdateStart,
         answer: AttachAnswer,
     },
     /// Answers when everything up to `seq` was written, and therefore is durable.
@@ -340,7 +340,7 @@ impl Writer {
         self.shown.ring_all();
     }
 
-    fn attach(&mut self, handle: SessionHandle, from: Start, counted: Counted, answer: AttachAnswer) {
+    fn attach(&mut self, handle: SessionHandle, from: Start, counted: UpdateStart, answer: AttachAnswer) {
         let mut seen = None;
         if let Some(before) = self.shown.find(handle.id()) {
             seen = Some(before.reader.cursor());

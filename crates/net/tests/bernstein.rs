@@ -27,7 +27,7 @@ impl Client {
     fn connect(server: &Server, dialect: Option<Dialect>) -> Self {
         let mut parts: ConnectionParts = server.connection_parts(Principal::local());
         parts.rules.home_dir = server.workspace();
-        parts.dialect = dialect;
+        parts.dialect = dialect.into();
         let (link, peer) = net::memory::pair();
         let connection = Connection::start(parts, link);
         Self { peer, connection, arrived: VecDeque::new(), seen: Vec::new(), last_id: 0 }

@@ -87,7 +87,7 @@ async fn a_message_streams_flat_kinds_and_answers_with_the_whole_text() {
         assert_eq!(text, "one two");
         assert_eq!(of(&updates, "agent_thought_chunk")[0]["text"], "hm");
         let start = of(&updates, "tool_call_start")[0];
-        assert_eq!((&start["tool"], &start["args"]), (&json!("list"), &json!({})));
+        assert_eq!((&start["tool"], &start["args"]), (&json!("LS"), &json!({})));
         let end = of(&updates, "tool_call_end")[0];
         assert!(end["id"] == start["id"] && end["duration_ms"].is_u64() && end["result"].is_string());
         let costs: Vec<_> = of(&updates, "cost_update").iter().map(|u| u["total_usd"].clone()).collect();
@@ -137,7 +137,7 @@ async fn a_question_waits_for_its_answer_and_always_is_not_asked_again() {
         assert_eq!(question["id"], "perm-1");
         assert_eq!(
             (&question["tool"], &question["args"]["command"]),
-            (&json!("shell"), &json!("echo x >> made"))
+            (&json!("Bash"), &json!("echo x >> made"))
         );
         assert!(question["risk"].is_string());
         assert!(!server.workspace().join("made").exists());
@@ -302,7 +302,7 @@ async fn an_edit_carries_a_diff_and_a_refused_write_is_told_as_a_violation() {
         let diff = format!("--- a/{name}\n+++ b/{name}\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n");
         assert_eq!(edit["diff"], diff);
         let violation = of(&updates, "sandbox_violation")[0];
-        assert_eq!((&violation["tool"], &violation["path"]), (&json!("write"), &json!("/etc/ropewalk-test")));
+        assert_eq!((&violation["tool"], &violation["path"]), (&json!("Write"), &json!("/etc/ropewalk-test")));
         assert!(violation["mode"].is_string());
     })
     .await;

@@ -97,7 +97,7 @@ async fn updates_are_numbered_without_gaps_and_calls_find_their_results() {
         let said: String = of(&updates, "agent_message_chunk").iter().map(text).collect();
         assert_eq!(said, "one two");
         let (started, ended) = (of(&updates, "tool_call")[0], of(&updates, "tool_result")[0]);
-        assert_eq!((&started["tool"], &started["input"]), (&json!("list"), &json!({})));
+        assert_eq!((&started["tool"], &started["input"]), (&json!("list_files"), &json!({})));
         assert_eq!((&ended["callId"], &ended["success"]), (&started["callId"], &json!(true)));
         let costs: Vec<_> =
             of(&updates, "usage_update").iter().map(|update| update["costUsd"].clone()).collect();
@@ -119,7 +119,7 @@ async fn a_question_is_answered_in_both_spellings_and_late_answers_do_nothing() 
         assert_eq!(name, format!("r1.{session}"));
         assert_eq!(
             (&question["tool"], &question["options"]),
-            (&json!("shell"), &json!(["allow", "always", "deny"]))
+            (&json!("bash"), &json!(["allow", "always", "deny"]))
         );
         let answer = json!({ "requestId": name, "reply": "allow" });
         assert_eq!(client.call("permission/respond", answer.clone()).await, json!({ "applied": true }));

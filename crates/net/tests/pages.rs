@@ -88,7 +88,7 @@ fn transcripts(page: &str) -> Vec<Vec<Line>> {
 
 async fn play(server: &mut Server, dialect: Option<Dialect>, transcript: Vec<Line>) {
     let (link, peer) = net::memory::pair();
-    let parts = ConnectionParts { dialect, ..server.connection_parts(Principal::local()) };
+    let parts = ConnectionParts { dialect: dialect.into(), ..server.connection_parts(Principal::local()) };
     let connection = Connection::start(parts, link);
     let cwd = server.workspace().to_str().unwrap().to_owned();
     let mut played = Played { peer, buffer: FrameBuffer::new(1 << 20), cwd, session: None };

@@ -1,6 +1,5 @@
 //! The command line. Older spellings of the same thing are accepted and not shown.
 
-mod acp;
 mod agents;
 mod audit;
 mod bridge;
@@ -10,6 +9,7 @@ mod http;
 mod hub;
 mod mcp;
 mod models;
+mod older;
 mod permissions;
 mod run;
 mod share;
@@ -24,12 +24,13 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use sandbox::Mode;
-use wire::Dialect;
+use wire::{Dialect, Spoken};
+
+use older::TypedCommand;
 
 use crate::external::{TYPOS_MAX, typos};
 use crate::sessions::Since;
 
-pub use acp::AcpOptions;
 pub use agents::{
     AgentOptions, AgentsCheckOptions, AgentsCommand, AgentsHintOptions, AgentsListOptions,
     AgentsModesOptions, AgentsReplayOptions,
@@ -94,7 +95,7 @@ Environment:
 )]
 pub struct Cli {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<TypedCommand>,
 
     #[command(flatten)]
     serve: ServeOptions,
@@ -135,8 +136,6 @@ pub enum Command {
     Devices(DevicesCommand),
     /// Serve editors on standard input and output, or over HTTP
     Serve(Box<ServeArguments>),
-    #[command(hide = true)]
-    Acp(Box<AcpOptions>),
     /// Be the remote side of bridges: sessions of many machines, for people with browsers
     Hub(Box<HubArguments>),
     /// Give the agent one prompt and wait for its answer
@@ -216,6 +215,10 @@ pub struct ServeOptions {
     /// What clients speak: auto (their first words decide), acp, ferret, otter, bernstein
     #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectChoice::Auto)]
     pub dialect: DialectChoice,
+
+    /// The dialect of the command that was typed, if it is that of another program.
+    #[arg(skip)]
+    pub preferred: Option<Dialect>,
 
     /// The model of new sessions
     #[arg(short, long, value_name = "MODEL")]
@@ -321,14 +324,14 @@ pub enum DialectChoice {
     Bernstein,
 }
 
-impl DialectChoice {
-    pub fn dialect(self) -> Option<Dialect> {
-        match self {
-            Self::Auto => None,
-            Self::Acp => Some(Dialect::Acp),
-            Self::Ferret => Some(Dialect::Ferret),
-            Self::Otter => Some(Dialect::Otter),
-            Self::Bernstein => Some(Dialect::Bernstein),
+impl ServeOptions {
+    pub fn spoken(&self) -> Spoken {
+        match self.dialect {
+            DialectChoice::Auto => self.preferred.map_or(Spoken::Detected, Spoken::Preferred),
+            DialectChoice::Acp => Spoken::Only(Dialect::Acp),
+            DialectChoice::Ferret => Spoken::Only(Dialect::Ferret),
+            DialectChoice::Otter => Spoken::Only(Dialect::Otter),
+            DialectChoice::Bernstein => Spoken::Only(Dialect::Bernstein),
         }
     }
 }
@@ -557,11 +560,11 @@ impl Cli {
 
     /// What is to be done. Whoever types the program's name alone is a person; editors start it without
     /// a terminal.
-    pub fn command(self, terminal: bool) -> Command {
+    pub fn command(self, terminal: bool) -> Result<Command, clap::Error> {
         match self.command {
-            Some(command) => command,
-            None if terminal && self.bare => Command::Up(Box::default()),
-            None => Command::Serve(Box::new(ServeArguments { command: None, options: self.serve })),
+            Some(command) => command.meant(),
+            None if terminal && self.bare => Ok(Command::Up(Box::default())),
+            None => Ok(Command::Serve(Box::new(ServeArguments { command: None, options: self.serve }))),
         }
     }
 }
@@ -587,7 +590,6 @@ impl Command {
 
     pub fn serves(&self) -> bool {
         match self {
-            Self::Acp(options) => options.serves(),
             Self::Up(_) | Self::Bridge(_) => true,
             Self::Serve(arguments) => arguments.command.is_none(),
             Self::Hub(arguments) => arguments.command.is_none(),
@@ -650,13 +652,14 @@ mod tests {
             "ropewalk --http :0 --stdio",
             "ropewalk acp serve --http 8062",
         ] {
-            assert!(check(line).unwrap().command(false).serves(), "{line}");
+            assert!(check(line).unwrap().command(false).unwrap().serves(), "{line}");
         }
     }
 
     #[test]
     fn the_bare_name_is_up_for_people_and_serve_for_programs() {
-        let is_up = |line: &str, terminal| matches!(check(line).unwrap().command(terminal), Command::Up(_));
+        let is_up =
+            |line: &str, terminal| matches!(check(line).unwrap().command(terminal), Ok(Command::Up(_)));
         assert!(is_up("ropewalk", true) && is_up("ropewalk -v", true));
         assert!(!is_up("ropewalk", false));
         for line in ["ropewalk --acp", "ropewalk --http :0", "ropewalk serve", "ropewalk --model x"] {
@@ -667,7 +670,7 @@ mod tests {
     #[test]
     fn asking_about_a_server_does_not_serve() {
         for line in ["ropewalk serve status", "ropewalk serve stop --all", "ropewalk serve status --json"] {
-            assert!(!check(line).unwrap().command(false).serves(), "{line}");
+            assert!(!check(line).unwrap().command(false).unwrap().serves(), "{line}");
         }
     }
 
@@ -680,7 +683,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_named_or_written_out_after_two_dashes() {
-        let serve = |line: &str| match check(line).map(|cli| cli.command(true)) {
+        let serve = |line: &str| match check(line).map(|cli| cli.command(true).unwrap()) {
             Ok(Command::Serve(arguments)) => Ok(arguments.options),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error),
@@ -701,8 +704,7 @@ mod tests {
     #[test]
     fn zephs_way_to_run_an_agent_is_run() {
         let cli = check("ropewalk acp run-agent --command opencode --prompt --hello --cwd /tmp --timeout 9");
-        let Command::Acp(options) = cli.unwrap().command(false) else { panic!("it is acp") };
-        let Command::Run(run) = options.command().unwrap() else { panic!("it is run") };
+        let Command::Run(run) = cli.unwrap().command(false).unwrap() else { panic!("it is run") };
         assert_eq!(
             (run.prompt.as_str(), run.command.as_deref(), run.timeout),
             ("--hello", Some("opencode"), Some(9))

@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::{Dialect, Identity};
+use wire::{Identity, Spoken};
 
 use crate::cli::HttpOptions;
 use crate::config::Config;
@@ -59,7 +59,7 @@ pub struct Shared {
     pub registry: Arc<Registry>,
     pub rules: Rules,
     pub identity: Identity,
-    pub dialect: Option<Dialect>,
+    pub dialect: Spoken,
     pub greeted: Option<Greeted>,
     pub metrics: Arc<Metrics>,
     pub started: Timestamp,

@@ -68,7 +68,10 @@ fn main() -> ExitCode {
     }
     config::choose(config::Choice { file: cli.config.clone(), profile: cli.profile.clone() });
     let verbose = cli.verbose.max(u8::from(logging::wants_requests()));
-    let command = cli.command(std::io::stdin().is_terminal());
+    let command = match cli.command(std::io::stdin().is_terminal()) {
+        Ok(command) => command,
+        Err(error) => return trouble::bad_usage(&error),
+    };
     if !command.draws() || !std::io::stderr().is_terminal() {
         logging::start(verbose, command.serves());
     }
@@ -117,10 +120,6 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Serve(arguments) => match &arguments.command {
             Some(command) => Ok(running::run(command)),
             None => serve::run(&arguments.options),
-        },
-        Command::Acp(options) => match options.command() {
-            Ok(command) => carry_out(command),
-            Err(error) => Ok(trouble::bad_usage(&error)),
         },
         Command::Hub(arguments) => hub::run(&arguments),
         Command::Run(options) => run::run(&options),

@@ -13,7 +13,7 @@ use net::hall::Hall;
 use net::{ConnectionParts, Greeted, Rules, Served};
 use store::audit::Audit;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::{Backends, Dialect, Identity};
+use wire::{Backends, Identity, Spoken};
 
 use crate::bridge::{Bridging, House, Wanted};
 use crate::cli::ServeOptions;
@@ -92,7 +92,7 @@ struct Prepared {
     meters: Meters,
     rules: Rules,
     identity: Identity,
-    dialect: Option<Dialect>,
+    dialect: Spoken,
     stdio: bool,
     door: Option<Door>,
     /// What else listens on this machine is worth a look.
@@ -199,6 +199,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         home_dir,
         allowed_dirs: (!allowed.is_empty()).then_some(allowed),
         list_max: options.max_history,
+        history_max: history_max()?.unwrap_or(Rules::default().history_max),
         ..Rules::default()
     };
     let identity = Identity {
@@ -215,7 +216,7 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
     let (registry, audit) = server::metered(limits, &guards, &meters, pushes)?;
     let probe = guards.models.probe;
     let stdio = options.stdio || door.is_none();
-    let dialect = options.dialect.dialect();
+    let dialect = options.spoken();
     let hall = Arc::new(Hall::open(Some(paths::devices()?), Arc::new(SystemClock)));
     let model = guards.models.first().filter(|_| guards.outside.is_none());
     Ok(Prepared {
@@ -235,6 +236,16 @@ fn prepare(options: &ServeOptions) -> Result<Prepared, Trouble> {
         up: None,
         bridge,
     })
+}
+
+/// How many updates a client of a dialect that numbers them is told again. The variable is otter's.
+fn history_max() -> Result<Option<u64>, Trouble> {
+    const NAME: &str = "OTTER_ACP_DEFAULT_HISTORY_SIZE";
+    let Some(text) = paths::variable(NAME) else { return Ok(None) };
+    let number = text.to_str().and_then(|text| text.trim().parse().ok());
+    let wrong =
+        || Trouble::usage(format!("{NAME} is no number")).fix("set it to a number such as 1024, or unset it");
+    number.map(Some).ok_or_else(wrong)
 }
 
 fn models(options: &ServeOptions, config: &Config) -> Result<Models, Trouble> {

@@ -26,7 +26,7 @@ use store::SqliteStore;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wire::{Backends, Dialect, Identity};
+use wire::{Backends, Dialect, Identity, Spoken};
 
 use crate::Script;
 
@@ -159,7 +159,8 @@ impl Server {
     /// A client of one of the older dialects that has said nothing so far.
     pub fn connect_older(&mut self, dialect: Dialect) -> OlderClient {
         let (link, peer) = memory::pair();
-        let parts = ConnectionParts { dialect: Some(dialect), ..self.connection_parts(Principal::local()) };
+        let parts =
+            ConnectionParts { dialect: Spoken::Only(dialect), ..self.connection_parts(Principal::local()) };
         self.keep(Connection::start(parts, link));
         OlderClient::new(peer, self.workspace())
     }
@@ -187,7 +188,7 @@ impl Server {
                 adapters: vec!["ropewalk".into()],
                 disabled: Vec::new(),
             },
-            dialect: None,
+            dialect: Spoken::default(),
             client: None,
             name: "client".into(),
             zeph: false,

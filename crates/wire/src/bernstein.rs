@@ -12,6 +12,8 @@ use engine::{AskId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::dialect::{Dialect, Spoken, chosen};
+
 pub(crate) use decode::{notification, request};
 pub(crate) use reply::{fault, reply};
 pub use updates::Updates;
@@ -29,8 +31,9 @@ const NOTIFICATIONS: [&str; 2] = ["initialized", "streamUpdate"];
 const AUTO: &str = "full";
 const MANUAL: &str = "suggest";
 
-/// Whether this is one message of this dialect, as opposed to one of another on the same path.
-pub fn is_frame(frame: &[u8]) -> bool {
+/// Whether this is one message of this dialect, as opposed to one of another on the same path. At a server that was
+/// started for this dialect, it is whatever is not recognisably another's.
+pub fn is_frame(frame: &[u8], spoken: Spoken) -> bool {
     #[derive(Deserialize)]
     struct Envelope<'a> {
         #[serde(borrow)]
@@ -38,21 +41,16 @@ pub fn is_frame(frame: &[u8]) -> bool {
         #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(rename = "protocolVersion", borrow)]
-        version: std::borrow::Cow<'a, str>,
-    }
+    let ours = spoken.is_for(Dialect::Bernstein);
     // An array would be read as the members in order.
     let object = frame.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     let Some(envelope) = object.then(|| serde_json::from_slice::<Envelope<'_>>(frame).ok()).flatten() else {
-        return false;
+        return ours;
     };
     if envelope.method == "initialize" {
-        let params = envelope.params.and_then(|raw| serde_json::from_str::<Params<'_>>(raw.get()).ok());
-        return params.is_some_and(|params| params.version == VERSION);
+        return chosen(envelope.params, spoken).map_or(ours, |dialect| dialect == Dialect::Bernstein);
     }
-    REQUESTS.iter().chain(&NOTIFICATIONS).any(|method| envelope.method == *method)
+    ours || REQUESTS.iter().chain(&NOTIFICATIONS).any(|method| envelope.method == *method)
 }
 
 /// The session that this answer to a `prompt` names.

@@ -19,6 +19,7 @@ pub use self::read::{EventFile, event_file_index, read, read_envelope};
 use crate::document::Facts;
 use crate::plain::blocks;
 use crate::portable;
+use crate::siblings::CHIMERA;
 use crate::timestamp::{compact, rfc3339};
 
 pub const SCHEMA: &str = "chimera.otter.session/1";
@@ -168,8 +169,10 @@ impl Answers {
             }
             Body::ToolStarted(start) => {
                 self.open.entry(event.turn).or_default().tool_calls += 1;
-                let arguments: Value = serde_json::from_str(&start.input.0).unwrap_or_default();
-                json!({ "tool_name": start.tool.as_ref(), "arguments": arguments, "call_id": start.call.0.as_ref() })
+                // What is no JSON are no arguments.
+                let arguments =
+                    Some(CHIMERA.input(&start.tool, &start.input)).filter(|input| !input.is_string());
+                json!({ "tool_name": CHIMERA.name(&start.tool), "arguments": arguments, "call_id": start.call.0.as_ref() })
             }
             Body::ToolEnded(end) => {
                 let output: Vec<_> = end.content.iter().filter_map(read::shown).collect();

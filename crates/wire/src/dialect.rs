@@ -1,7 +1,7 @@
 //! Which wire shape a connection speaks, and the one interface that all of them fill.
 //!
 //! A connection decodes with a [`Decoder`], answers with [`Replies`] and streams with [`Updates`]. Which
-//! dialect it is, the first `initialize` says, unless the server was started for one.
+//! dialect it is, the first `initialize` says, unless the server was started for one ([`Spoken`]).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,6 +46,43 @@ impl Dialect {
             Self::Ferret => "ferret",
             Self::Otter => "otter",
             Self::Bernstein => "bernstein",
+        }
+    }
+}
+
+/// What the clients of a server speak.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Spoken {
+    /// The first `initialize` of each client decides.
+    #[default]
+    Detected,
+    /// The same, but the server was started by the command of this dialect: a client whose `initialize` does not say
+    /// otherwise speaks it.
+    Preferred(Dialect),
+    /// Nothing but this.
+    Only(Dialect),
+}
+
+impl From<Option<Dialect>> for Spoken {
+    fn from(only: Option<Dialect>) -> Self {
+        only.map_or(Self::Detected, Self::Only)
+    }
+}
+
+impl Spoken {
+    /// Whether the server was started for this dialect.
+    pub fn is_for(self, dialect: Dialect) -> bool {
+        match self {
+            Self::Detected => false,
+            Self::Preferred(own) | Self::Only(own) => own == dialect,
+        }
+    }
+
+    /// What a client speaks that has said nothing yet.
+    fn before_initialize(self) -> Dialect {
+        match self {
+            Self::Detected => Dialect::Acp,
+            Self::Preferred(dialect) | Self::Only(dialect) => dialect,
         }
     }
 }
@@ -167,6 +204,41 @@ pub struct Counted {
     /// Numbers up to that one that no update has, because a power cut took it or may have.
     pub lost: u64,
     pub totals: Totals,
+    /// The turn that runs there, and where it started.
+    pub turn: Option<(TurnId, Seq)>,
+}
+
+/// Where a client of a dialect that numbers its updates begins.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UpdateStart {
+    pub counted: Counted,
+    /// Updates up to this number are not told: the client has the first of an event's, and not the second.
+    pub since: u64,
+    /// What the agent said up to there in the turn that runs.
+    pub said: String,
+}
+
+/// What is kept of a turn's text. Dialects tell less of it again.
+const SAID_BYTES_MAX: usize = 1 << 20;
+
+impl UpdateStart {
+    /// Takes what was said, from an event up to the place. Only the turn that runs there counts.
+    pub fn take(&mut self, event: &Event) {
+        let running = self.counted.turn.filter(|(turn, from)| event.turn == Some(*turn) && event.seq > *from);
+        if let Body::Text { text, .. } = &event.body
+            && running.is_some()
+            && event.origin.task().is_none()
+            && self.said.len() < SAID_BYTES_MAX
+        {
+            self.said.push_str(text);
+        }
+    }
+}
+
+impl From<Counted> for UpdateStart {
+    fn from(counted: Counted) -> Self {
+        Self { counted, ..Self::default() }
+    }
 }
 
 impl Counted {
@@ -179,6 +251,13 @@ impl Counted {
         self.seq = event.seq;
         if let Body::Usage(usage) = &event.body {
             self.totals.add_from(&event.origin, usage);
+        } else if let Body::TurnStarted = &event.body {
+            self.turn = event.turn.map(|turn| (turn, event.seq));
+        } else if let Body::TurnEnded { .. } = &event.body
+            // A prompt that was waiting may end while another one's turn runs.
+            && self.turn.is_some_and(|(running, _)| event.turn == Some(running))
+        {
+            self.turn = None;
         }
     }
 
@@ -190,22 +269,22 @@ impl Counted {
 
 /// The reading half of a connection.
 pub struct Decoder {
-    /// The only dialect that is understood here, if there is only one.
-    only: Option<Dialect>,
+    spoken: Spoken,
     client: Client,
     initialized: bool,
     zeph: bool,
 }
 
 impl Decoder {
-    pub fn new(only: Option<Dialect>) -> Self {
-        let client = Client { dialect: only.unwrap_or_default(), ..Client::default() };
-        Self { only, client, initialized: false, zeph: false }
+    pub fn new(spoken: Spoken) -> Self {
+        let client = Client { dialect: spoken.before_initialize(), ..Client::default() };
+        Self { spoken, client, initialized: false, zeph: false }
     }
 
     /// For a client that said who it is on an earlier connection.
     pub fn known(client: Client) -> Self {
-        Self { only: Some(client.dialect), client, initialized: true, zeph: client.abilities.zeph }
+        let spoken = Spoken::Only(client.dialect);
+        Self { spoken, client, initialized: true, zeph: client.abilities.zeph }
     }
 
     /// For a connection of zeph's transport, or of another.
@@ -226,7 +305,7 @@ impl Decoder {
         frame_bytes: usize,
     ) -> Result<Call, Fault> {
         if method == "initialize" {
-            let dialect = self.only.map_or_else(|| chosen(params), Ok)?;
+            let dialect = chosen(params, self.spoken)?;
             let call = decode(dialect, method, params, frame_bytes)?;
             let abilities = match dialect {
                 Dialect::Acp => acp::ClientAbilities { zeph: self.zeph, ..acp::abilities(params) },
@@ -237,7 +316,7 @@ impl Decoder {
             return Ok(call);
         }
         // Bernstein's clients may begin with a prompt, over HTTP each of their requests stands alone.
-        if !self.initialized && self.only != Some(Dialect::Bernstein) {
+        if !self.initialized && self.client.dialect != Dialect::Bernstein {
             return Err(Fault::NotInitialized { method: method.to_owned() });
         }
         decode(self.client.dialect, method, params, frame_bytes)
@@ -269,25 +348,33 @@ fn decode(
 }
 
 /// The dialect that the parameters of an `initialize` belong to.
-pub fn chosen(params: Option<&RawValue>) -> Result<Dialect, Fault> {
+pub fn chosen(params: Option<&RawValue>, spoken: Spoken) -> Result<Dialect, Fault> {
     #[derive(Deserialize)]
     struct Params<'a> {
         #[serde(rename = "protocolVersion", borrow)]
         version: Option<&'a RawValue>,
+        #[serde(rename = "clientCapabilities", borrow)]
+        capabilities: Option<&'a RawValue>,
     }
+    let preferred = match spoken {
+        Spoken::Only(dialect) => return Ok(dialect),
+        Spoken::Preferred(dialect) => Some(dialect),
+        Spoken::Detected => None,
+    };
     let params = params.map_or("{}", RawValue::get);
     let params: Params<'_> = serde_json::from_str(params).map_err(|error| {
         Fault::InvalidParams(format!("the parameters of initialize must be an object: {error}"))
     })?;
     match params.version.map(RawValue::get) {
-        None | Some("null" | "\"0.2\"") => Ok(Dialect::Ferret),
+        None | Some("null") => Ok(preferred.unwrap_or(Dialect::Ferret)),
+        Some("\"0.2\"") => Ok(Dialect::Ferret),
+        Some("\"0.1\"") => Ok(Dialect::Otter),
         Some("\"2025-04-01\"") => Ok(Dialect::Bernstein),
-        Some("\"0.1\"") => Err(Fault::InvalidParams(
-            "protocolVersion \"0.1\" is otter's: start the server with --dialect otter to speak it".into(),
-        )),
         Some(text) if text.starts_with('"') => Err(Fault::InvalidParams(format!(
             "protocolVersion {text} is not known; it is a number in the Agent Client Protocol, for example 1"
         ))),
+        // Otter counts its versions too; what its clients do not say is what they can do.
+        Some(_) if preferred == Some(Dialect::Otter) && params.capabilities.is_none() => Ok(Dialect::Otter),
         Some(_) => Ok(Dialect::Acp),
     }
 }
@@ -340,12 +427,12 @@ pub enum AskFrame {
 }
 
 impl Updates {
-    /// `counted` is what the client's dialect has counted before the place where it begins, if it counts.
-    pub fn new(client: Client, session: &SessionHandle, counted: Counted) -> Self {
+    /// `start` is where the client begins, if its dialect counts.
+    pub fn new(client: Client, session: &SessionHandle, start: UpdateStart) -> Self {
         match client.dialect {
             Dialect::Acp => Self::Acp(Box::new(acp::Updates::new(client.abilities, session))),
             Dialect::Ferret => Self::Ferret(ferret::Updates::new(session)),
-            Dialect::Otter => Self::Otter(otter::Updates::new(session.id(), counted)),
+            Dialect::Otter => Self::Otter(otter::Updates::new(session.id(), start)),
             Dialect::Bernstein => Self::Bernstein(bernstein::Updates::new(session.id())),
         }
     }
@@ -480,9 +567,10 @@ impl AskFrame {
 mod tests {
     use super::*;
 
-    fn check(params: &str, expected: Result<Dialect, &str>) {
+    #[track_caller]
+    fn check(spoken: Spoken, params: &str, expected: Result<Dialect, &str>) {
         let raw: Box<RawValue> = serde_json::from_str(params).unwrap();
-        match (chosen(Some(&raw)), expected) {
+        match (chosen(Some(&raw), spoken), expected) {
             (Ok(dialect), Ok(expected)) => assert_eq!(dialect, expected, "{params}"),
             (Err(Fault::InvalidParams(text)), Err(part)) => assert!(text.contains(part), "{params}: {text}"),
             (other, _) => panic!("{params}: {other:?}"),
@@ -491,15 +579,33 @@ mod tests {
 
     #[test]
     fn the_version_of_the_first_initialize_chooses_the_dialect() {
+        let check = |params, expected| check(Spoken::Detected, params, expected);
         check("{}", Ok(Dialect::Ferret));
         check(r#"{"protocolVersion":null}"#, Ok(Dialect::Ferret));
         check(r#"{"protocolVersion":"0.2"}"#, Ok(Dialect::Ferret));
+        check(r#"{"protocolVersion":"0.1"}"#, Ok(Dialect::Otter));
         check(r#"{"protocolVersion":"2025-04-01"}"#, Ok(Dialect::Bernstein));
         check(r#"{"protocolVersion":1}"#, Ok(Dialect::Acp));
         check(r#"{"protocolVersion":2}"#, Ok(Dialect::Acp));
         check(r#"{"protocolVersion":65535,"clientCapabilities":{}}"#, Ok(Dialect::Acp));
-        check(r#"{"protocolVersion":"0.1"}"#, Err("--dialect otter"));
         check(r#"{"protocolVersion":"1"}"#, Err("is a number"));
         check("[]", Err("must be an object"));
+    }
+
+    #[test]
+    fn a_preferred_dialect_holds_where_the_client_does_not_say_otherwise() {
+        let official = r#"{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true}}}"#;
+        for preferred in Dialect::ALL {
+            let spoken = Spoken::Preferred(preferred);
+            check(spoken, "{}", Ok(preferred));
+            check(spoken, r#"{"protocolVersion":null}"#, Ok(preferred));
+            check(spoken, official, Ok(Dialect::Acp));
+            check(spoken, r#"{"protocolVersion":"0.1"}"#, Ok(Dialect::Otter));
+            check(spoken, r#"{"protocolVersion":"0.2"}"#, Ok(Dialect::Ferret));
+            check(spoken, r#"{"protocolVersion":"2025-04-01"}"#, Ok(Dialect::Bernstein));
+            let number = if preferred == Dialect::Otter { Dialect::Otter } else { Dialect::Acp };
+            check(spoken, r#"{"protocolVersion":2}"#, Ok(number));
+            check(Spoken::Only(preferred), official, Ok(preferred));
+        }
     }
 }

@@ -2,8 +2,11 @@
 
 mod decode;
 mod reply;
+mod tools;
 mod updates;
 
 pub(crate) use decode::{notification, request};
 pub(crate) use reply::{fault, reply};
+#[cfg(test)]
+pub(crate) use tools::TOOLS;
 pub use updates::Updates;

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::acp::{self, ClientAbilities, Updates};
 use crate::call::Fault;
-use crate::dialect::{Backends, Client, Counted, Decoder, Dialect, Identity, Piece, Replies, View};
+use crate::dialect::{Backends, Client, Decoder, Dialect, Identity, Piece, Replies, UpdateStart, View};
 use crate::frame::{Frame, FrameBuffer};
 use crate::rest::{Form, Stream};
 use crate::rpc::{Message, RpcId, parse};
@@ -56,7 +56,7 @@ pub fn acp(data: &[u8]) {
     let (method, params) = text.split_once('\n').unwrap_or((text, ""));
     let params = serde_json::from_str::<&RawValue>(params).ok();
     for only in [None].into_iter().chain(Dialect::ALL.map(Some)) {
-        let mut fresh = Decoder::new(only);
+        let mut fresh = Decoder::new(only.into());
         for outcome in [fresh.request("initialize", params, data.len()), fresh.notification(method, params)] {
             drop(outcome.map_err(|fault| answer(&RpcId::number(1), &fault)));
         }
@@ -150,7 +150,7 @@ fn shown(event: Arc<Event>) {
         check_lines(&out);
     }
     let mut out = Vec::new();
-    otter::Updates::new(&id, Counted::default()).encode(&[Arc::clone(&event)], &mut Vec::new(), &mut out);
+    otter::Updates::new(&id, UpdateStart::default()).encode(&[Arc::clone(&event)], &mut Vec::new(), &mut out);
     check_lines(&out);
     let count = memchr::memchr_iter(b'\n', &out).count();
     assert_eq!(

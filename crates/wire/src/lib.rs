@@ -39,8 +39,8 @@ pub use call::{
     BridgeStatus, Call, ChangeAnswer, EventRange, EventsPart, Fault, Hello, Outcome, Place, SessionView,
 };
 pub use dialect::{
-    AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, OPTIONAL_METHODS, Piece, Replies, Stand,
-    Updates, View, chosen, write_unreadable,
+    AskFrame, Backends, Client, Counted, Decoder, Dialect, Identity, OPTIONAL_METHODS, Piece, Replies,
+    Spoken, Stand, UpdateStart, Updates, View, chosen, write_unreadable,
 };
 pub use frame::{Dropped, FRAME_BYTES_MAX, Frame, FrameBuffer};
 pub use rpc::{Message, RpcId, parse};

@@ -14,12 +14,19 @@ mod turns;
 
 use engine::{AskId, SessionId, TurnId};
 
+use crate::siblings::CHIMERA;
+
 pub use link::{BadLink, DeepLink};
 pub use messages::{MessageCount, Messages};
 pub use runs::{Filter, Run, cost, list};
 pub use session::{Status, created, info, listed, seconds, snapshot};
 pub use stream::{FRAMES_PER_EVENT_MAX, Form, Stream};
 pub use turns::Turns;
+
+/// What a tool is called here.
+pub fn tool_name(ours: &str) -> &str {
+    CHIMERA.name(ours)
+}
 
 /// What a prompt is called: the same in the answer to it, in the stream, and after a restart.
 pub fn message_id(session: &SessionId, turn: TurnId) -> String {

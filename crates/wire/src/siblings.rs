@@ -6,10 +6,12 @@
 mod decode;
 mod reply;
 mod shape;
+mod tools;
 
 pub(crate) use decode::{answer_in, hello, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{
-    ask_question, change, choices, decision, level, opaque, path_text, plan, prompt_text, result_text,
-    stream_name, summed_up, summing_up, turn,
+    ask_question, change, choices, decision, level, path_text, plan, prompt_text, result_text, stream_name,
+    summed_up, summing_up, turn,
 };
+pub(crate) use tools::{CHIMERA, ToolName, ToolNames};

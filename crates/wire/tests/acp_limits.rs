@@ -5,12 +5,12 @@ use expect_test::{Expect, expect};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use wire::acp::{IMPORT_EVENTS_MAX, PROMPT_TEXT_BYTES_MAX};
-use wire::{Call, Decoder, Dialect, FRAME_BYTES_MAX, Fault};
+use wire::{Call, Decoder, Dialect, FRAME_BYTES_MAX, Fault, Spoken};
 
 const MIB: usize = 1 << 20;
 
 fn connection() -> Decoder {
-    let mut acp = Decoder::new(Some(Dialect::Acp));
+    let mut acp = Decoder::new(Spoken::Only(Dialect::Acp));
     acp.request("initialize", Some(&raw(&json!({ "protocolVersion": 1 }))), 100).unwrap();
     acp
 }
@@ -145,7 +145,7 @@ fn only_prompts_and_imports_come_in_big_frames() {
 
 #[test]
 fn nothing_comes_before_initialize() {
-    let mut acp = Decoder::new(Some(Dialect::Acp));
+    let mut acp = Decoder::new(Spoken::Only(Dialect::Acp));
     let refused = acp.request("session/new", None, 100).unwrap_err();
     assert_eq!(refused, Fault::NotInitialized { method: "session/new".into() });
 }

@@ -232,7 +232,7 @@ fn the_older_dialects_and_the_streams_name_the_parent() {
     assert_eq!(told.concat(), "-----aabaabb-----", "ferret");
 
     let mut out = Vec::new();
-    otter::Updates::new(&session(), Counted::default()).encode(&events, &mut Vec::new(), &mut out);
+    otter::Updates::new(&session(), Counted::default().into()).encode(&events, &mut Vec::new(), &mut out);
     let told: Vec<String> = frames(&out).iter().map(|frame| parent(&frame["update"])).collect();
     assert_eq!(told.concat(), "------aabaabb-----", "otter");
 

@@ -91,16 +91,18 @@ pub(crate) fn ours(tool: &str) -> Vec<Arc<str>> {
     let lower = tool.to_lowercase();
     let names: &[&str] = match lower.as_str() {
         "bash" | "shell" | "execute" => &["shell", "jobs", "job_input"],
-        "edit" | "multiedit" | "patch" | "apply_patch" => &["edit", "write", "apply_patch"],
-        "write" => &["write"],
+        "edit" | "multiedit" | "patch" | "apply_patch" | "edit_file" | "multi_edit" | "replace_in_file" => {
+            &["edit", "write", "apply_patch"]
+        }
+        "write" | "write_file" => &["write"],
         "grep" | "search" => &["search"],
         "glob" => &["glob", "list"],
-        "ls" | "list" => &["list"],
+        "ls" | "list" | "list_files" => &["list"],
         "webfetch" | "fetch" | "web_fetch" => &["fetch"],
         "todowrite" | "todoread" | "todo" | "update_plan" => &["update_plan"],
         "agent" | "task" => &["task"],
         "askuserquestion" | "question" | "ask_user" => &["ask_user"],
-        "read" | "notebookread" => &["read"],
+        "read" | "notebookread" | "read_file" => &["read"],
         _ => return vec![if lower.starts_with("mcp__") { tool.into() } else { lower.into() }],
     };
     names.iter().map(|name| Arc::from(*name)).collect()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use engine::{Body, Page, Seq, SessionHandle, Settings, StoreError, SurfaceId, Taken, Totals};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use wire::{Client, Counted, Dialect, Frame};
+use wire::{Client, Dialect, Frame, Spoken, UpdateStart};
 
 use super::backlog::Backlog;
 use super::confined::Confined;
@@ -175,7 +175,7 @@ fn attach(
     let first = Command::Attach {
         handle: handle.clone(),
         from: Start::After(start),
-        counted: Counted::default(),
+        counted: UpdateStart::default(),
         answer: AttachAnswer::Unasked { settings: Box::new(settings), totals, asks },
     };
     let (link, Peer { frames, batches }) = memory::pair();
@@ -192,7 +192,7 @@ fn parts(shared: &Shared) -> ConnectionParts {
         standing: engine::Standing::Other,
         rules: shared.rules.clone(),
         identity: shared.identity.clone(),
-        dialect: Some(Dialect::Ferret),
+        dialect: Spoken::Only(Dialect::Ferret),
         // It has nothing to introduce itself by.
         client: Some(Client { dialect: Dialect::Ferret, ..Client::default() }),
         name: remote_name(UNNAMED),

@@ -26,7 +26,7 @@ use engine::{OpenError, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use wire::{Call, Client, Decoder, Dialect, Fault, Message, Outcome, Replies, RpcId};
+use wire::{Call, Client, Decoder, Dialect, Fault, Message, Outcome, Replies, RpcId, Spoken};
 
 use super::sse::{EventStream, accepts_events, write_event};
 use super::{Caller, Content, Doors, Refusal, bernstein};
@@ -74,8 +74,7 @@ async fn take(
     headers: HeaderMap,
     Content(body): Content,
 ) -> Response {
-    let spoken_to = headers.contains_key(CONNECTION) || headers.contains_key(SESSION);
-    if !spoken_to && bernstein::is_bernstein(&body) {
+    if !names_a_connection(&headers) && wire::bernstein::is_frame(&body, doors.dialect) {
         return bernstein::post(&doors, &caller, &headers, body).await;
     }
     let official = Official { doors: &doors, caller: &caller, headers: &headers };
@@ -93,6 +92,9 @@ async fn stream(
     headers: HeaderMap,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
+    if is_nothing_there(&doors, &headers) {
+        return Refusal::not_found().into_response();
+    }
     let official = Official { doors: &doors, caller: &caller, headers: &headers };
     let opened = match socket {
         Ok(socket) => official.upgrade(socket, Shape::Official),
@@ -118,12 +120,25 @@ async fn close(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
+    if is_nothing_there(&doors, &headers) {
+        return Err(Refusal::not_found());
+    }
     let official = Official { doors: &doors, caller: &caller, headers: &headers };
     if zeph::is_zeph_stream(&headers) {
         return zeph::close(&official);
     }
     let id = official.connection_id()?;
     if doors.visits.close(id) { Ok(StatusCode::ACCEPTED) } else { Err(unknown_connection()) }
+}
+
+/// Whether the request belongs to a connection of the official shape, or of zeph's.
+fn names_a_connection(headers: &HeaderMap) -> bool {
+    headers.contains_key(CONNECTION) || headers.contains_key(SESSION)
+}
+
+/// Bernstein's `/acp` has nothing but `POST`; what other methods do there, clients of other shapes say by their headers.
+fn is_nothing_there(doors: &Doors, headers: &HeaderMap) -> bool {
+    doors.dialect.is_for(Dialect::Bernstein) && !names_a_connection(headers) && !headers.contains_key(UPGRADE)
 }
 
 /// One request of the official shape.
@@ -169,7 +184,7 @@ impl Official<'_> {
         params: Option<&RawValue>,
         frame_bytes: usize,
     ) -> Result<Response, Refusal> {
-        let mut decoder = Decoder::new(Some(Dialect::Acp));
+        let mut decoder = Decoder::new(Spoken::Only(Dialect::Acp));
         let hello = match decoder.request("initialize", params, frame_bytes) {
             Ok(Call::Initialize(hello)) => hello,
             Ok(_) => return Err(unknown_connection()),
@@ -200,7 +215,7 @@ impl Official<'_> {
             standing: self.caller.standing,
             rules: self.doors.rules.clone(),
             identity: self.doors.identity.clone(),
-            dialect: Some(Dialect::Acp),
+            dialect: Spoken::Only(Dialect::Acp),
             client: Some(client),
             name: Arc::clone(&self.caller.name),
             zeph: false,
@@ -338,7 +353,7 @@ impl Official<'_> {
                 .send(Command::Attach {
                     handle,
                     from,
-                    counted: wire::Counted::default(),
+                    counted: wire::UpdateStart::default(),
                     answer: AttachAnswer::Back,
                 })
                 .await;

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use engine::{LogReader, Seq};
 use tokio::sync::mpsc;
 use wire::bernstein::FRAME_BYTES_MAX;
-use wire::{Dialect, Frame, Message};
+use wire::{Dialect, Frame, Message, Spoken};
 
 use super::sse::{EventStream, accepts_events, write_event};
 use super::{Caller, Doors, Refusal};
@@ -29,11 +29,6 @@ use crate::metrics::Door;
 const EVENTS_MAX: usize = 16;
 /// How long a client may take to read the rest when its session has ended.
 const REST_GRACE: Duration = Duration::from_secs(60);
-
-/// Whether the body is one message of this dialect. A batch is not.
-pub(crate) fn is_bernstein(body: &[u8]) -> bool {
-    wire::bernstein::is_frame(body)
-}
 
 pub(crate) async fn post(doors: &Arc<Doors>, caller: &Caller, headers: &HeaderMap, body: Bytes) -> Response {
     let stream = accepts_events(headers);
@@ -99,7 +94,7 @@ impl Talk {
             standing: caller.standing,
             rules: Rules { source: "acp".into(), ..doors.rules.clone() },
             identity: doors.identity.clone(),
-            dialect: Some(Dialect::Bernstein),
+            dialect: Spoken::Only(Dialect::Bernstein),
             client: None,
             name: Arc::clone(&caller.name),
             zeph: false,

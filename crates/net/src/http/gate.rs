@@ -29,6 +29,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::{BoxFuture, Follower, ListQuery, Principal, Registry, SessionHandle, SessionId};
 use tokio::time::Instant;
+use wire::Dialect;
 
 use super::Doors;
 use super::body::{REST_BYTES_MAX, RPC_BYTES_MAX};
@@ -231,7 +232,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The route is there, but not with this method.
-pub(super) async fn wrong_method() -> Refusal {
+pub(super) async fn wrong_method(State(doors): State<Arc<Doors>>) -> Refusal {
+    if doors.dialect.is_for(Dialect::Bernstein) {
+        return Refusal::not_found();
+    }
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "see the header `Allow`")
 }
 

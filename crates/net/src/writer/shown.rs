@@ -7,7 +7,7 @@ use engine::{
     AskId, AskRequest, Doorbell, LogReader, Question, Seq, SessionHandle, SessionId, Subscription, SurfaceId,
     TerminalId, TurnId,
 };
-use wire::{AskFrame, Client, Counted, Outcome, RpcId, Updates};
+use wire::{AskFrame, Client, Outcome, RpcId, UpdateStart, Updates};
 
 use crate::batch::Position;
 use crate::metrics::LagHandle;
@@ -140,7 +140,7 @@ impl Shown {
         {
             let reader = handle.read(attached.reader.cursor());
             // What it has counted so far is taken over from the encoder before it.
-            let updates = Updates::new(client, &handle, Counted::default());
+            let updates = Updates::new(client, &handle, UpdateStart::default());
             self.show(handle, reader, updates, None, surface);
         }
     }

@@ -9,7 +9,7 @@ use net::{Connection, ConnectionParts, memory};
 use serde_json::{Value, json};
 use testkit::server::{DEADLINE, OlderClient, Server, Setup, run};
 use testkit::{Line, Script, call, say};
-use wire::{Dialect, Frame};
+use wire::{Dialect, Frame, Spoken};
 
 use super::receiver::{Manner, Receiver, Socket};
 use super::world::{TOKEN, Wish, World};
@@ -64,7 +64,7 @@ impl Local {
     async fn load(server: &Server, session: &str) -> Self {
         let parts = server.connection_parts(Principal::local());
         let (link, peer) = memory::pair();
-        let parts = ConnectionParts { dialect: Some(Dialect::Ferret), ..parts };
+        let parts = ConnectionParts { dialect: Spoken::Only(Dialect::Ferret), ..parts };
         let mut local = Self { peer, connection: Connection::start(parts, link) };
         for (id, method, params) in
             [(1, "initialize", json!({})), (2, "session/load", json!({ "sessionId": session }))]

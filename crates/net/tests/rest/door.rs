@@ -49,7 +49,7 @@ impl Door {
                 ..parts.rules
             },
             identity: parts.identity,
-            dialect: None,
+            dialect: wire::Spoken::default(),
             greeted: None,
             gate: Arc::new(gate),
             secret: [3; 32],

@@ -19,6 +19,10 @@ pub struct HttpOptions {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "")]
     pub http: Option<HttpAddress>,
 
+    /// The port where none is said; without it, ours.
+    #[arg(skip)]
+    pub default_port: Option<u16>,
+
     /// The port to serve HTTP on; 0 takes any that is free
     #[arg(long, value_name = "N", requires = "http")]
     pub port: Option<u16>,
@@ -107,7 +111,7 @@ impl HttpOptions {
             (Some(one), Some(other)) if one != other => {
                 return Err(format!("--http says port {one} and --port says {other}"));
             }
-            (one, other) => one.or(other).unwrap_or(PORT),
+            (one, other) => one.or(other).or(self.default_port).unwrap_or(PORT),
         };
         Ok(Some(SocketAddr::new(named.host, port)))
     }

@@ -83,6 +83,7 @@ impl UpOptions {
             allow_dir: self.allow_dir.clone(),
             cwd: self.cwd.clone(),
             dialect: DialectChoice::Auto,
+            preferred: None,
             model: self.model.clone(),
             budget: self.budget.clone(),
             agent: self.agent.clone(),

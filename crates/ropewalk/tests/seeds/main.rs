@@ -1,17 +1,21 @@
 //! The documents that Ropewalk was built from, executed: one file for each, every command, frame, header, endpoint and
 //! number in the document's own order, with the program's name as the only change. Where Ropewalk differs on purpose, the
 //! difference is a test in that file whose name begins with `differs_`.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod bernstein;
 mod bridge;
 #[path = "../ended/mod.rs"]
-#[expect(dead_code, reason = "shared with tests that use the rest of it")]
 mod ended;
+#[expect(dead_code, reason = "shared with tests that need more of it")]
+#[path = "../doors/ways/events.rs"]
+mod events;
+mod ferret;
 mod otter;
 mod program;
 mod receiver;
 mod settings;
+#[expect(dead_code, reason = "shared with tests that need more of it")]
 #[path = "../doors/web.rs"]
-#[expect(dead_code, clippy::expect_used, reason = "shared with tests that use the rest of it")]
 mod web;
 mod zeph;

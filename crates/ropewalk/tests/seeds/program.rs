@@ -1,7 +1,8 @@
 //! The real binary as the documents start it, on standard input and output.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::ended::Ended;
+use crate::web::Server;
 
 /// No wait is longer. Generous, because test machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -50,6 +54,32 @@ pub fn command(program: &Path, home: &TempDir, arguments: &[&str]) -> Command {
     command
 }
 
+/// The program under another name.
+pub fn link(home: &TempDir, name: &str) -> PathBuf {
+    let link = home.path().join(name);
+    if !link.exists() {
+        symlink(env!("CARGO_BIN_EXE_ropewalk"), &link).unwrap();
+    }
+    link
+}
+
+/// The token of the servers that are started here.
+pub const TOKEN: &str = "a-token-for-this-document-0123456789";
+
+/// The program under another name with its HTTP door open, on a port that is free.
+pub fn http_server(home: &Arc<TempDir>, name: &str, arguments: &[&str], token_variable: &str) -> Server {
+    let mut command = command(&link(home, name), home, arguments);
+    command.env(token_variable, TOKEN);
+    Server::run(Arc::clone(home), command)
+}
+
+/// Runs a command of the program to its end.
+pub fn ended(home: &TempDir, name: &str, arguments: &[&str]) -> Ended {
+    let mut command = command(&link(home, name), home, arguments);
+    let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ended::of(pipes.spawn().unwrap())
+}
+
 impl Program {
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(&home(), arguments)
@@ -58,6 +88,11 @@ impl Program {
     /// In a home that is there already.
     pub fn start_in(home: &Arc<TempDir>, arguments: &[&str]) -> Self {
         Self::run(home, command(Path::new(env!("CARGO_BIN_EXE_ropewalk")), home, arguments))
+    }
+
+    /// By a link of another name, as the document calls the program.
+    pub fn named(home: &Arc<TempDir>, name: &str, arguments: &[&str]) -> Self {
+        Self::run(home, command(&link(home, name), home, arguments))
     }
 
     pub fn run(home: &Arc<TempDir>, mut command: Command) -> Self {

@@ -180,6 +180,7 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::{Dialect, Spoken};
     use expect_test::{Expect, expect};
 
     fn check(method: &str, params: &str, expected: Expect) {
@@ -278,7 +279,14 @@ mod tests {
             "{not json",
             "",
         ];
-        assert!(ours.iter().all(|frame| super::super::is_frame(frame.as_bytes())));
-        assert!(!others.iter().any(|frame| super::super::is_frame(frame.as_bytes())));
+        let is_ours = |frame: &&str, spoken| super::super::is_frame(frame.as_bytes(), spoken);
+        assert!(ours.iter().all(|frame| is_ours(frame, Spoken::Detected)));
+        assert!(!others.iter().any(|frame| is_ours(frame, Spoken::Detected)));
+        // At a server that was started for this dialect, only what another says of itself is not ours.
+        let (ferret, bernstein) = (Spoken::Preferred(Dialect::Ferret), Spoken::Preferred(Dialect::Bernstein));
+        assert!(!others.iter().any(|frame| is_ours(frame, ferret)));
+        let theirs: Vec<_> = others.iter().filter(|frame| !is_ours(frame, bernstein)).collect();
+        assert_eq!(theirs, [&others[0], &others[1]]);
+        assert!(others.iter().all(|frame| is_ours(frame, Spoken::Only(Dialect::Bernstein))));
     }
 }

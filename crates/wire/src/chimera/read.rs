@@ -16,6 +16,7 @@ use super::{OURS, SCHEMA};
 use crate::archive::{ArchiveError, Imported};
 use crate::portable::LAST_AT;
 use crate::record::Loss;
+use crate::siblings::CHIMERA;
 use crate::timestamp::parse;
 
 /// Seconds since 1970 from here on are a date; less is a clock that started with the machine.
@@ -238,13 +239,14 @@ impl Reader {
     }
 
     fn tool_started(&mut self, tool: &str, id: &str, arguments: &Value) {
+        let (ours, input) = CHIMERA.ours(tool, arguments.clone());
         let start = ToolStart {
             call: self.call(id),
-            tool: tool.into(),
+            tool: ours.into(),
             title: format!("{tool} {arguments}").chars().take(120).collect::<String>().into(),
             kind: ToolKind::Other,
             locations: Vec::new(),
-            input: Opaque(arguments.to_string().into()),
+            input: Opaque(input.to_string().into()),
         };
         self.push(Origin::Agent, Body::ToolStarted(Box::new(start)));
     }

@@ -12,6 +12,7 @@ use engine::{
 use serde_json::{Value, json};
 
 use super::decode::ask_name;
+use super::tools::TOOLS;
 use crate::acp::{risk_name, write_notification};
 use crate::dialect::{Piece, Stand, View};
 use crate::merge::{Voice, merged};
@@ -110,8 +111,8 @@ impl Updates {
     pub fn ask(&self, ask: AskId, request: &AskRequest) -> Vec<u8> {
         let mut payload = json!({
             "id": ask_name(ask),
-            "tool": request.tool.as_ref(),
-            "args": siblings::opaque(&request.input),
+            "tool": TOOLS.name(&request.tool),
+            "args": TOOLS.input(&request.tool, &request.input),
             "risk": risk_name(request.risk),
             "title": request.title.as_ref(),
             "reason": request.reason.as_ref(),
@@ -155,7 +156,7 @@ impl Updates {
             }
             Body::PolicyBlocked { tool, path, mode, reason, .. } => {
                 let path = path.as_deref().map(siblings::path_text);
-                let (tool, mode, reason) = (tool.as_ref(), mode.as_ref(), reason.as_ref());
+                let (tool, mode, reason) = (TOOLS.name(tool), mode.as_ref(), reason.as_ref());
                 self.update(
                     "sandbox_violation",
                     json!({ "tool": tool, "path": path, "mode": mode, "reason": reason }),
@@ -259,8 +260,8 @@ impl Updates {
 fn started(start: &ToolStart) -> Value {
     json!({
         "id": start.call.0.as_ref(),
-        "tool": start.tool.as_ref(),
-        "args": siblings::opaque(&start.input),
+        "tool": TOOLS.name(&start.tool),
+        "args": TOOLS.input(&start.tool, &start.input),
         "title": start.title.as_ref(),
     })
 }

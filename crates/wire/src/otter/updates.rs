@@ -6,17 +6,22 @@
 use std::sync::Arc;
 
 use engine::{
-    AskId, AskRequest, Body, Event, MODE, Resolution, Resolver, SessionId, ToolEnd, ToolStart, Totals,
+    AskId, AskRequest, Body, Event, MODE, Resolution, Resolver, SessionId, Stop, ToolEnd, ToolStart, Totals,
+    TurnId,
 };
 use serde_json::{Map, Value, json};
 
 use super::decode::ask_name;
+use super::tools::TOOLS;
 use crate::acp::{risk_name, write_notification};
-use crate::dialect::{Counted, Piece, Stand};
+use crate::dialect::{Counted, Piece, Stand, UpdateStart};
 use crate::money;
 use crate::siblings;
 
-/// How many updates the dialect shows of an event: one or none.
+/// What is kept of a turn's text, for the chunk that tells it again.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// How many updates the dialect shows of an event.
 pub fn updates_of(event: &Event) -> u64 {
     match &event.body {
         Body::TurnStarted
@@ -36,8 +41,9 @@ pub fn updates_of(event: &Event) -> u64 {
         | Body::Title { .. }
         | Body::Notice { .. }
         | Body::Compacting { .. }
-        | Body::Compacted { .. }
-        | Body::TurnEnded { .. } => 1,
+        | Body::Compacted { .. } => 1,
+        // What was said before a cancel is told once more.
+        Body::TurnEnded { stop, .. } => 1 + u64::from(*stop == Stop::Cancelled),
         Body::Resolved { by, .. } => match by {
             Resolver::Surface { .. } | Resolver::Engine => 1,
             // Nobody was asked, so nobody needs to hear of it.
@@ -59,11 +65,32 @@ pub fn updates_of(event: &Event) -> u64 {
 pub struct Updates {
     session: SessionId,
     counted: Counted,
+    since: u64,
+    said: TurnText,
+}
+
+/// What the agent said in the turn that runs.
+#[derive(Default)]
+struct TurnText {
+    text: String,
+    /// It said more than is kept.
+    cut: bool,
+}
+
+impl TurnText {
+    fn say(&mut self, text: &str) {
+        let room = OUTPUT_BYTES_MAX.saturating_sub(self.text.len());
+        let kept = text.floor_char_boundary(room.min(text.len()));
+        self.text.push_str(&text[..kept]);
+        self.cut |= kept < text.len();
+    }
 }
 
 impl Updates {
-    pub fn new(session: &SessionId, counted: Counted) -> Self {
-        Self { session: session.clone(), counted }
+    pub fn new(session: &SessionId, start: UpdateStart) -> Self {
+        let mut said = TurnText::default();
+        said.say(&start.said);
+        Self { session: session.clone(), counted: start.counted, since: start.since, said }
     }
 
     /// The number of the last update.
@@ -80,19 +107,14 @@ impl Updates {
     ) -> (usize, Option<Piece<'a>>) {
         for (event, taken) in events.iter().zip(1..) {
             stands.push(Stand { offset: out.len(), seq: event.seq });
-            self.counted.add(event, updates_of(event));
-            if let Some(mut update) = self.update(event) {
-                if let Some(call) = event.origin.task() {
-                    update["parent"] = json!(call.0.as_ref());
-                }
-                // What there is nothing to say about is left out.
-                update.as_object_mut().unwrap_or(&mut Map::new()).retain(|_, value| !value.is_null());
-                let params = json!({
-                    "sessionId": self.session.as_str(),
-                    "eventId": self.counted.updates,
-                    "update": update,
-                });
-                write_notification(out, "session/update", params);
+            let count = updates_of(event);
+            let running = self.counted.turn.map(|(turn, _)| turn);
+            self.counted.add(event, count);
+            let cancelled = self.follow(event, running);
+            let first = self.counted.updates.saturating_sub(count) + 1;
+            let updates = cancelled.into_iter().chain(self.update(event));
+            for (update, number) in updates.zip(first..).filter(|(_, number)| *number > self.since) {
+                self.write(update, number, event, out);
             }
             if let Body::TurnEnded { stop, error } = &event.body
                 && let Some(turn) = event.turn
@@ -106,6 +128,42 @@ impl Updates {
             }
         }
         (events.len(), None)
+    }
+
+    fn write(&self, mut update: Value, number: u64, event: &Event, out: &mut Vec<u8>) {
+        if let Some(call) = event.origin.task() {
+            update["parent"] = json!(call.0.as_ref());
+        }
+        // What there is nothing to say about is left out.
+        update.as_object_mut().unwrap_or(&mut Map::new()).retain(|_, value| !value.is_null());
+        let params = json!({ "sessionId": self.session.as_str(), "eventId": number, "update": update });
+        write_notification(out, "session/update", params);
+    }
+
+    /// Keeps what is said in the turn that runs. The chunk that a cancelled turn ends with: its own text is empty, so
+    /// that a client which puts chunks together shows nothing twice; what was said stands beside it.
+    fn follow(&mut self, event: &Event, running: Option<TurnId>) -> Option<Value> {
+        let of_running = running.is_some() && event.turn == running;
+        if let Body::TurnStarted = &event.body {
+            self.said = TurnText::default();
+        } else if let Body::Text { text, .. } = &event.body
+            && of_running
+            && event.origin.task().is_none()
+        {
+            self.said.say(text);
+        } else if let Body::TurnEnded { stop, .. } = &event.body {
+            let said = if of_running { std::mem::take(&mut self.said) } else { TurnText::default() };
+            return (*stop == Stop::Cancelled).then(|| {
+                let mut chunk = self::said("agent_message_chunk", "");
+                chunk["final"] = json!(true);
+                chunk["cancelled"] = json!(true);
+                chunk["turnId"] = json!(siblings::turn(event.turn));
+                chunk["output"] = json!(said.text);
+                chunk["outputTruncated"] = if said.cut { json!(true) } else { Value::Null };
+                chunk
+            });
+        }
+        None
     }
 
     fn update(&self, event: &Event) -> Option<Value> {
@@ -147,7 +205,7 @@ impl Updates {
             Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
                 "sessionUpdate": "sandbox_violation",
                 "callId": call.as_ref().map(|call| call.0.as_ref()),
-                "tool": tool.as_ref(),
+                "tool": TOOLS.name(tool),
                 "path": path.as_deref().map(siblings::path_text),
                 "mode": mode.as_ref(),
                 "reason": reason.as_ref(),
@@ -200,8 +258,8 @@ impl Updates {
             // What the clients of otter's source call it.
             "permissionId": name,
             "callId": request.call.as_ref().map(|call| call.0.as_ref()),
-            "tool": request.tool.as_ref(),
-            "input": siblings::opaque(&request.input),
+            "tool": TOOLS.name(&request.tool),
+            "input": TOOLS.input(&request.tool, &request.input),
             "options": ["allow", "always", "deny"],
             "title": request.title.as_ref(),
             "risk": risk_name(request.risk),
@@ -220,8 +278,8 @@ fn started(start: &ToolStart) -> Value {
     json!({
         "sessionUpdate": "tool_call",
         "callId": start.call.0.as_ref(),
-        "tool": start.tool.as_ref(),
-        "input": siblings::opaque(&start.input),
+        "tool": TOOLS.name(&start.tool),
+        "input": TOOLS.input(&start.tool, &start.input),
         "title": start.title.as_ref(),
     })
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::permission_id;
 use crate::money;
 use crate::record::word::Word;
-use crate::siblings::{change, choices, opaque, plan, prompt_text, result_text};
+use crate::siblings::{CHIMERA, change, choices, plan, prompt_text, result_text};
 use crate::transcript::block_text;
 
 /// What an event is called that neither form has a kind of its own for; nothing for all others.
@@ -71,7 +71,7 @@ pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
         }
         Body::PolicyBlocked { call, tool, path, mode, reason } => json!({
             "id": call.as_ref().map(|call| &*call.0),
-            "tool": tool.as_ref(),
+            "tool": CHIMERA.name(tool),
             "path": path.as_ref().map(|path| path.to_string_lossy()),
             "mode": mode.as_ref(),
             "reason": reason.as_ref(),
@@ -106,10 +106,10 @@ pub(super) fn remark_data(session: &SessionId, body: &Body) -> Value {
 pub(super) fn tool_use(start: &ToolStart) -> Value {
     json!({
         "id": start.call.0.as_ref(),
-        "name": start.tool.as_ref(),
+        "name": CHIMERA.name(&start.tool),
         "title": start.title.as_ref(),
         "kind": start.kind.word(),
-        "input": opaque(&start.input),
+        "input": CHIMERA.input(&start.tool, &start.input),
     })
 }
 
@@ -132,9 +132,9 @@ pub(super) fn question(session: &SessionId, ask: engine::AskId, request: &AskReq
         "permission_id": permission_id(session, ask),
         "session_id": session.as_str(),
         "call_id": request.call.as_ref().map(|call| &*call.0),
-        "tool": request.tool.as_ref(),
+        "tool": CHIMERA.name(&request.tool),
         "title": request.title.as_ref(),
-        "input": opaque(&request.input),
+        "input": CHIMERA.input(&request.tool, &request.input),
         "path": request.path.as_ref().map(|path| path.to_string_lossy()),
         "risk": request.risk.word(),
         "reason": request.reason.as_ref(),

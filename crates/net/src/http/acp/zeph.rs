@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
-use wire::{Dialect, Fault, Frame, Message, RpcId};
+use wire::{Dialect, Fault, Frame, Message, RpcId, Spoken};
 
 use super::outbox::Outbox;
 use super::streams::locked;
@@ -248,7 +248,7 @@ fn open(official: &Official<'_>) -> Result<(Uuid, Arc<Transport>), Refusal> {
     }
     let (link, peer) = memory::pair();
     let parts = ConnectionParts {
-        dialect: Some(Dialect::Acp),
+        dialect: Spoken::Only(Dialect::Acp),
         zeph: true,
         client: None,
         any_session: false,

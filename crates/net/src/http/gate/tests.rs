@@ -53,7 +53,7 @@ pub fn doors() -> Arc<Doors> {
             sandbox_backends: wire::Backends::default(),
             disabled: Vec::new(),
         },
-        dialect: None,
+        dialect: wire::Spoken::default(),
         greeted: None,
         gate: Arc::new(Gate::new(GateParts { keys, names, behind_proxy: false, seed: [3; 32] })),
         secret: [4; 32],

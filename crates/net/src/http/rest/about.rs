@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::reach::Reach;
 use crate::http::{Doors, Refusal};
+use wire::rest::tool_name;
 
 pub(super) fn routes() -> Router<Arc<Doors>> {
     Router::new()
@@ -24,7 +25,8 @@ pub(super) fn routes() -> Router<Arc<Doors>> {
 
 async fn info(reach: Reach) -> Json<Value> {
     let (doors, model) = (&reach.doors, reach.usual_model());
-    let tools: Vec<&str> = doors.registry.abilities().tools.iter().map(|tool| &*tool.name).collect();
+    let tools: Vec<&str> =
+        doors.registry.abilities().tools.iter().map(|tool| tool_name(&tool.name)).collect();
     Json(json!({
         "name": doors.identity.name,
         "version": doors.identity.version,
@@ -56,7 +58,7 @@ async fn providers(reach: Reach) -> Json<Value> {
 
 async fn tools(reach: Reach) -> Json<Value> {
     let tools = reach.doors.registry.abilities().tools.iter();
-    let row = |tool: &engine::ToolInfo| json!({ "name": tool.name.as_ref(), "description": tool.description.as_ref() });
+    let row = |tool: &engine::ToolInfo| json!({ "name": tool_name(&tool.name), "description": tool.description.as_ref() });
     Json(json!({ "tools": tools.map(row).collect::<Vec<_>>() }))
 }
 

@@ -1,0 +1,225 @@
+//! The commands of other programs, as their users type them: `ferret serve`, `otter serve --acp`, `acp serve --stdio`.
+//!
+//! Each is one of our commands with the same options. Serving, it prefers the dialect that it is the command of, so that
+//! a recipe written for that program works with the program's name changed, or with a link of that name.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Subcommand};
+use wire::Dialect;
+
+use super::{BridgeOptions, Cli, Command, ServeArguments, ServeOptions, SessionsCommand};
+
+/// Where Bernstein's clients look for it.
+const BERNSTEIN_PORT: u16 = 8062;
+
+/// Ours, or another program's.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TypedCommand {
+    #[command(flatten)]
+    Ours(Command),
+    /// The commands of ferret: servers here speak its dialect to clients that do not say otherwise
+    #[command(subcommand, hide = true)]
+    Ferret(ChimeraCommand),
+    /// The commands of otter: servers here speak its dialect to clients that do not say otherwise
+    #[command(subcommand, hide = true)]
+    Otter(ChimeraCommand),
+    /// The commands of Bernstein and zeph
+    #[command(hide = true)]
+    Acp(Box<AcpOptions>),
+}
+
+/// What ferret and otter have in common with us.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ChimeraCommand {
+    /// Serve editors on standard input and output, or over HTTP
+    Serve(Box<ServeOptions>),
+    /// Let people drive a session of this machine from an address elsewhere
+    Bridge(Box<BridgeOptions>),
+    /// List, read, copy and remove sessions
+    Sessions(ChimeraSessions),
+}
+
+/// `sessions`, which lists where nothing else is wanted.
+#[derive(Debug, Clone, Args)]
+pub struct ChimeraSessions {
+    #[command(subcommand)]
+    command: Option<SessionsCommand>,
+}
+
+/// `acp`, or `acp serve` as Bernstein's users type it: both are `serve`. Zeph's `acp run-agent` is `run`.
+#[derive(Debug, Clone, Args)]
+pub struct AcpOptions {
+    #[command(subcommand)]
+    command: Option<AcpCommand>,
+
+    #[command(flatten)]
+    serve: ServeOptions,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum AcpCommand {
+    /// Serve editors on standard input and output, or over HTTP
+    Serve(Box<ServeOptions>),
+    /// Give another agent one prompt and wait for its answer
+    RunAgent(RunAgentOptions),
+}
+
+#[derive(Debug, Clone, Args)]
+struct RunAgentOptions {
+    #[arg(long)]
+    command: String,
+    #[arg(long, allow_hyphen_values = true)]
+    prompt: String,
+    #[arg(short = 'C', long)]
+    cwd: Option<PathBuf>,
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+}
+
+impl TypedCommand {
+    /// The command of ours that was meant.
+    pub fn meant(self) -> Result<Command, clap::Error> {
+        match self {
+            Self::Ours(command) => Ok(command),
+            Self::Ferret(command) => command.meant(Dialect::Ferret),
+            Self::Otter(command) => command.meant(Dialect::Otter),
+            Self::Acp(options) => options.meant(),
+        }
+    }
+}
+
+impl ChimeraCommand {
+    fn meant(self, dialect: Dialect) -> Result<Command, clap::Error> {
+        match self {
+            Self::Serve(options) => Ok(serve(*options, Some(dialect))),
+            Self::Bridge(options) => Ok(Command::Bridge(options)),
+            Self::Sessions(ChimeraSessions { command: Some(command) }) => Ok(Command::Sessions(command)),
+            Self::Sessions(ChimeraSessions { command: None }) => {
+                in_our_words(["sessions", "list"].map(OsString::from))
+            }
+        }
+    }
+}
+
+impl AcpOptions {
+    fn meant(self) -> Result<Command, clap::Error> {
+        match self.command {
+            Some(AcpCommand::Serve(mut options)) => {
+                options.http.default_port = Some(BERNSTEIN_PORT);
+                Ok(serve(*options, Some(Dialect::Bernstein)))
+            }
+            Some(AcpCommand::RunAgent(options)) => options.meant(),
+            None => Ok(serve(self.serve, None)),
+        }
+    }
+}
+
+impl RunAgentOptions {
+    fn meant(self) -> Result<Command, clap::Error> {
+        let mut words: Vec<OsString> = ["run", "--command"].map(OsString::from).into();
+        words.push(self.command.into());
+        words.extend([OsString::from("--timeout"), self.timeout.to_string().into()]);
+        if let Some(cwd) = self.cwd {
+            words.extend([OsString::from("--cwd"), cwd.into()]);
+        }
+        words.extend([OsString::from("--"), self.prompt.into()]);
+        in_our_words(words)
+    }
+}
+
+fn serve(options: ServeOptions, preferred: Option<Dialect>) -> Command {
+    let options = ServeOptions { preferred, ..options };
+    Command::Serve(Box::new(ServeArguments { command: None, options }))
+}
+
+fn in_our_words(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
+    let line = std::iter::once(OsString::from("ropewalk")).chain(words);
+    Cli::of(&<Cli as CommandFactory>::command().try_get_matches_from(line)?)?.command(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Spoken;
+
+    use super::*;
+
+    fn check(line: &str) -> Result<Cli, String> {
+        Cli::from_words(line.split(' ')).map_err(|error| error.to_string())
+    }
+
+    fn served(line: &str) -> ServeOptions {
+        match check(line).unwrap().command(false).unwrap() {
+            Command::Serve(arguments) => arguments.options,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_of_another_program_prefers_its_dialect_and_an_option_fixes_it() {
+        for (line, spoken) in [
+            ("ropewalk serve", Spoken::Detected),
+            ("ropewalk acp", Spoken::Detected),
+            ("ropewalk ferret serve", Spoken::Preferred(Dialect::Ferret)),
+            (
+                "chimera ferret serve --sandbox workspace-write --approval auto",
+                Spoken::Preferred(Dialect::Ferret),
+            ),
+            ("chimera otter serve --acp --allowed-tools Read,Grep,Bash", Spoken::Preferred(Dialect::Otter)),
+            ("bernstein acp serve --stdio", Spoken::Preferred(Dialect::Bernstein)),
+            ("ropewalk ferret serve --dialect auto", Spoken::Preferred(Dialect::Ferret)),
+            ("ropewalk ferret serve --dialect otter", Spoken::Only(Dialect::Otter)),
+            ("ropewalk serve --dialect bernstein", Spoken::Only(Dialect::Bernstein)),
+        ] {
+            assert_eq!(served(line).spoken(), spoken, "{line}");
+        }
+    }
+
+    #[test]
+    fn each_command_listens_where_its_clients_look() {
+        for (line, port) in [
+            ("ropewalk serve --http", 5173),
+            ("chimera ferret serve --http", 5173),
+            ("chimera ferret serve --http --port 5173", 5173),
+            ("chimera otter serve --http", 5173),
+            ("bernstein acp serve --http :8062", 8062),
+            ("bernstein acp serve --http", 8062),
+            ("bernstein acp serve --http 127.0.0.1", 8062),
+            ("bernstein acp serve --http --port 9", 9),
+        ] {
+            assert_eq!(served(line).http.address().unwrap().unwrap().port(), port, "{line}");
+        }
+    }
+
+    #[test]
+    fn chimeras_other_commands_are_ours() {
+        let meant = |line: &str| check(line).unwrap().command(false).unwrap();
+        let Command::Bridge(bridge) = meant("chimera ferret bridge --remote-url https://h --auth-token t")
+        else {
+            panic!("it is bridge")
+        };
+        assert_eq!(
+            (bridge.remote_url.as_deref(), bridge.auth_token.as_deref()),
+            (Some("https://h"), Some("t"))
+        );
+        for line in ["chimera otter sessions", "chimera otter sessions list", "chimera ferret sessions"] {
+            let Command::Sessions(SessionsCommand::List(list)) = meant(line) else { panic!("{line} lists") };
+            assert_eq!(list.limit, 20, "{line}");
+        }
+    }
+
+    #[test]
+    fn other_programs_are_named_only_to_those_who_type_their_names() {
+        let help = |line: &str| check(line).unwrap_err();
+        let own = help("ropewalk --help");
+        assert!(!own.contains("ferret ") && !own.contains("otter ") && !own.contains("acp "), "{own}");
+        for name in ["ferret", "otter"] {
+            let theirs = help(&format!("ropewalk {name} --help"));
+            assert!(
+                theirs.contains("serve") && theirs.contains("bridge") && theirs.contains("sessions"),
+                "{theirs}"
+            );
+        }
+    }
+}

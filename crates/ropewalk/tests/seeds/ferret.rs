@@ -1,0 +1,386 @@
+//! Ferret's IDE bridge.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use serde_json::{Value, json};
+
+use crate::events::follow;
+use crate::program::{DEADLINE, Program, TOKEN, ended, home, http_server};
+use crate::web::{Ask, Server};
+
+/// A ferret as the document starts it, greeted, with a session.
+fn greeted(arguments: &[&str]) -> (Program, Value) {
+    let mut ferret = Program::named(&home(), "chimera", arguments);
+    let (_, hello) = ferret.call(1, "initialize", &json!({}));
+    assert_eq!(hello["result"]["protocolVersion"], "0.2", "{hello}");
+    let (_, new) = ferret.call(2, "session/new", &json!({}));
+    (ferret, new["result"]["sessionId"].clone())
+}
+
+/// Everything up to the first update of this kind, and that one.
+#[track_caller]
+fn until_kind(ferret: &mut Program, kind: &str) -> (Vec<Value>, Value) {
+    let mut before = Vec::new();
+    loop {
+        let frame = ferret.next();
+        assert!(frame.get("error").is_none(), "{frame}");
+        if frame["params"]["kind"] == kind {
+            return (before, frame["params"].clone());
+        }
+        before.push(frame);
+    }
+}
+
+#[track_caller]
+fn kinds(updates: &[Value]) -> Vec<&str> {
+    updates
+        .iter()
+        .map(|update| {
+            assert_eq!(update["method"], "session/update", "{update}");
+            assert!(update.get("id").is_none(), "{update}");
+            update["params"]["kind"].as_str().unwrap()
+        })
+        .collect()
+}
+
+/// "Launching", "Wire protocol": by its own name and by a link, until the input closes.
+#[test]
+fn it_serves_stdio_by_default_until_the_input_closes() {
+    let home = home();
+    for (name, arguments) in [
+        ("chimera", &["ferret", "serve"][..]),
+        ("ropewalk", &["ferret", "serve"]),
+        ("chimera", &["ferret", "serve", "--sandbox", "workspace-write", "--approval", "auto"]),
+    ] {
+        let mut ferret = Program::named(&home, name, arguments);
+        ferret.line(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#);
+        let answer = ferret.next();
+        assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(1)));
+        let result = &answer["result"];
+        assert_eq!(result["protocolVersion"], "0.2", "{answer}");
+        let capabilities =
+            json!({"sandbox":true,"approval":true,"streaming":true,"cancellation":true,"bridge":true});
+        assert_eq!(result["capabilities"], capabilities);
+        let (code, log) = ferret.close();
+        assert_eq!(code, Some(0), "{log}");
+    }
+}
+
+/// "The server takes the standard ferret flags".
+#[test]
+fn the_standard_flags_are_taken() {
+    let home = home();
+    let folder = home.path().join("other");
+    std::fs::create_dir(&folder).unwrap();
+    let cwd = folder.to_str().unwrap();
+    let flags = ["ferret", "serve", "--cwd", cwd, "--model", "offline:terse", "--sandbox", "read-only"];
+    let more = ["--approval", "full", "--allowed-tools", "Read,Grep,Bash"];
+    let mut ferret = Program::named(&home, "chimera", &[&flags[..], &more].concat());
+    ferret.call(1, "initialize", &json!({}));
+    let (_, new) = ferret.call(2, "session/new", &json!({}));
+    let new = &new["result"];
+    assert_eq!((&new["model"], &new["approval"]), (&json!("offline:terse"), &json!("full")));
+    let session = &new["sessionId"];
+    let (_, sandbox) = ferret.call(3, "session/setSandbox", &json!({ "sessionId": session }));
+    assert_eq!(sandbox["result"]["sandbox"], "read-only");
+    std::fs::write(folder.join("note.txt"), "in the folder\n").unwrap();
+    let (updates, _) =
+        ferret.call(4, "session/message", &json!({ "sessionId": session, "message": "read note.txt" }));
+    let read = updates.iter().find(|update| update["params"]["kind"] == "tool_call_start").unwrap();
+    assert_eq!(
+        (&read["params"]["tool"], &read["params"]["args"]["path"]),
+        (&json!("Read"), &json!("note.txt"))
+    );
+    let end = updates.iter().find(|update| update["params"]["kind"] == "tool_call_end").unwrap();
+    assert!(end["params"]["result"].as_str().unwrap().contains("in the folder"), "{end}");
+    // What is not among the allowed tools is not there.
+    let (updates, _) =
+        ferret.call(5, "session/message", &json!({ "sessionId": session, "message": "write a.txt: x" }));
+    assert!(!kinds(&updates).contains(&"file_edit"), "{updates:?}");
+    assert!(!folder.join("a.txt").exists());
+}
+
+/// "Methods": each of the table, and one that is not in it.
+#[test]
+fn every_method_of_the_table_is_there() {
+    let (mut ferret, session) = greeted(&["ferret", "serve"]);
+    let (updates, said) =
+        ferret.call(3, "session/message", &json!({ "sessionId": session, "message": "hello" }));
+    assert!(kinds(&updates).contains(&"agent_message_chunk"));
+    let text: String =
+        updates.iter().filter_map(|update| update["params"]["text"].as_str()).collect::<Vec<_>>().concat();
+    assert_eq!(said["result"]["output"], text, "the final assistant message");
+    let (history, loaded) = ferret.call(4, "session/load", &json!({ "sessionId": session }));
+    assert_eq!(loaded["result"]["sessionId"], session);
+    assert!(kinds(&history).contains(&"agent_message_chunk"));
+    let (_, listed) = ferret.call(5, "session/list", &json!({}));
+    let listed = listed["result"]["sessions"].as_array().unwrap();
+    assert!(listed.iter().any(|row| row["sessionId"] == session), "{listed:?}");
+    let (_, mode) = ferret.call(6, "session/setMode", &json!({ "sessionId": session, "mode": "plan" }));
+    assert!(mode["result"]["mode"].is_string(), "{mode}");
+    let model = json!({ "sessionId": session, "model": "offline:terse" });
+    let (_, model) = ferret.call(7, "session/setModel", &model);
+    assert_eq!(model["result"]["model"], "offline:terse");
+    let (_, sandbox) = ferret.call(8, "session/setSandbox", &json!({ "sessionId": session }));
+    assert_eq!(sandbox["result"]["sandbox"], "workspace-write");
+    let write = json!({ "sessionId": session, "sandbox": "read-only" });
+    let (_, refused) = ferret.call(9, "session/setSandbox", &write);
+    assert!(refused["error"]["message"].as_str().unwrap().starts_with("restart required"), "{refused}");
+    let approval = json!({ "sessionId": session, "approval": "read-only" });
+    let (updates, approval) = ferret.call(10, "session/setApproval", &approval);
+    assert_eq!(approval["result"]["approval"], "read-only");
+    let changed =
+        &updates.iter().find(|update| update["params"]["kind"] == "approval_changed").unwrap()["params"];
+    assert_eq!((&changed["old"], &changed["new"]), (&json!("auto"), &json!("read-only")));
+    let (_, bridge) = ferret.call(11, "session/bridgeStatus", &json!({ "sessionId": session }));
+    assert_eq!(bridge["result"]["connected"], false);
+    let (_, unknown) = ferret.call(12, "no/such/method", &json!({}));
+    assert_eq!(unknown["error"]["code"], -32601);
+}
+
+/// "session/cancel": the turn in flight ends, and the session takes the next message.
+#[test]
+fn a_turn_in_flight_is_cancelled() {
+    let (mut ferret, session) = greeted(&["ferret", "serve"]);
+    ferret.send(&json!({
+        "jsonrpc": "2.0", "id": 3, "method": "session/message",
+        "params": { "sessionId": session, "message": "hello\nsleep 60000" },
+    }));
+    until_kind(&mut ferret, "agent_message_chunk");
+    ferret.send(
+        &json!({ "jsonrpc": "2.0", "id": 4, "method": "session/cancel", "params": { "sessionId": session } }),
+    );
+    let (frames, said) = ferret.until_answer(&json!(3));
+    assert!(frames.iter().any(|frame| frame["id"] == 4 && frame["result"].is_object()), "{frames:?}");
+    let end = frames.iter().find(|frame| frame["params"]["kind"] == "turn_end").unwrap();
+    assert_eq!(end["params"]["stop_reason"], "cancelled");
+    assert_eq!(said["result"]["stopReason"], "cancelled");
+    assert!(!said["result"]["output"].as_str().unwrap().is_empty(), "what was said before: {said}");
+    let (_, next) = ferret.call(5, "session/message", &json!({ "sessionId": session, "message": "list" }));
+    assert_eq!(next["result"]["stopReason"], "end_turn");
+}
+
+/// "Notification kinds": the payload of each that a turn of the offline model has.
+#[test]
+fn every_kind_has_the_payload_of_the_table() {
+    let (mut ferret, session) = greeted(&["ferret", "serve", "--approval", "full"]);
+    let mut updates = Vec::new();
+    let mut number = 2;
+    for message in [
+        "hello",
+        "write a.txt: one",
+        "edit a.txt: one=>two",
+        "run echo out; echo err >&2",
+        "write /etc/x: no",
+    ] {
+        number += 1;
+        let params = json!({ "sessionId": session, "message": message });
+        updates.extend(ferret.call(number, "session/message", &params).0);
+    }
+    let all = |kind: &str| -> Vec<&Value> {
+        updates.iter().map(|update| &update["params"]).filter(|params| params["kind"] == kind).collect()
+    };
+    for (kind, members) in [
+        ("agent_message_chunk", &["text"][..]),
+        ("tool_call_start", &["id", "tool", "args"]),
+        ("tool_call_end", &["id", "result", "duration_ms"]),
+        ("cost_update", &["input", "output", "cache", "reasoning", "total_usd"]),
+        ("file_edit", &["path", "diff"]),
+        ("turn_end", &["id", "stop_reason"]),
+    ] {
+        assert!(!all(kind).is_empty(), "{kind}");
+        for update in all(kind) {
+            assert_eq!(update["sessionId"], session);
+            assert!(members.iter().all(|member| update.get(member).is_some()), "{kind}: {update}");
+        }
+    }
+    let names: Vec<_> = all("tool_call_start").iter().map(|start| start["tool"].as_str().unwrap()).collect();
+    assert_eq!(names[..3], ["Write", "Edit", "Bash"]);
+    assert_eq!(all("tool_call_start")[2]["args"], json!({ "command": "echo out; echo err >&2" }));
+    let progress = all("tool_call_progress");
+    assert!(progress.iter().any(|update| update["stdout"] == "out\n"), "{progress:?}");
+    assert!(progress.iter().any(|update| update["stderr"] == "err\n"), "{progress:?}");
+    let diff = all("file_edit").last().unwrap()["diff"].as_str().unwrap();
+    assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
+    // What the sandbox refuses is a banner; the history has the same cards again.
+    let (history, _) = ferret.call(20, "session/load", &json!({ "sessionId": session }));
+    let again: Vec<_> =
+        history.iter().filter(|update| update["params"]["kind"] == "tool_call_start").collect();
+    assert_eq!(again[2]["params"]["args"], json!({ "command": "echo out; echo err >&2" }));
+    assert_eq!(again[0]["params"]["tool"], "Write");
+    let (updates, _) =
+        ferret.call(21, "session/setApproval", &json!({ "sessionId": session, "approval": "read-only" }));
+    assert!(kinds(&updates).contains(&"approval_changed"));
+    let params = json!({ "sessionId": session, "message": "write b.txt: no" });
+    let (updates, _) = ferret.call(22, "session/message", &params);
+    let violation =
+        &updates.iter().find(|update| update["params"]["kind"] == "sandbox_violation").unwrap()["params"];
+    assert_eq!(violation["tool"], "Write", "{violation}");
+    assert!(violation["path"].as_str().unwrap().ends_with("b.txt") && violation["mode"].is_string());
+}
+
+/// "Permission round-trip": the frames of the document, with each of the four decisions.
+#[test]
+fn a_permission_is_asked_and_answered_in_the_documents_frames() {
+    let (mut ferret, session) =
+        greeted(&["ferret", "serve", "--sandbox", "workspace-write", "--approval", "auto"]);
+    let asked = |ferret: &mut Program, id: u64, command: &str| {
+        ferret.send(&json!({
+            "jsonrpc": "2.0", "id": id, "method": "session/message",
+            "params": { "sessionId": session, "message": format!("run {command}") },
+        }));
+        until_kind(ferret, "permission_request").1
+    };
+    let request = asked(&mut ferret, 3, "git push origin main");
+    assert_eq!(request["sessionId"], session);
+    assert!(request["id"].as_str().unwrap().starts_with("perm-"), "{request}");
+    assert_eq!(request["tool"], "Bash");
+    assert_eq!(request["args"], json!({ "command": "git push origin main" }));
+    assert_eq!(request["risk"], "medium");
+    let respond = |id: u64, request: &Value, decision: &str| {
+        json!({
+            "jsonrpc": "2.0", "id": id, "method": "permission/respond",
+            "params": { "sessionId": session, "id": request["id"], "decision": decision },
+        })
+    };
+    ferret.send(&respond(42, &request, "allow"));
+    let (_, answer) = ferret.until_answer(&json!(42));
+    assert_eq!(answer, json!({"jsonrpc":"2.0","id":42,"result":{"ok":true}}));
+    ferret.until_answer(&json!(3));
+    // Once means once.
+    let request = asked(&mut ferret, 4, "git push origin main");
+    ferret.send(&respond(43, &request, "deny"));
+    assert_eq!(ferret.until_answer(&json!(43)).1["result"], json!({ "ok": true }));
+    ferret.until_answer(&json!(4));
+    // The last two hold for the same command from then on.
+    for (decision, command, first) in [("always", "touch made", 5), ("never", "touch other", 8)] {
+        let request = asked(&mut ferret, first, &format!("{command}; true"));
+        ferret.send(&respond(50 + first, &request, decision));
+        assert_eq!(ferret.until_answer(&json!(50 + first)).1["result"], json!({ "ok": true }));
+        ferret.until_answer(&json!(first));
+        let params = json!({ "sessionId": session, "message": format!("run {command}; true") });
+        let (updates, _) = ferret.call(first + 1, "session/message", &params);
+        assert!(!kinds(&updates).contains(&"permission_request"), "{decision}: {updates:?}");
+    }
+    let work = ferret.home.path().join("work");
+    assert!(work.join("made").exists() && !work.join("other").exists());
+}
+
+/// "Integration recipe: Zed": the command of the recipe, and the words that Zed says to it.
+#[test]
+fn zeds_recipe_gets_the_official_protocol() {
+    let arguments = ["ferret", "serve", "--sandbox", "workspace-write", "--approval", "auto"];
+    let mut agent = Program::named(&home(), "chimera", &arguments);
+    let capabilities = json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true });
+    let hello = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+    let (_, hello) = agent.call(0, "initialize", &hello);
+    assert_eq!(hello["result"]["protocolVersion"], 1, "{hello}");
+    assert!(hello["result"]["agentCapabilities"].is_object());
+    let cwd = agent.home.path().join("work");
+    let (_, new) = agent.call(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+    let prompt = json!([{ "type": "text", "text": "hello" }]);
+    let prompt = json!({ "sessionId": new["result"]["sessionId"], "prompt": prompt });
+    let (updates, ended) = agent.call(2, "session/prompt", &prompt);
+    assert_eq!(ended["result"]["stopReason"], "end_turn");
+    assert!(
+        updates.iter().any(|update| update["params"]["update"]["sessionUpdate"] == "agent_message_chunk")
+    );
+}
+
+fn served(home: &Arc<tempfile::TempDir>, more: &[&str]) -> Server {
+    let arguments = [&["ferret", "serve", "--http", "--port", "0"], more].concat();
+    http_server(home, "chimera", &arguments, "FERRET_SERVER_TOKEN")
+}
+
+/// "HTTP server (opt-in)": the same session is reachable from both transports at the same time.
+#[test]
+fn one_session_is_driven_over_stdio_and_http_at_once() {
+    let home = home();
+    let mut server = served(&home, &["--stdio"]);
+    let mut input = server.input.take().unwrap();
+    let mut send =
+        |frame: Value| std::io::Write::write_all(&mut input, format!("{frame}\n").as_bytes()).unwrap();
+    let answer = |server: &Server, id: u64| loop {
+        let line = server.lines.recv_timeout(DEADLINE).unwrap();
+        let frame: Value = serde_json::from_str(&line).unwrap();
+        if frame["id"] == id {
+            return frame["result"].clone();
+        }
+    };
+    send(json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} }));
+    assert_eq!(answer(&server, 1)["protocolVersion"], "0.2");
+    send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {} }));
+    let session = answer(&server, 2)["sessionId"].as_str().unwrap().to_owned();
+    let (events, heard) = sync_channel(1 << 10);
+    let ask = Ask::get(&format!("/session/{session}/events")).token(TOKEN);
+    let (status, _) = follow(server.address(), &ask, move |event| drop(events.send(event)));
+    assert_eq!(status, 200);
+    let message = Ask::post(&format!("/session/{session}/message"), r#"{"text":"run git push origin main"}"#);
+    assert_eq!(message.token(TOKEN).send(&server).status, 202);
+    // The bot on HTTP sees the tool and the question, the plugin on standard input answers it.
+    let mut seen = Vec::new();
+    loop {
+        let event = heard.recv_timeout(DEADLINE).unwrap();
+        let name = event.name.clone().unwrap();
+        if name == "loop_event" && event.data["type"] == "tool_use" {
+            assert_eq!(event.data["data"]["name"], "bash", "{}", event.data);
+            assert_eq!(event.data["data"]["input"], json!({ "command": "git push origin main" }));
+        }
+        if name == "permission_request" {
+            assert_eq!(event.data["tool"], "bash", "{}", event.data);
+            assert_eq!(event.data["input"], json!({ "command": "git push origin main" }));
+            send(json!({
+                "jsonrpc": "2.0", "id": 3, "method": "permission/respond",
+                "params": { "sessionId": session, "id": "perm-1", "decision": "deny" },
+            }));
+            assert_eq!(answer(&server, 3), json!({ "ok": true }));
+        }
+        seen.push(name.clone());
+        if name == "result" {
+            break;
+        }
+    }
+    assert!(seen.iter().any(|name| name == "permission_request"), "{seen:?}");
+    let tools = Ask::get("/tools").token(TOKEN).send(&server).json();
+    let names: Vec<_> = tools["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    assert!(names.contains(&json!("bash")) && names.contains(&json!("read_file")), "{names:?}");
+}
+
+/// "Cloud bridge": the command reaches the bridge; what it does there is another document's.
+#[test]
+fn the_bridge_is_reached_by_its_old_name() {
+    let home = home();
+    let more = ["bridge", "--remote-url", "http://127.0.0.1:1", "--auth-token", TOKEN];
+    let ours = ended(&home, "ropewalk", &more);
+    let theirs = ended(&home, "chimera", &[&["ferret"], &more[..]].concat());
+    assert_ne!(theirs.code, 0);
+    assert_eq!((theirs.code, theirs.err), (ours.code, ours.err));
+}
+
+/// Every request needs the token, also from this machine: any page in a browser and any program can connect to loopback,
+/// and whoever drives the agent runs commands.
+#[test]
+fn differs_loopback_is_no_authentication() {
+    let server = served(&home(), &[]);
+    assert_eq!(
+        Ask::post("/session", "{}").bare().header("content-type", "application/json").send(&server).status,
+        401
+    );
+    assert_eq!(Ask::get("/session").token(TOKEN).send(&server).status, 200);
+}
+
+/// A short token can be guessed by trying; the document's has any length.
+#[test]
+fn differs_a_token_has_at_least_16_characters() {
+    let home = home();
+    let mut command = crate::program::command(
+        &crate::program::link(&home, "chimera"),
+        &home,
+        &["ferret", "serve", "--http", "--port", "0"],
+    );
+    command.env("FERRET_SERVER_TOKEN", "short").stdin(std::process::Stdio::null());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("16"), "{output:?}");
+}

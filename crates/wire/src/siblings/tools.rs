@@ -1,0 +1,149 @@
+//! Tools by the names that the clients of a dialect know them and their arguments by.
+//!
+//! The log has our own names, so what a client is shown of it, live or as history, is translated on the way out and what
+//! chimera wrote is translated on the way in. A tool that is in no table is another's (an MCP server's, an external
+//! agent's, or one of ours that the dialect has none for) and keeps its name.
+
+use engine::Opaque;
+use serde_json::{Map, Value};
+
+use super::shape::opaque;
+
+/// The tools that a dialect calls otherwise.
+pub(crate) struct ToolNames(pub(crate) &'static [ToolName]);
+
+pub(crate) struct ToolName {
+    pub(crate) ours: &'static str,
+    pub(crate) theirs: &'static str,
+    /// The arguments that have another name: ours, and theirs.
+    pub(crate) arguments: &'static [(&'static str, &'static str)],
+}
+
+/// What chimera's programs call them: on the REST surface, and in the folders where they keep sessions.
+pub(crate) const CHIMERA: ToolNames = ToolNames(&[
+    ToolName { ours: "shell", theirs: "bash", arguments: &[("timeout_seconds", "timeout")] },
+    ToolName { ours: "read", theirs: "read_file", arguments: &[] },
+    ToolName { ours: "write", theirs: "write_file", arguments: &[("text", "content")] },
+    ToolName {
+        ours: "edit",
+        theirs: "edit_file",
+        arguments: &[("old", "old_string"), ("new", "new_string")],
+    },
+    ToolName { ours: "search", theirs: "search", arguments: &[("text", "pattern"), ("files", "glob")] },
+    ToolName { ours: "list", theirs: "list_files", arguments: &[] },
+    ToolName { ours: "fetch", theirs: "web_fetch", arguments: &[] },
+    ToolName { ours: "task", theirs: "Task", arguments: &[("agent", "subagent_type")] },
+    ToolName { ours: "skill", theirs: "skill", arguments: &[("name", "skill")] },
+]);
+
+impl ToolNames {
+    /// The dialect's name of a tool of ours.
+    pub(crate) fn name<'a>(&self, ours: &'a str) -> &'a str {
+        self.of_ours(ours).map_or(ours, |tool| tool.theirs)
+    }
+
+    /// What a tool of ours was given, with the dialect's names for the arguments.
+    pub(crate) fn input(&self, ours: &str, input: &Opaque) -> Value {
+        let input = opaque(input);
+        match self.of_ours(ours) {
+            Some(tool) => {
+                renamed(input, &|name| tool.arguments.iter().find(|(own, _)| *own == name).map(|pair| pair.1))
+            }
+            None => input,
+        }
+    }
+
+    /// Our name of a tool, and what it was given in our words.
+    pub(crate) fn ours<'a>(&self, theirs: &'a str, input: Value) -> (&'a str, Value) {
+        match self.0.iter().find(|tool| tool.theirs == theirs) {
+            Some(tool) => {
+                let own =
+                    |name: &str| tool.arguments.iter().find(|(_, other)| *other == name).map(|pair| pair.0);
+                (tool.ours, renamed(input, &own))
+            }
+            None => (theirs, input),
+        }
+    }
+
+    fn of_ours(&self, ours: &str) -> Option<&'static ToolName> {
+        self.0.iter().find(|tool| tool.ours == ours)
+    }
+}
+
+/// The same with other names for the members of an object, and of the objects in its lists (the edits of one file). A
+/// name that is there already is not given a second time.
+fn renamed(value: Value, name: &dyn Fn(&str) -> Option<&'static str>) -> Value {
+    let Value::Object(members) = value else { return value };
+    let taken = |new: &str| members.contains_key(new);
+    let new_names: Vec<String> = members
+        .keys()
+        .map(|old| name(old).filter(|new| !taken(new)).map_or_else(|| old.clone(), str::to_owned))
+        .collect();
+    let values = members.into_iter().map(|(_, mut value)| {
+        for item in value.as_array_mut().into_iter().flatten().filter(|item| item.is_object()) {
+            *item = renamed(item.take(), name);
+        }
+        value
+    });
+    Value::Object(new_names.into_iter().zip(values).collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{ferret, otter};
+
+    #[track_caller]
+    fn check(names: &ToolNames, ours: (&str, Value), theirs: (&str, Value)) {
+        let input = Opaque(ours.1.to_string().into());
+        assert_eq!((names.name(ours.0), names.input(ours.0, &input)), theirs);
+        assert_eq!(names.ours(theirs.0, theirs.1), ours);
+    }
+
+    #[test]
+    fn each_dialect_has_its_own_names_for_tools_and_arguments_both_ways() {
+        let command = || ("shell", json!({ "command": "make", "timeout_seconds": 5 }));
+        check(&ferret::TOOLS, command(), ("Bash", json!({ "command": "make", "timeout": 5 })));
+        check(&otter::TOOLS, command(), ("bash", json!({ "cmd": "make", "timeout": 5 })));
+        check(&CHIMERA, command(), ("bash", json!({ "command": "make", "timeout": 5 })));
+        let edit = || ("edit", json!({ "path": "a", "edits": [{ "old": "x", "new": "y" }] }));
+        let edited = || json!({ "path": "a", "edits": [{ "old_string": "x", "new_string": "y" }] });
+        check(&ferret::TOOLS, edit(), ("Edit", edited()));
+        check(&otter::TOOLS, edit(), ("edit_file", edited()));
+        let search = || ("search", json!({ "text": "x", "files": "*.rs", "path": "." }));
+        check(&ferret::TOOLS, search(), ("Grep", json!({ "pattern": "x", "glob": "*.rs", "path": "." })));
+    }
+
+    #[test]
+    fn what_is_in_no_table_passes_unchanged() {
+        for names in [&ferret::TOOLS, &otter::TOOLS, &CHIMERA] {
+            for tool in ["mcp__tickets__find", "update_plan", "a tool of another agent"] {
+                check(
+                    names,
+                    (tool, json!({ "old": 1, "command": [2] })),
+                    (tool, json!({ "old": 1, "command": [2] })),
+                );
+            }
+            assert_eq!(names.input("shell", &Opaque("make".into())), json!("make"));
+        }
+        // An external agent may call a tool as we do and give it something else.
+        let both = Opaque(r#"{"command":"make","cmd":"other"}"#.into());
+        assert_eq!(otter::TOOLS.input("shell", &both), json!({ "command": "make", "cmd": "other" }));
+    }
+
+    #[test]
+    fn no_name_is_given_twice() {
+        for ToolNames(tools) in [&ferret::TOOLS, &otter::TOOLS, &CHIMERA] {
+            for (at, tool) in tools.iter().enumerate() {
+                let rest = &tools[at + 1..];
+                assert!(
+                    rest.iter().all(|other| other.ours != tool.ours && other.theirs != tool.theirs),
+                    "{}",
+                    tool.ours
+                );
+            }
+        }
+    }
+}
