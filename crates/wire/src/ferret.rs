@@ -7,3 +7,6 @@ mod updates;
 pub(crate) use decode::{notification, request};
 pub(crate) use reply::{fault, reply};
 pub use updates::Updates;
+
+/// How the ids of its sessions begin.
+pub(crate) const ID_PREFIX: &str = "ferret-";

@@ -10,3 +10,6 @@ mod updates;
 pub(crate) use decode::{notification, request};
 pub(crate) use reply::{fault, reply};
 pub use updates::{Updates, updates_of};
+
+/// How the ids of its sessions begin.
+pub(crate) const ID_PREFIX: &str = "otter-";
