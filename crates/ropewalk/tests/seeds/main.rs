@@ -3,5 +3,6 @@
 //! difference is a test in that file whose name begins with `differs_`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod eventlog;
 mod otter;
 mod program;
