@@ -58,7 +58,8 @@ pub use memory::MemoryStore;
 pub use policy::{Ruling, decide};
 pub use redactor::{Redactor, Released, StreamRedactor};
 pub use registry::{
-    Follower, FollowerFault, History, HistoryPiece, Limits, Listed, OpenError, Registry, RegistryParts, Wish,
+    FolderEntry, FolderSession, Follower, FollowerFault, History, HistoryPiece, Limits, Listed, MakeId,
+    OpenError, Registry, RegistryParts, SessionFolders, Wish,
 };
 pub use review::{Changed, ChangedHunk, Review, revert_prompt};
 pub use rules::{MemoryRules, RULES_UNREADABLE, Remembered, RuleEffect, RuleHit, Rules};

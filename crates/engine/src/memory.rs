@@ -174,6 +174,12 @@ impl Store for MemoryStore {
         ready(imported)
     }
 
+    fn unused(&self, mut ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        let inner = self.lock();
+        ids.retain(|id| !inner.sessions.contains_key(id) && !inner.deleted.contains(id));
+        ready(Ok(ids))
+    }
+
     fn delete(&self, id: &SessionId) -> StoreResult<'_, bool> {
         let mut inner = self.lock();
         let existed = inner.sessions.remove(id).is_some();

@@ -4,8 +4,10 @@
 //! so close, delete and reload can never cross. A session that is evicted or idle for long only
 //! leaves memory; opening it again goes on from the store.
 
+mod folders;
 mod follower;
 mod history;
+mod making;
 mod secrets;
 #[cfg(test)]
 mod tests;
@@ -29,12 +31,13 @@ use crate::rules::{MemoryRules, Rules};
 use crate::servers::ToolServer;
 use crate::session::{Effect, Input, Sender, Session};
 use crate::settings::APPROVAL;
-use crate::store::{Claim, ListQuery, NewSession, Page, SessionRow, Store, StoreError, StoreFault};
+use crate::store::{Claim, ListQuery, Page, SessionRow, Store, StoreError, StoreFault};
 use crate::task::{Task, TaskParts};
 
+pub use folders::{FolderEntry, FolderSession, SessionFolders};
 pub use follower::{Follower, FollowerFault};
-use history::Import;
 pub use history::{History, HistoryPiece};
+pub use making::MakeId;
 
 /// How often idle sessions are looked for.
 const REAPER_PERIOD: Duration = Duration::from_secs(60);
@@ -76,6 +79,8 @@ pub struct RegistryParts {
     pub ephemeral: bool,
     /// The loosest that anybody may choose.
     pub approval_max: Option<Arc<str>>,
+    /// Sessions of another program, which can be listed and taken in.
+    pub folders: Option<Arc<dyn SessionFolders>>,
 }
 
 impl RegistryParts {
@@ -91,6 +96,7 @@ impl RegistryParts {
             approval: None,
             ephemeral: false,
             approval_max: None,
+            folders: None,
         }
     }
 }
@@ -110,6 +116,7 @@ pub struct Registry {
     rules: Arc<dyn Rules>,
     redactor: Option<Arc<dyn Redactor>>,
     followers: Mutex<Vec<Arc<dyn Follower>>>,
+    folders: Option<Arc<dyn SessionFolders>>,
     rooms: Mutex<Rooms>,
     /// Rings when a session that was being opened is open, or is not going to be.
     settled: Notify,
@@ -234,6 +241,7 @@ impl Registry {
             rules: parts.rules,
             redactor: parts.redactor,
             followers: Mutex::new(parts.followers),
+            folders: parts.folders,
             rooms: Mutex::default(),
             settled: Notify::new(),
             opened: watch::Sender::new(0),
@@ -293,24 +301,6 @@ impl Registry {
         &self.tracker
     }
 
-    pub async fn create(&self, mut wish: Wish) -> Result<SessionHandle, OpenError> {
-        let start = Start::created(&mut wish);
-        let session = self.new_session(wish, None, None);
-        let session_id = session.id.clone();
-        let gate = self.gate(&session.id);
-        let _held = gate.lock().await;
-        let seat = self.make_room().await?;
-        let claim = self.store.create(session).await.map_err(OpenError::Store)?;
-        let effects = self.ephemeral.then(not_saved).into_iter().collect();
-        let created = self.start(seat, claim, Start { effects, ..start }).await;
-        if let Err(OpenError::Agent(_)) = &created {
-            // A session whose agent never was there is nothing to come back to.
-            self.end(&session_id).await;
-            self.store.delete(&session_id).await.ok();
-        }
-        created
-    }
-
     /// The session with this id, brought back from the store if it is not in memory.
     pub async fn open(&self, owner: &Principal, id: &SessionId) -> Result<SessionHandle, OpenError> {
         if let Some(handle) = self.find_live(owner, id)? {
@@ -329,45 +319,6 @@ impl Registry {
         let claim = self.store.claim(&row.id).await.map_err(OpenError::Store)?;
         let effects = if claim.leaves_gap() { vec![events_missing()] } else { Vec::new() };
         self.start(seat, claim, Start { effects, seen, ..Start::default() }).await
-    }
-
-    /// A new session that begins with everything the source has written so far.
-    pub async fn fork(&self, source: &SessionId, mut wish: Wish) -> Result<SessionHandle, OpenError> {
-        let start = Start::fresh(&mut wish);
-        let row = self.find(&wish.owner, source).await?;
-        let session = self.new_session(wish, Some(row.id.clone()), row.title);
-        let gate = self.gate(&session.id);
-        let _held = gate.lock().await;
-        let seat = self.make_room().await?;
-        let claim = self.store.fork(&row.id, session).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, start).await
-    }
-
-    /// A new session with these events, renumbered from 1: the whole of it or none.
-    pub async fn import(
-        &self,
-        wish: Wish,
-        title: Option<Arc<str>>,
-        events: Vec<Event>,
-    ) -> Result<SessionHandle, OpenError> {
-        self.import_from(wish, title, history::whole(events)).await
-    }
-
-    /// The same with events that come in pieces: few of them are in memory at once.
-    pub async fn import_from(
-        &self,
-        mut wish: Wish,
-        title: Option<Arc<str>>,
-        history: History,
-    ) -> Result<SessionHandle, OpenError> {
-        let start = Start { servers: Vec::new(), ..Start::fresh(&mut wish) };
-        let session = self.new_session(wish, None, title);
-        let gate = self.gate(&session.id);
-        let _held = gate.lock().await;
-        let seat = self.make_room().await?;
-        let source = Import::new(history, self.redactor.clone(), session.created_at);
-        let claim = self.store.import_from(session, Box::new(source)).await.map_err(OpenError::Store)?;
-        self.start(seat, claim, start).await
     }
 
     /// Takes the session out of memory, its running turn cancelled first. Says whether it was there.
@@ -632,19 +583,6 @@ impl Registry {
         Ok(handle)
     }
 
-    fn new_session(&self, wish: Wish, parent: Option<SessionId>, title: Option<Arc<str>>) -> NewSession {
-        NewSession {
-            id: SessionId::random(),
-            owner: wish.owner,
-            cwd: wish.cwd,
-            roots: wish.roots,
-            parent,
-            source: wish.source,
-            created_at: self.clock.now(),
-            title: title.map(|title| self.title_without_secrets(title)),
-        }
-    }
-
     fn find_live(&self, owner: &Principal, id: &SessionId) -> Result<Option<SessionHandle>, OpenError> {
         let now = self.clock.now();
         match self.lock_rooms().live.get_mut(id) {
@@ -769,13 +707,6 @@ impl Live {
 fn events_missing() -> Effect {
     let text = "the machine or its disk stopped without warning, or this session was restored from a backup; \
                 what happened here just before may be missing";
-    let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
-    Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() }
-}
-
-/// What a session begins with where nothing is saved.
-fn not_saved() -> Effect {
-    let text = "this session is not saved: the server keeps everything in memory, and it is gone when the server stops";
     let notice = Body::Notice { level: NoticeLevel::Warning, text: text.into() };
     Effect::Record { origin: Origin::Engine, turn: None, said: notice.into() }
 }

@@ -43,6 +43,9 @@ pub trait Store: Send + Sync + 'static {
 
     fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow>;
 
+    /// Those of these ids that no session has, or had. An import that came to nothing leaves its id free.
+    fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>>;
+
     /// Newest activity first.
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>>;
 

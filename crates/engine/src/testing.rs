@@ -109,6 +109,10 @@ impl Store for Switched {
         slow(self.inner.find(id))
     }
 
+    fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        slow(self.inner.unused(ids))
+    }
+
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
         slow(self.inner.list(query))
     }

@@ -275,8 +275,8 @@ impl Handlers {
     }
 
     async fn create(&self, id: &RpcId, place: Place) -> Handled {
-        let handle = self.registry.create(self.wish(place)?).await.map_err(fault)?;
-        self.begin(id, handle, Seq::START).await
+        let created = self.registry.create_with_id(self.wish(place)?, self.make_id()).await;
+        self.begin(id, created.map_err(fault)?, Seq::START).await
     }
 
     async fn load(&self, id: &RpcId, session: &SessionId, place: Option<Place>) -> Handled {
@@ -391,10 +391,10 @@ impl Handlers {
     }
 
     async fn fork(&self, id: &RpcId, source: &SessionId, mut place: Place) -> Handled {
-        if place.cwd.is_none() {
-            place.cwd = Some(self.registry.row(&self.principal, source).await.map_err(fault)?.cwd);
-        }
-        let handle = self.registry.fork(source, self.wish(place)?).await.map_err(fault)?;
+        let row = self.row(source).await?;
+        place.cwd = place.cwd.or(Some(row.cwd));
+        let forked = self.registry.fork_with_id(source, self.wish(place)?, self.make_id()).await;
+        let handle = forked.map_err(fault)?;
         let head = handle.read(Seq::START).head();
         self.begin(id, handle, head).await
     }
@@ -426,7 +426,7 @@ impl Handlers {
         let before = cursor.as_deref().map(parse_cursor).transpose()?;
         let page = if self.rules.list_max == 0 { usize::MAX - 1 } else { self.rules.list_max };
         let query = ListQuery { owner: self.principal.clone(), cwd, before, limit: page + 1 };
-        let mut sessions = self.query(query).await?;
+        let mut sessions = self.listed(query).await?;
         let more = sessions.len() > page;
         sessions.truncate(page);
         let last = sessions.last().filter(|_| more);
@@ -621,7 +621,7 @@ impl Handlers {
         if let Some(place) = &place {
             self.check_roots(place)?;
         }
-        let handle = self.registry.open(&self.principal, id).await.map_err(fault)?;
+        let handle = self.opened(id).await?;
         self.check_still(&handle)?;
         let here = Arc::clone(&handle.snapshot().cwd);
         let (cwd, servers) = place.map_or((None, Vec::new()), |place| (place.cwd, place.servers));
@@ -636,7 +636,7 @@ impl Handlers {
         Ok(handle)
     }
 
-    fn wish(&self, place: Place) -> Result<Wish, Fault> {
+    pub(crate) fn wish(&self, place: Place) -> Result<Wish, Fault> {
         self.check_roots(&place)?;
         let cwd = place.cwd.unwrap_or_else(|| self.rules.home_dir.clone());
         if !cwd.is_dir() {
@@ -779,7 +779,7 @@ fn parse_cursor(text: &str) -> Result<(Timestamp, SessionId), Fault> {
     parse().ok_or_else(|| Fault::InvalidParams("the cursor is not one that session/list gave".into()))
 }
 
-fn fault(error: OpenError) -> Fault {
+pub(crate) fn fault(error: OpenError) -> Fault {
     match error {
         OpenError::NotFound(id) => Fault::NoSuchSession { id: id.to_string() },
         OpenError::Store(StoreError::BusyElsewhere) => Fault::InvalidRequest(

@@ -7,6 +7,7 @@ mod batch;
 pub mod bridge;
 mod connection;
 mod debts;
+mod folders;
 pub mod hall;
 mod handlers;
 mod host;

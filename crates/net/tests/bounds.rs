@@ -61,6 +61,10 @@ impl Store for Counting {
         self.inner.find(id)
     }
 
+    fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        self.inner.unused(ids)
+    }
+
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
         self.inner.list(query)
     }

@@ -29,7 +29,7 @@ use crate::cli::{AlsoBridge, BridgeOptions};
 use crate::config::{self, Config};
 use crate::sessions::find;
 use crate::trouble::Trouble;
-use crate::{chat, paths, run, sealed, secrets, server, terminal};
+use crate::{chat, eventlog, paths, run, sealed, secrets, server, terminal};
 
 /// Where the token may be, besides on the command line.
 const VARIABLES: [&str; 2] = ["ROPEWALK_BRIDGE_TOKEN", "FERRET_BRIDGE_TOKEN"];
@@ -258,7 +258,10 @@ async fn session(
 ) -> Result<SessionId, Trouble> {
     let owner = Principal::local();
     let known = match (&options.resume, options.newest) {
-        (Some(text), _) => Some(find::one(registry, text).await?.id),
+        (Some(text), _) => {
+            eventlog::take_in_named(text, folder).await?;
+            Some(find::one(registry, text).await?.id)
+        }
         (None, true) => {
             let query =
                 ListQuery { owner: owner.clone(), cwd: Some(folder.to_owned()), before: None, limit: 1 };

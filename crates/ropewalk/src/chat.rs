@@ -21,7 +21,7 @@ use self::socket::Socket;
 use crate::cli::{ChatOptions, GuardOptions, OsSandbox};
 use crate::running::{self, Found};
 use crate::trouble::Trouble;
-use crate::{hidden, run, terminal};
+use crate::{eventlog, hidden, run, terminal};
 
 /// `chat`: a new session, or one that is gone on with.
 pub fn run(options: &ChatOptions) -> anyhow::Result<ExitCode> {
@@ -54,6 +54,11 @@ async fn talk(options: &ChatOptions, start: Start) -> Result<ExitCode, Trouble> 
         })?;
     }
     let folder = run::folder(options.cwd.as_deref())?;
+    if let Start::Named(id) = &start
+        && !options.guard.ephemeral
+    {
+        eventlog::take_in_named(id, &folder).await?;
+    }
     let wish = Wish {
         folder: folder.display().to_string(),
         settings: settings(options),
@@ -108,6 +113,7 @@ fn has_own_guards(guard: &GuardOptions) -> bool {
         || guard.allowed_tools.is_some()
         || guard.no_rules
         || guard.ephemeral
+        || guard.eventlog.is_some()
         || guard.os_sandbox != OsSandbox::Auto
         || guard.permission_mode.is_some()
         || guard.full_auto

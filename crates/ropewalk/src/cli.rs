@@ -294,8 +294,12 @@ pub struct GuardOptions {
     pub os_sandbox: OsSandbox,
 
     /// Keep everything in memory: nothing is saved or audited, and sessions are gone when this program ends
-    #[arg(long)]
+    #[arg(long, alias = "no-save")]
     pub ephemeral: bool,
+
+    /// Write every session to this folder too, in the form of chimera's event log
+    #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
+    pub eventlog: Option<PathBuf>,
 
     #[arg(long, value_name = "PRESET", hide = true)]
     pub permission_mode: Option<String>,
@@ -415,6 +419,14 @@ pub struct ListOptions {
     #[arg(long, value_name = "WHEN", value_parser = Since::parse)]
     pub since: Option<Since>,
 
+    /// Only sessions in which this model was chosen; a part of its name is enough
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+
+    /// Also the sessions of chimera's ferret and otter, as they lie in ~/.chimera/eventlog
+    #[arg(long)]
+    pub all_clis: bool,
+
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -483,9 +495,13 @@ pub struct ForkOptions {
     #[arg(required_unless_present = "last", conflicts_with = "last")]
     pub id: Option<String>,
 
-    /// The session that was active last
+    /// The session that was active last, in whichever folder
     #[arg(long)]
     pub last: bool,
+
+    /// With --last, of every folder; so it is anyway
+    #[arg(long, hide = true, requires = "last")]
+    pub all: bool,
 
     /// As JSON
     #[arg(long)]

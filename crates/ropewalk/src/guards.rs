@@ -3,7 +3,7 @@
 //! The order is flag, settings file, environment, default. It is decided once, when the process
 //! starts, and is the same for every door.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent::Reach;
@@ -31,6 +31,8 @@ pub struct Guards {
     pub no_rules: bool,
     /// Nothing is kept: sessions last as long as the process does.
     pub ephemeral: bool,
+    /// The folder that sessions are written to in chimera's form, too.
+    pub eventlog: Option<PathBuf>,
     /// No other tools, if there is a list.
     pub allowed_tools: Option<Vec<Arc<str>>>,
     pub config: Config,
@@ -68,6 +70,7 @@ impl Guards {
             approval_once: None,
             no_rules: options.no_rules,
             ephemeral: options.ephemeral,
+            eventlog: options.eventlog.as_deref().map(eventlog).transpose()?,
             allowed_tools: options.allowed_tools.as_deref().map(agent::tools_named).transpose().map_err(
                 |wrong| {
                     Trouble::usage(wrong).fix("name some of them after --allowed-tools, with commas between")
@@ -123,6 +126,7 @@ impl Guards {
             approval_once: None,
             no_rules: false,
             ephemeral: false,
+            eventlog: None,
             allowed_tools: None,
             config: Config::default(),
             models: Models::offline(),
@@ -150,6 +154,11 @@ impl Guards {
             warn(FULL_APPROVAL);
         }
     }
+}
+
+/// The folder need not be there: it is made with the first session.
+fn eventlog(folder: &Path) -> Result<PathBuf, Trouble> {
+    std::path::absolute(folder).map_err(|error| Trouble::usage("--eventlog cannot be used").because(error))
 }
 
 /// How this program is started again to build a fence from within.

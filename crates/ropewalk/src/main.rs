@@ -15,6 +15,7 @@ mod doctor;
 mod doors;
 mod editors;
 mod environment;
+mod eventlog;
 mod external;
 mod guards;
 mod hidden;

@@ -146,10 +146,16 @@ pub fn rules() -> Result<guard::RulePaths, Trouble> {
     let zeph = named("ZEPH_ACP_PERMISSION_FILE")
         .or_else(in_settings)
         .or_else(|| Some(folder.as_ref()?.join("zeph/acp-permissions.toml")));
-    let chimera = named("CHIMERA_PERMISSIONS_FILE")
-        .or_else(|| named("CHIMERA_HOME").map(|folder| folder.join("permissions.json")))
-        .or_else(|| Some(home.as_ref()?.join(".chimera/permissions.json")));
-    Ok(guard::RulePaths { user, zeph, chimera, home })
+    let chimera_file =
+        named("CHIMERA_PERMISSIONS_FILE").or_else(|| chimera().map(|folder| folder.join("permissions.json")));
+    Ok(guard::RulePaths { user, zeph, chimera: chimera_file, home })
+}
+
+/// Where chimera's programs keep what is theirs.
+pub fn chimera() -> Option<PathBuf> {
+    let home = || variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let named = variable("CHIMERA_HOME").map(std::path::absolute).and_then(Result::ok);
+    named.or_else(|| Some(home()?.join(".chimera")))
 }
 
 /// Every variable whose name and value are text. Nothing in a workspace adds to them: files such as

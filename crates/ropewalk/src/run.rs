@@ -28,7 +28,7 @@ use crate::guards::Guards;
 use crate::models::Models;
 use crate::sessions::{self, find};
 use crate::trouble::Trouble;
-use crate::{server, terminal};
+use crate::{eventlog, server, terminal};
 
 /// How long an interrupted turn may take to end, and its last words to be printed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
@@ -68,6 +68,9 @@ async fn in_registry(
     let mut guards = Guards::of_one_run(&options.guard)?;
     guards.must_hold_here(&options.guard).await?;
     choose_agent(&mut guards, options)?;
+    if let Some(Again::Named(id)) = again(options) {
+        eventlog::take_in_named(id, &folder(options.cwd.as_deref())?).await?;
+    }
     let chosen = options.agent.agent.is_some() || options.command.is_some();
     if let Some(start) = again(options).filter(|_| !chosen) {
         must_be_theirs(start, &folder(options.cwd.as_deref())?, &guards).await?;

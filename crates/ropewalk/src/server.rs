@@ -17,6 +17,7 @@ use store::SqliteStore;
 use store::audit::{Audit, AuditError, AuditParts, Key, KeyError, RETENTION_DAYS};
 use tokio::runtime::Handle;
 
+use crate::eventlog::{self, EventLog};
 use crate::guards::Guards;
 use crate::metrics::Meters;
 use crate::shelf::Shelf;
@@ -70,6 +71,9 @@ fn watched(
         parts.store = meters.metrics.timed(parts.store);
     }
     parts.followers.extend(pushes);
+    parts
+        .followers
+        .extend(guards.eventlog.clone().map(|root| Arc::new(EventLog::new(root)) as Arc<dyn Follower>));
     if guards.ephemeral {
         let text = "nothing is saved or audited (--ephemeral): sessions are gone when this program ends";
         terminal::say(&format!("{} {text}", terminal::stderr_paint().warn("warning:")));
@@ -188,6 +192,7 @@ fn parts(
         approval_max: guards.approval_max.clone(),
         redactor: Some(secrets::redactor()?),
         ephemeral: guards.ephemeral,
+        folders: eventlog::folders(),
         ..RegistryParts::new(store, backend, clock)
     })
 }

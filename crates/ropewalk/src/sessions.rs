@@ -17,8 +17,8 @@ use engine::{Body, Limits, Page, Principal, Registry, Seq, SessionId};
 
 use crate::cli::SessionsCommand;
 use crate::guards::Guards;
-use crate::server;
 use crate::trouble::Trouble;
+use crate::{eventlog, run as one_run, server};
 pub use wire::since::Since;
 
 pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
@@ -30,13 +30,16 @@ pub fn run(command: SessionsCommand) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
         let limits = Limits { attended: false, ..Limits::default() };
+        if let Some(id) = named(&command).filter(|_| changes(&command)) {
+            eventlog::take_in_named(id, &one_run::folder(None)?).await?;
+        }
         // To look at sessions needs no audit, and so no key.
         let (registry, audit) = match changes(&command) {
             true => server::audited(limits, false, &Guards::none())?,
             false => (server::registry(limits, false, &Guards::none())?, None),
         };
         let outcome = match server::audit_must_be_free(audit.as_ref()).await {
-            Ok(()) => carry_out(&registry, command).await,
+            Ok(()) => carry_out_there(&registry, command).await,
             Err(trouble) => Err(trouble),
         };
         registry.shutdown().await;
@@ -76,6 +79,33 @@ fn changes(command: &SessionsCommand) -> bool {
         | SessionsCommand::Rename(_)
         | SessionsCommand::Delete(_) => true,
     }
+}
+
+/// The one session that a command is about.
+fn named(command: &SessionsCommand) -> Option<&str> {
+    match command {
+        SessionsCommand::Show(options) => Some(&options.id),
+        SessionsCommand::Cost(options) => options.id.as_deref(),
+        SessionsCommand::Export(options) => Some(&options.id),
+        SessionsCommand::Fork(options) => options.id.as_deref(),
+        SessionsCommand::Rename(options) => Some(&options.id),
+        SessionsCommand::List(_)
+        | SessionsCommand::Import(_)
+        | SessionsCommand::Delete(_)
+        | SessionsCommand::Salvage(_) => None,
+    }
+}
+
+/// Reads a session of chimera's without taking it in.
+async fn carry_out_there(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), Trouble> {
+    let reading = match named(&command).filter(|_| !changes(&command)) {
+        Some(id) => eventlog::for_reading(registry, id).await?,
+        None => None,
+    };
+    let Some(passing) = reading else { return carry_out(registry, command).await };
+    let outcome = carry_out(&passing, command).await;
+    passing.shutdown().await;
+    outcome
 }
 
 async fn carry_out(registry: &Arc<Registry>, command: SessionsCommand) -> Result<(), Trouble> {

@@ -188,6 +188,10 @@ impl Store for SqliteStore {
         self.read(|answer| Read::Session { id: id.clone(), answer })
     }
 
+    fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        self.read(|answer| Read::Unused { ids, answer })
+    }
+
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
         self.read(|answer| Read::Sessions { query, answer })
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use agent::{Agent, AgentConfig};
 use engine::{
     Backend, Clock, Follower, Limits, ListQuery, MemoryStore, Principal, Registry, RegistryParts, Seq,
-    SessionHandle, SessionId, Standing, Store, Timestamp,
+    SessionFolders, SessionHandle, SessionId, Standing, Store, Timestamp,
 };
 use net::{Connection, ConnectionParts, Rules, memory};
 use store::SqliteStore;
@@ -46,6 +46,7 @@ pub struct Setup {
     pub permissions: Arc<dyn engine::Rules>,
     pub redactor: Option<Arc<dyn engine::Redactor>>,
     pub followers: Vec<Arc<dyn Follower>>,
+    pub folders: Option<Arc<dyn SessionFolders>>,
     pub keep: Keep,
 }
 
@@ -68,6 +69,7 @@ impl Setup {
             permissions: Arc::new(engine::MemoryRules::default()),
             redactor: None,
             followers: Vec::new(),
+            folders: None,
             keep: Keep::Memory(Arc::default()),
         }
     }
@@ -158,9 +160,12 @@ impl Server {
 
     /// A client of one of the older dialects that has said nothing so far.
     pub fn connect_older(&mut self, dialect: Dialect) -> OlderClient {
+        let parts = self.connection_parts(Principal::local());
+        self.connect_older_with(ConnectionParts { dialect: Spoken::Only(dialect), ..parts })
+    }
+
+    pub fn connect_older_with(&mut self, parts: ConnectionParts) -> OlderClient {
         let (link, peer) = memory::pair();
-        let parts =
-            ConnectionParts { dialect: Spoken::Only(dialect), ..self.connection_parts(Principal::local()) };
         self.keep(Connection::start(parts, link));
         OlderClient::new(peer, self.workspace())
     }
@@ -314,6 +319,7 @@ impl Server {
             rules: Arc::clone(&self.setup.permissions),
             redactor: self.setup.redactor.clone(),
             followers: self.setup.followers.clone(),
+            folders: self.setup.folders.clone(),
             ephemeral: matches!(self.setup.keep, Keep::Ephemeral(_)),
             ..parts
         });

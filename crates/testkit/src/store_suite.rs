@@ -45,6 +45,7 @@ macro_rules! store_suite {
             a_fork_has_the_events_and_leaves_the_source_alone
             a_fork_of_an_empty_session_is_empty
             an_import_is_a_session_like_any_other
+            an_import_that_came_to_nothing_leaves_its_id_free
             deletion_says_whether_there_was_something
             renaming_changes_the_title_alone
         }

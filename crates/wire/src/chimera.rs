@@ -15,14 +15,21 @@ use std::sync::Arc;
 use engine::{Body, Event, SessionId, SessionRow, Stop, Timestamp, TurnId};
 use serde_json::{Map, Value, json};
 
-pub use self::read::{EventFile, event_file_index, read, read_envelope};
+pub use self::read::{EventFile, Reader, Summary, event_file_index, position, read, read_envelope};
 use crate::document::Facts;
 use crate::plain::blocks;
 use crate::portable;
 use crate::siblings::CHIMERA;
 use crate::timestamp::{compact, rfc3339};
+use crate::{ferret, otter};
 
 pub const SCHEMA: &str = "chimera.otter.session/1";
+/// How the names of folders begin whose sessions are listed and taken in, and the ids of such sessions.
+pub const PREFIXES: [&str; 2] = [ferret::ID_PREFIX, otter::ID_PREFIX];
+/// The file that describes the session, in its folder.
+pub const SUMMARY: &str = "summary.json";
+/// The file that whoever writes in the folder locks (`flock`).
+pub const LOCK: &str = ".lock";
 /// The first part of a folder's name says who wrote it.
 const WRITER: &str = "ropewalk";
 /// The metadata field that holds our own event.
@@ -51,8 +58,11 @@ pub fn write(row: &SessionRow, events: &[Arc<Event>]) -> Folder {
     Folder { name: folder_name(row), summary, events }
 }
 
-/// The folder's name, the same for a session every time.
+/// The folder's name, the same for a session every time: its id, where that is of chimera's kind.
 pub fn folder_name(row: &SessionRow) -> String {
+    if PREFIXES.iter().any(|prefix| row.id.as_str().starts_with(prefix)) {
+        return row.id.to_string();
+    }
     format!("{WRITER}-{}-{}", compact(row.created_at), eight_digits(row.id.as_str()))
 }
 
@@ -68,6 +78,16 @@ impl Writer {
         Self { session: row.id.clone(), index: 0, answers: Answers::default() }
     }
 
+    /// The next file has this position: those before it are written already.
+    pub fn go_on_at(&mut self, index: usize) {
+        self.index = index;
+    }
+
+    /// An event whose file is written already. What later files say of its turn depends on it.
+    pub fn pass(&mut self, event: &Event) {
+        drop(self.answers.shape(event));
+    }
+
     /// The name of the next event's file, and what is in it.
     pub fn file(&mut self, event: &Event) -> (String, Value) {
         let idx = self.index;
@@ -78,6 +98,9 @@ impl Writer {
             // Under a name of ours, which chimera skips: it would take a sub-agent's words for the agent's.
             kind = crate::record::kind(&event.body);
             metadata.insert("parent".into(), json!(parent.0.as_ref()));
+        }
+        if let Some(user) = remote_user(event) {
+            metadata.insert("bridge".into(), json!({ "origin": "bridge", "remote_user": user }));
         }
         metadata.insert("event_id".into(), json!(id));
         metadata.insert(OURS.into(), portable::encode(event));
@@ -131,6 +154,12 @@ pub fn summary(row: &SessionRow, facts: &Facts) -> Value {
         "title": row.title.as_deref(),
         "parent_id": row.parent.as_ref().map(engine::SessionId::as_str),
     })
+}
+
+/// Who caused it from another machine, if somebody did.
+fn remote_user(event: &Event) -> Option<&str> {
+    let resolver = if let Body::Resolved { by, .. } = &event.body { by.remote() } else { None };
+    event.origin.remote().or(resolver).map(|user| &**user)
 }
 
 /// What the agent has said in the turns that are not over, for chimera's `agent_result`.

@@ -6,15 +6,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{
-    AskId, AskRequest, Body, CallId, CommandSpec, Event, Opaque, Resolution, Resolver, Seq, SessionHandle,
-    Settings, Stop, SurfaceId, TerminalId, Totals, TurnId,
+    AskId, AskRequest, Body, CallId, CommandSpec, Event, MakeId, Opaque, Resolution, Resolver, Seq,
+    SessionHandle, SessionId, Settings, Stop, SurfaceId, TerminalId, Totals, TurnId,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::call::{Call, Fault, Outcome};
 use crate::rpc::RpcId;
-use crate::{acp, bernstein, ferret, otter};
+use crate::{acp, bernstein, ferret, otter, siblings};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -35,6 +35,24 @@ impl Dialect {
         match self {
             Self::Otter => true,
             Self::Acp | Self::Ferret | Self::Bernstein => false,
+        }
+    }
+
+    /// How the ids of its sessions begin, if they say whose they are. Folders of that kind are its sessions too.
+    pub fn id_prefix(self) -> Option<&'static str> {
+        match self {
+            Self::Ferret => Some(ferret::ID_PREFIX),
+            Self::Otter => Some(otter::ID_PREFIX),
+            Self::Acp | Self::Bernstein => None,
+        }
+    }
+
+    /// Makes the ids of its new sessions.
+    pub fn make_id(self) -> MakeId {
+        match self {
+            Self::Ferret => |at| siblings::new_id(ferret::ID_PREFIX, at),
+            Self::Otter => |at| siblings::new_id(otter::ID_PREFIX, at),
+            Self::Acp | Self::Bernstein => |_| SessionId::random(),
         }
     }
 

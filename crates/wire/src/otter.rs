@@ -13,3 +13,6 @@ pub(crate) use reply::{fault, reply};
 #[cfg(test)]
 pub(crate) use tools::TOOLS;
 pub use updates::{Updates, updates_of};
+
+/// How the ids of its sessions begin.
+pub(crate) const ID_PREFIX: &str = "otter-";

@@ -19,6 +19,12 @@ pub fn title_of(row: &SessionRow) -> &str {
     row.title.as_deref().filter(|title| !title.trim().is_empty()).unwrap_or("(untitled)")
 }
 
+/// As much of an id as people need: the beginning of a random one, all of one that begins like others of its kind.
+pub fn short_id(id: &str) -> &str {
+    let random = id.len() == 36 && id.as_bytes().get(8) == Some(&b'-');
+    id.get(..8).filter(|_| random).unwrap_or(id)
+}
+
 pub fn render(row: &SessionRow, transcript: &Transcript, full: bool) -> String {
     let mut out = String::new();
     put_head(&mut out, row, transcript);

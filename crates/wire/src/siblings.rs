@@ -8,6 +8,10 @@ mod reply;
 mod shape;
 mod tools;
 
+use engine::{SessionId, Timestamp};
+
+use crate::timestamp::compact;
+
 pub(crate) use decode::{answer_in, hello, named, notification, read, request, set};
 pub(crate) use reply::{fault, reply, stop_reason};
 pub(crate) use shape::{
@@ -15,3 +19,24 @@ pub(crate) use shape::{
     summed_up, summing_up, turn,
 };
 pub(crate) use tools::{CHIMERA, ToolName, ToolNames};
+
+/// An id as `ferret-20260131T090500-0123abcd`: who made it, when, and eight random digits.
+pub(crate) fn new_id(prefix: &str, at: Timestamp) -> SessionId {
+    let random = SessionId::random();
+    let digits = random.as_str().get(..8).unwrap_or_default();
+    // The parts are plain, so they are an id.
+    SessionId::parse(&format!("{prefix}{}-{digits}", compact(at))).unwrap_or(random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_whose_it_is_and_when_it_was_made() {
+        let id = new_id("ferret-", Timestamp(1_769_850_300_123));
+        let digits = id.as_str().strip_prefix("ferret-20260131T090500-").unwrap();
+        assert!(digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        assert_ne!(id, new_id("ferret-", Timestamp(1_769_850_300_123)));
+    }
+}

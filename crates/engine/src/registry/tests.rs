@@ -2,6 +2,7 @@
 
 mod answers;
 mod failing;
+mod folders;
 mod races;
 mod rooms;
 mod sharing;

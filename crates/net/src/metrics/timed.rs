@@ -46,6 +46,10 @@ impl Store for Timed {
         self.store.find(id)
     }
 
+    fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        self.store.unused(ids)
+    }
+
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {
         self.store.list(query)
     }

@@ -46,8 +46,16 @@ pub struct ModelsOptions {
 #[derive(Debug, Clone, Args)]
 pub struct CostOptions {
     /// The session, turn by turn; the beginning of its id is enough. Without it, all sessions
-    #[arg(conflicts_with = "since")]
+    #[arg(conflicts_with_all = ["since", "model", "limit"])]
     pub id: Option<String>,
+
+    /// Only sessions in which this model was asked; a part of its name is enough
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+
+    /// At most so many sessions, the latest; the sums are of these
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<usize>,
 
     /// Only sessions that were active since then: 30m, 2h, 3d, 1w or 2026-01-31
     #[arg(long, value_name = "WHEN", value_parser = Since::parse)]

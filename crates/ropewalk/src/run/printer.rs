@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use engine::{APPROVAL, Body, Event, FULL_APPROVAL, MessageId, NoticeLevel, SessionHandle, Stop};
 use wire::outcome;
+use wire::plain::short_id;
 use wire::transcript::{ToolState, Transcript, elapsed_text, stop_text, totals_text};
 
 use crate::cli::RunFormat;
@@ -16,8 +17,6 @@ use crate::terminal::{self, Paint, cut, one_line};
 use crate::trouble::Trouble;
 
 const LINE_CHARS_MAX: usize = 160;
-/// Characters of a session's id that are shown: enough to name it.
-const ID_CHARS: usize = 8;
 
 pub struct Printer {
     format: RunFormat,
@@ -108,7 +107,7 @@ impl Printer {
         };
         let mut parts = vec![word];
         parts.extend(Some(totals_text(&self.transcript.totals)).filter(|text| !text.is_empty()));
-        parts.push(format!("session {}", cut_id(self.handle.id().as_str())));
+        parts.push(format!("session {}", short_id(self.handle.id().as_str())));
         let line = parts.join(" · ");
         let line = if stop == Stop::EndTurn { self.paint.quiet(&line) } else { self.paint.bad(&line) };
         terminal::say(&line);
@@ -183,8 +182,4 @@ impl Printer {
 
 fn line(text: &str) -> String {
     cut(&one_line(text), LINE_CHARS_MAX)
-}
-
-fn cut_id(id: &str) -> &str {
-    id.get(..ID_CHARS).unwrap_or(id)
 }

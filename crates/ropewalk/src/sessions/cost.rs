@@ -118,8 +118,12 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> 
     let (mut total, mut models) = (Spent::default(), BTreeMap::<Arc<str>, Spent>::new());
     for row in rows.iter().filter(|row| since.is_none_or(|since| row.updated_at >= since)) {
         let costs = of(registry, row).await?;
-        if costs.all.calls == 0 {
+        let asked = |model: &String| costs.models.keys().any(|name| name.contains(model.as_str()));
+        if costs.all.calls == 0 || !options.model.as_ref().is_none_or(asked) {
             continue;
+        }
+        if options.limit.is_some_and(|limit| sessions.len() >= limit) {
+            break;
         }
         total.add(costs.all.calls, &costs.all.totals);
         for (model, spent) in &costs.models {
@@ -146,7 +150,7 @@ async fn all(registry: &Registry, options: &CostOptions) -> Result<(), Trouble> 
     }
     let mut lines = vec![head("SESSION", "TITLE")];
     lines.extend(sessions.iter().map(|(row, spent)| {
-        let id = row.id.as_str().chars().take(short).collect();
+        let id = find::shown(&row.id, short);
         line(id, &cut(&one_line(title_of(row)), TITLE_CHARS_MAX), spent)
     }));
     lines.push(line("all".into(), "", &total));

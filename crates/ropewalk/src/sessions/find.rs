@@ -1,7 +1,7 @@
 //! Which session is meant: a whole id, or as much of its beginning as no other has.
 
-use engine::{ListQuery, Principal, Registry, SessionId, SessionRow};
-use wire::plain::title_of;
+use engine::{Body, ListQuery, MODEL, Page, Principal, Registry, Seq, SessionId, SessionRow};
+use wire::plain::{short_id, title_of};
 
 use crate::trouble::Trouble;
 
@@ -51,10 +51,38 @@ pub async fn used(registry: &Registry) -> Result<Vec<SessionRow>, Trouble> {
     Ok(listed.into_iter().map(|listed| listed.row).collect())
 }
 
-/// How many characters of an id tell all of these apart.
+/// The models that were chosen in a session.
+pub async fn models(registry: &Registry, id: &SessionId) -> Result<Vec<String>, Trouble> {
+    let (mut after, mut found) = (Seq::START, Vec::new());
+    loop {
+        let page = registry.read(&Principal::local(), id, after, Page::OUTLINE).await;
+        let page = page.map_err(Trouble::open)?;
+        let Some(last) = page.last() else { return Ok(found) };
+        after = last.seq;
+        for event in &page {
+            if let Body::SettingChanged { id, value } = &event.body
+                && **id == *MODEL
+            {
+                found.push(value.to_string());
+            }
+        }
+    }
+}
+
+/// How many characters of a random id tell all of these apart.
 pub fn short_chars(rows: &[SessionRow]) -> usize {
-    let mut ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).collect();
+    let mut ids: Vec<_> = rows.iter().map(|row| row.id.as_str()).filter(|id| is_random(id)).collect();
     ids.sort_unstable();
     let shared = |pair: &[&str]| pair[0].bytes().zip(pair[1].bytes()).take_while(|(a, b)| a == b).count() + 1;
     ids.windows(2).map(shared).max().unwrap_or(0).max(SHORT_CHARS_MIN)
+}
+
+/// An id in a table: so much of a random one, all of one that begins like others of its kind.
+pub fn shown(id: &SessionId, chars: usize) -> String {
+    let chars = if is_random(id.as_str()) { chars } else { usize::MAX };
+    id.as_str().chars().take(chars).collect()
+}
+
+fn is_random(id: &str) -> bool {
+    short_id(id) != id
 }

@@ -14,13 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{APPROVAL, Body, History, HistoryPiece, Principal, Registry, SessionHandle, Wish};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use wire::archive::{self, ArchiveError, Head, Imported};
-use wire::chimera::{self, EventFile};
+use wire::chimera;
 use wire::portable;
 
 use crate::cli::ImportOptions;
+use crate::eventlog::SessionFolder;
 use crate::trouble::Trouble;
 use crate::{paths, run, terminal};
 
@@ -270,24 +271,31 @@ fn read_bounded(source: impl Read) -> io::Result<String> {
     let mut text = String::new();
     source.take(WHOLE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > WHOLE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is larger than {} MB", WHOLE_BYTES_MAX >> 20)));
+        return Err(too_large());
     }
     Ok(text)
+}
+
+fn too_large() -> io::Error {
+    io::Error::other(format!("it is larger than {} MB", WHOLE_BYTES_MAX >> 20))
 }
 
 fn read_folder(folder: &Path) -> Result<Imported, Trouble> {
     let unreadable =
         |error: io::Error| Trouble::failed(format!("{} cannot be read", folder.display())).because(error);
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let name = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
-        if let Some(index) = chimera::event_file_index(&name) {
-            let content = File::open(folder.join(&name)).and_then(read_bounded);
-            files.push(EventFile { name, index, content: content.map_err(|error| error.to_string()) });
+    // Whoever names a link means what it leads to; within the folder none is followed.
+    let real = folder.canonicalize().map_err(unreadable)?;
+    let opened = SessionFolder::open(&real).map_err(unreadable)?;
+    let (mut bytes, mut files) = (0, Vec::new());
+    for (index, name) in opened.events().map_err(unreadable)? {
+        let file = opened.event(index, name);
+        bytes += file.content.as_ref().map_or(0, String::len) as u64;
+        if bytes > WHOLE_BYTES_MAX {
+            return Err(unreadable(too_large()));
         }
+        files.push(file);
     }
-    let summary = File::open(folder.join("summary.json")).and_then(read_bounded);
-    let summary = summary.ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let summary = opened.summary().ok().flatten();
     if files.is_empty() && summary.is_none() {
         return Err(Trouble::failed(format!("{} is no session", folder.display()))
             .because("it has neither a summary.json nor files named event-000000-....json"));

@@ -1,10 +1,11 @@
 //! `sessions list`: a table for people, an object for programs.
 
+use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use engine::{Registry, SessionRow, Timestamp};
-use serde_json::json;
+use engine::{ListQuery, Principal, Registry, SessionId, SessionRow, Timestamp};
+use serde_json::{Value, json};
 use wire::archive::{self, status};
 use wire::plain::title_of;
 
@@ -12,15 +13,24 @@ use super::find;
 use crate::cli::ListOptions;
 use crate::terminal::{self, cut, one_line};
 use crate::trouble::Trouble;
-use crate::{paths, run};
+use crate::{eventlog, paths, run};
 
 const TITLE_CHARS_MAX: usize = 44;
 const FOLDER_CHARS_MAX: usize = 48;
 
 pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Trouble> {
-    let all = find::all(registry).await?;
-    let used = if options.all { None } else { Some(find::used(registry).await?) };
-    let listed = used.as_deref().unwrap_or(&all);
+    let mut all = find::all(registry).await?;
+    let id_chars = find::short_chars(&all);
+    let stored: HashSet<_> = all.iter().map(|row| row.id.clone()).collect();
+    if options.all_clis {
+        let everything = ListQuery::all(Principal::local());
+        let listed = registry.list_with_folders(everything, "").await.map_err(Trouble::open)?;
+        all = listed.into_iter().map(|listed| listed.row).collect();
+    }
+    if !options.all {
+        let used: HashSet<_> = find::used(registry).await?.into_iter().map(|row| row.id).collect();
+        all.retain(|row| used.contains(&row.id) || !stored.contains(&row.id));
+    }
     let now = registry.clock().now();
     let cwd = options.cwd.as_deref().map(|cwd| run::folder(Some(cwd))).transpose()?;
     let since = options.since.map(|since| since.moment(now));
@@ -28,28 +38,61 @@ pub async fn run(registry: &Registry, options: &ListOptions) -> Result<(), Troub
         cwd.as_ref().is_none_or(|cwd| row.cwd == *cwd) && since.is_none_or(|since| row.updated_at >= since)
     };
     let limit = if options.all { usize::MAX } else { options.limit };
-    let found: Vec<_> = listed.iter().filter(wanted).collect();
+    let mut found: Vec<_> = all.iter().filter(wanted).collect();
+    if let Some(model) = &options.model {
+        found = of_model(registry, found, &stored, model).await?;
+    }
     let shown = &found[..found.len().min(limit)];
     if options.json {
-        let sessions: Vec<_> = shown.iter().map(|row| archive::session(row)).collect();
+        let sessions: Vec<_> = shown.iter().map(|row| json(row, options, &stored)).collect();
         return terminal::put_json(&json!({ "sessions": sessions, "more": found.len() - shown.len() }));
     }
     if found.is_empty() {
         terminal::say(if all.is_empty() { "There are no sessions yet." } else { "No session matches." });
         return Ok(());
     }
-    terminal::put(&table(shown, find::short_chars(&all), now))?;
+    terminal::put(&table(shown, id_chars, now))?;
     if shown.len() < found.len() && std::io::stderr().is_terminal() {
         terminal::say(&format!("{} more; --all shows them.", found.len() - shown.len()));
     }
     Ok(())
 }
 
+fn json(row: &SessionRow, options: &ListOptions, stored: &HashSet<SessionId>) -> Value {
+    let mut session = archive::session(row);
+    if options.all_clis {
+        // Whose session it is, in the words of whoever asks for all.
+        let cli = if stored.contains(&row.id) { "ropewalk" } else { &row.source };
+        session["cli"] = cli.into();
+    }
+    session
+}
+
+/// Those in which a model was chosen whose name has this in it.
+async fn of_model<'a>(
+    registry: &Registry,
+    rows: Vec<&'a SessionRow>,
+    stored: &HashSet<SessionId>,
+    model: &str,
+) -> Result<Vec<&'a SessionRow>, Trouble> {
+    let mut found = Vec::new();
+    for row in rows {
+        let named = match stored.contains(&row.id) {
+            true => find::models(registry, &row.id).await?,
+            false => eventlog::model(&row.id).into_iter().collect(),
+        };
+        if named.iter().any(|name| name.contains(model)) {
+            found.push(row);
+        }
+    }
+    Ok(found)
+}
+
 fn table(rows: &[&SessionRow], id_chars: usize, now: Timestamp) -> String {
     let head = ["ID", "UPDATED", "STATUS", "TITLE", "FOLDER"].map(str::to_owned);
     let line = |row: &&SessionRow| {
         [
-            row.id.as_str().chars().take(id_chars).collect(),
+            find::shown(&row.id, id_chars),
             age(now.0.saturating_sub(row.updated_at.0)),
             status(row).to_owned(),
             cut(&one_line(title_of(row)), TITLE_CHARS_MAX),

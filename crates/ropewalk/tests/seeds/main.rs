@@ -7,6 +7,7 @@ mod bernstein;
 mod bridge;
 #[path = "../ended/mod.rs"]
 mod ended;
+mod eventlog;
 #[expect(dead_code, reason = "shared with tests that need more of it")]
 #[path = "../doors/ways/events.rs"]
 mod events;

@@ -45,6 +45,8 @@ const STEPS: [&str; 1] = ["CREATE TABLE log_sessions (
 
 /// Rows that are read at once for a list.
 const LISTED_AT_ONCE: u64 = 500;
+/// Statements of one transaction that only looks.
+const STATEMENTS_AT_ONCE: usize = 200;
 /// Events that are read at once, whatever is asked for.
 const READ_AT_ONCE: usize = 8192;
 /// Events that are removed at once, so that nobody waits for the end of a long session.
@@ -178,6 +180,20 @@ impl SqlStore {
             return Err(StoreError::NotFound);
         }
         events.rows.iter().map(event_of).collect()
+    }
+
+    async fn do_unused(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>, StoreError> {
+        let mut unused = Vec::new();
+        for ids in ids.chunks(STATEMENTS_AT_ONCE) {
+            // The row of a deleted session stays.
+            let select = |id: &SessionId| {
+                Statement::new("SELECT id FROM log_sessions WHERE id = $1", [id.as_str().into()])
+            };
+            let found = self.run(ids.iter().map(select).collect()).await.map_err(read)?;
+            let free = ids.iter().zip(&found).filter(|(_, found)| found.rows.is_empty());
+            unused.extend(free.map(|(id, _)| id.clone()));
+        }
+        Ok(unused)
     }
 
     async fn do_list(&self, query: ListQuery) -> Result<Vec<SessionRow>, StoreError> {
@@ -371,6 +387,10 @@ impl Store for SqlStore {
     fn find(&self, id: &SessionId) -> StoreResult<'_, SessionRow> {
         let id = id.clone();
         Box::pin(async move { self.row(&id).await.map(Found::shown) })
+    }
+
+    fn unused(&self, ids: Vec<SessionId>) -> StoreResult<'_, Vec<SessionId>> {
+        Box::pin(self.do_unused(ids))
     }
 
     fn list(&self, query: ListQuery) -> StoreResult<'_, Vec<SessionRow>> {

@@ -17,6 +17,7 @@ use super::recent::Recent;
 use super::request::{Read, damaged, reply};
 use super::row::{SESSION_COLUMNS, Stored};
 use super::schema;
+use super::session;
 
 /// Keys that are tried one by one where nothing else can be trusted.
 const KEYS_MAX: i64 = 1 << 20;
@@ -72,6 +73,7 @@ impl Reader {
             Read::Events { id, after, page, answer } => reply(answer, self.events(&id, after, page)),
             Read::Session { id, answer } => reply(answer, self.session(&id)),
             Read::Sessions { query, answer } => reply(answer, self.sessions(&query)),
+            Read::Unused { ids, answer } => reply(answer, self.unused(ids)),
             Read::Lineage { answer } => reply(answer, self.lineage()),
         }
     }
@@ -109,6 +111,16 @@ impl Reader {
 
     fn session(&self, id: &SessionId) -> Result<SessionRow, StoreError> {
         self.find(id).map(|stored| self.shown(stored))
+    }
+
+    fn unused(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>, StoreError> {
+        let mut unused = Vec::new();
+        for id in ids {
+            if !session::has_or_had(&self.connection, &id).map_err(|error| damaged(&error))? {
+                unused.push(id);
+            }
+        }
+        Ok(unused)
     }
 
     fn find(&self, id: &SessionId) -> Result<Stored, StoreError> {

@@ -98,6 +98,7 @@ pub(super) enum Read {
     Events { id: SessionId, after: Seq, page: Page, answer: Answer<Vec<Arc<Event>>> },
     Session { id: SessionId, answer: Answer<SessionRow> },
     Sessions { query: ListQuery, answer: Answer<Vec<SessionRow>> },
+    Unused { ids: Vec<SessionId>, answer: Answer<Vec<SessionId>> },
     Lineage { answer: Answer<Option<Arc<str>>> },
 }
 
@@ -107,6 +108,7 @@ impl Read {
             Self::Events { answer, .. } => reply(answer, Err(error)),
             Self::Session { answer, .. } => reply(answer, Err(error)),
             Self::Sessions { answer, .. } => reply(answer, Err(error)),
+            Self::Unused { answer, .. } => reply(answer, Err(error)),
             Self::Lineage { answer } => reply(answer, Err(error)),
         }
     }

@@ -123,13 +123,17 @@ pub(super) fn rename(connection: &Connection, id: &SessionId, title: &str) -> Re
 }
 
 pub(super) fn refuse_known(connection: &Connection, id: &SessionId) -> Result<(), Failure> {
-    let known = connection
+    let known = has_or_had(connection, id)? || unfinished::is_known(connection, id)?;
+    if known { Err(StoreError::Exists.into()) } else { Ok(()) }
+}
+
+/// Whether a session that somebody may have seen has this id, or had it before it was deleted.
+pub(super) fn has_or_had(connection: &Connection, id: &SessionId) -> rusqlite::Result<bool> {
+    connection
         .prepare_cached(
             "SELECT EXISTS (SELECT 1 FROM acp_sessions WHERE id = ?1) OR EXISTS (SELECT 1 FROM deleted WHERE id = ?1)",
         )?
-        .query_row([id.as_str()], |row| row.get::<_, bool>(0))?;
-    let known = known || unfinished::is_known(connection, id)?;
-    if known { Err(StoreError::Exists.into()) } else { Ok(()) }
+        .query_row([id.as_str()], |row| row.get(0))
 }
 
 /// Makes the row of a session that this process owns, and answers its key: a new one if none is given.

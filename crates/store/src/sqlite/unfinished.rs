@@ -92,7 +92,6 @@ pub(super) enum Step {
     /// Nobody waits for it any more.
     Abandon {
         key: i64,
-        id: SessionId,
     },
 }
 
@@ -187,13 +186,14 @@ pub(super) fn finish(
     session::fresh_claim(connection, &outcome.session.id)
 }
 
-/// What is there of it is swept like a deleted session.
-pub(super) fn abandon(connection: &Connection, key: i64, id: &str) -> rusqlite::Result<()> {
+/// What is there of it is swept like a deleted session. Nobody has seen it, so its id is free again; the name that it is
+/// swept under can be no session's.
+pub(super) fn abandon(connection: &Connection, key: i64) -> rusqlite::Result<()> {
     let known = connection.prepare_cached("DELETE FROM unfinished WHERE key = ?1")?.execute([key])?;
     if known > 0 {
         connection
             .prepare_cached("INSERT OR REPLACE INTO deleted (id, key) VALUES (?1, ?2)")?
-            .execute((id, key))?;
+            .execute((format!("unfinished:{key}"), key))?;
     }
     Ok(())
 }
@@ -202,20 +202,20 @@ pub(super) fn abandon(connection: &Connection, key: i64, id: &str) -> rusqlite::
 pub(super) fn abandon_orphans(connection: &Connection, owners: &Owners) -> rusqlite::Result<()> {
     loop {
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-        let mut select = transaction.prepare_cached("SELECT key, id, holder FROM unfinished")?;
+        let mut select = transaction.prepare_cached("SELECT key, holder FROM unfinished")?;
         let mut rows = select.query([])?;
         let mut orphan = None;
         while let Some(row) = rows.next()? {
-            let (key, id, holder): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (key, holder): (i64, String) = (row.get(0)?, row.get(1)?);
             if !owners.is_own(&holder) && !owners.lives_elsewhere(&holder) {
-                orphan = Some((key, id));
+                orphan = Some(key);
                 break;
             }
         }
         drop(rows);
         drop(select);
-        let Some((key, id)) = orphan else { return Ok(()) };
-        abandon(&transaction, key, &id)?;
+        let Some(key) = orphan else { return Ok(()) };
+        abandon(&transaction, key)?;
         transaction.commit()?;
     }
 }
@@ -244,13 +244,12 @@ async fn ask<T>(queue: &Queue, make: impl FnOnce(Answer<T>) -> Step) -> Result<T
 struct Unfinished {
     queue: Queue,
     key: i64,
-    id: SessionId,
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            drop(queue.try_send(Write::Unseen(Step::Abandon { key: self.key, id: self.id.clone() })));
+            drop(queue.try_send(Write::Unseen(Step::Abandon { key: self.key })));
         }
     }
 }
@@ -260,12 +259,11 @@ pub(super) async fn import(
     session: NewSession,
     mut source: Box<dyn EventSource>,
 ) -> Result<Claim, StoreError> {
-    let id = session.id.clone();
     let mut outcome = Box::new(Outcome::new(session.clone()));
     let session = Box::new(session);
     let begun = ask(&queue, |answer| Step::Begin { session, source: None, answer }).await?;
     let key = begun.key;
-    let mut guard = Unfinished { queue: queue.clone(), key, id };
+    let mut guard = Unfinished { queue: queue.clone(), key };
     loop {
         let events = source.next().await.map_err(|reason| StoreError::Write { reason })?;
         if events.is_empty() {
@@ -293,12 +291,12 @@ impl EventSource for Whole {
 }
 
 pub(super) async fn fork(queue: Queue, name: SessionId, session: NewSession) -> Result<Claim, StoreError> {
-    let (id, source) = (session.id.clone(), Some(name.clone()));
+    let source = Some(name.clone());
     let mut outcome = Box::new(Outcome::new(session.clone()));
     let session = Box::new(session);
     let begun = ask(&queue, |answer| Step::Begin { session, source, answer }).await?;
     let key = begun.key;
-    let mut guard = Unfinished { queue: queue.clone(), key, id };
+    let mut guard = Unfinished { queue: queue.clone(), key };
     let source = begun.source.ok_or(StoreError::NotFound)?;
     let mut after = 0;
     loop {

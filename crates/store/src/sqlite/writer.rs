@@ -507,8 +507,8 @@ impl Writer {
                 self.claimed.insert(outcome.session.id);
                 settle(answer, finished.inspect(|claim| self.reservations.note_new(claim)))
             }
-            Step::Abandon { key, id } => {
-                let abandoned = unfinished::abandon(connection, key, id.as_str());
+            Step::Abandon { key } => {
+                let abandoned = unfinished::abandon(connection, key);
                 let swept = abandoned.and_then(|()| self.sweeps.resume(connection));
                 (Finish::Tell(Box::new(|_| {})), swept.err().map(Loss::from))
             }

@@ -1,5 +1,7 @@
 //! Going away: never by one slip of the finger, and never with a turn ended unsaid.
 
+use wire::plain::short_id;
+
 use super::{App, Effect};
 
 impl App {
@@ -47,7 +49,7 @@ impl App {
     /// What is worth knowing after the screen is gone.
     pub fn last_words(&self) -> Option<String> {
         let session = self.session.as_deref()?;
-        let short = session.get(..8).unwrap_or(session);
+        let short = short_id(session);
         if self.is_busy() && self.manner.shared {
             return Some(format!("the turn goes on; ropewalk attach {short}"));
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use wire::native::{Append, AskView, Decision, Ended, Level, Row, Tool, ToolState, What};
+use wire::plain::short_id;
 
 use super::LineManner;
 use crate::clean::{clean, clean_but_tabs, one_line};
@@ -12,8 +13,6 @@ use crate::wrap::cut;
 const LINE_CELLS_MAX: usize = 160;
 /// Ends of turns that are kept until it is known which is ours.
 const ENDED_MAX: usize = 64;
-/// Characters of a session's id that are shown: enough to name it.
-const ID_CHARS: usize = 8;
 
 /// Something to write.
 #[derive(Debug, PartialEq, Eq)]
@@ -187,7 +186,7 @@ impl Printer {
             parts.push(words::counted(ended.tools, "action"));
         }
         parts.extend(ended.cost_usd.map(words::money));
-        parts.push(format!("session {}", session.get(..ID_CHARS).unwrap_or(session)));
+        parts.push(format!("session {}", short_id(session)));
         let text = parts.join(" · ");
         self.speaking = None;
         let mut puts = Vec::new();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{
-    Batch, Body, Claim, Epoch, ListQuery, NewSession, Page, Principal, Seq, SessionRow, Stop, Store,
-    StoreError, Timestamp,
+    Batch, Body, BoxFuture, Claim, Epoch, Event, EventSource, ListQuery, NewSession, Page, Principal, Seq,
+    SessionRow, Stop, Store, StoreError, Timestamp,
 };
 
 use super::{append, event, new_session, session_id, text, texts};
@@ -148,6 +148,32 @@ pub async fn an_import_is_a_session_like_any_other(store: &dyn Store) {
     let untitled = store.import(new_session("u"), vec![Arc::clone(&events[0])]).await.unwrap();
     assert_eq!(untitled.row.title.as_deref(), Some("inside"));
     assert_eq!(store.import(new_session("e"), Vec::new()).await.unwrap().next_seq, Seq(1));
+}
+
+/// Gives one piece, then breaks.
+struct Breaks(Vec<Arc<Event>>);
+
+impl EventSource for Breaks {
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Event>>, String>> {
+        let piece = std::mem::take(&mut self.0);
+        Box::pin(std::future::ready(if piece.is_empty() { Err("it broke".into()) } else { Ok(piece) }))
+    }
+}
+
+pub async fn an_import_that_came_to_nothing_leaves_its_id_free(store: &dyn Store) {
+    let ids = || vec![session_id("i"), session_id("made"), session_id("gone")];
+    assert_eq!(store.unused(ids()).await.unwrap(), ids());
+    store.create(new_session("made")).await.unwrap();
+    store.create(new_session("gone")).await.unwrap();
+    store.delete(&session_id("gone")).await.unwrap();
+    let source = Breaks(vec![event(1, text("a"))]);
+    let broken = store.import_from(new_session("i"), Box::new(source)).await;
+    assert!(matches!(&broken, Err(StoreError::Write { reason }) if reason == "it broke"), "{broken:?}");
+    assert!(matches!(store.find(&session_id("i")).await, Err(StoreError::NotFound)));
+    assert_eq!(store.unused(ids()).await.unwrap(), [session_id("i")]);
+    store.import(new_session("i"), vec![event(1, text("b"))]).await.unwrap();
+    assert_eq!(texts(store, "i").await, [(1, "b".into())]);
+    assert!(store.unused(ids()).await.unwrap().is_empty());
 }
 
 pub async fn deletion_says_whether_there_was_something(store: &dyn Store) {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use engine::{
     Body, CallId, Content, Event, MessageId, NoticeLevel, Opaque, Origin, PlanEntry, Priority, Seq,
-    StepStatus, Stop, SurfaceId, Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart, TurnId, Usage,
+    SessionId, StepStatus, Stop, SurfaceId, Timestamp, ToolContent, ToolEnd, ToolKind, ToolStart, TurnId,
+    Usage,
 };
 use serde_json::Value;
 
@@ -61,50 +62,69 @@ pub fn read_envelope(text: &str) -> Result<Imported, ArchiveError> {
 /// Puts a session together from its summary and its events. What cannot be read is left out and named.
 pub fn read(summary: &Value, mut files: Vec<EventFile>) -> Imported {
     files.sort_by(|a, b| (a.index, &a.name).cmp(&(b.index, &b.name)));
-    let text = |key: &str| summary[key].as_str().filter(|text| !text.is_empty());
-    let started = time_of(&summary["started_at"]).unwrap_or_default();
-    let imported = Imported {
-        title: text("title").map(Into::into),
-        cwd: text("cwd").map(PathBuf::from),
-        events: Vec::new(),
-        warnings: gaps(&files),
-        at: Timestamp(0),
-    };
-    let run = text("run_id").unwrap_or("chimera").to_owned();
-    let mut reader =
-        Reader { imported, run, started, clock_start: None, at: started, turn: 0, open: None, skipped: 0 };
+    let mut reader = Reader::new(summary);
     for file in &files {
         reader.take(file);
     }
-    if reader.imported.events.is_empty()
-        && let Some(prompt) = text("prompt")
-    {
-        reader.begin(prompt);
-    }
-    reader.end(Stop::EndTurn, None);
-    if reader.skipped > 0 {
-        let warning =
-            format!("{} events of kinds that have no counterpart here are left out", reader.skipped);
-        reader.imported.warnings.push(warning);
-    }
-    reader.imported
+    reader.finish()
 }
 
-fn gaps(files: &[EventFile]) -> Vec<String> {
-    let mut missing = Vec::new();
-    let mut count = 0;
-    for pair in files.windows(2) {
-        let (before, after) = (pair[0].index, pair[1].index);
-        let gap = after.saturating_sub(before).saturating_sub(1);
-        count = gap.saturating_add(count);
-        missing.extend((before.saturating_add(1)..after).take(GAPS_NAMED_MAX.saturating_sub(missing.len())));
+/// What a summary says of its session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    pub title: Option<String>,
+    /// What was asked first.
+    pub prompt: Option<String>,
+    pub cwd: Option<PathBuf>,
+    pub parent: Option<SessionId>,
+    pub started_at: Option<Timestamp>,
+    pub model: Option<String>,
+    pub cost_usd: Option<f64>,
+}
+
+impl Summary {
+    pub fn of(summary: &Value) -> Self {
+        let text = |key: &str| summary[key].as_str().filter(|text| !text.is_empty());
+        Self {
+            title: text("title").map(Into::into),
+            prompt: text("prompt").map(Into::into),
+            cwd: text("cwd").map(PathBuf::from),
+            parent: text("parent_id").and_then(|id| SessionId::parse(id).ok()),
+            started_at: time_of(&summary["started_at"]),
+            model: text("model").map(Into::into),
+            cost_usd: summary["cost_usd"].as_f64().filter(|usd| usd.is_finite() && *usd >= 0.0),
+        }
     }
-    if count == 0 {
-        return Vec::new();
+}
+
+/// Where the event in this file stands in our log, if it is one of ours.
+pub fn position(file: &str) -> Option<Seq> {
+    let event: Value = serde_json::from_str(file).ok()?;
+    event["metadata"][OURS]["seq"].as_u64().map(Seq)
+}
+
+/// Positions that no file has.
+#[derive(Default)]
+struct Gaps {
+    last: Option<u64>,
+    count: u64,
+    named: Vec<String>,
+}
+
+impl Gaps {
+    fn observe(&mut self, index: u64) {
+        let last = self.last.replace(index).unwrap_or(index);
+        self.count = self.count.saturating_add(index.saturating_sub(last).saturating_sub(1));
+        let missing = last.saturating_add(1)..index;
+        self.named
+            .extend(missing.take(GAPS_NAMED_MAX.saturating_sub(self.named.len())).map(|at| at.to_string()));
     }
-    let named: Vec<_> = missing.iter().map(u64::to_string).collect();
-    let more = if count > missing.len() as u64 { " and more" } else { "" };
-    vec![format!("{count} events are missing: {}{more}", named.join(", "))]
+
+    fn warning(&self) -> Option<String> {
+        let more = if self.count > self.named.len() as u64 { " and more" } else { "" };
+        let named = self.named.join(", ");
+        (self.count > 0).then(|| format!("{} events are missing: {named}{more}", self.count))
+    }
 }
 
 /// A time as text, or as seconds since 1970.
@@ -121,8 +141,11 @@ fn milliseconds(seconds: f64) -> Timestamp {
     Timestamp(((seconds * 1000.0).round() as i64).clamp(0, LAST_AT.0))
 }
 
-struct Reader {
+/// Reads a session file by file, in the order of their positions, so that few of them are in memory at once.
+pub struct Reader {
     imported: Imported,
+    prompt: Option<String>,
+    gaps: Gaps,
     run: String,
     started: Timestamp,
     /// What chimera's clock showed at the first event.
@@ -132,6 +155,8 @@ struct Reader {
     turn: u64,
     open: Option<Open>,
     skipped: usize,
+    /// Something was read.
+    any: bool,
 }
 
 /// A turn that is not over.
@@ -142,7 +167,55 @@ struct Open {
 }
 
 impl Reader {
-    fn take(&mut self, file: &EventFile) {
+    pub fn new(summary: &Value) -> Self {
+        let Summary { title, prompt, cwd, started_at, .. } = Summary::of(summary);
+        let run = summary["run_id"].as_str().filter(|run| !run.is_empty()).unwrap_or("chimera").to_owned();
+        let (title, at) = (title.map(Into::into), started_at.unwrap_or_default());
+        Self {
+            imported: Imported { title, cwd, events: Vec::new(), warnings: Vec::new(), at: Timestamp(0) },
+            prompt,
+            gaps: Gaps::default(),
+            run,
+            started: at,
+            clock_start: None,
+            at,
+            turn: 0,
+            open: None,
+            skipped: 0,
+            any: false,
+        }
+    }
+
+    /// What was read since the last time.
+    pub fn events(&mut self) -> Vec<Event> {
+        self.imported.at = self.imported.events.last().map_or(self.imported.at, |event| event.at);
+        std::mem::take(&mut self.imported.events)
+    }
+
+    /// The rest of it, and what was left out.
+    pub fn finish(mut self) -> Imported {
+        if !self.any
+            && let Some(prompt) = self.prompt.take()
+        {
+            self.begin(&prompt);
+        }
+        self.end(Stop::EndTurn, None);
+        if self.skipped > 0 {
+            let warning =
+                format!("{} events of kinds that have no counterpart here are left out", self.skipped);
+            self.imported.warnings.push(warning);
+        }
+        self.imported.warnings.splice(0..0, self.gaps.warning());
+        self.imported
+    }
+
+    pub fn take(&mut self, file: &EventFile) {
+        self.gaps.observe(file.index);
+        self.read(file);
+        self.any |= !self.imported.events.is_empty();
+    }
+
+    fn read(&mut self, file: &EventFile) {
         let parsed = match &file.content {
             Ok(text) => serde_json::from_str::<Value>(text).map_err(|error| error.to_string()),
             Err(reason) => Err(reason.clone()),

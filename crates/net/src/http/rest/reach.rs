@@ -74,8 +74,10 @@ impl Reach {
         self.doors.registry.row(&self.caller.principal, id).await.map_err(not_opened)
     }
 
+    /// A server for one dialect gives its sessions ids of that dialect, whoever opens them.
     pub async fn create(&self, cwd: PathBuf) -> Result<SessionHandle, Refusal> {
-        self.doors.registry.create(self.wish(cwd)).await.map_err(not_opened)
+        let make_id = self.doors.dialect.unwrap_or_default().make_id();
+        self.doors.registry.create_with_id(self.wish(cwd), make_id).await.map_err(not_opened)
     }
 
     pub fn wish(&self, cwd: PathBuf) -> Wish {

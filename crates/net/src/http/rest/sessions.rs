@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use engine::ListQuery;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use wire::rest;
 
@@ -31,7 +31,8 @@ pub(super) fn routes() -> Router<Arc<Doors>> {
 
 async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
     // Who asks for less than the usual must not get the usual.
-    let narrowing = ["allowed_tools", "allowedTools", "max_steps", "persist", "mode", "model", "approval"];
+    check_persist(&reach, &fields)?;
+    let narrowing = ["allowed_tools", "allowedTools", "max_steps", "mode", "model", "approval"];
     if narrowing.iter().any(|name| fields.contains_key(*name)) {
         let message =
             "a session has only a working_dir here; POST /sessions takes mode, model and prompt too";
@@ -45,6 +46,19 @@ async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusa
         Ok(rest::created(&session, &token))
     });
     Ok((StatusCode::CREATED, Json(created.await?)).into_response())
+}
+
+/// Whether sessions are saved is decided when the server starts: who wants it otherwise is told.
+pub(super) fn check_persist(reach: &Reach, fields: &Map<String, Value>) -> Result<(), Refusal> {
+    let saves = !reach.doors.registry.is_ephemeral();
+    let Some(wanted) = fields.get("persist") else { return Ok(()) };
+    let message = match wanted {
+        Value::Bool(wanted) if *wanted == saves => return Ok(()),
+        Value::Bool(true) => "this server saves nothing: it was started with --no-save",
+        Value::Bool(false) => "this server saves its sessions; one that is started with --no-save does not",
+        _ => "persist is true or false",
+    };
+    Err(bad_field("unsupported_field", message))
 }
 
 async fn ids(reach: Reach, words: Words) -> Result<Json<Value>, Refusal> {

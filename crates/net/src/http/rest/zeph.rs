@@ -14,7 +14,7 @@ use wire::rest::{self, DeepLink, message_id};
 use wire::since::Since;
 
 use super::reach::{Reach, not_opened};
-use super::sessions::delete;
+use super::sessions::{check_persist, delete};
 use super::words::{Named, Words, bad_field, bad_query, some_text, text};
 use crate::http::{Doors, Fields, Refusal, Scope};
 
@@ -59,10 +59,9 @@ fn since(reach: &Reach, words: &Words) -> Result<Option<Timestamp>, Refusal> {
 
 async fn create(reach: Reach, Fields(fields): Fields) -> Result<Response, Refusal> {
     // Who asks for less than the usual must not get the usual.
-    if ["allowed_tools", "allowedTools", "max_steps", "persist"].iter().any(|name| fields.contains_key(*name))
-    {
-        let message =
-            "allowed_tools, max_steps and persist cannot be set here; choose a mode, or start the server so";
+    check_persist(&reach, &fields)?;
+    if ["allowed_tools", "allowedTools", "max_steps"].iter().any(|name| fields.contains_key(*name)) {
+        let message = "allowed_tools and max_steps cannot be set here; choose a mode, or start the server so";
         return Err(bad_field("unsupported_field", message));
     }
     let place = reach.place(some_text(&fields, &["working_dir", "cwd"])?)?;

@@ -1,0 +1,89 @@
+//! The files of one session's folder, opened so that nothing in their place can mislead or hold up whoever reads them:
+//! no link is followed, what is no regular file is refused and never waited for, and nothing is read without a limit.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open, openat};
+use serde_json::Value;
+use wire::chimera::{self, EventFile};
+
+/// The largest file with one event. What tools print is cut long before.
+pub const EVENT_BYTES_MAX: u64 = 64 << 20;
+/// The largest summary.
+const SUMMARY_BYTES_MAX: u64 = 1 << 20;
+/// Files with events in one folder: as many as have names of six digits.
+const EVENTS_MAX: usize = 1_000_000;
+
+/// The folder of one session.
+pub struct SessionFolder {
+    path: PathBuf,
+    handle: OwnedFd,
+}
+
+impl SessionFolder {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self { path: path.to_owned(), handle: open(path, flags, Mode::empty())? })
+    }
+
+    /// What the summary says; nothing if there is none.
+    pub fn summary(&self) -> io::Result<Option<Value>> {
+        let text = match self.text(chimera::SUMMARY, SUMMARY_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        let summary: Value = serde_json::from_str(&text).map_err(io::Error::other)?;
+        if summary.is_object() { Ok(Some(summary)) } else { Err(io::Error::other("it is no JSON object")) }
+    }
+
+    /// The names of the files with events, in their order.
+    pub fn events(&self) -> io::Result<Vec<(u64, String)>> {
+        let mut events = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if let Some(index) = chimera::event_file_index(name) {
+                events.push((index, name.to_owned()));
+            }
+            if events.len() > EVENTS_MAX {
+                return Err(io::Error::other(format!("it has more than {EVENTS_MAX} events")));
+            }
+        }
+        events.sort();
+        Ok(events)
+    }
+
+    pub fn has_events(&self) -> io::Result<bool> {
+        let is_event = |entry: fs::DirEntry| entry.file_name().to_str().and_then(chimera::event_file_index);
+        let mut entries = fs::read_dir(&self.path)?;
+        Ok(entries.any(|entry| entry.ok().and_then(is_event).is_some()))
+    }
+
+    /// One of them. Why it cannot be read takes the place of what is in it.
+    pub fn event(&self, index: u64, name: String) -> EventFile {
+        let content = self.text(&name, EVENT_BYTES_MAX).map_err(|error| error.to_string());
+        EventFile { name, index, content }
+    }
+
+    pub fn text(&self, name: &str, bytes_max: u64) -> io::Result<String> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match openat(&self.handle, name, flags, Mode::empty()) {
+            Err(rustix::io::Errno::LOOP) => {
+                return Err(io::Error::other("it is a link, and none is followed"));
+            }
+            file => File::from(file?),
+        };
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        let mut text = String::new();
+        file.take(bytes_max + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > bytes_max {
+            return Err(io::Error::other(format!("it is larger than {} MiB", bytes_max >> 20)));
+        }
+        Ok(text)
+    }
+}
