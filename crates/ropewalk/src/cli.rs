@@ -247,7 +247,8 @@ pub struct ServeOptions {
     #[command(flatten)]
     pub bridge: AlsoBridge,
 
-    /// Serve an editor on standard input and output; the default without --http
+    /// Serve an editor on standard input and output; the default without --http. With it, a server of yours
+    /// that runs there already is joined
     #[arg(long)]
     pub stdio: bool,
 
